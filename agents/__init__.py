@@ -1,0 +1,1 @@
+"""Agents that use the representation losses as auxiliary tasks."""

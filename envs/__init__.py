@@ -1,0 +1,1 @@
+"""Environments in pure JAX, with Gymnasium and dm_env adapters."""

@@ -1,0 +1,5 @@
+"""Errors that a user's input can cause; the command line prints them on one line and exits with 2."""
+
+
+class InputError(ValueError):
+    """Input that cannot be used: the message says what was expected and what came."""

@@ -1,0 +1,1 @@
+"""Published experiments: a frozen configuration and a run function each."""

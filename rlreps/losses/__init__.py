@@ -1,0 +1,1 @@
+"""Objectives whose minimisers span principal subspaces."""

@@ -1,0 +1,1 @@
+"""Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""

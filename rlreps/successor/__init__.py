@@ -1,0 +1,1 @@
+"""The successor measure: Monte-Carlo estimation and storage."""
