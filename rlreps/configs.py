@@ -1,0 +1,258 @@
+"""Frozen, validated configurations; the command line is generated from them.
+
+This module imports neither JAX nor anything that does, so that ``rlreps --help`` answers at once.
+Each name here (an encoder, a method, an optimizer) is a key of the one dictionary that builds it;
+a test holds the two lists together.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rlreps.errors import InputError
+
+EncoderName = Literal["fourier_mlp", "mlp", "tabular"]
+MethodName = Literal[
+    "danskin_empirical", "danskin_lissa", "explicit", "large_batch", "naive", "oracle"
+]
+OptimizerName = Literal["adam", "rmsprop", "sgd"]
+ScheduleName = Literal["constant", "cosine"]
+FeatureNormName = Literal["batch", "running"]
+DecompositionName = Literal["exact", "randomized"]
+
+
+def require(condition: bool, expected: str, got: object) -> None:
+    """Raises an ``InputError`` saying what was expected and what came, unless the condition holds."""
+    if not condition:
+        raise InputError(f"expected {expected}, got {got!r}")
+
+
+def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises an ``InputError`` that lists the valid names, unless ``value`` is one of them."""
+    require(value in choices, f"{name} to be one of {', '.join(sorted(choices))}", value)
+
+
+def require_positive(name: str, value: int) -> None:
+    """Raises an ``InputError`` unless ``value`` is at least 1."""
+    require(value >= 1, f"{name} >= 1", value)
+
+
+def as_json(config: Any) -> dict[str, Any]:
+    """A configuration as plain JSON values (paths as strings, tuples as lists)."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return value
+
+    result: dict[str, Any] = plain(dataclasses.asdict(config))
+    return result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SuccessorConfig:
+    """A Monte-Carlo successor measure of PuddleWorld's uniformly random policy.
+
+    Attributes:
+        arena: One of the named arenas, or the path of a TOML file that describes one.
+        bins: Cells along each axis; the matrix is bins² x bins².
+        rollouts: Rollouts from each start cell.
+        horizon: Terms of the discounted sum, h.
+        discount: γ, strictly between 0 and 1.
+        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
+            or with the first successor (Σ_{t≥1} γᵗ⁻¹).
+        seed: Seed of every random draw; the matrix depends on it and not on how it was computed.
+        block_rows: Rows written, and lost to a kill, at a time.
+    """
+
+    arena: str = "sutton"
+    bins: int = 100
+    rollouts: int = 1000
+    horizon: int = 700
+    discount: float = 0.99
+    count_start: bool = True
+    seed: int = 0
+    block_rows: int = 100
+
+    def __post_init__(self) -> None:
+        require(self.bins >= 2, "bins >= 2", self.bins)
+        require_positive("rollouts", self.rollouts)
+        require_positive("horizon", self.horizon)
+        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
+        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
+        require_positive("block_rows", self.block_rows)
+
+    @property
+    def num_cells(self) -> int:
+        """States and tasks of the matrix, n = bins²."""
+        return self.bins**2
+
+    @property
+    def transitions(self) -> int:
+        """Simulated environment steps in the whole matrix."""
+        return self.num_cells * self.rollouts * self.horizon
+
+    @property
+    def row_sum(self) -> float:
+        """What every row sums to: (1 - γʰ) / (1 - γ)."""
+        return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubspaceConfig:
+    """The principal subspace of a stored, column-centred matrix.
+
+    Attributes:
+        rank: Leading singular vectors kept.
+        method: ``randomized`` (Halko et al. 2011) or ``exact``.
+        oversampling: Extra columns of the randomized range finder.
+        power_iterations: Subspace iterations of the randomized range finder.
+        seed: Seed of the randomized range finder.
+    """
+
+    rank: int = 100
+    method: DecompositionName = "randomized"
+    oversampling: int = 40
+    power_iterations: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_positive("rank", self.rank)
+        require(self.oversampling >= 0, "oversampling >= 0", self.oversampling)
+        require(self.power_iterations >= 0, "power_iterations >= 0", self.power_iterations)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """A state encoder φ: S → R^d.
+
+    Attributes:
+        name: ``mlp`` (coordinates in), ``fourier_mlp`` (cosines of the coordinates beside them) or
+            ``tabular`` (one free feature vector per state).
+        hidden: Widths of the hidden ReLU layers.
+        frequencies: Cosines per coordinate, cos(jπx) for j = 1 … frequencies (``fourier_mlp``).
+    """
+
+    name: EncoderName = "fourier_mlp"
+    hidden: tuple[int, ...] = (512, 512)
+    frequencies: int = 8
+
+    def __post_init__(self) -> None:
+        for width in self.hidden:
+            require_positive("hidden layer widths", width)
+        require_positive("frequencies", self.frequencies)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """A representation objective and its options; options that do not apply are ignored.
+
+    Attributes:
+        name: The method.
+        gradient_rows: N, rows at which the gradient is taken (Danskin methods and naive).
+        weight_rows: M, rows behind each weight estimate's right-hand side.
+        covariance_rows: J, rows behind each inverse covariance estimate. With all three None, the
+            batch is split evenly over the roles.
+        kappa0: κ0 of LISSA's step size κ = κ0 / max‖φ‖², in (0, 2).
+        feature_norm: max‖φ‖² over the estimate's own rows (``batch``) or a running average.
+        permutations: Times the rows exchange roles within one step; 1 uses each row once.
+        whitening: Whiten features by a running covariance (our extension; the loss is invariant).
+        weight_learning_rate: Learning rate of ``explicit``'s stored weights (Adam); None takes the
+            encoder's.
+    """
+
+    name: MethodName = "large_batch"
+    gradient_rows: int | None = None
+    weight_rows: int | None = None
+    covariance_rows: int | None = None
+    kappa0: float = 1.9
+    feature_norm: FeatureNormName = "batch"
+    permutations: int = 1
+    whitening: bool = False
+    weight_learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [self.gradient_rows, self.weight_rows, self.covariance_rows]
+        require(
+            all(rows is None for rows in given) or all(rows is not None for rows in given),
+            "gradient_rows, weight_rows and covariance_rows all given or all None",
+            tuple(given),
+        )
+        for rows in given:
+            if rows is not None:
+                require_positive("gradient_rows, weight_rows and covariance_rows", rows)
+        require(0.0 < self.kappa0 < 2.0, "kappa0 strictly between 0 and 2", self.kappa0)
+        require_positive("permutations", self.permutations)
+        rate = self.weight_learning_rate
+        require(rate is None or rate > 0.0, "weight_learning_rate > 0", rate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The encoder's optimizer.
+
+    Attributes:
+        name: An optax optimizer.
+        learning_rate: Its (initial) learning rate.
+        schedule: ``constant``, or ``cosine`` decay to zero over the run.
+    """
+
+    name: OptimizerName = "adam"
+    learning_rate: float = 1e-3
+    schedule: ScheduleName = "cosine"
+
+    def __post_init__(self) -> None:
+        require(
+            self.learning_rate > 0.0 and math.isfinite(self.learning_rate),
+            "a finite learning_rate > 0",
+            self.learning_rate,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """One training run: an encoder trained on entries of a stored matrix.
+
+    The defaults are the recommended recipe.
+
+    Attributes:
+        encoder: The encoder.
+        objective: The objective.
+        optimizer: The optimizer.
+        num_features: d, features of the encoder.
+        steps: Updates.
+        rows: b, states drawn per update, all roles together.
+        tasks: t, columns drawn per update.
+        seed: Seed of the first run.
+        num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
+        evaluate_every: Updates between evaluations against the ground truth.
+        checkpoint_every: Updates between checkpoints; a multiple of ``evaluate_every``.
+    """
+
+    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    num_features: int = 10
+    steps: int = 2000
+    rows: int = 250
+    tasks: int = 256
+    seed: int = 0
+    num_seeds: int = 1
+    evaluate_every: int = 100
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("num_features", "steps", "rows", "tasks", "num_seeds", "evaluate_every"):
+            require_positive(name, getattr(self, name))
+        require(
+            self.checkpoint_every >= 1 and self.checkpoint_every % self.evaluate_every == 0,
+            f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
+            self.checkpoint_every,
+        )
+        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)

@@ -1,0 +1,189 @@
+"""State encoders φ: S → R^d, as pairs of pure functions over plain parameter pytrees.
+
+The library's own are written in Flax NNX; ``from_nnx`` and ``from_linen`` bring in a user's. The
+rest of the library sees only (init, apply), so ``vmap`` over seeds, ``scan`` and sharding just work.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from flax import linen, nnx
+from jax import Array
+
+from rlreps.configs import EncoderConfig, require, require_choice
+
+Params: TypeAlias = Any
+
+
+class Encoder(NamedTuple):
+    """An encoder.
+
+    Attributes:
+        init: key → parameters.
+        apply: (parameters, inputs [b, ...]) → features [b, d].
+    """
+
+    init: Callable[[Array], Params]
+    apply: Callable[[Params, Array], Array]
+
+
+def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
+    """An encoder from a Flax NNX module's constructor.
+
+    Args:
+        build: ``rngs → module``; the module maps inputs [b, ...] to features [b, d] and keeps all
+            its state in ``nnx.Param``.
+
+    Returns:
+        The encoder; its parameters are nested dictionaries of arrays.
+    """
+    graph, _ = nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0))))
+
+    def init(key: Array) -> Params:
+        _, state = nnx.split(build(nnx.Rngs(key)))
+        return nnx.to_pure_dict(state)
+
+    def apply(params: Params, inputs: Array) -> Array:
+        features: Array = nnx.merge(graph, params)(inputs)
+        return features
+
+    return Encoder(init, apply)
+
+
+def from_linen(module: linen.Module, example_inputs: Array) -> Encoder:
+    """An encoder from a Flax Linen module without mutable collections.
+
+    Args:
+        module: Maps inputs [b, ...] to features [b, d].
+        example_inputs: Inputs [b, ...] of the shape and dtype to come, for initialisation.
+
+    Returns:
+        The encoder; its parameters are the module's variables.
+    """
+
+    def apply(params: Params, inputs: Array) -> Array:
+        features: Array = module.apply(params, inputs)
+        return features
+
+    return Encoder(lambda key: module.init(key, example_inputs), apply)
+
+
+class _MLP(nnx.Module):
+    """ReLU layers and a linear read-out, behind fixed cosine features if any."""
+
+    def __init__(self, sizes: Sequence[int], frequencies: int, rngs: nnx.Rngs) -> None:
+        self.frequencies = frequencies
+        first = sizes[0] * (1 + frequencies)
+        widths = [first, *sizes[1:]]
+        self.layers = nnx.List(
+            [
+                nnx.Linear(width_in, width_out, rngs=rngs)
+                for width_in, width_out in zip(widths[:-1], widths[1:], strict=True)
+            ]
+        )
+
+    def __call__(self, inputs: Array) -> Array:
+        hidden = cosine_features(inputs, self.frequencies)
+        for layer in self.layers[:-1]:
+            hidden = nnx.relu(layer(hidden))
+        features: Array = self.layers[-1](hidden)
+        return features
+
+
+def cosine_features(inputs: Array, frequencies: int) -> Array:
+    """The inputs and cos(jπx) of each, j = 1 … frequencies.
+
+    The cosines are the Neumann eigenfunctions of the unit interval: what the slow directions of a
+    walk in a reflecting box look like along one axis.
+
+    Args:
+        inputs: Coordinates in [0, 1], [b, c].
+        frequencies: Cosines per coordinate; 0 returns the inputs.
+
+    Returns:
+        [b, c · (1 + frequencies)].
+    """
+    if frequencies == 0:
+        return inputs
+    multiples = jnp.pi * jnp.arange(1, frequencies + 1, dtype=inputs.dtype)
+    angles = inputs[:, :, None] * multiples[None, None, :]
+    return jnp.concatenate([inputs, jnp.cos(angles).reshape(inputs.shape[0], -1)], axis=1)
+
+
+def mlp(num_inputs: int, num_features: int, *, hidden: Sequence[int] = (512, 512)) -> Encoder:
+    """ReLU multi-layer perceptron (2 x 512 in Le Lan et al. 2023): [b, num_inputs] → [b, d]."""
+    return fourier_mlp(num_inputs, num_features, hidden=hidden, frequencies=0)
+
+
+def fourier_mlp(
+    num_inputs: int,
+    num_features: int,
+    *,
+    hidden: Sequence[int] = (512, 512),
+    frequencies: int = 8,
+) -> Encoder:
+    """An ``mlp`` on coordinates in [0, 1] and their cosines: [b, num_inputs] → [b, d].
+
+    Args:
+        num_inputs: Coordinates of a state.
+        num_features: d.
+        hidden: Widths of the hidden layers.
+        frequencies: Cosines per coordinate (see ``cosine_features``).
+
+    Returns:
+        The encoder.
+    """
+    require(num_inputs >= 1, "num_inputs >= 1", num_inputs)
+    require(num_features >= 1, "num_features >= 1", num_features)
+    sizes = [num_inputs, *hidden, num_features]
+    return from_nnx(lambda rngs: _MLP(sizes, frequencies, rngs))
+
+
+def tabular(num_states: int, num_features: int) -> Encoder:
+    """One free feature vector per state, drawn from a standard normal: state indices [b] → [b, d]."""
+    require(num_states >= 1, "num_states >= 1", num_states)
+    require(num_features >= 1, "num_features >= 1", num_features)
+
+    def apply(params: Params, inputs: Array) -> Array:
+        features: Array = params[inputs]
+        return features
+
+    return Encoder(lambda key: jax.random.normal(key, (num_states, num_features)), apply)
+
+
+ENCODERS: dict[str, Callable[[EncoderConfig, int, int, int], Encoder]] = {
+    "fourier_mlp": lambda config, num_inputs, num_states, num_features: fourier_mlp(
+        num_inputs, num_features, hidden=config.hidden, frequencies=config.frequencies
+    ),
+    "mlp": lambda config, num_inputs, num_states, num_features: mlp(
+        num_inputs, num_features, hidden=config.hidden
+    ),
+    "tabular": lambda config, num_inputs, num_states, num_features: tabular(
+        num_states, num_features
+    ),
+}
+"""Encoder name → encoder for (configuration, input coordinates, states, features)."""
+
+
+def make_encoder(
+    config: EncoderConfig, *, num_inputs: int, num_states: int, num_features: int
+) -> Encoder:
+    """The encoder that a configuration names.
+
+    Args:
+        config: Its name and options.
+        num_inputs: Coordinates of a state.
+        num_states: n, for a tabular encoder.
+        num_features: d.
+
+    Returns:
+        The encoder. A ``tabular`` one takes state indices [b], the others coordinates
+        [b, num_inputs].
+
+    Raises:
+        InputError: For an unknown name or sizes below 1.
+    """
+    require_choice("encoder", config.name, list(ENCODERS))
+    return ENCODERS[config.name](config, num_inputs, num_states, num_features)

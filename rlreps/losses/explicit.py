@@ -1,0 +1,85 @@
+"""Explicit weights: one stored column of W per task, trained jointly with the features."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from rlreps.configs import require
+from rlreps.errors import InputError
+from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
+from rlreps.optimizers import optimizer_step
+
+
+class ExplicitState(NamedTuple):
+    """The stored weights.
+
+    Attributes:
+        weights: One weight vector per task, [tasks, d] (W transposed: an update gathers rows).
+        optimizer: Their optimizer state, every leaf with a leading task axis.
+    """
+
+    weights: Array
+    optimizer: Any
+
+
+def explicit(
+    num_features: int, num_tasks: int, *, optimizer: optax.GradientTransformation
+) -> Objective:
+    """Joint descent on E(φᵀw_t − ψ_t)² in the features and in the sampled tasks' weights.
+
+    The gradient at φ is w(φᵀw − ψ); the weights' is φ(φᵀw − ψ), applied by their own optimizer to
+    the columns in the batch alone, each with its own step count and moments, as if every task had
+    an optimizer to itself. A dense optimizer would move unsampled columns by stale momentum, at a
+    cost in d x tasks a step.
+
+    Args:
+        num_features: d.
+        num_tasks: Columns of the matrix.
+        optimizer: Optimizer of each task's weights.
+
+    Returns:
+        The objective; a batch must name its ``tasks``.
+
+    Raises:
+        InputError: If a batch does not name its tasks.
+    """
+    require(num_tasks >= 1, "num_tasks >= 1", num_tasks)
+
+    def init(key: Array) -> ExplicitState:
+        weights = jax.random.normal(key, (num_tasks, num_features)) / jnp.sqrt(float(num_features))
+        return ExplicitState(weights, jax.vmap(optimizer.init)(weights))
+
+    def loss(
+        params: Params, encode: Encode, batch: Batch, state: ExplicitState, key: Array
+    ) -> tuple[Array, tuple[ExplicitState, Metrics]]:
+        del key  # Deterministic given the batch.
+        if batch.tasks is None:
+            raise InputError("expected a batch that names its tasks, got tasks=None")
+        features = encode(params, batch.inputs)
+        weights = state.weights[batch.tasks]
+        value = two_weight_loss(features, batch.targets, weights.T, weights.T)
+        # The weights take their own step, inside the objective's state: not through autodiff.
+        fixed = lax.stop_gradient(features)
+        residuals = fixed @ weights.T - batch.targets
+        gradients = residuals.T @ fixed / fixed.shape[0]
+        new_state = _step_sampled(optimizer, state, batch.tasks, gradients)
+        return value, (new_state, {"weight_norm": jnp.linalg.norm(weights, axis=-1).mean()})
+
+    return Objective(init, loss)
+
+
+def _step_sampled(
+    optimizer: optax.GradientTransformation, state: ExplicitState, tasks: Array, gradients: Array
+) -> ExplicitState:
+    """One optimizer step for the sampled tasks; a task drawn twice gets the same step twice over."""
+    rows = jax.tree.map(lambda leaf: leaf[tasks], state)
+    weights, moments = jax.vmap(functools.partial(optimizer_step, optimizer))(
+        gradients, rows.optimizer, rows.weights
+    )
+    return jax.tree.map(
+        lambda leaf, new: leaf.at[tasks].set(new), state, ExplicitState(weights, moments)
+    )

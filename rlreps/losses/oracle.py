@@ -1,0 +1,39 @@
+"""The oracle: exact optimal weights from all states (Le Lan et al. 2023, Lemma 1)."""
+
+from jax import Array, lax
+
+from rlreps.errors import InputError
+from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
+from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
+
+
+def oracle() -> Objective:
+    """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state; gradient W*(φᵀW* − ψ) at the batch's rows.
+
+    The floor of every method that estimates W*. Its cost per update grows with the number of states.
+
+    Returns:
+        The objective; its state is empty, and a batch must bring its ``population``.
+
+    Raises:
+        InputError: If a batch has no population.
+    """
+
+    def init(key: Array) -> tuple[()]:
+        del key  # Stateless.
+        return ()
+
+    def loss(
+        params: Params, encode: Encode, batch: Batch, state: tuple[()], key: Array
+    ) -> tuple[Array, tuple[tuple[()], Metrics]]:
+        del key  # Deterministic given the batch.
+        if batch.population is None:
+            raise InputError("expected a batch with its population, got population=None")
+        # W* is a minimiser: by Danskin's theorem it is differentiated as a constant.
+        features = encode(lax.stop_gradient(params), batch.population.inputs)
+        right_hand_side = features.T @ batch.population.targets / features.shape[0]
+        weights = empirical_inverse_covariance(features) @ right_hand_side
+        value = two_weight_loss(encode(params, batch.inputs), batch.targets, weights, weights)
+        return value, (state, {})
+
+    return Objective(init, loss)

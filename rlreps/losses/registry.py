@@ -1,0 +1,93 @@
+"""The one dictionary from a method's name to its objective."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import optax
+
+from rlreps.configs import ObjectiveConfig, require_choice
+from rlreps.losses.base import Objective
+from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, naive
+from rlreps.losses.explicit import explicit
+from rlreps.losses.large_batch import large_batch
+from rlreps.losses.oracle import oracle
+
+
+class Problem(NamedTuple):
+    """What an objective has to know of the run it serves.
+
+    Attributes:
+        num_features: d.
+        num_tasks: Columns of the matrix.
+        learning_rate: The encoder's learning rate.
+    """
+
+    num_features: int
+    num_tasks: int
+    learning_rate: float
+
+
+def _roles(config: ObjectiveConfig) -> Roles | None:
+    rows = (config.gradient_rows, config.weight_rows, config.covariance_rows)
+    if rows[0] is None or rows[1] is None or rows[2] is None:
+        return None
+    return Roles(rows[0], rows[1], rows[2])
+
+
+def _danskin_lissa(config: ObjectiveConfig, problem: Problem) -> Objective:
+    return danskin_lissa(
+        problem.num_features,
+        roles=_roles(config),
+        kappa0=config.kappa0,
+        feature_norm=config.feature_norm,
+        permutations=config.permutations,
+        whitening=config.whitening,
+    )
+
+
+def _danskin_empirical(config: ObjectiveConfig, problem: Problem) -> Objective:
+    return danskin_empirical(
+        problem.num_features,
+        roles=_roles(config),
+        permutations=config.permutations,
+        whitening=config.whitening,
+    )
+
+
+def _naive(config: ObjectiveConfig, problem: Problem) -> Objective:
+    return naive(
+        problem.num_features,
+        roles=_roles(config),
+        permutations=config.permutations,
+        whitening=config.whitening,
+    )
+
+
+def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
+    rate = config.weight_learning_rate
+    return explicit(
+        problem.num_features,
+        problem.num_tasks,
+        optimizer=optax.adam(problem.learning_rate if rate is None else rate),
+    )
+
+
+OBJECTIVES: dict[str, Callable[[ObjectiveConfig, Problem], Objective]] = {
+    "danskin_empirical": _danskin_empirical,
+    "danskin_lissa": _danskin_lissa,
+    "explicit": _explicit,
+    "large_batch": lambda config, problem: large_batch(),
+    "naive": _naive,
+    "oracle": lambda config, problem: oracle(),
+}
+"""Method name → objective for a configuration and a problem."""
+
+
+def make_objective(config: ObjectiveConfig, problem: Problem) -> Objective:
+    """The objective that a configuration names.
+
+    Raises:
+        InputError: For an unknown name or options out of range.
+    """
+    require_choice("method", config.name, list(OBJECTIVES))
+    return OBJECTIVES[config.name](config, problem)

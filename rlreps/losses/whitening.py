@@ -1,0 +1,57 @@
+"""Whitening by a running covariance: an extension of ours, not part of any of the papers.
+
+The representation loss depends on the features only through their span, so any invertible map of
+them leaves it unchanged; estimators built on truncated series do not share that invariance and work
+best when the covariance is near the identity.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import jax.scipy as jsp
+from jax import Array
+
+_DECAY = 0.99
+_RIDGE = 1e-4
+
+
+class Whitening(NamedTuple):
+    """A running average of the features' second moment.
+
+    Attributes:
+        covariance: Average of φφᵀ weighted by decayed age, [d, d], not corrected for its zero start.
+        weight: Total weight behind it, []; 0 before the first update.
+    """
+
+    covariance: Array
+    weight: Array
+
+
+def init_whitening(num_features: int) -> Whitening:
+    """An empty running covariance for d features."""
+    return Whitening(jnp.zeros((num_features, num_features)), jnp.zeros(()))
+
+
+def update_whitening(state: Whitening, features: Array) -> Whitening:
+    """Adds a batch of features [b, d]."""
+    covariance = features.T @ features / features.shape[0]
+    return Whitening(
+        _DECAY * state.covariance + (1.0 - _DECAY) * covariance,
+        _DECAY * state.weight + (1.0 - _DECAY),
+    )
+
+
+def whitener(state: Whitening) -> Array:
+    """S [d, d] with S C Sᵀ = I for the running covariance C; the identity before the first update.
+
+    S is the inverse Cholesky factor of C with a small ridge in proportion to its mean eigenvalue,
+    which keeps a direction the features have not filled yet from being blown up.
+    """
+    dimension = state.covariance.shape[0]
+    identity = jnp.eye(dimension, dtype=state.covariance.dtype)
+    covariance = state.covariance / jnp.maximum(state.weight, 1e-12)
+    scale = jnp.trace(covariance) / dimension
+    started = scale > 0.0
+    regular = jnp.where(started, covariance + _RIDGE * scale * identity, identity)
+    factor = jnp.linalg.cholesky(regular)
+    return jsp.linalg.solve_triangular(factor, identity, lower=True)
