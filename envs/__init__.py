@@ -1,1 +1,71 @@
-"""Environments in pure JAX, with Gymnasium and dm_env adapters."""
+"""Environments in pure JAX, with Gymnasium and dm_env adapters.
+
+Names load on first use: importing this package registers PuddleWorld with Gymnasium, which is
+quick, and leaves JAX alone.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rlreps.envs.registration import register
+
+if TYPE_CHECKING:
+    from rlreps.envs.arenas import ARENAS, load_arena
+    from rlreps.envs.core import Environment, TimeStep
+    from rlreps.envs.dm_env_adapter import PuddleWorldDmEnv
+    from rlreps.envs.errors import ArenaError
+    from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
+    from rlreps.envs.gymnasium_adapter import PuddleWorldEnv, PuddleWorldVectorEnv
+    from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
+    from rlreps.envs.rendering import render_frame
+
+_HOMES = {
+    "ARENAS": "arenas",
+    "ArenaError": "errors",
+    "Capsule": "geometry",
+    "ConvexPolygon": "geometry",
+    "Disc": "geometry",
+    "Environment": "core",
+    "Puddle": "puddle_world",
+    "PuddleWorld": "puddle_world",
+    "PuddleWorldDmEnv": "dm_env_adapter",
+    "PuddleWorldEnv": "gymnasium_adapter",
+    "PuddleWorldState": "puddle_world",
+    "PuddleWorldVectorEnv": "gymnasium_adapter",
+    "Shape": "geometry",
+    "TimeStep": "core",
+    "load_arena": "arenas",
+    "render_frame": "rendering",
+}
+
+__all__ = [
+    "ARENAS",
+    "ArenaError",
+    "Capsule",
+    "ConvexPolygon",
+    "Disc",
+    "Environment",
+    "Puddle",
+    "PuddleWorld",
+    "PuddleWorldDmEnv",
+    "PuddleWorldEnv",
+    "PuddleWorldState",
+    "PuddleWorldVectorEnv",
+    "Shape",
+    "TimeStep",
+    "load_arena",
+    "register",
+    "render_frame",
+]
+
+register()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"rlreps.envs.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'rlreps.envs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

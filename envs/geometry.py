@@ -1,0 +1,267 @@
+"""Convex shapes: which part of a straight move lies inside one, and how deep a point lies in it.
+
+A convex shape cuts a straight path in a single interval, so every answer is a closed form without
+branches. All functions take one point and one move; callers ``vmap``. The arithmetic is written on
+scalars, coordinate by coordinate, so that a batch compiles to one fused loop.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from rlreps.envs.errors import ArenaError
+from rlreps.envs.pytrees import as_number, as_point, check_range, pytree_dataclass
+
+Interval = tuple[jax.Array, jax.Array]
+Point = tuple[float, float]
+
+
+@runtime_checkable
+class Shape(Protocol):
+    """A convex region of the plane."""
+
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+        """Return where the segment from ``origin`` along ``displacement`` lies inside.
+
+        Args:
+            origin: [2], start of the segment.
+            displacement: [2], its end minus its start. May be zero: the answer is then finite, and
+                right in that no fraction of a move of length zero takes the agent anywhere.
+
+        Returns:
+            Scalars (enter, leave), fractions in [0, 1] of the segment. ``enter >= leave`` says that
+            the segment misses the shape (or only touches it).
+        """
+
+    def depth(self, point: jax.Array) -> jax.Array:
+        """Return the distance from ``point`` [2] to the shape's edge, 0 outside the shape."""
+
+
+@pytree_dataclass()
+@dataclass(frozen=True)
+class Disc:
+    """All points within ``radius`` of ``centre``.
+
+    Attributes:
+        centre: [2].
+        radius: greater than 0.
+
+    Raises:
+        ArenaError: a number is not finite or the radius is not positive.
+    """
+
+    centre: Point
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centre", as_point(self.centre, "centre"))
+        object.__setattr__(self, "radius", _as_radius(self.radius))
+
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+        """See ``Shape.interval``."""
+        x, y = origin[0] - self.centre[0], origin[1] - self.centre[1]
+        d_x, d_y = displacement[0], displacement[1]
+        middle, half = _disc_chord(x, y, d_x, d_y, self.radius, d_x * d_x + d_y * d_y)
+        return _to_fraction(middle - half), _to_fraction(middle + half)
+
+    def depth(self, point: jax.Array) -> jax.Array:
+        """See ``Shape.depth``."""
+        x, y = point[0] - self.centre[0], point[1] - self.centre[1]
+        return jnp.maximum(self.radius - jnp.sqrt(x * x + y * y), 0.0)
+
+
+@pytree_dataclass()
+@dataclass(frozen=True)
+class Capsule:
+    """All points within ``radius`` of the segment from ``start`` to ``end``.
+
+    Attributes:
+        start: [2].
+        end: [2]; may equal ``start``, which makes the capsule a disc.
+        radius: greater than 0.
+
+    Raises:
+        ArenaError: a number is not finite or the radius is not positive.
+    """
+
+    start: Point
+    end: Point
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", as_point(self.start, "start"))
+        object.__setattr__(self, "end", as_point(self.end, "end"))
+        object.__setattr__(self, "radius", _as_radius(self.radius))
+
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+        """See ``Shape.interval``.
+
+        In the capsule's own frame (along its axis, across it) the path crosses the infinite strip
+        |across| <= radius between two points. Where such a point lies beside the axis it is the
+        capsule's own; where it lies beyond an end, the path meets the disc about that end instead.
+        A path that never meets the strip, or meets it beyond an end and misses that disc, comes out
+        with ``enter >= leave``.
+        """
+        x, y, length, axis = *self._frame_origin(origin), *self._axis()
+        along, across = axis[0] * x + axis[1] * y, axis[0] * y - axis[1] * x
+        d_x, d_y = displacement[0], displacement[1]
+        d_along, d_across = axis[0] * d_x + axis[1] * d_y, axis[0] * d_y - axis[1] * d_x
+
+        squared_length = d_x * d_x + d_y * d_y  # in the given frame: every puddle shares it
+
+        floor = _division_floor(d_across)
+        safe = jnp.where(jnp.abs(d_across) < floor, jnp.copysign(floor, d_across), d_across)
+        per_width = 1.0 / safe
+        middle, half = -across * per_width, self.radius * jnp.abs(per_width)
+        # On or just inside the straight side and not heading inwards: outside, up to rounding.
+        slack = _edge_slack(across)
+        beside = (jnp.abs(across) >= self.radius - slack) & (across * d_across >= 0.0)
+
+        def meet(strip_fraction: jax.Array, side: float) -> jax.Array:
+            reached = along + strip_fraction * d_along
+            nearest = jnp.clip(reached, 0.0, length)
+            middle, half = _disc_chord(
+                along - nearest, across, d_along, d_across, self.radius, squared_length
+            )
+            on_disc = middle + side * half
+            return _to_fraction(jnp.where(reached == nearest, strip_fraction, on_disc))
+
+        enter, leave = meet(middle - half, -1.0), meet(middle + half, 1.0)
+        return enter, jnp.where(beside, 0.0, leave)
+
+    def depth(self, point: jax.Array) -> jax.Array:
+        """See ``Shape.depth``."""
+        x, y, length, axis = *self._frame_origin(point), *self._axis()
+        along, across = axis[0] * x + axis[1] * y, axis[0] * y - axis[1] * x
+        beyond = along - jnp.clip(along, 0.0, length)
+        return jnp.maximum(self.radius - jnp.sqrt(beyond * beyond + across * across), 0.0)
+
+    def _frame_origin(self, point: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return point[0] - self.start[0], point[1] - self.start[1]
+
+    def _axis(self) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """Return the axis' length and its direction, (1, 0) where the length is zero."""
+        x, y = self.end[0] - self.start[0], self.end[1] - self.start[1]
+        length = jnp.sqrt(x * x + y * y)
+        degenerate = length == 0.0
+        divisor = jnp.where(degenerate, 1.0, length)
+        return length, (jnp.where(degenerate, 1.0, x / divisor), y / divisor)
+
+
+@pytree_dataclass()
+@dataclass(frozen=True)
+class ConvexPolygon:
+    """The inside of a convex polygon.
+
+    Attributes:
+        vertices: [v, 2], at least three, in order around the polygon; either way round is accepted
+            and stored counter-clockwise. Vertices in the middle of a straight side are allowed.
+
+    Raises:
+        ArenaError: fewer than three vertices, one repeated, no area, or not convex.
+    """
+
+    vertices: tuple[Point, ...]
+
+    def __post_init__(self) -> None:
+        vertices = tuple(as_point(v, f"vertices[{i}]") for i, v in enumerate(self.vertices))
+        if not any(isinstance(c, jax.Array) for v in vertices for c in v):
+            vertices = _counter_clockwise(vertices)
+        object.__setattr__(self, "vertices", vertices)
+
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+        """See ``Shape.interval``: the path clipped by the half-plane of each edge in turn."""
+        d_x, d_y = displacement[0], displacement[1]
+        floor = _division_floor(d_x)
+        enter, leave = jnp.zeros_like(d_x), jnp.ones_like(d_x)
+        for (x, y), (next_x, next_y) in self._edges():
+            normal_x, normal_y = y - next_y, next_x - x
+            inside = normal_x * (origin[0] - x) + normal_y * (origin[1] - y)
+            rate = normal_x * d_x + normal_y * d_y
+            inwards = rate > 0.0
+            # On or just inside the edge and not heading inwards: outside, up to rounding.
+            slack = _edge_slack(d_x) * (jnp.abs(normal_x) + jnp.abs(normal_y))
+            room = jnp.where(inwards, -inside, jnp.where(inside > slack, inside, 0.0))
+            crossing = room / jnp.maximum(jnp.abs(rate), floor)
+            enter = jnp.maximum(enter, jnp.where(inwards, crossing, 0.0))
+            leave = jnp.minimum(leave, jnp.where(inwards, 1.0, crossing))
+        return jnp.minimum(enter, 1.0), leave
+
+    def depth(self, point: jax.Array) -> jax.Array:
+        """See ``Shape.depth``: for a point inside, the nearest edge's line is the nearest edge."""
+        nearest = jnp.full_like(point[0], jnp.inf)
+        for (x, y), (next_x, next_y) in self._edges():
+            normal_x, normal_y = y - next_y, next_x - x
+            length = jnp.sqrt(normal_x * normal_x + normal_y * normal_y)
+            inside = normal_x * (point[0] - x) + normal_y * (point[1] - y)
+            nearest = jnp.minimum(nearest, inside / length)
+        return jnp.maximum(nearest, 0.0)
+
+    def _edges(self) -> list[tuple[Point, Point]]:
+        return list(zip(self.vertices, (*self.vertices[1:], self.vertices[0]), strict=True))
+
+
+def _disc_chord(
+    x: Any, y: Any, d_x: Any, d_y: Any, radius: Any, squared_length: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the middle and half the length of a line's chord, in fractions of the displacement.
+
+    The half chord comes from the distance between line and centre (a cross product), which keeps
+    its digits where the textbook discriminant b^2 - 4ac cancels. It is 0 where the line misses.
+    """
+    cross = x * d_y - y * d_x
+    scale = 1.0 / jnp.maximum(squared_length, jnp.finfo(squared_length.dtype).tiny)
+    chord = jnp.sqrt(jnp.maximum(radius * radius * squared_length - cross * cross, 0.0))
+    return -(x * d_x + y * d_y) * scale, chord * scale
+
+
+def _to_fraction(value: jax.Array) -> jax.Array:
+    return jnp.clip(value, 0.0, 1.0)
+
+
+def _division_floor(value: jax.Array) -> float:
+    """Return the smallest divisor to use: its reciprocal times a displacement is finite."""
+    return float(jnp.finfo(value.dtype).tiny) ** 0.5
+
+
+def _edge_slack(value: jax.Array) -> float:
+    """Return the distance from a straight edge, in a unit square, that rounding can blur."""
+    return 8.0 * float(jnp.finfo(value.dtype).eps)
+
+
+def _as_radius(value: Any) -> Any:
+    radius = as_number(value, "radius")
+    check_range(radius, "radius", lambda r: r > 0.0, "to be greater than 0")
+    return radius
+
+
+def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` if it is none."""
+    if len(vertices) < 3:
+        raise ArenaError(f"expected a polygon of at least 3 vertices, got {len(vertices)}")
+    edges = [
+        (b[0] - a[0], b[1] - a[1])
+        for a, b in zip(vertices, (*vertices[1:], vertices[0]), strict=True)
+    ]
+    for vertex, edge in zip(vertices, edges, strict=True):
+        if edge == (0.0, 0.0):
+            raise ArenaError(f"expected distinct vertices, got {vertex} twice in a row")
+    angles = [
+        math.atan2(a[0] * b[1] - a[1] * b[0], a[0] * b[0] + a[1] * b[1])
+        for a, b in zip(edges, (*edges[1:], edges[0]), strict=True)
+    ]
+    area = sum(
+        a[0] * b[1] - a[1] * b[0]
+        for a, b in zip(vertices, (*vertices[1:], vertices[0]), strict=True)
+    )
+    if abs(area) / 2.0 < 1e-12:
+        raise ArenaError(f"expected a polygon with an area, got area {abs(area) / 2.0:.3g}")
+    turn = math.copysign(1.0, area)
+    # Rounding may bend a straight side by 1e-9; a convex polygon turns once round and no further.
+    once = abs(sum(angles) - turn * 2.0 * math.pi) < 1e-6
+    if not once or any(turn * angle < -1e-9 for angle in angles):
+        raise ArenaError(f"expected a convex polygon, got vertices {[list(v) for v in vertices]}")
+    return vertices if turn > 0.0 else (vertices[0], *reversed(vertices[1:]))

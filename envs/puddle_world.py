@@ -1,0 +1,241 @@
+"""PuddleWorld: a unit square with puddles that slow an agent down, or stop it.
+
+Sources: Sutton (1996), "Generalization in reinforcement learning: successful examples using sparse
+coarse coding" (the arena, and the optional task); Le Lan et al. (2023), "Bootstrapped
+representations in reinforcement learning", App. C.3 (puddles that slow the agent instead of
+costing it reward).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlreps.envs.core import TimeStep
+from rlreps.envs.errors import ArenaError
+from rlreps.envs.geometry import Shape
+from rlreps.envs.pytrees import as_number, check_range, pytree_dataclass
+
+GOAL_SUM = 1.9
+"""The goal corner: all points with x + y of at least this."""
+
+PENALTY_PER_DEPTH = 400.0
+"""Reward lost per unit of depth in a puddle (Sutton 1996)."""
+
+RESET_DRAWS = 32
+"""Start positions drawn to find one outside the walls."""
+
+WALL_EXIT_FRACTION = 1e-3
+"""A move that leaves a wall within this fraction of itself is not held back by the wall.
+
+An agent stopped at a wall's edge may stand a rounding error inside it. Without this it could never
+leave; with it, an agent can still never advance, since a move that goes inwards leaves much later
+or not at all.
+"""
+
+
+@pytree_dataclass()
+@dataclass(frozen=True)
+class Puddle:
+    """A region that slows movement.
+
+    Attributes:
+        shape: the convex region.
+        multiplier: speed inside as a fraction of the speed outside, in [0, 1]; 0 is a wall.
+
+    Raises:
+        ArenaError: not a shape, or the multiplier is outside [0, 1].
+    """
+
+    shape: Shape
+    multiplier: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shape, Shape):
+            raise ArenaError(
+                f"expected a shape (Capsule, Disc or ConvexPolygon), got {self.shape!r}"
+            )
+        multiplier = as_number(self.multiplier, "multiplier")
+        check_range(multiplier, "multiplier", lambda m: 0.0 <= m <= 1.0, "to be in [0, 1]")
+        object.__setattr__(self, "multiplier", multiplier)
+
+
+class PuddleWorldState(NamedTuple):
+    """Where the agent is.
+
+    Attributes:
+        position: [2], (x, y) in the unit square.
+        steps: int32 scalar, steps taken since the episode's start.
+    """
+
+    position: jax.Array
+    steps: jax.Array
+
+
+@pytree_dataclass(static=("goal", "step_penalty", "puddle_penalty", "max_steps"))
+@dataclass(frozen=True, kw_only=True)
+class PuddleWorld:
+    """The dynamics, and a task if switched on. By default: no reward, no end.
+
+    An agent that starts well inside a wall stays where it is.
+
+    Attributes:
+        puddles: applied in this order, each to the move that the one before it left.
+        step_size: length of a move before noise, in units of the square's side.
+        noise: standard deviation of the Gaussian noise added to each axis of a move.
+        goal: whether reaching x + y >= 1.9 terminates the episode.
+        step_penalty: whether each step costs a reward of 1.
+        puddle_penalty: whether a step costs 400 times the depth, in the deepest puddle, of the
+            position it ends in. Walls do not count.
+        max_steps: steps after which an episode is truncated; None for never.
+
+    Raises:
+        ArenaError: a value outside its range.
+    """
+
+    puddles: tuple[Puddle, ...] = ()
+    step_size: float = 0.05
+    noise: float = 0.01
+    goal: bool = False
+    step_penalty: bool = False
+    puddle_penalty: bool = False
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "puddles", _as_puddles(self.puddles))
+        step_size = as_number(self.step_size, "step_size")
+        check_range(step_size, "step_size", lambda s: s > 0.0, "to be greater than 0")
+        noise = as_number(self.noise, "noise")
+        check_range(noise, "noise", lambda s: s >= 0.0, "to be at least 0")
+        object.__setattr__(self, "step_size", step_size)
+        object.__setattr__(self, "noise", noise)
+        for name in ("goal", "step_penalty", "puddle_penalty"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArenaError(f"expected {name} to be a bool, got {getattr(self, name)!r}")
+        limit = self.max_steps
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ArenaError(f"expected max_steps to be None or an int >= 1, got {limit!r}")
+
+    @property
+    def num_actions(self) -> int:
+        """0 up (+y), 1 right (+x), 2 down, 3 left."""
+        return 4
+
+    def with_task(self) -> "PuddleWorld":
+        """Return the same world with goal, step penalty and puddle penalty switched on."""
+        return replace(self, goal=True, step_penalty=True, puddle_penalty=True)
+
+    def reset(self, key: jax.Array) -> PuddleWorldState:
+        """Draw a start position, uniform over the square outside the walls.
+
+        The first of ``RESET_DRAWS`` uniform draws that lies outside every wall; the first draw
+        itself where none does, which for walls over half the square is one start in 2^32.
+        """
+        draws = jax.random.uniform(key, (RESET_DRAWS, 2))
+        free = jax.vmap(self._is_free)(draws)
+        return PuddleWorldState(draws[jnp.argmax(free)], jnp.zeros((), jnp.int32))
+
+    def step(self, key: jax.Array, state: PuddleWorldState, action: jax.Array) -> TimeStep:
+        """Move once. Spends ``key`` on one ``jax.random.normal(key, (2,))``, the move's noise.
+
+        Args:
+            key: a PRNG key.
+            state: the current state.
+            action: integer scalar in {0, 1, 2, 3}; other values are not checked.
+
+        Returns:
+            The new state, its position as observation, and the reward and flags of the task:
+            reward 0 and False where the task is switched off.
+        """
+        noise = jax.random.normal(key, (2,), state.position.dtype)
+        position = self.move(state.position, action, noise)
+        steps = state.steps + 1
+        return TimeStep(
+            state=PuddleWorldState(position, steps),
+            observation=position,
+            reward=self._reward(position),
+            terminated=self._terminated(position),
+            truncated=jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps,
+        )
+
+    def observe(self, state: PuddleWorldState) -> jax.Array:
+        """Return the position [2]."""
+        return state.position
+
+    def move(self, position: jax.Array, action: jax.Array, noise: jax.Array) -> jax.Array:
+        """Return where a move ends: the deterministic part of ``step``.
+
+        The move plus noise is clipped to the square, then each puddle shortens it. The length that
+        reaches a puddle is a budget; a stretch inside costs 1 / multiplier per unit length, and the
+        move ends where the budget is spent.
+
+        Args:
+            position: [2], in the unit square.
+            action: integer scalar in {0, 1, 2, 3}.
+            noise: [2], standard normal draws; scaled by ``self.noise`` here.
+
+        Returns:
+            [2], the new position, of the dtype of ``position``.
+        """
+        dtype = position.dtype
+        # 0 up, 1 right, 2 down, 3 left, as arithmetic: a table would be a gather in a hot loop.
+        signed = (1 - (action & 2)).astype(dtype) * self.step_size
+        right = (action & 1).astype(dtype) * signed
+        direction = jnp.stack([right, signed - right])
+        displacement = jnp.clip(position + direction + self.noise * noise, 0.0, 1.0) - position
+        fraction = self._travelled_fraction(position, displacement)
+        return jnp.clip(position + fraction * displacement, 0.0, 1.0)
+
+    def _travelled_fraction(self, origin: jax.Array, displacement: jax.Array) -> jax.Array:
+        """Return the fraction of ``displacement`` that is left once every puddle shortened it.
+
+        With a budget B (all in fractions of the displacement), inside from e to l, multiplier m:
+        the move ends inside, at e + m (B - e), if that does not exceed l; else it comes out and
+        ends at B - (l - e)(1 - m) / m. The second is the larger exactly where it applies.
+        """
+        budget = jnp.ones_like(displacement[0])
+        for puddle in self.puddles:
+            speed = puddle.multiplier
+            enter, leave = puddle.shape.interval(origin, displacement)
+            exit_fraction = jnp.where(speed > 0.0, 0.0, WALL_EXIT_FRACTION)
+            leaving = (enter <= 0.0) & (leave <= exit_fraction)
+            leave = jnp.where(leaving, 0.0, leave)
+            entered = jnp.minimum(enter, budget)
+            inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
+            # A wall's infinite cost as a large finite one: infinity times a length 0 is no number.
+            cost = (1.0 - speed) / jnp.maximum(speed, 1e-18)
+            budget = jnp.maximum(entered + speed * (budget - entered), budget - inside * cost)
+        return budget
+
+    def _is_free(self, position: jax.Array) -> jax.Array:
+        blocked = jnp.asarray(False)
+        for puddle in self.puddles:
+            blocked |= (puddle.shape.depth(position) > 0.0) & (puddle.multiplier <= 0.0)
+        return ~blocked
+
+    def _reward(self, position: jax.Array) -> jax.Array:
+        reward = jnp.full((), -1.0 if self.step_penalty else 0.0, position.dtype)
+        if not self.puddle_penalty:
+            return reward
+        deepest = jnp.zeros((), position.dtype)
+        for puddle in self.puddles:
+            depth = jnp.where(puddle.multiplier > 0.0, puddle.shape.depth(position), 0.0)
+            deepest = jnp.maximum(deepest, depth)
+        return reward - PENALTY_PER_DEPTH * deepest
+
+    def _terminated(self, position: jax.Array) -> jax.Array:
+        if not self.goal:
+            return jnp.asarray(False)
+        return position[0] + position[1] >= GOAL_SUM
+
+
+def _as_puddles(puddles: Any) -> tuple[Puddle, ...]:
+    try:
+        checked = tuple(puddles)
+    except TypeError:
+        checked = (puddles,)
+    for puddle in checked:
+        if not isinstance(puddle, Puddle):
+            raise ArenaError(f"expected puddles to be Puddle instances, got {puddle!r}")
+    return checked

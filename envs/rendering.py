@@ -1,0 +1,128 @@
+"""Pictures of PuddleWorld as arrays of pixels, drawn with Pillow."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+from rlreps.envs.errors import ArenaError
+from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
+from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld
+
+# Blue, orange and yellow stay apart under the common kinds of colour blindness (Okabe & Ito 2008),
+# and puddles, walls and the agent also differ in lightness.
+FLOOR_COLOUR = (248, 248, 244)
+PUDDLE_COLOUR = (0, 68, 136)
+WALL_COLOUR = (38, 38, 44)
+GOAL_COLOUR = (240, 208, 66)
+AGENT_COLOUR = (213, 94, 0)
+OUTLINE_COLOUR = (255, 255, 255)
+
+AGENT_RADIUS = 0.02
+_OVERSAMPLING = 4
+
+Picture = npt.NDArray[np.uint8]
+
+
+def render_frame(
+    environment: PuddleWorld, position: npt.ArrayLike | None = None, size: int = 256
+) -> Picture:
+    """Draw puddles (the slower the darker, walls almost black), goal corner and agent.
+
+    Args:
+        environment: what to draw. The goal corner shows only where it ends an episode.
+        position: [2], where to draw the agent; None for nowhere.
+        size: side of the picture in pixels.
+
+    Returns:
+        uint8 [size, size, 3], RGB. The y axis points up: row 0 is the top edge, y = 1.
+
+    Raises:
+        ArenaError: ``size`` is less than 1 or ``position`` is not two numbers.
+    """
+    if size < 1:
+        raise ArenaError(f"expected a picture of at least 1 pixel a side, got {size}")
+    background = _background(environment, size)
+    if position is None:
+        return background.copy()
+    point = np.asarray(position, np.float64)
+    if point.shape != (2,):
+        raise ArenaError(f"expected a position of shape (2,), got shape {point.shape}")
+    outline = _coverage(Disc((point[0], point[1]), AGENT_RADIUS * 1.4), size)
+    body = _coverage(Disc((point[0], point[1]), AGENT_RADIUS), size)
+    picture = _paint(background.astype(np.float64), outline, OUTLINE_COLOUR)
+    return _to_pixels(_paint(picture, body, AGENT_COLOUR))
+
+
+@lru_cache(maxsize=16)
+def _background(environment: PuddleWorld, size: int) -> Picture:
+    """Draw everything that does not move."""
+    speed = np.ones((size, size))
+    walls = np.zeros((size, size))
+    for puddle in environment.puddles:
+        covered = _coverage(puddle.shape, size)
+        if puddle.multiplier > 0.0:
+            speed *= 1.0 - covered * (1.0 - puddle.multiplier)
+        else:
+            walls = np.maximum(walls, covered)
+    picture = np.broadcast_to(np.asarray(FLOOR_COLOUR, np.float64), (size, size, 3))
+    picture = _paint(picture, 1.0 - speed, PUDDLE_COLOUR)
+    if environment.goal:
+        corner = ConvexPolygon(((GOAL_SUM - 1.0, 1.0), (1.0, GOAL_SUM - 1.0), (1.0, 1.0)))
+        picture = _paint(picture, _coverage(corner, size), GOAL_COLOUR)
+    return _to_pixels(_paint(picture, walls, WALL_COLOUR))
+
+
+def _coverage(shape: Shape, size: int) -> npt.NDArray[np.float64]:
+    """Return how much of each pixel [size, size] a shape covers, from 0 to 1."""
+    side = size * _OVERSAMPLING
+    image = Image.new("L", (side, side), 0)
+    draw = ImageDraw.Draw(image)
+    _DRAWERS[type(shape)](draw, shape, side)
+    small = image.resize((size, size), Image.Resampling.BOX)
+    return np.asarray(small, np.float64) / 255.0
+
+
+def _draw_disc(draw: ImageDraw.ImageDraw, shape: Disc, side: int) -> None:
+    (x, y), radius = _to_picture(shape.centre, side), shape.radius * side
+    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=255)
+
+
+def _draw_capsule(draw: ImageDraw.ImageDraw, shape: Capsule, side: int) -> None:
+    start, end = np.asarray(shape.start), np.asarray(shape.end)
+    length = float(np.hypot(*(end - start)))
+    for centre in (shape.start, shape.end):
+        _draw_disc(draw, Disc(centre, shape.radius), side)
+    if length > 0.0:
+        across = np.array([start[1] - end[1], end[0] - start[0]]) * (shape.radius / length)
+        corners = (start + across, start - across, end - across, end + across)
+        draw.polygon([_to_picture(corner, side) for corner in corners], fill=255)
+
+
+def _draw_polygon(draw: ImageDraw.ImageDraw, shape: ConvexPolygon, side: int) -> None:
+    draw.polygon([_to_picture(vertex, side) for vertex in shape.vertices], fill=255)
+
+
+_DRAWERS: dict[type, Any] = {
+    Disc: _draw_disc,
+    Capsule: _draw_capsule,
+    ConvexPolygon: _draw_polygon,
+}
+
+
+def _to_picture(point: Any, side: int) -> tuple[float, float]:
+    # Pillow's whole numbers are pixel centres; the square's edges are pixel edges.
+    return float(point[0]) * side - 0.5, (1.0 - float(point[1])) * side - 0.5
+
+
+def _paint(
+    picture: npt.NDArray[np.float64], covered: npt.NDArray[np.float64], colour: tuple[int, int, int]
+) -> npt.NDArray[np.float64]:
+    weight = covered[:, :, None]
+    return picture * (1.0 - weight) + np.asarray(colour, np.float64) * weight
+
+
+def _to_pixels(picture: npt.NDArray[np.float64]) -> Picture:
+    return np.rint(picture).astype(np.uint8)
