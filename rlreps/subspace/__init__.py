@@ -1,1 +1,59 @@
 """Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""
+
+from rlreps.subspace.centring import centre_columns, centre_columns_in_place
+from rlreps.subspace.decomposition import (
+    PrincipalSubspace,
+    exact_svd,
+    fix_signs,
+    randomized_svd,
+    relative_tolerance,
+)
+from rlreps.subspace.inverse_covariance import (
+    empirical_inverse_covariance,
+    lissa,
+    lissa_inverse_covariance,
+    lissa_kappa,
+    neumann_series,
+    validate_kappa0,
+)
+from rlreps.subspace.metrics import (
+    align,
+    grassmann_distance,
+    longest_eigenvector_streak,
+    matched_cosines,
+    optimal_loss,
+    principal_angles,
+    relative_excess,
+    relative_excess_loss,
+    representation_loss,
+    subspace_distance,
+)
+from rlreps.subspace.span import numerical_rank, orthonormal_basis
+
+__all__ = [
+    "PrincipalSubspace",
+    "align",
+    "centre_columns",
+    "centre_columns_in_place",
+    "empirical_inverse_covariance",
+    "exact_svd",
+    "fix_signs",
+    "grassmann_distance",
+    "lissa",
+    "lissa_inverse_covariance",
+    "lissa_kappa",
+    "longest_eigenvector_streak",
+    "matched_cosines",
+    "neumann_series",
+    "numerical_rank",
+    "optimal_loss",
+    "orthonormal_basis",
+    "principal_angles",
+    "randomized_svd",
+    "relative_excess",
+    "relative_excess_loss",
+    "relative_tolerance",
+    "representation_loss",
+    "subspace_distance",
+    "validate_kappa0",
+]

@@ -1,0 +1,72 @@
+"""Column centring: subtract from every task its mean over states."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlreps.errors import InputError
+
+# Rows a block holds, so that a block of a 10,000-column float32 matrix stays inside the caches.
+_BLOCK_ROWS = 64
+
+
+@jax.jit
+def centre_columns(matrix: jax.Array) -> jax.Array:
+    """Subtracts each column's mean over the rows.
+
+    Args:
+      matrix: [n, t] floating-point array, states by tasks.
+
+    Returns:
+      [n, t] array of the same dtype whose columns have mean zero up to rounding.
+
+    Raises:
+      InputError: if the matrix is not a two-dimensional floating-point array with rows.
+    """
+    _require_matrix(matrix)
+    centred = matrix - jnp.mean(matrix, axis=0, keepdims=True)
+    # A mean of many float32 numbers is itself rounded; what it left behind is small, so that a
+    # second pass removes it almost exactly.
+    return centred - jnp.mean(centred, axis=0, keepdims=True)
+
+
+def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS) -> None:
+    """Subtracts each column's mean over the rows, in the matrix's own memory.
+
+    Means are accumulated and subtracted in float64 and rounded once. Beside the matrix it needs one
+    float64 number a column, so a 400 MB host matrix is centred without a second copy.
+
+    Args:
+      matrix: [n, t] writeable float32 or float64 NumPy array; overwritten.
+      block_rows: rows handled at a time; changes the means by rounding in float64 at most.
+
+    Raises:
+      InputError: if the matrix is not a writeable two-dimensional floating-point NumPy array with
+        rows, or block_rows is not positive.
+    """
+    if not isinstance(matrix, np.ndarray) or not matrix.flags.writeable:
+        raise InputError(f"expected a writeable NumPy array, got {_describe(matrix)}")
+    _require_matrix(matrix)
+    if block_rows < 1:
+        raise InputError(f"expected block_rows >= 1, got {block_rows}")
+    num_rows, num_columns = matrix.shape
+    means = np.zeros(num_columns, dtype=np.float64)
+    for start in range(0, num_rows, block_rows):
+        means += np.sum(matrix[start : start + block_rows], axis=0, dtype=np.float64)
+    means /= num_rows
+    for start in range(0, num_rows, block_rows):
+        block = matrix[start : start + block_rows]
+        np.subtract(block, means, out=block, casting="same_kind")
+
+
+def _require_matrix(matrix: jax.Array | np.ndarray) -> None:
+    is_floating = jnp.issubdtype(matrix.dtype, jnp.floating)
+    if matrix.ndim != 2 or matrix.shape[0] == 0 or not is_floating:
+        raise InputError(
+            "expected a floating-point matrix [states, tasks] with at least one row, "
+            f"got {matrix.dtype} of shape {matrix.shape}"
+        )
+
+
+def _describe(value: object) -> str:
+    return "a read-only array" if isinstance(value, np.ndarray) else type(value).__name__

@@ -1,0 +1,155 @@
+"""Estimates of the *inverse* covariance of features, (E[phi phi^T])^{-1}, from sampled rows."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlreps.errors import InputError
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def validate_kappa0(kappa0: float) -> None:
+    """Checks that LISSA's relative step size lies in the open interval (0, 2), where it converges.
+
+    Raises:
+      InputError: if it does not.
+    """
+    if not 0.0 < kappa0 < 2.0:
+        raise InputError(f"expected kappa0 in the open interval (0, 2), got {kappa0}")
+
+
+def lissa_kappa(
+    features: jax.Array, kappa0: float, squared_norm: jax.Array | float | None = None
+) -> jax.Array:
+    """Step size kappa = kappa0 / max ||phi||^2 of the series.
+
+    Args:
+      features: [j, d] rows of features.
+      kappa0: relative step size in (0, 2), a Python number; the paper's is 1.9.
+      squared_norm: scalar to divide by in place of this batch's largest squared row norm, such as
+        a running value.
+
+    Returns:
+      Scalar of the features' dtype; kappa0 itself where the norm is zero, so that a dead encoder
+      gives finite numbers.
+
+    Raises:
+      InputError: if kappa0 is outside (0, 2).
+    """
+    validate_kappa0(kappa0)
+    if squared_norm is None:
+        largest = jnp.max(jnp.sum(jnp.square(features), axis=1))
+    else:
+        largest = jnp.asarray(squared_norm, features.dtype)
+    return kappa0 / jnp.where(largest == 0.0, 1.0, largest)
+
+
+@jax.jit
+def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | float) -> jax.Array:
+    """Applies the LISSA estimate of the inverse covariance to a right-hand side.
+
+    Delta_0 = kappa I and Delta_j = kappa I + (I - kappa phi_j phi_j^T) Delta_{j-1}; Le Lan et al.
+    (2023), after Agarwal, Bullins & Hazan (2017). For independent rows its expectation is the
+    truncated Neumann series of `neumann_series`. In vector form, O(d t) a term.
+
+    Args:
+      features: [j, d] rows phi_1, ..., phi_J, the first row entering first.
+      right_hand_side: [d, t] columns to apply the estimate to, of the features' dtype.
+      kappa: scalar step size, see `lissa_kappa`.
+
+    Returns:
+      [d, t] array Delta_J right_hand_side.
+
+    Raises:
+      InputError: if the shapes do not fit together.
+    """
+    if features.ndim != 2 or right_hand_side.ndim != 2:
+        raise InputError(
+            "expected features [j, d] and a right-hand side [d, t], "
+            f"got shapes {features.shape} and {right_hand_side.shape}"
+        )
+    if features.shape[1] != right_hand_side.shape[0]:
+        raise InputError(
+            f"expected a right-hand side of {features.shape[1]} rows, one a feature, "
+            f"got {right_hand_side.shape[0]}"
+        )
+    step = jnp.asarray(kappa, features.dtype)
+    first = step * right_hand_side
+
+    def add_term(estimate: jax.Array, phi: jax.Array) -> tuple[jax.Array, None]:
+        overlap = jnp.matmul(phi, estimate, precision=_HIGHEST)
+        return first + estimate - (step * phi)[:, None] * overlap[None, :], None
+
+    estimate, _ = jax.lax.scan(add_term, first, features)
+    return estimate
+
+
+def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> jax.Array:
+    """The LISSA estimate Delta_J as a matrix; see `lissa`.
+
+    Args:
+      features: [j, d] rows of features.
+      kappa: scalar step size.
+
+    Returns:
+      [d, d] estimate of the inverse covariance; not symmetric in general.
+    """
+    identity = jnp.eye(features.shape[1], dtype=features.dtype)
+    estimate: jax.Array = lissa(features, identity, kappa)
+    return estimate
+
+
+@jax.jit
+def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
+    """Pseudo-inverse of the empirical covariance, (Phi^T Phi / J)^+.
+
+    Eigenvalues below 10 d eps times the largest count as zero, so fewer rows than features, dead
+    features and duplicates are fine. Meant as a constant: the derivative of an eigendecomposition
+    is not defined where eigenvalues coincide.
+
+    Args:
+      features: [j, d] rows of features.
+
+    Returns:
+      [d, d] symmetric positive semi-definite array.
+    """
+    num_rows, num_features = features.shape
+    covariance = jnp.matmul(features.T, features, precision=_HIGHEST) / float(num_rows)
+    eigenvalues, vectors = jnp.linalg.eigh(covariance)
+    cutoff = 10.0 * num_features * float(np.finfo(features.dtype).eps) * eigenvalues[-1]
+    # Stated as "not below", so that NaN features give NaN rather than a zero inverse.
+    kept = ~(eigenvalues <= cutoff)
+    reciprocals = jnp.where(kept, 1.0 / jnp.where(kept, eigenvalues, 1.0), 0.0)
+    return jnp.matmul(vectors * reciprocals[None, :], vectors.T, precision=_HIGHEST)
+
+
+@functools.partial(jax.jit, static_argnames="num_terms")
+def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: int) -> jax.Array:
+    """Truncated Neumann series kappa sum_{i=0}^{J} (I - kappa C)^i, in closed form.
+
+    Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
+    kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in
+    (0, 2 / lambda_max).
+
+    Args:
+      covariance: [d, d] symmetric positive semi-definite matrix C.
+      kappa: scalar step size.
+      num_terms: J, the number of terms beyond the first.
+
+    Returns:
+      [d, d] symmetric array.
+    """
+    step = jnp.asarray(kappa, covariance.dtype)
+    eigenvalues, vectors = jnp.linalg.eigh(covariance)
+    scaled = step * eigenvalues
+    # Below one, 1 - (1 - x)^m through logarithms keeps the digits that the subtraction would lose.
+    through_logarithm = -jnp.expm1((num_terms + 1.0) * jnp.log1p(-jnp.minimum(scaled, 0.5)))
+    direct = 1.0 - (1.0 - scaled) ** (num_terms + 1)
+    gap = jnp.where(scaled < 0.5, through_logarithm, direct)
+    at_zero = step * (num_terms + 1.0)
+    nonzero = eigenvalues != 0.0
+    values = jnp.where(nonzero, gap / jnp.where(nonzero, eigenvalues, 1.0), at_zero)
+    return jnp.matmul(vectors * values[None, :], vectors.T, precision=_HIGHEST)

@@ -1,0 +1,275 @@
+"""How far a representation's span is from a principal subspace.
+
+Features Phi are [n, d] (states by features), the basis F_k is [n, k] with orthonormal columns.
+Every function that compares spans orthonormalises the features first, so it is unchanged under
+invertible linear maps of them; `matched_cosines` and `longest_eigenvector_streak` compare single
+columns and are unchanged under scalings and signs only. NaN or infinite features give NaN.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from rlreps.errors import InputError
+from rlreps.subspace.decomposition import PrincipalSubspace
+from rlreps.subspace.span import normalise_columns, orthonormal_basis, require_pair
+
+# Full precision: accelerators would otherwise multiply float32 in shorter formats.
+_HIGHEST = jax.lax.Precision.HIGHEST
+# Rows of the matrix whose residual is held at a time by `representation_loss`.
+_BLOCK_ROWS = 256
+
+
+@jax.jit
+def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
+    """Share of the basis that lies outside the features' span, 1 - tr(F F^T P_Phi) / k.
+
+    Le Lan et al. (2023). Computed as ||F - P_Phi F||_F^2 / k, which is the same number without the
+    cancellation, and so keeps its relative precision near zero.
+
+    Args:
+      features: [n, d] array.
+      basis: [n, k] orthonormal columns.
+
+    Returns:
+      Scalar in [0, 1]: zero if the span holds the basis, one if they are orthogonal.
+
+    Raises:
+      InputError: if the arrays do not fit together.
+    """
+    _, residual = _project(features, basis)
+    return jnp.minimum(jnp.sum(jnp.square(residual)) / basis.shape[1], 1.0)
+
+
+@jax.jit
+def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
+    """Principal angles between the basis and the features' span.
+
+    Cosines are the singular values of Q^T F, sines those of F - Q Q^T F; both enter, so small and
+    right angles keep their digits (Bjorck & Golub 1973).
+
+    Args:
+      features: [n, d] array.
+      basis: [n, k] orthonormal columns.
+
+    Returns:
+      [k] angles in radians, rising, in [0, pi/2]; directions that features of rank below k cannot
+      reach count as pi/2.
+
+    Raises:
+      InputError: if the arrays do not fit together.
+    """
+    overlap, residual = _project(features, basis)
+    num_components = basis.shape[1]
+    cosines = jnp.linalg.svd(overlap, compute_uv=False)[:num_components]
+    cosines = jnp.pad(cosines, (0, num_components - cosines.shape[0]))
+    sines = jnp.linalg.svd(jnp.linalg.qr(residual, mode="r"), compute_uv=False)
+    return jnp.arctan2(sines[::-1], cosines)
+
+
+@jax.jit
+def grassmann_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
+    """Geodesic distance on the Grassmannian: the Euclidean norm of the principal angles.
+
+    Args:
+      features: [n, d] array.
+      basis: [n, k] orthonormal columns.
+
+    Returns:
+      Scalar in radians, in [0, sqrt(k) pi/2].
+    """
+    angles: jax.Array = principal_angles(features, basis)
+    return jnp.sqrt(jnp.sum(jnp.square(angles)))
+
+
+def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
+    """|cosine| between each component and the feature matched to it.
+
+    Features are matched one to one to components so that the sum of |cosine| is largest (Hungarian
+    algorithm, scipy.optimize.linear_sum_assignment); it runs on the host and cannot be jitted.
+
+    Args:
+      features: [n, d] array; columns need not be orthonormal.
+      basis: [n, k] orthonormal columns.
+
+    Returns:
+      [k] array in [0, 1], by component; zero for components left over where d < k.
+
+    Raises:
+      InputError: if the arrays do not fit together or the features are not finite.
+    """
+    cosines = np.asarray(_column_cosines(features, basis))
+    if not np.all(np.isfinite(cosines)):
+        raise InputError("expected finite features, got NaN or infinity")
+    columns, components = scipy.optimize.linear_sum_assignment(cosines, maximize=True)
+    matched = np.zeros(basis.shape[1], dtype=cosines.dtype)
+    matched[components] = cosines[columns, components]
+    return matched
+
+
+@jax.jit
+def longest_eigenvector_streak(
+    features: jax.Array, basis: jax.Array, tolerance: jax.Array | float = np.pi / 8
+) -> jax.Array:
+    """Number of leading components that the features match in order.
+
+    Counts from the first component up to the first whose feature of the same index is further away
+    than the tolerance; Gemp et al. (2021), EigenGame, where the tolerance is pi/8.
+
+    Args:
+      features: [n, d] array; column i is the estimate of component i, of any length and sign.
+      basis: [n, k] orthonormal columns.
+      tolerance: largest angle in radians.
+
+    Returns:
+      Scalar int32 between 0 and min(d, k).
+
+    Raises:
+      InputError: if the arrays do not fit together.
+    """
+    basis = require_pair(features, basis)
+    shared = min(features.shape[1], basis.shape[1])
+    estimates, components = normalise_columns(features[:, :shared]), basis[:, :shared]
+    cosines = jnp.sum(estimates * components, axis=0)
+    sines = jnp.linalg.norm(estimates - components * cosines[None, :], axis=0)
+    # A zero feature points nowhere: both are zero, and the angle would read as zero too.
+    pointless = (cosines == 0.0) & (sines == 0.0)
+    angles = jnp.where(pointless, jnp.inf, jnp.arctan2(sines, jnp.abs(cosines)))
+    matches = angles <= jnp.asarray(tolerance, angles.dtype)
+    return jnp.sum(jnp.cumprod(matches.astype(jnp.int32)))
+
+
+@jax.jit
+def align(features: jax.Array, basis: jax.Array) -> jax.Array:
+    """Orthonormal basis of the features' span, rotated as close to the components as it goes.
+
+    Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned beside true
+    components.
+
+    Args:
+      features: [n, d] array.
+      basis: [n, k] orthonormal columns.
+
+    Returns:
+      [n, k] array; its columns are orthonormal if the features' rank is at least k, and otherwise
+      the image of a partial isometry onto their span.
+
+    Raises:
+      InputError: if the arrays do not fit together.
+    """
+    basis = require_pair(features, basis)
+    span, _ = orthonormal_basis(features)
+    overlap = jnp.matmul(span.T, basis, precision=_HIGHEST)
+    left, _, right = jnp.linalg.svd(overlap, full_matrices=False)
+    return jnp.matmul(jnp.matmul(span, left, precision=_HIGHEST), right, precision=_HIGHEST)
+
+
+@jax.jit
+def representation_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Error of the best linear prediction of the tasks, L(Phi) = ||(I - P_Phi) Psi||_F^2.
+
+    The residual is formed before it is squared (a difference of energies would cancel) and in
+    blocks of rows, so no second matrix is held. Put a large host matrix on the device once: every
+    call with a NumPy matrix copies it there.
+
+    Args:
+      features: [n, d] array.
+      matrix: [n, t] states by tasks.
+
+    Returns:
+      Scalar of the features' dtype.
+
+    Raises:
+      InputError: if the arrays do not fit together.
+    """
+    matrix = require_pair(features, matrix)
+    span, _ = orthonormal_basis(features)
+    weights = jnp.matmul(span.T, matrix, precision=_HIGHEST)
+    num_rows = matrix.shape[0]
+    block_rows = min(_BLOCK_ROWS, num_rows)
+
+    def add_block(index: jax.Array, total: jax.Array) -> jax.Array:
+        # The last block is moved up to end with the matrix; rows already counted are masked.
+        start = jnp.minimum(index * block_rows, num_rows - block_rows)
+        rows = jax.lax.dynamic_slice_in_dim(matrix, start, block_rows)
+        span_rows = jax.lax.dynamic_slice_in_dim(span, start, block_rows)
+        residual = rows - jnp.matmul(span_rows, weights, precision=_HIGHEST)
+        new = start + jnp.arange(block_rows) >= index * block_rows
+        return total + jnp.sum(jnp.where(new[:, None], jnp.square(residual), 0.0))
+
+    num_blocks = -(-num_rows // block_rows)
+    zero = jnp.zeros((), features.dtype)
+    loss: jax.Array = jax.lax.fori_loop(0, num_blocks, add_block, zero)
+    return loss
+
+
+def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
+    """Smallest loss that d features can reach, L(F_d) = total energy - sum_{i<=d} sigma_i^2.
+
+    Summed in float64; the singular values' own rounding leaves an error of about 1e-6 of the total
+    energy for a float32 matrix. Below that share, L(F_d) is zero to rounding, and zero is returned.
+
+    Raises:
+      InputError: if d is not between 1 and the number of components held.
+    """
+    values = subspace.truncated(d).singular_values.astype(np.float64)
+    loss = subspace.total_energy - float(np.sum(np.square(values)))
+    rounding = 10.0 * float(np.finfo(subspace.singular_values.dtype).eps) * subspace.total_energy
+    return loss if loss > rounding else 0.0
+
+
+def relative_excess_loss(
+    features: jax.Array, matrix: jax.Array, subspace: PrincipalSubspace, d: int
+) -> jax.Array:
+    """Excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
+
+    Stays meaningful where sigma_d and sigma_{d+1} are close, so that F_d is ill determined. It can
+    be jitted with the subspace and d closed over.
+
+    Args:
+      features: [n, d] array.
+      matrix: [n, t] the centred matrix that the subspace was computed from.
+      subspace: its principal subspace with at least d components.
+      d: number of features that the optimum may use.
+
+    Returns:
+      Scalar of the features' dtype, at least zero up to rounding; NaN where L(F_d) is zero to
+      rounding, as the ratio has no meaning there.
+
+    Raises:
+      InputError: if the arrays do not fit together or d is out of range.
+    """
+    loss: jax.Array = representation_loss(features, matrix)
+    return relative_excess(loss, subspace, d)
+
+
+def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
+    """`relative_excess_loss` from a representation loss that is already at hand.
+
+    Args:
+      loss: scalar or array of representation losses L(Phi).
+      subspace: principal subspace with at least d components.
+      d: number of features that the optimum may use.
+
+    Returns:
+      L(Phi) / L(F_d) - 1, of the loss's shape and dtype; NaN where L(F_d) is zero to rounding.
+    """
+    optimum = optimal_loss(subspace, d)
+    return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
+
+
+@jax.jit
+def _column_cosines(features: jax.Array, basis: jax.Array) -> jax.Array:
+    """Returns [d, k]: |cosine| of every feature with every component."""
+    basis = require_pair(features, basis)
+    cosines = jnp.matmul(normalise_columns(features).T, basis, precision=_HIGHEST)
+    return jnp.minimum(jnp.abs(cosines), 1.0)
+
+
+def _project(features: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns Q^T F [d, k] and F - Q Q^T F [n, k] for an orthonormal basis Q of the span."""
+    basis = require_pair(features, basis)
+    span, _ = orthonormal_basis(features)
+    overlap = jnp.matmul(span.T, basis, precision=_HIGHEST)
+    return overlap, basis - jnp.matmul(span, overlap, precision=_HIGHEST)
