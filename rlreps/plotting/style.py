@@ -1,0 +1,170 @@
+"""What every figure shares: one style, colours and markers of series, the map of signed values."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypedDict, TypeVar
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axis import Axis
+from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+FloatArray = npt.NDArray[np.float64]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+RESOLUTION = 200
+"""Dots per inch of every PNG."""
+
+INK = "#1b1b1b"
+"""Colour of text and outlines."""
+
+MUTED = "#5f5f5f"
+"""Colour of references, such as a noise floor."""
+
+MISSING = "#bdbdbd"
+"""Colour of cells without a value."""
+
+# The keys are literals to matplotlib 3.11's type stubs and plain strings to those before it.
+STYLE: Mapping[Any, object] = {
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10.0,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.facecolor": "white",
+    "axes.axisbelow": True,
+    "axes.grid": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.8,
+    "image.interpolation": "nearest",
+    "image.origin": "lower",
+    "legend.fontsize": 8.5,
+    "legend.title_fontsize": 8.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.0,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "savefig.dpi": RESOLUTION,
+    "savefig.facecolor": "white",
+    # The same figure gives the same bytes, and text in vector files stays text.
+    "svg.hashsalt": "rlreps",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+# Okabe & Ito (2008), "Color universal design", without the yellow: too pale for a line on white.
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+_LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2, 1.2, 2, 1.2, 2)))
+
+# Control points (lightness, chroma, hue in degrees; CIELAB) of one quadratic Bezier curve for each
+# arm of the signed map, from zero outwards. Lightness, chroma and the turn in hue are the same on
+# both arms, so neither sign looks the larger; a curve rather than a polyline, because a kink shows
+# as a band that is not in the data.
+_NEGATIVE_ARM = ((96.5, 0.0, 270.0), (60.0, 66.0, 270.0), (25.0, 40.0, 285.0))
+_POSITIVE_ARM = ((96.5, 0.0, 43.0), (60.0, 66.0, 43.0), (25.0, 40.0, 28.0))
+
+
+class SeriesStyle(TypedDict):
+    """Keyword arguments of a drawn line."""
+
+    color: str
+    marker: str
+    linestyle: str | tuple[float, tuple[float, ...]]
+
+
+def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Runs `function` under `STYLE` and puts matplotlib's settings back afterwards."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with matplotlib.rc_context(dict(STYLE)):
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def series_style(index: int) -> SeriesStyle:
+    """Colour, marker and dash of series `index`; the three cycles differ in length.
+
+    No two of the first 280 series share all three, and neighbours differ in each, so that lines can
+    be told apart in grey print and by readers who do not see the colours.
+    """
+    return {
+        "color": OKABE_ITO[index % len(OKABE_ITO)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+        "linestyle": _LINES[index % len(_LINES)],
+    }
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Labels a logarithmic axis, whose limits are set, with plain numbers, not powers of ten."""
+    low, high = axis.get_view_interval()
+    few_decades = high / low < 10**2.5
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few_decades else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _srgb_from_lab(lab: FloatArray) -> FloatArray:
+    """CIELAB under the D65 white [m, 3] to sRGB in [0, 1] [m, 3] (IEC 61966-2-1)."""
+    level = (lab[:, 0] + 16.0) / 116.0
+    ratios = np.stack([level + lab[:, 1] / 500.0, level, level - lab[:, 2] / 200.0], axis=1)
+    cubes = np.where(ratios > 6 / 29, ratios**3, 3 * (6 / 29) ** 2 * (ratios - 4 / 29))
+    tristimulus = cubes * np.array([0.95047, 1.0, 1.08883])
+    matrix = np.array(
+        [
+            [3.2404542, -1.5371385, -0.4985314],
+            [-0.9692660, 1.8760108, 0.0415560],
+            [0.0556434, -0.2040259, 1.0572252],
+        ]
+    )
+    linear = np.clip(tristimulus @ matrix.T, 0.0, 1.0)
+    encoded: FloatArray = np.where(
+        linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055
+    )
+    return encoded
+
+
+def _even_walk(arm: tuple[tuple[float, float, float], ...], number: int) -> FloatArray:
+    """`number` CIELAB colours [number, 3] at equal colour differences along the arm's curve."""
+    lightness, chroma, hue = np.array(arm).T
+    angle = np.deg2rad(hue)
+    control = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=1)
+    time = np.linspace(0.0, 1.0, 2001)[:, None]
+    weights = np.concatenate([(1 - time) ** 2, 2 * time * (1 - time), time**2], axis=1)
+    curve = weights @ control
+    lengths = np.linalg.norm(np.diff(curve, axis=0), axis=1)
+    stations = np.concatenate([[0.0], np.cumsum(lengths)])
+    wanted = np.linspace(0.0, stations[-1], number)
+    return np.stack([np.interp(wanted, stations, column) for column in curve.T], axis=1)
+
+
+@functools.cache
+def signed_colormap() -> Colormap:
+    """Perceptually uniform diverging map: blue below zero, near-white at zero, red above.
+
+    Equal steps in value are equal steps in colour (CIE76 difference), lightness is mirrored about
+    the centre, and blue against red stays distinct under every common colour-vision deficiency.
+    """
+    negative, positive = _even_walk(_NEGATIVE_ARM, 129), _even_walk(_POSITIVE_ARM, 129)
+    lab = np.concatenate([negative[::-1], positive[1:]])
+    colors = [(float(r), float(g), float(b)) for r, g, b in _srgb_from_lab(lab)]
+    colormap = LinearSegmentedColormap.from_list("rlreps_signed", colors, N=len(colors))
+    return colormap.with_extremes(bad=MISSING)
