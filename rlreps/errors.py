@@ -3,3 +3,7 @@
 
 class InputError(ValueError):
     """Input that cannot be used: the message says what was expected and what came."""
+
+
+class TrainingDivergedError(RuntimeError):
+    """A loss or a parameter became NaN or infinite; the last good checkpoint is untouched."""

@@ -1,0 +1,48 @@
+"""Training metrics: one JSON line each, and TensorBoard where its extra is installed."""
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlreps.run_folder import RunFolder
+
+
+class MetricsLog:
+    """Appends records to a run's ``metrics.jsonl`` and, with the extra, to TensorBoard."""
+
+    def __init__(self, folder: RunFolder | None) -> None:
+        """Opens the log.
+
+        Args:
+            folder: The run's folder; None logs nowhere.
+        """
+        self._folder = folder
+        self._writer: Any = None
+
+    def resume(self, step: int) -> list[dict[str, Any]]:
+        """Drops what was logged after ``step`` and returns what is left, oldest first."""
+        if self._folder is None:
+            return []
+        self._folder.keep_metrics_until(step)
+        if importlib.util.find_spec("tensorboardX") is not None:
+            from tensorboardX import SummaryWriter  # An extra: absent in a plain installation.
+
+            self._writer = SummaryWriter(str(self._folder.path / "tensorboard"), purge_step=step + 1)
+        return self._folder.read_metrics()
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Adds a record; every figure but ``step`` is a number or a list over seeds."""
+        if self._folder is None:
+            return
+        self._folder.append_metrics(record)
+        if self._writer is not None:
+            for name, value in record.items():
+                if name != "step":
+                    self._writer.add_scalar(name, float(np.mean(value)), record["step"])
+
+    def close(self) -> None:
+        """Flushes and closes TensorBoard's file."""
+        if self._writer is not None:
+            self._writer.close()

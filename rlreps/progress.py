@@ -1,0 +1,61 @@
+"""One progress bar for all long work: rate, time left and the latest figure, on standard error."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+Advance: TypeAlias = Callable[[int, str], None]
+"""(units done since the last call, note to show) → None."""
+
+
+class _RateColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        unit = task.fields["unit"]
+        return Text(f"{speed:,.0f} {unit}/s" if speed else f"- {unit}/s", style="progress.data.speed")
+
+
+@contextlib.contextmanager
+def progress_bar(
+    description: str, *, total: int, done: int = 0, unit: str, show: bool = True
+) -> Iterator[Advance]:
+    """Shows a progress bar while the body runs.
+
+    Args:
+        description: What is being done.
+        total: Units in all.
+        done: Units that were done before, by an interrupted run.
+        unit: Name of a unit, plural.
+        show: Whether to show anything.
+
+    Yields:
+        A function to call as units get done.
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _RateColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=not show) as progress:
+        task = progress.add_task(description, total=total, completed=done, unit=unit, note="")
+
+        def advance(count: int, note: str = "") -> None:
+            progress.update(task, advance=count, note=note)
+
+        yield advance

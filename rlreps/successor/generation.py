@@ -1,0 +1,132 @@
+"""From a configuration to a stored successor measure of PuddleWorld."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from jax import Array
+
+from rlreps.configs import SuccessorConfig
+from rlreps.envs import PuddleWorld, PuddleWorldState, arena_settings, load_arena
+from rlreps.progress import progress_bar
+from rlreps.provenance import provenance
+from rlreps.successor.grid import Grid
+from rlreps.successor.monte_carlo import (
+    ROLLOUTS_PER_BLOCK,
+    MarkovChain,
+    RolloutSettings,
+    RowSampler,
+    environment_chain,
+)
+from rlreps.successor.store import MatrixStore, create_or_resume
+
+_FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
+
+
+def puddle_world_chain(environment: PuddleWorld, grid: Grid) -> MarkovChain[PuddleWorldState, Any]:
+    """PuddleWorld under the uniformly random policy, started uniformly inside a cell of a grid.
+
+    Args:
+        environment: The dynamics.
+        grid: The cells.
+
+    Returns:
+        The chain.
+    """
+
+    def start(key: Array, cell: Array) -> PuddleWorldState:
+        return environment.state_at(grid.sample(key, cell))
+
+    def cell(state: PuddleWorldState) -> Array:
+        return grid.cell(state.position)
+
+    return environment_chain(environment, num_cells=grid.num_cells, start=start, cell=cell)
+
+
+def store_settings(config: SuccessorConfig, environment: PuddleWorld) -> dict[str, Any]:
+    """Everything that decides a matrix, under the names and conventions of its store."""
+    return {
+        "quantity": "successor measure",
+        "method": "monte_carlo",
+        "environment": {"name": "PuddleWorld", **arena_settings(environment)},
+        "policy": "uniformly random",
+        "bins": config.bins,
+        "cell_index": "row * bins + column, row from y",
+        "start": "uniform inside the cell",
+        "rollouts": config.rollouts,
+        "rollouts_per_block": ROLLOUTS_PER_BLOCK,
+        "horizon": config.horizon,
+        "discount": config.discount,
+        "count_start": config.count_start,
+        "formula": _FORMULAS[config.count_start],
+        "row_sum": config.row_sum,
+        "centring": "none",
+        "seed": config.seed,
+    }
+
+
+def generate(config: SuccessorConfig, path: Path, *, progress: bool = True) -> dict[str, Any]:
+    """Computes the missing row blocks of a store, creating it if need be.
+
+    Args:
+        config: What to compute.
+        path: The store's folder.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The run's own figures as JSON values: ``path``, ``transitions`` of the whole matrix,
+        ``computed_transitions``, ``seconds`` and ``transitions_per_second`` of this call (the last
+        None if nothing was missing).
+
+    Raises:
+        ArenaError: For an unknown or invalid arena.
+        InputError: If the path holds a store made under other settings, or anything else.
+    """
+    environment = load_arena(config.arena)
+    store = create_or_resume(
+        path,
+        shape=(config.num_cells, config.num_cells),
+        block_rows=min(config.block_rows, config.num_cells),
+        settings=store_settings(config, environment),
+        provenance={"arena": config.arena, **provenance()},
+    )
+    missing = store.missing_blocks()
+    start = time.perf_counter()
+    _compute(config, environment, store, missing, progress)
+    seconds = time.perf_counter() - start
+    rows = sum(stop - first for first, stop in map(store.block_range, missing))
+    computed = rows * config.rollouts * config.horizon
+    return {
+        "path": str(path),
+        "transitions": config.transitions,
+        "computed_transitions": computed,
+        "seconds": round(seconds, 3),
+        "transitions_per_second": round(computed / seconds) if computed else None,
+    }
+
+
+def _compute(
+    config: SuccessorConfig,
+    environment: PuddleWorld,
+    store: MatrixStore,
+    missing: list[int],
+    progress: bool,
+) -> None:
+    settings = RolloutSettings(
+        rollouts=config.rollouts,
+        horizon=config.horizon,
+        discount=config.discount,
+        count_start=config.count_start,
+        seed=config.seed,
+    )
+    if not missing:
+        return
+    sampler = RowSampler(puddle_world_chain(environment, Grid(config.bins)), settings)
+    blocks = [range(*store.block_range(index)) for index in missing]
+    done = config.num_cells - sum(map(len, blocks))
+    with progress_bar(
+        "successor measure", total=config.num_cells, done=done, unit="rows", show=progress
+    ) as advance:
+        for index, rows in zip(missing, sampler.row_blocks(blocks), strict=True):
+            store.write_block(index, rows)
+            advance(len(rows), "")
