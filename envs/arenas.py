@@ -91,6 +91,16 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
     return dataclasses.replace(arena, **overrides)
 
 
+def resolve_arena(arena: str | Path | PuddleWorld, *, task: bool) -> PuddleWorld:
+    """Return an arena given by name, path or itself; with every part of the task on if ``task``.
+
+    Raises:
+        ArenaError: as ``load_arena``.
+    """
+    environment = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
+    return environment.with_task() if task else environment
+
+
 def _read_arena(path: Path) -> PuddleWorld:
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))

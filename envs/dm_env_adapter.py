@@ -1,27 +1,79 @@
 """PuddleWorld for dm_env."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
-import dm_env
-import jax
+import dm_env  # type: ignore[import-untyped]
 import numpy as np
 from dm_env import specs
-
-from rlreps.envs.arenas import load_arena
+from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState
+from rlreps.envs.streams import make_streams, reset_stream, step_stream
 
 
 class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
-    """One PuddleWorld. Observations are positions, float32 [2]; actions 0 up, 1 right, 2 down, 3 left.
+    """One PuddleWorld; observations are positions (float32 [2]), actions as in ``PuddleWorld``.
 
     Args:
         arena: the name of an arena, the path of a .toml file, or a ``PuddleWorld``.
         task: whether to switch on the goal corner, the step penalty and the puddle penalty; if not,
             the arena is used as it is.
         max_steps: steps after which an episode is truncated; None for the arena's own limit.
-        seed: decides everything random.
+        seed: decides everything random; only its remainder by 2^32 counts.
 
     Raises:
         ArenaError: an argument cannot be used.
     """
+
+    def __init__(
+        self,
+        arena: str | Path | PuddleWorld = "sutton",
+        *,
+        task: bool = True,
+        max_steps: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        environment = resolve_arena(arena, task=task)
+        if max_steps is not None:
+            environment = dataclasses.replace(environment, max_steps=max_steps)
+        self.environment = environment
+        self._stream = make_streams(seed, 1)[0]
+        self._state: PuddleWorldState | None = None
+
+    def reset(self) -> dm_env.TimeStep:
+        """Start an episode at a random position."""
+        self._stream, state = reset_stream(self.environment, self._stream)
+        self._state = state
+        return dm_env.restart(np.array(self.environment.observe(state), np.float32))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Take an action; start an episode instead where none is running.
+
+        Raises:
+            ArenaError: unknown action.
+        """
+        if self._state is None:
+            return self.reset()
+        if not 0 <= int(action) < self.environment.num_actions:
+            raise ArenaError(f"expected an action in {{0, 1, 2, 3}}, got {action!r}")
+        self._stream, taken = step_stream(
+            self.environment, self._stream, self._state, np.int32(action)
+        )
+        terminated, truncated = bool(taken.terminated), bool(taken.truncated)
+        self._state = None if terminated or truncated else taken.state
+        reward, observation = float(taken.reward), np.array(taken.observation, np.float32)
+        if terminated:
+            return dm_env.termination(reward, observation)
+        if truncated:
+            return dm_env.truncation(reward, observation)
+        return dm_env.transition(reward, observation)
+
+    def observation_spec(self) -> specs.BoundedArray:
+        """Positions in the unit square."""
+        return specs.BoundedArray((2,), np.float32, 0.0, 1.0, name="position")
+
+    def action_spec(self) -> specs.DiscreteArray:
+        """Four directions."""
+        return specs.DiscreteArray(self.environment.num_actions, name="direction")

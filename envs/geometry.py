@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-
+import numpy as np
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.pytrees import as_number, as_point, check_range, pytree_dataclass
 
@@ -65,7 +65,8 @@ class Disc:
         x, y = origin[0] - self.centre[0], origin[1] - self.centre[1]
         d_x, d_y = displacement[0], displacement[1]
         middle, half = _disc_chord(x, y, d_x, d_y, self.radius, d_x * d_x + d_y * d_y)
-        return _to_fraction(middle - half), _to_fraction(middle + half)
+        leave = jnp.where(_turns_away(x, y, d_x, d_y, self.radius), 0.0, middle + half)
+        return _to_fraction(middle - half), _to_fraction(leave)
 
     def depth(self, point: jax.Array) -> jax.Array:
         """See ``Shape.depth``."""
@@ -116,9 +117,8 @@ class Capsule:
         safe = jnp.where(jnp.abs(d_across) < floor, jnp.copysign(floor, d_across), d_across)
         per_width = 1.0 / safe
         middle, half = -across * per_width, self.radius * jnp.abs(per_width)
-        # On or just inside the straight side and not heading inwards: outside, up to rounding.
-        slack = _edge_slack(across)
-        beside = (jnp.abs(across) >= self.radius - slack) & (across * d_across >= 0.0)
+        beyond = along - jnp.clip(along, 0.0, length)
+        away = _turns_away(beyond, across, d_along, d_across, self.radius)
 
         def meet(strip_fraction: jax.Array, side: float) -> jax.Array:
             reached = along + strip_fraction * d_along
@@ -130,7 +130,7 @@ class Capsule:
             return _to_fraction(jnp.where(reached == nearest, strip_fraction, on_disc))
 
         enter, leave = meet(middle - half, -1.0), meet(middle + half, 1.0)
-        return enter, jnp.where(beside, 0.0, leave)
+        return enter, jnp.where(away, 0.0, leave)
 
     def depth(self, point: jax.Array) -> jax.Array:
         """See ``Shape.depth``."""
@@ -182,8 +182,8 @@ class ConvexPolygon:
             inside = normal_x * (origin[0] - x) + normal_y * (origin[1] - y)
             rate = normal_x * d_x + normal_y * d_y
             inwards = rate > 0.0
-            # On or just inside the edge and not heading inwards: outside, up to rounding.
-            slack = _edge_slack(d_x) * (jnp.abs(normal_x) + jnp.abs(normal_y))
+            # On the edge or a rounding error inside, and not heading inwards: outside.
+            slack = _rounding(d_x) * (1.0 + abs(x) + abs(y)) * (abs(normal_x) + abs(normal_y))
             room = jnp.where(inwards, -inside, jnp.where(inside > slack, inside, 0.0))
             crossing = room / jnp.maximum(jnp.abs(rate), floor)
             enter = jnp.maximum(enter, jnp.where(inwards, crossing, 0.0))
@@ -213,9 +213,21 @@ def _disc_chord(
     its digits where the textbook discriminant b^2 - 4ac cancels. It is 0 where the line misses.
     """
     cross = x * d_y - y * d_x
-    scale = 1.0 / jnp.maximum(squared_length, jnp.finfo(squared_length.dtype).tiny)
+    scale = 1.0 / jnp.maximum(squared_length, float(np.finfo(squared_length.dtype).tiny))
     chord = jnp.sqrt(jnp.maximum(radius * radius * squared_length - cross * cross, 0.0))
     return -(x * d_x + y * d_y) * scale, chord * scale
+
+
+def _turns_away(
+    x: jax.Array, y: jax.Array, d_x: jax.Array, d_y: jax.Array, radius: Any
+) -> jax.Array:
+    """Return whether a path from (x, y) about a disc's centre starts outside and never enters.
+
+    A path that starts on the edge counts as outside, and so does one that starts a rounding error
+    inside: an agent that a wall has stopped is in that place, and must be free to leave.
+    """
+    edge = radius - _rounding(d_x) * (1.0 + radius)
+    return (x * x + y * y >= edge * jnp.abs(edge)) & (x * d_x + y * d_y >= 0.0)
 
 
 def _to_fraction(value: jax.Array) -> jax.Array:
@@ -224,12 +236,12 @@ def _to_fraction(value: jax.Array) -> jax.Array:
 
 def _division_floor(value: jax.Array) -> float:
     """Return the smallest divisor to use: its reciprocal times a displacement is finite."""
-    return float(jnp.finfo(value.dtype).tiny) ** 0.5
+    return math.sqrt(np.finfo(value.dtype).tiny)
 
 
-def _edge_slack(value: jax.Array) -> float:
-    """Return the distance from a straight edge, in a unit square, that rounding can blur."""
-    return 8.0 * float(jnp.finfo(value.dtype).eps)
+def _rounding(value: jax.Array) -> float:
+    """Return the distance, relative to the coordinates' size, that rounding can blur."""
+    return 8.0 * float(np.finfo(value.dtype).eps)
 
 
 def _as_radius(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import gymnasium
 import jax
@@ -12,12 +12,12 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-
-from rlreps.envs.arenas import load_arena
+from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.core import TimeStep
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState
-from rlreps.envs.rendering import Picture, render_frame
+from rlreps.envs.rendering import render_frame
+from rlreps.envs.streams import make_streams, reset_stream, step_stream
 
 Observation = npt.NDArray[np.float32]
 Rewards = npt.NDArray[np.float64]
@@ -43,7 +43,10 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
         ArenaError: the arena or the render mode cannot be used.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as the base class declares it
+        "render_modes": RENDER_MODES,
+        "render_fps": RENDER_FPS,
+    }
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
         task: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        self.environment = _as_environment(arena, task)
+        self.environment = resolve_arena(arena, task=task)
         self.render_mode = _checked_render_mode(render_mode)
         self.observation_space = _observation_space()
         self.action_space = spaces.Discrete(self.environment.num_actions)
@@ -65,8 +68,8 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
         """Start an episode at a random position; ``options`` is not used."""
         super().reset(seed=seed)
         if self._stream is None or seed is not None:
-            self._stream = _streams(_seed_or_draw(seed, self.np_random), 1)[0]
-        self._stream, self._state = _reset_one(self.environment, self._stream)
+            self._stream = make_streams(_seed_or_draw(seed, self.np_random), 1)[0]
+        self._stream, self._state = reset_stream(self.environment, self._stream)
         return np.array(self.environment.observe(self._state), np.float32), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -80,7 +83,7 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
             raise ArenaError(f"expected an action in {{0, 1, 2, 3}}, got {action!r}")
         if self._state is None or self._stream is None:
             raise gymnasium.error.ResetNeeded("expected reset() before step()")
-        self._stream, taken = _step_one(
+        self._stream, taken = step_stream(
             self.environment, self._stream, self._state, np.int32(action)
         )
         self._state = taken.state
@@ -111,7 +114,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         ArenaError: an argument cannot be used.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 - the base class declares an instance attribute
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as the base class declares it
         "render_modes": RENDER_MODES,
         "render_fps": RENDER_FPS,
         "autoreset_mode": AutoresetMode.NEXT_STEP,
@@ -128,7 +131,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     ) -> None:
         if num_envs < 1:
             raise ArenaError(f"expected num_envs of at least 1, got {num_envs}")
-        environment = _as_environment(arena, task)
+        environment = resolve_arena(arena, task=task)
         if max_episode_steps is not None:
             environment = dataclasses.replace(environment, max_steps=max_episode_steps)
         self.environment = environment
@@ -148,7 +151,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         """Start an episode in every copy; ``options`` is not used."""
         super().reset(seed=seed)
         if self._streams is None or seed is not None:
-            self._streams = _streams(_seed_or_draw(seed, self.np_random), self.num_envs)
+            self._streams = make_streams(_seed_or_draw(seed, self.np_random), self.num_envs)
         self._streams, self._states = _reset_many(self.environment, self._streams)
         self._ended = np.zeros(self.num_envs, np.bool_)
         return np.array(self._states.position, np.float32), {}
@@ -191,22 +194,8 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         return tuple(render_frame(self.environment, position) for position in positions)
 
 
-@jax.jit
-def _reset_one(environment: PuddleWorld, stream: jax.Array) -> tuple[jax.Array, PuddleWorldState]:
-    stream, key = jax.random.split(stream)
-    return stream, environment.reset(key)
-
-
-@jax.jit
-def _step_one(
-    environment: PuddleWorld, stream: jax.Array, state: PuddleWorldState, action: jax.Array
-) -> tuple[jax.Array, TimeStep]:
-    stream, key = jax.random.split(stream)
-    return stream, environment.step(key, state, action)
-
-
-_reset_many = jax.jit(jax.vmap(_reset_one, in_axes=(None, 0)))
-_step_many = jax.vmap(_step_one, in_axes=(None, 0, 0, 0))
+_reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))
+_step_many = jax.vmap(step_stream, in_axes=(None, 0, 0, 0))
 
 
 @jax.jit
@@ -233,24 +222,14 @@ def _step_or_reset_many(
         def choose(new: jax.Array, old: jax.Array) -> jax.Array:
             return jnp.where(ended.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
-        return jax.tree.map(choose, restarted, taken)
+        chosen: TimeStep = jax.tree.map(choose, restarted, taken)
+        return chosen
 
     return next_streams, jax.lax.cond(jnp.any(ended), with_resets, lambda step: step, taken)
 
 
-def _streams(seed: int, count: int) -> jax.Array:
-    """Return one key per copy, for the seeds seed, seed + 1, ... (modulo 2^32)."""
-    seeds = (seed + np.arange(count, dtype=np.uint64)) % 2**32
-    return jax.vmap(jax.random.key)(seeds.astype(np.uint32))
-
-
 def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
-    return int(generator.integers(2**32)) if seed is None else seed % 2**32
-
-
-def _as_environment(arena: str | Path | PuddleWorld, task: bool) -> PuddleWorld:
-    environment = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
-    return environment.with_task() if task else environment
+    return int(generator.integers(2**32)) if seed is None else seed
 
 
 def _checked_render_mode(render_mode: str | None) -> str | None:
@@ -259,5 +238,6 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
     return render_mode
 
 
-def _observation_space() -> spaces.Box:
-    return spaces.Box(0.0, 1.0, (2,), np.float32)
+def _observation_space() -> gymnasium.Space[Observation]:
+    # Box's own type says float or integer, whatever its dtype.
+    return cast(gymnasium.Space[Observation], spaces.Box(0.0, 1.0, (2,), np.float32))

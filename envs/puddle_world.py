@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-
 from rlreps.envs.core import TimeStep
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.geometry import Shape
@@ -25,14 +24,6 @@ PENALTY_PER_DEPTH = 400.0
 
 RESET_DRAWS = 32
 """Start positions drawn to find one outside the walls."""
-
-WALL_EXIT_FRACTION = 1e-3
-"""A move that leaves a wall within this fraction of itself is not held back by the wall.
-
-An agent stopped at a wall's edge may stand a rounding error inside it. Without this it could never
-leave; with it, an agent can still never advance, since a move that goes inwards leaves much later
-or not at all.
-"""
 
 
 @pytree_dataclass()
@@ -78,7 +69,8 @@ class PuddleWorldState(NamedTuple):
 class PuddleWorld:
     """The dynamics, and a task if switched on. By default: no reward, no end.
 
-    An agent that starts well inside a wall stays where it is.
+    An agent never enters a wall by more than rounding, and can always leave a wall's edge. One that
+    starts deeper inside a wall stays where it is.
 
     Attributes:
         puddles: applied in this order, each to the move that the one before it left.
@@ -198,9 +190,6 @@ class PuddleWorld:
         for puddle in self.puddles:
             speed = puddle.multiplier
             enter, leave = puddle.shape.interval(origin, displacement)
-            exit_fraction = jnp.where(speed > 0.0, 0.0, WALL_EXIT_FRACTION)
-            leaving = (enter <= 0.0) & (leave <= exit_fraction)
-            leave = jnp.where(leaving, 0.0, leave)
             entered = jnp.minimum(enter, budget)
             inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
             # A wall's infinite cost as a large finite one: infinity times a length 0 is no number.

@@ -1,0 +1,228 @@
+"""Moves against an oracle that walks each path with shapely, puddle by puddle, in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import shapely
+
+from rlreps.envs import ARENAS, Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
+
+MOVES = 12_000
+DIRECTIONS = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]])
+
+
+def core_of(shape):
+    """What a round shape is the neighbourhood of."""
+    if isinstance(shape, Disc):
+        return shapely.Point(shape.centre)
+    if shape.start == shape.end:
+        return shapely.Point(shape.start)
+    return shapely.LineString([shape.start, shape.end])
+
+
+def bisect(is_past, low, high):
+    """Where a predicate that is first false, then true, along each path changes."""
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        past = is_past(middle)
+        low, high = np.where(past, low, middle), np.where(past, middle, high)
+    return high
+
+
+def stretch_in_round_shape(shape, paths, grow):
+    """Distances at which paths enter and leave, from shapely's distances to the core alone."""
+    core, radius = core_of(shape), shape.radius + grow
+    enter = shapely.length(paths)
+    leave = enter.copy()
+    hit = np.flatnonzero(shapely.distance(paths, core) < radius)
+    paths, length = paths[hit], enter[hit]
+
+    def distance(along):
+        return shapely.distance(shapely.line_interpolate_point(paths, along), core)
+
+    low, high = np.zeros_like(length), length.copy()
+    for _ in range(80):  # the distance to a convex set is convex along a line
+        third = (high - low) / 3.0
+        nearer = distance(low + third) < distance(high - third)
+        low, high = np.where(nearer, low, low + third), np.where(nearer, high - third, high)
+    nearest = (low + high) / 2.0
+    start = np.zeros_like(length)
+    enter[hit] = np.where(
+        distance(start) <= radius, 0.0, bisect(lambda s: distance(s) <= radius, start, nearest)
+    )
+    leave[hit] = np.where(
+        distance(length) <= radius,
+        length,
+        bisect(lambda s: distance(s) >= radius, nearest, length),
+    )
+    return enter, leave
+
+
+def stretch_in_region(region, paths):
+    """Distances at which paths enter and leave a shapely polygon."""
+    inside = shapely.intersection(paths, region)
+    starts = shapely.get_point(paths, 0)
+    size = shapely.length(inside)
+    enter = np.where(size > 0.0, shapely.distance(starts, inside), shapely.length(paths))
+    return enter, enter + size
+
+
+def stretch_inside(shape, paths, grow=0.0):
+    if isinstance(shape, ConvexPolygon):
+        region = shapely.Polygon(shape.vertices)
+        return stretch_in_region(region.buffer(grow, join_style="mitre") if grow else region, paths)
+    return stretch_in_round_shape(shape, paths, grow)
+
+
+def stretch_inside_buffer(shape, paths):
+    """The same, with round shapes as polygons of many sides."""
+    if isinstance(shape, ConvexPolygon):
+        return stretch_inside(shape, paths)
+    return stretch_in_region(core_of(shape).buffer(shape.radius, quad_segs=2048), paths)
+
+
+def walk(world, starts, ends, stretch=stretch_inside, **options):
+    """Spend each path's length as a budget, one puddle after the other."""
+    ends = ends.copy()
+    for puddle in world.puddles:
+        moving = np.flatnonzero(np.hypot(*(ends - starts).T) > 0.0)
+        origin, target = starts[moving], ends[moving]
+        length = np.hypot(*(target - origin).T)
+        paths = shapely.linestrings(np.stack([origin, target], axis=1))
+        enter, leave = stretch(puddle.shape, paths, **options)
+        before, inside = enter, np.where(enter < length, leave - enter, 0.0)
+        if puddle.multiplier == 0.0:
+            travelled = np.where(inside > 0.0, before, length)
+        else:
+            left_at_edge = length - before
+            cost = inside / puddle.multiplier
+            ends_inside = before + left_at_edge * puddle.multiplier
+            comes_out = before + inside + (left_at_edge - cost)
+            travelled = np.where(cost >= left_at_edge, ends_inside, comes_out)
+            travelled = np.where(inside > 0.0, travelled, length)
+        ends[moving] = origin + (target - origin) * (travelled / length)[:, None]
+    return ends
+
+
+def unshortened(world, starts, actions, noise):
+    return np.clip(starts + DIRECTIONS[actions] * world.step_size + world.noise * noise, 0.0, 1.0)
+
+
+def random_moves(seed, count=MOVES):
+    """Starts, actions and noise; float32 numbers, so that both precisions see the same moves."""
+    rng = np.random.default_rng(seed)
+    starts = rng.uniform(size=(count, 2)).astype(np.float32).astype(np.float64)
+    starts[: count // 20] = np.rint(starts[: count // 20])  # corners of the square
+    actions = rng.integers(4, size=count)
+    noise = rng.standard_normal((count, 2)).astype(np.float32).astype(np.float64)
+    return starts, actions, noise
+
+
+def moved(world, starts, actions, noise, dtype):
+    move = jax.jit(jax.vmap(world.move))
+    ends = move(
+        jnp.asarray(starts, dtype), jnp.asarray(actions, jnp.int32), jnp.asarray(noise, dtype)
+    )
+    assert ends.dtype == dtype
+    return np.asarray(ends, np.float64)
+
+
+def random_polygon(seed):
+    points = np.random.default_rng(seed).uniform(0.2, 0.9, size=(12, 2))
+    hull = shapely.MultiPoint(points).convex_hull
+    return ConvexPolygon(tuple(map(tuple, np.asarray(hull.exterior.coords)[:-1])))
+
+
+WORLDS = {name: load_arena(name) for name in ARENAS} | {
+    # Moves long enough to pass through several puddles, in any direction.
+    "custom": PuddleWorld(
+        puddles=(
+            Puddle(random_polygon(0), 0.3),
+            Puddle(Capsule((0.2, 0.3), (0.7, 0.9), 0.07), 0.8),
+            Puddle(Capsule((0.8, 0.2), (0.8, 0.2), 0.1), 0.6),
+            Puddle(Disc((0.3, 0.8), 0.12), 0.0),
+            Puddle(random_polygon(1), 0.9),
+        ),
+        step_size=0.15,
+        noise=0.2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_float32_moves_end_where_shapely_says(name):
+    world, (starts, actions, noise) = WORLDS[name], random_moves(1)
+    expected = walk(world, starts, unshortened(world, starts, actions, noise))
+    ends = moved(world, starts, actions, noise, jnp.float32)
+    np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_float64_moves_end_where_shapely_says(name):
+    world, (starts, actions, noise) = WORLDS[name], random_moves(2)
+    expected = walk(world, starts, unshortened(world, starts, actions, noise))
+    with jax.enable_x64(True):
+        ends = moved(world, starts, actions, noise, jnp.float64)
+    np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sutton", "hydrogen"])
+def test_moves_agree_with_intersections_of_finely_buffered_shapes(name):
+    world, (starts, actions, noise) = WORLDS[name], random_moves(3)
+    wanted = unshortened(world, starts, actions, noise)
+    expected = walk(world, starts, wanted, stretch_inside_buffer)
+    ends = moved(world, starts, actions, noise, jnp.float32)
+    np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-5)
+
+
+def test_the_random_moves_cover_every_way_to_meet_a_puddle():
+    for name in set(WORLDS) - {"empty"}:
+        world, (starts, actions, noise) = WORLDS[name], random_moves(1)
+        ends = unshortened(world, starts, actions, noise)
+        length = np.hypot(*(ends - starts).T)
+        assert (length == 0.0).sum() >= (10 if world.step_size == 0.05 else 0)
+        moving = length > 0.0
+        paths = shapely.linestrings(np.stack([starts, ends], axis=1)[moving])
+        kinds = np.zeros(4, int)
+        for puddle in world.puddles:
+            enter, leave = stretch_inside(puddle.shape, paths)
+            hit = leave > enter
+            outside_first, outside_last = enter > 0.0, leave < length[moving] - 1e-12
+            kinds += [
+                (hit & outside_first & ~outside_last).sum(),
+                (hit & ~outside_first & outside_last).sum(),
+                (hit & outside_first & outside_last).sum(),
+                (hit & ~outside_first & ~outside_last).sum(),
+            ]
+        assert (kinds >= 1).all(), (name, kinds)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [Disc((0.5, 0.5), 0.3), Capsule((0.3, 0.45), (0.7, 0.6), 0.12), random_polygon(0)],
+    ids=["disc", "capsule", "polygon"],
+)
+def test_grazing_moves_are_right_up_to_rounding_of_the_shape(shape):
+    # Whether a tangent touches is decided by rounding. The result must lie between those of the
+    # shape shrunk and grown by as little as float32 can tell apart.
+    rng = np.random.default_rng(4)
+    world = PuddleWorld(puddles=(Puddle(shape, 0.5),), step_size=1e-9, noise=1.0)
+    region = (
+        shapely.Polygon(shape.vertices)
+        if isinstance(shape, ConvexPolygon)
+        else core_of(shape).buffer(shape.radius, quad_segs=64)
+    )
+    along = rng.uniform(0.0, region.exterior.length, 2000)
+    touch = shapely.get_coordinates(shapely.line_interpolate_point(region.exterior, along))
+    ahead = shapely.get_coordinates(shapely.line_interpolate_point(region.exterior, along + 1e-4))
+    tangent = (ahead - touch) / np.hypot(*(ahead - touch).T)[:, None]
+    starts = np.clip(touch - 0.03 * tangent, 0.0, 1.0).astype(np.float32).astype(np.float64)
+    noise = (0.06 * tangent).astype(np.float32).astype(np.float64)
+    ends = moved(world, starts, np.zeros(2000, int), noise, jnp.float32)
+    wanted = unshortened(world, starts, np.zeros(2000, int), noise)
+    travelled = np.hypot(*(ends - starts).T)
+    least = np.hypot(*(walk(world, starts, wanted, grow=1e-6) - starts).T)
+    most = np.hypot(*(walk(world, starts, wanted, grow=-1e-6) - starts).T)
+    assert (travelled >= least - 1e-5).all()
+    assert (travelled <= most + 1e-5).all()
