@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlreps.envs.registration import register
 
 if TYPE_CHECKING:
-    from rlreps.envs.arenas import ARENAS, load_arena
+    from rlreps.envs.arenas import ARENAS, arena_from_settings, arena_settings, load_arena
     from rlreps.envs.core import Environment, TimeStep
     from rlreps.envs.dm_env_adapter import PuddleWorldDmEnv
     from rlreps.envs.errors import ArenaError
@@ -34,6 +34,8 @@ _HOMES = {
     "PuddleWorldVectorEnv": "gymnasium_adapter",
     "Shape": "geometry",
     "TimeStep": "core",
+    "arena_from_settings": "arenas",
+    "arena_settings": "arenas",
     "load_arena": "arenas",
     "render_frame": "rendering",
 }
@@ -53,6 +55,8 @@ __all__ = [
     "PuddleWorldVectorEnv",
     "Shape",
     "TimeStep",
+    "arena_from_settings",
+    "arena_settings",
     "load_arena",
     "register",
     "render_frame",

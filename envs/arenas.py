@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
@@ -111,12 +113,44 @@ def _read_arena(path: Path) -> PuddleWorld:
     except ValueError as error:  # broken TOML, and bytes that are no UTF-8
         raise ArenaError(f"expected TOML, got {path} ({error})") from error
     try:
-        return _arena_from_settings(settings)
+        return arena_from_settings(settings)
     except ArenaError as error:
         raise ArenaError(f"{path}: {error}") from error
 
 
-def _arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
+def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
+    """Return an arena as plain JSON values, in the form of an arena file; undoes itself in
+    ``arena_from_settings``.
+    """
+    settings: dict[str, Any] = {
+        field.name: getattr(environment, field.name)
+        for field in dataclasses.fields(environment)
+        if field.name != "puddles"
+    }
+    settings["step_size"] = float(environment.step_size)
+    settings["noise"] = float(environment.noise)
+    settings["puddles"] = [_puddle_settings(puddle) for puddle in environment.puddles]
+    return settings
+
+
+def _puddle_settings(puddle: Puddle) -> dict[str, Any]:
+    names = {shape: name for name, shape in SHAPES.items()}
+    values = {
+        field.name: np.asarray(getattr(puddle.shape, field.name)).tolist()
+        for field in dataclasses.fields(puddle.shape)
+    }
+    return {"shape": names[type(puddle.shape)], "multiplier": float(puddle.multiplier), **values}
+
+
+def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
+    """Return the arena that settings in the form of an arena file describe.
+
+    Args:
+        settings: fields of ``PuddleWorld``; ``puddles`` is a list of mappings.
+
+    Raises:
+        ArenaError: an unknown or missing key, or a value outside its range.
+    """
     _check_keys(settings, allowed=_fields(PuddleWorld), required=set(), place="arena")
     tables = settings.get("puddles", [])
     if not isinstance(tables, list):

@@ -167,6 +167,8 @@ class ConvexPolygon:
     vertices: tuple[Point, ...]
 
     def __post_init__(self) -> None:
+        if not hasattr(self.vertices, "__iter__"):
+            raise ArenaError(f"expected vertices to be a list of points, got {self.vertices!r}")
         vertices = tuple(as_point(v, f"vertices[{i}]") for i, v in enumerate(self.vertices))
         if not any(isinstance(c, jax.Array) for v in vertices for c in v):
             vertices = _counter_clockwise(vertices)
@@ -219,7 +221,7 @@ def _disc_chord(
 
 
 def _turns_away(
-    x: jax.Array, y: jax.Array, d_x: jax.Array, d_y: jax.Array, radius: Any
+    x: jax.Array, y: jax.Array, d_x: jax.Array, d_y: jax.Array, radius: float
 ) -> jax.Array:
     """Return whether a path from (x, y) about a disc's centre starts outside and never enters.
 
@@ -227,7 +229,7 @@ def _turns_away(
     inside: an agent that a wall has stopped is in that place, and must be free to leave.
     """
     edge = radius - _rounding(d_x) * (1.0 + radius)
-    return (x * x + y * y >= edge * jnp.abs(edge)) & (x * d_x + y * d_y >= 0.0)
+    return (x * x + y * y >= edge * abs(edge)) & (x * d_x + y * d_y >= 0.0)
 
 
 def _to_fraction(value: jax.Array) -> jax.Array:

@@ -1,0 +1,149 @@
+"""Shapes: intervals and depths at hand-computed and degenerate places, and bad shapes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import shapely
+
+from rlreps.envs import ArenaError, Capsule, ConvexPolygon, Disc
+
+SQUARE = ConvexPolygon(((0.4, 0.4), (0.6, 0.4), (0.6, 0.6), (0.4, 0.6)))
+SHAPES = {
+    "disc": Disc((0.5, 0.5), 0.2),
+    "capsule": Capsule((0.3, 0.5), (0.7, 0.6), 0.1),
+    "point_capsule": Capsule((0.5, 0.5), (0.5, 0.5), 0.2),
+    "polygon": ConvexPolygon(((0.2, 0.3), (0.8, 0.2), (0.9, 0.6), (0.4, 0.9))),
+}
+CASES = [
+    (Disc((0.5, 0.5), 0.25), (0.0, 0.5), (1.0, 0.0), (0.25, 0.75)),
+    (Disc((0.5, 0.5), 0.25), (0.5, 0.5), (0.5, 0.0), (0.0, 0.5)),
+    (Disc((0.5, 0.5), 0.25), (0.5, 0.5), (0.1, 0.1), (0.0, 1.0)),
+    (Capsule((0.4, 0.5), (0.6, 0.5), 0.1), (0.0, 0.5), (1.0, 0.0), (0.3, 0.7)),
+    (Capsule((0.4, 0.5), (0.6, 0.5), 0.1), (0.5, 0.0), (0.0, 1.0), (0.4, 0.6)),
+    (Capsule((0.4, 0.5), (0.6, 0.5), 0.1), (0.0, 0.56), (1.0, 0.0), (0.32, 0.68)),
+    (Capsule((0.5, 0.5), (0.5, 0.5), 0.25), (0.0, 0.5), (1.0, 0.0), (0.25, 0.75)),
+    (SQUARE, (0.0, 0.5), (1.0, 0.0), (0.4, 0.6)),
+    (SQUARE, (0.5, 0.5), (0.0, -0.2), (0.0, 0.5)),
+    (SQUARE, (0.3, 0.5), (0.2, 0.2), (0.5, 0.5)),  # cuts no more than a corner
+]
+MISSES = [(0.0, 0.0, 0.05, 0.0), (0.0, 1.0, 0.9, 0.0), (0.45, 0.0, 0.0, 0.1), (1.0, 0.0, 0.0, 0.5)]
+
+
+@pytest.mark.parametrize(("shape", "origin", "displacement", "expected"), CASES)
+def test_intervals_match_hand_computed_ones(shape, origin, displacement, expected):
+    interval = shape.interval(jnp.asarray(origin), jnp.asarray(displacement))
+    np.testing.assert_allclose(interval, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("move", MISSES)
+def test_a_miss_has_enter_at_or_after_leave(name, move):
+    enter, leave = SHAPES[name].interval(jnp.asarray(move[:2]), jnp.asarray(move[2:]))
+    assert 0.0 <= leave <= enter <= 1.0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_intervals_are_fractions_and_never_nan(name):
+    rng = np.random.default_rng(0)
+    origins = rng.uniform(-1.0, 2.0, size=(4000, 2)).astype(np.float32)
+    displacements = rng.normal(size=(4000, 2)) * 10.0 ** rng.uniform(-44, 1, size=(4000, 1))
+    displacements[:1000] = 0.0
+    displacements[1000:1500, 0] = 0.0
+    displacements[1500:2000, 1] = 0.0
+    shape = SHAPES[name]
+    if name == "capsule":  # along and across its axis, and from its ends
+        displacements[2000:2500] = (0.4, 0.1)
+        displacements[2500:3000] = (-0.1, 0.4)
+        origins[2400:2600] = shape.start
+    enter, leave = jax.vmap(shape.interval)(origins, displacements.astype(np.float32))
+    for fraction in (enter, leave):
+        assert ((fraction >= 0.0) & (fraction <= 1.0)).all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_depth_is_the_distance_to_the_edge_inside_and_zero_outside(name):
+    shape = SHAPES[name]
+    points = np.random.default_rng(1).uniform(size=(5000, 2)).astype(np.float32)
+    located = shapely.points(points.astype(np.float64))
+    if name == "polygon":
+        region = shapely.Polygon(shape.vertices)
+        inside = shapely.contains(region, located)
+        expected = np.where(inside, shapely.distance(region.exterior, located), 0.0)
+    else:
+        centre = shape.centre if name == "disc" else None
+        core = (
+            shapely.Point(centre) if centre else shapely.MultiPoint([shape.start, shape.end])
+        ).convex_hull
+        expected = np.maximum(shape.radius - shapely.distance(core, located), 0.0)
+    np.testing.assert_allclose(jax.vmap(shape.depth)(points), expected, atol=3e-7)
+
+
+def test_a_shape_is_a_pytree_that_keeps_its_numbers_and_its_structure():
+    for shape in SHAPES.values():
+        leaves, structure = jax.tree.flatten(shape)
+        assert jax.tree.unflatten(structure, leaves) == shape
+        assert all(type(leaf) is float for leaf in leaves)
+        assert hash(shape) == hash(jax.tree.unflatten(structure, leaves))
+
+
+def test_a_shape_may_hold_traced_numbers():
+    def leave_of(radius):
+        return Disc((0.5, 0.5), radius).interval(jnp.asarray([0.5, 0.5]), jnp.asarray([1.0, 0.0]))[
+            1
+        ]
+
+    leaves = jax.jit(jax.vmap(leave_of))(jnp.asarray([0.1, 0.2]))
+    np.testing.assert_allclose(leaves, [0.1, 0.2], rtol=1e-6)
+
+
+def test_clockwise_polygons_are_the_same_as_counter_clockwise_ones():
+    clockwise = ConvexPolygon((SQUARE.vertices[0], *reversed(SQUARE.vertices[1:])))
+    assert clockwise == SQUARE
+
+
+def test_a_vertex_in_the_middle_of_a_side_changes_nothing():
+    corners = SQUARE.vertices
+    longer = ConvexPolygon((corners[0], (0.5, 0.4), *corners[1:]))
+    origins = np.random.default_rng(2).uniform(size=(500, 2)).astype(np.float32)
+    moves = np.random.default_rng(3).normal(size=(500, 2)).astype(np.float32)
+    np.testing.assert_allclose(
+        jax.vmap(longer.interval)(origins, moves),
+        jax.vmap(SQUARE.interval)(origins, moves),
+        atol=1e-6,
+    )
+    np.testing.assert_allclose(
+        jax.vmap(longer.depth)(origins), jax.vmap(SQUARE.depth)(origins), atol=1e-7
+    )
+
+
+STAR = [(np.cos(angle), np.sin(angle)) for angle in np.arange(5) * 4.0 * np.pi / 5.0]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Disc((0.5, 0.5), 0.0), "expected radius to be greater than 0, got 0.0"),
+        (lambda: Disc((0.5, 0.5), -1.0), "expected radius to be greater than 0, got -1.0"),
+        (lambda: Disc((0.5, 0.5), True), "expected radius to be a finite number, got True"),
+        (lambda: Disc((0.5, np.nan), 0.1), "expected centre to be a finite number, got nan"),
+        (lambda: Disc(0.5, 0.1), r"expected centre to be two numbers \[x, y\], got 0.5"),
+        (lambda: Capsule((0, 0), (0, 0, 1), 0.1), "expected end to be two numbers"),
+        (lambda: Capsule((0, "a"), (0, 1), 0.1), "expected start to be a finite number, got 'a'"),
+        (lambda: Capsule((0, 0), (0, 1), np.inf), "expected radius to be a finite number, got inf"),
+        (
+            lambda: ConvexPolygon(((0, 0), (1, 0))),
+            "expected a polygon of at least 3 vertices, got 2",
+        ),
+        (lambda: ConvexPolygon(5), "expected vertices to be a list of points, got 5"),
+        (lambda: ConvexPolygon(((0, 0), (1, 1), (0.5, 0.5))), "expected a polygon with an area"),
+        (lambda: ConvexPolygon(((0, 0), (0, 0), (1, 0), (0, 1))), "expected distinct vertices"),
+        (lambda: ConvexPolygon(((0, 0), (1, 0), (0.2, 0.2), (0, 1))), "expected a convex polygon"),
+        (lambda: ConvexPolygon(((0, 0), (2, 0), (0, 1), (1, 1))), "expected a convex polygon"),
+        (lambda: ConvexPolygon(tuple(STAR)), "expected a convex polygon"),
+    ],
+)
+def test_shapes_that_make_no_sense_say_what_was_expected(build, message):
+    with pytest.raises(ArenaError, match=message) as error:
+        build()
+    assert "\n" not in str(error.value)

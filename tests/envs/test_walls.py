@@ -1,0 +1,130 @@
+"""Walls and rounding: nobody gets in, nobody gets through, nobody gets stuck."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import shapely
+
+from rlreps.envs import Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
+
+TOLERANCE = 1e-6
+WALLS = {
+    "rectangle": ConvexPolygon(((0.4, 0.6), (0.6, 0.6), (0.6, 1.0), (0.4, 1.0))),
+    "triangle": ConvexPolygon(((0.31, 0.27), (0.73, 0.41), (0.47, 0.83))),
+    "disc": Disc((0.53, 0.47), 0.23),
+    "capsule": Capsule((0.31, 0.42), (0.67, 0.58), 0.13),
+}
+REGIONS = {
+    "rectangle": shapely.Polygon(WALLS["rectangle"].vertices),
+    "triangle": shapely.Polygon(WALLS["triangle"].vertices),
+    "disc": shapely.Point(0.53, 0.47).buffer(0.23, quad_segs=512),
+    "capsule": shapely.LineString([(0.31, 0.42), (0.67, 0.58)]).buffer(0.13, quad_segs=512),
+}
+
+
+def trajectories(world, starts, seed, steps):
+    """Positions [steps + 1, agents, 2] of agents that act at random."""
+
+    def advance(positions, key):
+        noise_key, action_key = jax.random.split(key)
+        actions = jax.random.randint(action_key, (len(positions),), 0, 4)
+        noise = jax.random.normal(noise_key, positions.shape)
+        positions = jax.vmap(world.move)(positions, actions, noise)
+        return positions, positions
+
+    keys = jax.random.split(jax.random.key(seed), steps)
+    _, visited = jax.jit(lambda p: jax.lax.scan(advance, p, keys))(jnp.asarray(starts, jnp.float32))
+    return np.concatenate([np.asarray(starts, np.float32)[None], np.asarray(visited)])
+
+
+def longest_rest(path):
+    """The most steps in a row, over all agents, in which one did not move."""
+    longest, current = 0, np.zeros(path.shape[1], int)
+    for still in (path[1:] == path[:-1]).all(axis=2):
+        current = np.where(still, current + 1, 0)
+        longest = max(longest, int(current.max()))
+    return longest
+
+
+def deepest(wall, positions):
+    depth = jax.jit(jax.vmap(wall.depth))(jnp.asarray(positions.reshape(-1, 2)))
+    return float(jnp.max(depth))
+
+
+def test_half_a_million_random_steps_in_two_room_respect_the_walls():
+    world = load_arena("two_room")
+    states = jax.vmap(world.reset)(jax.random.split(jax.random.key(0), 1000))
+    path = trajectories(world, states.position, seed=1, steps=500)
+    moves = np.stack([path[:-1], path[1:]], axis=2).reshape(-1, 2, 2).astype(np.float64)
+    lines = shapely.linestrings(moves)
+    for puddle in world.puddles:
+        assert deepest(puddle.shape, path) <= TOLERANCE
+        wall = shapely.Polygon(puddle.shape.vertices).buffer(-TOLERANCE, join_style="mitre")
+        shapely.prepare(wall)
+        assert not shapely.intersects(wall, lines).any()
+    # At a wall's edge, or in a corner, at most 3 of 4 moves are blocked: 0.75^100 = 3e-13.
+    assert longest_rest(path) < 100
+    both_rooms = (path[..., 0] < 0.3).any(axis=0) & (path[..., 0] > 0.7).any(axis=0)
+    assert both_rooms.any()  # the door is open
+
+
+@pytest.mark.parametrize("name", WALLS)
+def test_agents_a_rounding_error_from_the_edge_neither_sink_in_nor_stick(name):
+    wall, region = WALLS[name], REGIONS[name]
+    boundary = region.exterior
+    along = np.linspace(0.0, boundary.length, 2000, endpoint=False)
+    edge = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
+    corners = np.asarray(boundary.coords)
+    starts = np.concatenate([edge, corners]).clip(0.0, 1.0).astype(np.float32)
+    ulps = np.random.default_rng(0).integers(-2, 3, size=starts.shape)
+    starts = (starts + ulps * np.spacing(starts)).clip(0.0, 1.0).astype(np.float32)
+    path = trajectories(PuddleWorld(puddles=(Puddle(wall, 0.0),)), starts, seed=2, steps=200)
+    assert deepest(wall, path) <= TOLERANCE
+    assert longest_rest(path) < 100
+    moves = np.stack([path[:-1], path[1:]], axis=2).reshape(-1, 2, 2).astype(np.float64)
+    shrunk = region.buffer(-5e-6)
+    shapely.prepare(shrunk)
+    assert not shapely.intersects(shrunk, shapely.linestrings(moves)).any()
+
+
+@pytest.mark.parametrize("name", WALLS)
+def test_many_tiny_moves_do_not_creep_into_a_wall(name):
+    wall, boundary = WALLS[name], REGIONS[name].exterior
+    along = np.linspace(0.0, boundary.length, 500, endpoint=False)
+    starts = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
+    world = PuddleWorld(puddles=(Puddle(wall, 0.0),), step_size=2e-7, noise=2e-7)
+    path = trajectories(world, starts.clip(0.0, 1.0), seed=3, steps=2000)
+    assert deepest(wall, path) <= TOLERANCE
+
+
+def test_an_agent_slides_freely_along_a_straight_wall_that_stopped_it():
+    world = load_arena("two_room", noise=0.0)
+    none, right, up, down = jnp.zeros(2), jnp.asarray(1), jnp.asarray(0), jnp.asarray(2)
+    for start_x in np.linspace(0.36, 0.39, 50, dtype=np.float32):
+        stopped = world.move(jnp.asarray([start_x, 0.8]), right, none)
+        np.testing.assert_allclose(stopped, [0.4, 0.8], atol=1e-7)
+        np.testing.assert_allclose(world.move(stopped, right, none), stopped, atol=1e-7)
+        np.testing.assert_allclose(world.move(stopped, up, none), [0.4, 0.85], atol=1e-6)
+        np.testing.assert_allclose(world.move(stopped, down, none), [0.4, 0.75], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", WALLS)
+def test_an_agent_that_starts_well_inside_a_wall_stays_there(name):
+    centre = np.asarray(shapely.get_coordinates(REGIONS[name].centroid))
+    path = trajectories(PuddleWorld(puddles=(Puddle(WALLS[name], 0.0),)), centre, 4, steps=50)
+    assert (path == path[0]).all()
+
+
+def test_reset_draws_uniformly_from_the_square_outside_walls():
+    world = load_arena("two_room")
+    keys = jax.random.split(jax.random.key(5), 20_000)
+    positions = np.asarray(jax.vmap(world.reset)(keys).position)
+    for puddle in world.puddles:
+        assert deepest(puddle.shape, positions) == 0.0
+    # 0.84 of the square is free, 0.4 of it lies left of the walls, 0.04 in the door.
+    for low, high, area in [(0.0, 0.4, 0.4), (0.4, 0.6, 0.04), (0.6, 1.0, 0.4)]:
+        share = ((positions[:, 0] >= low) & (positions[:, 0] < high)).mean()
+        expected = area / 0.84
+        error = np.sqrt(expected * (1.0 - expected) / len(positions))
+        assert abs(share - expected) < 4.0 * error
