@@ -10,98 +10,24 @@ import html
 import importlib.metadata
 import io
 import json
-import math
-import numbers
 import os
 import platform
-import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from rlreps.errors import InputError
+from rlreps.formatting import format_number
 from rlreps.plotting import figure_bytes, write_atomically
+from rlreps.report_page import PAGE
+
+__all__ = ["Report", "Section", "Table", "format_number", "write_report"]
 
 _PACKAGES = ("rlreps", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib")
 _LONG = 4
 """Sections from which on a page gets a table of contents."""
-
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-_PAGE = string.Template(
-    """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --text: #1b1b1b; --muted: #5a5a5a; --line: #d8d8d8;
-  --page: #ffffff; --panel: #f5f6f7; --link: #00558a; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e8e8e8; --muted: #a9a9a9; --line: #3c3f43; --page: #17191c; --panel: #212428;
-    --link: #7cc0ee; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1.25rem 4rem; background: var(--page);
-  color: var(--text); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0.5rem 0 1rem; }
-h2 { font-size: 1.35rem; line-height: 1.25; margin: 2.5rem 0 0.75rem; padding-top: 1rem;
-  border-top: 1px solid var(--line); }
-h1, h2, p, figcaption, caption { overflow-wrap: anywhere; }
-p { max-width: 44rem; margin: 0 0 0.9rem; white-space: pre-line; }
-a { color: var(--link); }
-nav { background: var(--panel); border-radius: 0.5rem; padding: 0.75rem 1.25rem; margin: 1.5rem 0; }
-nav ol { margin: 0; padding-left: 1.3rem; }
-figure { margin: 1.5rem 0; }
-figure img { display: block; max-width: 100%; height: auto; background: #ffffff; padding: 0.5rem;
-  border: 1px solid var(--line); border-radius: 0.4rem; }
-figcaption, caption { color: var(--muted); font-size: 0.92rem; text-align: left; }
-figcaption { margin-top: 0.5rem; max-width: 44rem; }
-caption { caption-side: top; padding-bottom: 0.5rem; }
-.wide { overflow-x: auto; margin: 1.5rem 0; }
-table { border-collapse: collapse; font-size: 0.95rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.35rem 0.9rem; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: baseline; }
-thead th { border-bottom: 2px solid var(--muted); }
-.number { text-align: right; white-space: nowrap; }
-details { margin: 1rem 0; }
-summary { cursor: pointer; }
-pre { background: var(--panel); border-radius: 0.4rem; padding: 0.9rem 1rem; overflow-x: auto;
-  font: 0.85rem/1.45 ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace; }
-@media print {
-  :root { --text: #000000; --muted: #444444; --line: #bbbbbb; --page: #ffffff; --panel: #ffffff; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  nav { display: none; }
-  figure, tr { break-inside: avoid; }
-  h2 { break-after: avoid; }
-  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-  details::details-content { content-visibility: visible; block-size: auto; } }
-</style>
-</head>
-<body>
-<main>
-<h1>$title</h1>
-$summary
-$contents
-$sections
-<section id="provenance">
-<h2>Configuration and versions</h2>
-<details>
-<summary>Full configuration</summary>
-<pre>$config</pre>
-</details>
-$versions
-</section>
-</main>
-</body>
-</html>
-"""
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +101,7 @@ class Report:
             for number, section in enumerate(self.sections, start=1)
         ]
         config = json.dumps(self.config, indent=2, ensure_ascii=False, default=_to_json)
-        return _PAGE.substitute(
+        return PAGE.substitute(
             title=html.escape(self.title),
             summary=_paragraphs(self.summary),
             contents=_contents(self.sections),
@@ -208,48 +134,8 @@ def write_report(
         config=config,
         git_revision=git_revision,
     )
-    return write_atomically(path, report.to_html().encode())
-
-
-def format_number(value: object, *, digits: int = 3) -> str:
-    """A number as a reader wants it: three significant digits, thousands separated.
-
-    Integers are exact. Other numbers of 1,000 and more lose their fraction; those below 0.001, and
-    from ten million on, are given as a power of ten. Booleans are yes and no, None is a dash, and
-    what is no number is its own text.
-
-    Args:
-        value: What to write; NumPy scalars and arrays of one number count as numbers.
-        digits: Significant digits.
-    """
-    if isinstance(value, str):
-        return value
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        value = value.item()
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, numbers.Integral):
-        return f"{int(value):,}".replace("-", "−")
-    if isinstance(value, numbers.Real):
-        return _format_real(float(value), digits)
-    return str(value)
-
-
-def _format_real(value: float, digits: int) -> str:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    # Round first: 999.96 has to be treated as the 1,000 that it becomes.
-    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-    power = int(exponent)
-    if float(mantissa) == 0:
-        return "0"
-    if -3 <= power < 7:
-        text = f"{value:,.{max(digits - 1 - power, 0)}f}"
-    else:
-        text = f"{mantissa}·10{str(power).translate(_SUPERSCRIPTS)}"
-    return text.replace("-", "−")
+    # A path in the configuration may hold bytes that are no text; the page is written all the same.
+    return write_atomically(path, report.to_html().encode(errors="xmlcharrefreplace"))
 
 
 def _to_json(value: object) -> object:

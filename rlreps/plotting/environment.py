@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -104,10 +106,10 @@ def _draw_goal(axes: Axes) -> Patch:
 def _products(puddles: Sequence[Puddle]) -> FloatArray:
     """The products of multipliers that occur in the square, largest first, walls left out."""
     places = (np.arange(200) + 0.5) / 200
-    points = np.stack(np.meshgrid(places, places), axis=-1).reshape(-1, 2)
+    points = jnp.asarray(np.stack(np.meshgrid(places, places), axis=-1).reshape(-1, 2))
     product = np.ones(len(points))
     for puddle in puddles:
-        inside = outline(puddle.shape).contains_points(points)
+        inside = np.asarray(jax.vmap(puddle.shape.depth)(points)) > 0
         product = np.where(inside, product * _multiplier(puddle), product)
     return np.unique(np.round(product[product > 0], 6))[::-1]
 

@@ -2,7 +2,7 @@
 
 import io
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -58,16 +58,14 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     """Writes `data` under a temporary name beside `path`, then renames it, and returns the path."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with open(temporary, "xb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files only their owner can read; a figure is meant to be shared.
-        os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     return target
