@@ -24,7 +24,9 @@ class Checkpoints:
         self.path = path.absolute()
         self._manager = ocp.CheckpointManager(
             self.path,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep, enable_async_checkpointing=False
+            ),
         )
 
     def latest_step(self) -> int | None:

@@ -1,5 +1,8 @@
 """Frozen, validated configurations; the command line is generated from them.
 
+On the command line, nested fields are flags of their own (``--learning-rate``), and a nested name
+takes the name of what it names (``--encoder``, ``--method``, ``--optimizer``).
+
 This module imports neither JAX nor anything that does, so that ``rlreps --help`` answers at once.
 Each name here (an encoder, a method, an optimizer) is a key of the one dictionary that builds it;
 a test holds the two lists together.
@@ -9,7 +12,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from rlreps.errors import InputError
 
@@ -24,7 +29,7 @@ DecompositionName = Literal["exact", "randomized"]
 
 
 def require(condition: bool, expected: str, got: object) -> None:
-    """Raises an ``InputError`` saying what was expected and what came, unless the condition holds."""
+    """Raises an ``InputError`` with what was expected and what came, unless ``condition`` holds."""
     if not condition:
         raise InputError(f"expected {expected}, got {got!r}")
 
@@ -139,7 +144,7 @@ class EncoderConfig:
         frequencies: Cosines per coordinate, cos(jπx) for j = 1 … frequencies (``fourier_mlp``).
     """
 
-    name: EncoderName = "fourier_mlp"
+    name: Annotated[EncoderName, tyro.conf.arg(name="encoder")] = "fourier_mlp"
     hidden: tuple[int, ...] = (512, 512)
     frequencies: int = 8
 
@@ -167,7 +172,7 @@ class ObjectiveConfig:
             encoder's.
     """
 
-    name: MethodName = "large_batch"
+    name: Annotated[MethodName, tyro.conf.arg(name="method")] = "large_batch"
     gradient_rows: int | None = None
     weight_rows: int | None = None
     covariance_rows: int | None = None
@@ -203,7 +208,7 @@ class OptimizerConfig:
         schedule: ``constant``, or ``cosine`` decay to zero over the run.
     """
 
-    name: OptimizerName = "adam"
+    name: Annotated[OptimizerName, tyro.conf.arg(name="optimizer")] = "adam"
     learning_rate: float = 1e-3
     schedule: ScheduleName = "cosine"
 
@@ -256,3 +261,86 @@ class TrainingConfig:
             self.checkpoint_every,
         )
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuickstartConfig:
+    """The whole pipeline: ground truth, then every method under two recipes at equal budgets.
+
+    Attributes:
+        successor: The ground truth.
+        objectives: What is compared, with the options that suit the recommended recipe; the
+            paper's protocol runs the same methods without options.
+        paper: The paper's protocol (Le Lan et al. 2023, App. C.3) with fewer steps; its objective
+            and number of features are replaced run by run, as are the recommended recipe's.
+        recommended: The recommended recipe.
+        dimensions: Feature counts d compared under the recommended recipe.
+        headline_dimension: The d of the paper's protocol, of the pictures and of the summary.
+    """
+
+    successor: SuccessorConfig
+    objectives: tuple[ObjectiveConfig, ...] = (
+        ObjectiveConfig(name="danskin_lissa", permutations=5, whitening=True),
+        ObjectiveConfig(name="large_batch"),
+        ObjectiveConfig(name="explicit", weight_learning_rate=0.1),
+    )
+    paper: TrainingConfig
+    recommended: TrainingConfig
+    dimensions: tuple[int, ...] = (5, 10, 20)
+    headline_dimension: int = 10
+
+    def __post_init__(self) -> None:
+        require(
+            self.headline_dimension in self.dimensions,
+            f"headline_dimension to be one of dimensions {self.dimensions}",
+            self.headline_dimension,
+        )
+
+    def paper_runs(self) -> list[TrainingConfig]:
+        """One run for each method, under the paper's protocol."""
+        return [
+            dataclasses.replace(
+                self.paper,
+                objective=ObjectiveConfig(name=objective.name),
+                num_features=self.headline_dimension,
+            )
+            for objective in self.objectives
+        ]
+
+    def recommended_runs(self) -> list[TrainingConfig]:
+        """One run for each method and dimension, under the recommended recipe."""
+        return [
+            dataclasses.replace(self.recommended, objective=objective, num_features=d)
+            for objective in self.objectives
+            for d in self.dimensions
+        ]
+
+
+_PAPER_PROTOCOL = TrainingConfig(
+    encoder=EncoderConfig(name="mlp"),
+    optimizer=OptimizerConfig(learning_rate=1e-4, schedule="constant"),
+    tasks=1,
+    steps=3000,
+    num_seeds=3,
+    evaluate_every=300,
+    checkpoint_every=1500,
+)
+
+QUICKSTART_PRESETS: dict[str, QuickstartConfig] = {
+    "smoke": QuickstartConfig(
+        successor=SuccessorConfig(bins=20, rollouts=100, horizon=200, block_rows=100),
+        paper=dataclasses.replace(
+            _PAPER_PROTOCOL, steps=200, num_seeds=2, evaluate_every=50, checkpoint_every=100
+        ),
+        recommended=TrainingConfig(
+            steps=300, num_seeds=2, tasks=64, evaluate_every=50, checkpoint_every=150
+        ),
+        dimensions=(5, 10),
+    ),
+    "laptop": QuickstartConfig(
+        successor=SuccessorConfig(rollouts=250),
+        paper=_PAPER_PROTOCOL,
+        recommended=TrainingConfig(steps=1500, num_seeds=3, checkpoint_every=500),
+    ),
+}
+"""Preset name → configuration; presets change numbers only."""

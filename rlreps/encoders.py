@@ -1,9 +1,10 @@
 """State encoders φ: S → R^d, as pairs of pure functions over plain parameter pytrees.
 
 The library's own are written in Flax NNX; ``from_nnx`` and ``from_linen`` bring in a user's. The
-rest of the library sees only (init, apply), so ``vmap`` over seeds, ``scan`` and sharding just work.
+rest of the library sees only (init, apply): ``vmap`` over seeds, ``scan`` and sharding just work.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -80,7 +81,7 @@ class _MLP(nnx.Module):
         self.layers = nnx.List(
             [
                 nnx.Linear(width_in, width_out, rngs=rngs)
-                for width_in, width_out in zip(widths[:-1], widths[1:], strict=True)
+                for width_in, width_out in itertools.pairwise(widths)
             ]
         )
 
@@ -142,7 +143,7 @@ def fourier_mlp(
 
 
 def tabular(num_states: int, num_features: int) -> Encoder:
-    """One free feature vector per state, drawn from a standard normal: state indices [b] → [b, d]."""
+    """One free feature vector per state, standard normal at first: state indices [b] → [b, d]."""
     require(num_states >= 1, "num_states >= 1", num_states)
     require(num_features >= 1, "num_features >= 1", num_features)
 

@@ -1,4 +1,4 @@
-"""Errors that a user's input can cause; the command line prints them on one line and exits with 2."""
+"""Errors that a user's input can cause; the command line prints them on one line."""
 
 
 class InputError(ValueError):

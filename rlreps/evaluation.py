@@ -94,7 +94,9 @@ def principal_components(features: Array, matrix: Array) -> Array:
     return orthonormal @ left
 
 
-def evaluate_encoder(encoder: Encoder, params: Params, inputs: Array, truth: GroundTruth) -> dict[str, Any]:
+def evaluate_encoder(
+    encoder: Encoder, params: Params, inputs: Array, truth: GroundTruth
+) -> dict[str, Any]:
     """``evaluate_features`` of an encoder's features at all states.
 
     Args:

@@ -43,7 +43,7 @@ class GroundTruth:
 
     @property
     def num_states(self) -> int:
-        """n."""
+        """Number of states, n."""
         return self.matrix.shape[0]
 
     def require_dimension(self, d: int) -> None:
@@ -53,7 +53,7 @@ class GroundTruth:
 
 
 def default_rank(num_states: int, num_features: int = 1) -> int:
-    """Components to compute: enough for d, else 100, at most the n - 1 that a centred matrix has."""
+    """Components to compute: 100, or d if more, but at most the n - 1 of a centred matrix."""
     return min(max(DEFAULT_RANK, num_features), num_states - 1)
 
 

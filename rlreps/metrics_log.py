@@ -29,7 +29,9 @@ class MetricsLog:
         if importlib.util.find_spec("tensorboardX") is not None:
             from tensorboardX import SummaryWriter  # An extra: absent in a plain installation.
 
-            self._writer = SummaryWriter(str(self._folder.path / "tensorboard"), purge_step=step + 1)
+            self._writer = SummaryWriter(
+                str(self._folder.path / "tensorboard"), purge_step=step + 1
+            )
         return self._folder.read_metrics()
 
     def append(self, record: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """One progress bar for all long work: rate, time left and the latest figure, on standard error."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -16,15 +16,22 @@ from rich.progress import (
 )
 from rich.text import Text
 
-Advance: TypeAlias = Callable[[int, str], None]
-"""(units done since the last call, note to show) → None."""
+
+class Advance(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, count: int, note: str = "") -> None:
+        """Adds ``count`` units done since the last call and shows a note beside the bar."""
+        ...
 
 
 class _RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         unit = task.fields["unit"]
-        return Text(f"{speed:,.0f} {unit}/s" if speed else f"- {unit}/s", style="progress.data.speed")
+        return Text(
+            f"{speed:,.0f} {unit}/s" if speed else f"- {unit}/s", style="progress.data.speed"
+        )
 
 
 @contextlib.contextmanager

@@ -83,13 +83,16 @@ class RunFolder:
         if (path / _CONFIG).exists():
             folder = cls(path)
             found = differences(
-                {"kind": folder.kind, **folder.config}, {"kind": kind, **json.loads(json.dumps(config))}
+                {"kind": folder.kind, **folder.config},
+                {"kind": kind, **json.loads(json.dumps(config))},
             )
             if found:
                 raise InputError(f"{path} holds another run: {'; '.join(found)}")
             return folder
         if path.exists() and any(path.iterdir()):
-            raise InputError(f"expected a new or empty folder for the run, got other files in {path}")
+            raise InputError(
+                f"expected a new or empty folder for the run, got other files in {path}"
+            )
         path.mkdir(parents=True, exist_ok=True)
         content = {"kind": kind, "config": dict(config), "provenance": dict(provenance)}
         write_atomically(path / _CONFIG, json.dumps(content, indent=2) + "\n")
@@ -113,11 +116,8 @@ class RunFolder:
         path = self.path / _METRICS
         if not path.exists():
             return []
-        records = []
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                records.append(json.loads(line))
-        return records
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def keep_metrics_until(self, step: int) -> None:
         """Drops metrics after ``step``, which a resumed run will write again."""

@@ -46,7 +46,7 @@ class MatrixSource:
 
     @property
     def num_states(self) -> int:
-        """n."""
+        """Number of states, n."""
         return self.matrix.shape[0]
 
     @property

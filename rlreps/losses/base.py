@@ -3,8 +3,9 @@
 Symbols used across this package: φ features [b, d], ψ targets [b, t], Ĉ an estimate of the inverse
 covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d, t].
 
-The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖², whose minimisers span the top-d left singular
-subspace of Ψ; at the minimising W*, its gradient is W*(φᵀW* − ψ) (Le Lan et al. 2023, Lemma 1).
+The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖², whose minimisers span the top-d left
+singular subspace of Ψ; its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023,
+Lemma 1).
 """
 
 from collections.abc import Callable

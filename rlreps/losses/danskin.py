@@ -18,6 +18,7 @@ from rlreps.losses.whitening import Whitening, init_whitening, update_whitening,
 from rlreps.subspace.inverse_covariance import (
     empirical_inverse_covariance,
     lissa,
+    lissa_kappa,
     validate_kappa0,
 )
 
@@ -105,12 +106,11 @@ def danskin_lissa(
     require(feature_norm in ("batch", "running"), "feature_norm 'batch' or 'running'", feature_norm)
 
     def solve(features: Array, right_hand_side: Array, running_squared_norm: Array) -> Array:
-        largest = jnp.max(jnp.sum(jnp.square(features), axis=-1))
-        if feature_norm == "running":
-            # Never below the batch's own maximum: beyond κ‖φ‖² = 2 the series diverges.
-            largest = jnp.maximum(largest, running_squared_norm)
-        kappa = kappa0 / jnp.maximum(largest, jnp.finfo(largest.dtype).tiny)
-        return lissa(features, right_hand_side, kappa)
+        if feature_norm == "batch":
+            return lissa(features, right_hand_side, lissa_kappa(features, kappa0))
+        # Never below the rows' own maximum: beyond κ‖φ‖² = 2 the series diverges.
+        norm = jnp.maximum(jnp.max(jnp.sum(jnp.square(features), axis=-1)), running_squared_norm)
+        return lissa(features, right_hand_side, lissa_kappa(features, kappa0, norm))
 
     return _two_weight_objective(num_features, solve, roles, 2, permutations, whitening)
 
@@ -133,9 +133,7 @@ def danskin_empirical(
     Returns:
         The objective.
     """
-    return _two_weight_objective(
-        num_features, _empirical_solve, roles, 2, permutations, whitening
-    )
+    return _two_weight_objective(num_features, _empirical_solve, roles, 2, permutations, whitening)
 
 
 def naive(
@@ -156,9 +154,7 @@ def naive(
     Returns:
         The objective.
     """
-    return _two_weight_objective(
-        num_features, _empirical_solve, roles, 1, permutations, whitening
-    )
+    return _two_weight_objective(num_features, _empirical_solve, roles, 1, permutations, whitening)
 
 
 def _empirical_solve(features: Array, right_hand_side: Array, _: Array) -> Array:
@@ -204,12 +200,9 @@ def _two_weight_objective(
         needed = shares.rows(num_estimates)
         require(needed == num_rows, f"a batch of {needed} rows for {shares}", num_rows)
         features = _encode_rows(params, encode, batch.inputs, shares.gradient, permutations)
-        if whitening:
-            # The whitener comes from earlier batches, so given the past it is a constant and the
-            # estimate in whitened features is as unbiased as without it.
-            features_used = features @ whitener(state.whitening).T
-        else:
-            features_used = features
+        # The whitener comes from earlier batches, so given the past it is a constant and the
+        # estimate in whitened features is as unbiased as without it.
+        features_used = features @ whitener(state.whitening).T if whitening else features
         fixed = lax.stop_gradient(features_used)
 
         def one_assignment(permutation: Array) -> Array:
@@ -251,4 +244,3 @@ def _update_state(state: TwoWeightState, features: Array, used: Array) -> TwoWei
         largest,
     )
     return TwoWeightState(running, update_whitening(state.whitening, features))
-

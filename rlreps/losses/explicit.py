@@ -75,7 +75,7 @@ def explicit(
 def _step_sampled(
     optimizer: optax.GradientTransformation, state: ExplicitState, tasks: Array, gradients: Array
 ) -> ExplicitState:
-    """One optimizer step for the sampled tasks; a task drawn twice gets the same step twice over."""
+    """One optimizer step for the sampled tasks; a task drawn twice still makes one."""
     rows = jax.tree.map(lambda leaf: leaf[tasks], state)
     weights, moments = jax.vmap(functools.partial(optimizer_step, optimizer))(
         gradients, rows.optimizer, rows.weights

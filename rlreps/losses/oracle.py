@@ -10,7 +10,8 @@ from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 def oracle() -> Objective:
     """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state; gradient W*(φᵀW* − ψ) at the batch's rows.
 
-    The floor of every method that estimates W*. Its cost per update grows with the number of states.
+    The floor of every method that estimates W*. Its cost per update grows with the
+    number of states.
 
     Returns:
         The objective; its state is empty, and a batch must bring its ``population``.

@@ -19,7 +19,7 @@ class Whitening(NamedTuple):
     """A running average of the features' second moment.
 
     Attributes:
-        covariance: Average of φφᵀ weighted by decayed age, [d, d], not corrected for its zero start.
+        covariance: Decayed average of φφᵀ, [d, d], not corrected for its zero start.
         weight: Total weight behind it, []; 0 before the first update.
     """
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 from jax import Array
 
 from rlreps.configs import SuccessorConfig
@@ -35,7 +36,7 @@ def puddle_world_chain(environment: PuddleWorld, grid: Grid) -> MarkovChain[Pudd
     """
 
     def start(key: Array, cell: Array) -> PuddleWorldState:
-        return environment.state_at(grid.sample(key, cell))
+        return PuddleWorldState(grid.sample(key, cell), jnp.zeros((), jnp.int32))
 
     def cell(state: PuddleWorldState) -> Array:
         return grid.cell(state.position)
@@ -48,7 +49,7 @@ def store_settings(config: SuccessorConfig, environment: PuddleWorld) -> dict[st
     return {
         "quantity": "successor measure",
         "method": "monte_carlo",
-        "environment": {"name": "PuddleWorld", **arena_settings(environment)},
+        "environment": arena_settings(environment),
         "policy": "uniformly random",
         "bins": config.bins,
         "cell_index": "row * bins + column, row from y",
@@ -129,4 +130,4 @@ def _compute(
     ) as advance:
         for index, rows in zip(missing, sampler.row_blocks(blocks), strict=True):
             store.write_block(index, rows)
-            advance(len(rows), "")
+            advance(len(rows))

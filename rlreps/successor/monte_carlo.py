@@ -108,7 +108,9 @@ def environment_chain(
     def advance(state: State, draws: tuple[Array, Array]) -> State:
         step_key, choice = draws
         action = choice if policy is None else policy(jax.random.wrap_key_data(choice), state)
-        next_state: State = environment.step(jax.random.wrap_key_data(step_key), state, action).state
+        next_state: State = environment.step(
+            jax.random.wrap_key_data(step_key), state, action
+        ).state
         return next_state
 
     return MarkovChain(num_cells=num_cells, start=start, draw=draw, advance=advance, cell=cell)
@@ -131,7 +133,7 @@ def _actions(key: Array, count: int, num_actions: int) -> Array:
 def _rollout_kernel(
     chain: MarkovChain[Any, Any], settings: RolloutSettings, rollouts: int
 ) -> Callable[[Array, Array], Array]:
-    """A jitted (cells [c], rollout block []) → discounted visits [c, cells], summed over rollouts."""
+    """A jitted (start cells [c], block []) → discounted visits [c, cells] summed over rollouts."""
     # Powers taken in float64: a running float32 product would drift over the horizon.
     weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
     batched_cell = jax.vmap(chain.cell, in_axes=-1)
@@ -198,9 +200,7 @@ class RowSampler:
         self._chain = chain
         self._settings = settings
         self._sizes = _block_sizes(settings.rollouts)
-        self._kernels = {
-            size: _rollout_kernel(chain, settings, size) for size in set(self._sizes)
-        }
+        self._kernels = {size: _rollout_kernel(chain, settings, size) for size in set(self._sizes)}
         platform = jax.default_backend()
         self._cells_per_tile = _CELLS_PER_TILE.get(platform, _CELLS_PER_TILE["cpu"])
         # One tile keeps one core busy; on an accelerator a second one hides the copy to the host.
@@ -256,4 +256,3 @@ class RowSampler:
         for block, size in enumerate(self._sizes):
             visits = visits + self._kernels[size](padded, jnp.int32(block))
         return np.asarray(visits)[: len(cells)] / np.float32(self._settings.rollouts)
-

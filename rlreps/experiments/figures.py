@@ -1,0 +1,98 @@
+"""Single figures from stores and runs: what ``rlreps plot`` draws."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlreps import plotting, subspace
+from rlreps.configs import SubspaceConfig, require
+from rlreps.envs import arena_from_settings, load_arena
+from rlreps.experiments.store_training import (
+    distance_history,
+    ground_truth_for,
+    load_config,
+    load_encoder,
+)
+from rlreps.ground_truth import GroundTruth, principal_subspace
+from rlreps.run_folder import RunFolder
+from rlreps.successor.store import open_store
+
+
+def draw_environment(arena: str, out: Path, *, bins: int | None = None) -> Path:
+    """Draws an arena by name or TOML file; returns the figure's path."""
+    return plotting.save_figure(plotting.plot_environment(load_arena(arena), bins=bins), out)
+
+
+def draw_spectrum(store_path: Path, config: SubspaceConfig, out: Path) -> Path:
+    """Draws the singular values of a store; returns the figure's path."""
+    principal = principal_subspace(open_store(store_path), config)
+    figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
+    return plotting.save_figure(figure, out)
+
+
+def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int = 10) -> Path:
+    """Draws a store's d leading components above the aligned ones that runs have learned.
+
+    Args:
+        store_path: The ground truth.
+        runs: Training runs; of each, the first seed of the newest checkpoint.
+        out: Figure file.
+        d: Number of components.
+
+    Returns:
+        The figure's path.
+
+    Raises:
+        InputError: If d exceeds the components of the store, or a run has fewer than d features.
+    """
+    truth = ground_truth_for(store_path, d)
+    truth.require_dimension(d)
+    components = {"ground truth": truth.principal.truncated(d).basis}
+    cosines = {}
+    for run in runs:
+        name, aligned, matches = aligned_components(RunFolder(run), truth, d)
+        components[name], cosines[name] = aligned, matches
+    figure = plotting.plot_components(
+        components,
+        bins=int(truth.settings["bins"]),
+        environment=arena_from_settings(truth.settings["environment"]),
+        cosines=cosines,
+    )
+    return plotting.save_figure(figure, out)
+
+
+def aligned_components(
+    folder: RunFolder, truth: GroundTruth, d: int
+) -> tuple[str, np.ndarray, np.ndarray]:
+    """A run's components rotated within their span onto the true ones.
+
+    Args:
+        folder: A training run; the first seed of its newest checkpoint is taken.
+        truth: The ground truth.
+        d: Number of components, at most the run's features.
+
+    Returns:
+        The run's name (its folder's), the components [n, d] and each one's |cosine| [d] with the
+        true component.
+
+    Raises:
+        InputError: If the run has fewer than d features.
+    """
+    available = load_config(folder).num_features
+    require(d <= available, f"d <= {available}, the features of {folder.path}", d)
+    basis = truth.principal.truncated(d).basis
+    features = load_encoder(folder, truth).features()[0]
+    aligned = np.asarray(subspace.align(features, basis))
+    return folder.path.name, aligned, np.abs(np.sum(aligned * basis, axis=0))
+
+
+def draw_curves(runs: Sequence[Path], out: Path) -> Path:
+    """Draws the learning curves of training runs; returns the figure's path."""
+    require(len(runs) >= 1, "at least one training run", list(runs))
+    curves = []
+    for run in runs:
+        steps, distances = distance_history(RunFolder(run))
+        curves.append(plotting.Curve(label=run.name, steps=steps, values=distances))
+    figure = plotting.plot_curves(curves, x_label="update", y_label="subspace distance")
+    return plotting.save_figure(figure, out)

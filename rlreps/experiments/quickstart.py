@@ -1,0 +1,136 @@
+"""The whole pipeline in one command: ground truth, training, evaluation, pictures, report."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps import subspace
+from rlreps.configs import QuickstartConfig, SubspaceConfig, TrainingConfig, as_json
+from rlreps.envs import load_arena
+from rlreps.experiments.quickstart_report import RecipeResult, write_quickstart_report
+from rlreps.experiments.store_training import distance_history, load_encoder, run_training
+from rlreps.ground_truth import GroundTruth, default_rank, load_ground_truth
+from rlreps.plotting import Curve
+from rlreps.provenance import provenance
+from rlreps.run_folder import RunFolder
+from rlreps.successor.generation import generate
+
+KIND = "quickstart"
+STORE = "successor"
+RUNS = "runs"
+
+
+def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True) -> dict[str, Any]:
+    """Runs the pipeline in a folder, resuming whatever part was interrupted.
+
+    Args:
+        config: A preset.
+        out: The run's folder: the store, a folder per training run, figures, ``report.html`` and
+            ``summary.json``.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The summary: ``ground_truth`` and, under ``methods``, each method's headline figures under
+        the recommended recipe with all its ``runs``.
+
+    Raises:
+        InputError: If the folder holds another run.
+        TrainingDivergedError: If a training run became non-finite.
+    """
+    folder = RunFolder.create_or_resume(
+        out, kind=KIND, config=as_json(config), provenance=provenance()
+    )
+    truth, truth_summary = _ground_truth(config, folder, progress)
+    results = {
+        "paper": _recipe(config, config.paper_runs(), "paper", folder, truth, progress),
+        "recommended": _recipe(
+            config, config.recommended_runs(), "recommended", folder, truth, progress
+        ),
+    }
+    summary = {
+        "ground_truth": truth_summary,
+        "methods": _by_method(config, results),
+        "report": str(folder.path / "report.html"),
+    }
+    write_quickstart_report(
+        config, folder, truth, load_arena(config.successor.arena), results, summary
+    )
+    folder.write_summary(summary)
+    return summary
+
+
+def _ground_truth(
+    config: QuickstartConfig, folder: RunFolder, progress: bool
+) -> tuple[GroundTruth, dict[str, Any]]:
+    path = folder.path / STORE
+    generated = generate(config.successor, path, progress=progress)
+    rank = default_rank(config.successor.num_cells, max(config.dimensions))
+    truth = load_ground_truth(path, SubspaceConfig(rank=rank))
+    if generated["computed_transitions"] < generated["transitions"]:
+        # Part of the matrix is from an earlier start, whose time is not known here.
+        generated["seconds_cover_transitions"] = generated["computed_transitions"]
+    singular_values = [float(value) for value in truth.principal.singular_values]
+    energy = [float(value) for value in truth.principal.energy_captured()]
+    return truth, {
+        **generated,
+        "store": str(path),
+        "bins": config.successor.bins,
+        "singular_values": singular_values,
+        "energy_captured": energy,
+    }
+
+
+def _recipe(
+    config: QuickstartConfig,
+    runs: Sequence[TrainingConfig],
+    recipe: str,
+    folder: RunFolder,
+    truth: GroundTruth,
+    progress: bool,
+) -> RecipeResult:
+    result = RecipeResult([], [], {}, {})
+    for run in runs:
+        method, d = run.objective.name, run.num_features
+        out = folder.path / RUNS / f"{recipe}-{method}-d{d}"
+        summary = run_training(run, folder.path / STORE, out, truth=truth, progress=progress)
+        result.summaries.append({"recipe": recipe, **summary})
+        if d == config.headline_dimension:
+            steps, distances = distance_history(RunFolder(out))
+            result.curves.append(Curve(label=method, steps=steps, values=distances))
+            features = load_encoder(RunFolder(out), truth).features()[0]
+            basis = truth.principal.truncated(d).basis
+            aligned = np.asarray(subspace.align(features, basis))
+            result.components[method] = aligned
+            result.cosines[method] = np.abs(np.sum(aligned * basis, axis=0))
+    return result
+
+
+def _by_method(
+    config: QuickstartConfig, results: Mapping[str, RecipeResult]
+) -> dict[str, dict[str, Any]]:
+    """The summary's ``methods``: headline figures first, every run beside them."""
+    methods = {}
+    for objective in config.objectives:
+        runs = [
+            run
+            for result in results.values()
+            for run in result.summaries
+            if run["method"] == objective.name
+        ]
+        headline = next(
+            run
+            for run in runs
+            if run["recipe"] == "recommended" and run["d"] == config.headline_dimension
+        )
+        names = (
+            "recipe",
+            "subspace_distance",
+            "relative_excess_loss",
+            "d",
+            "steps",
+            "seconds",
+        )
+        methods[str(objective.name)] = {**{name: headline[name] for name in names}, "runs": runs}
+    return methods

@@ -1,0 +1,240 @@
+"""Figures and report of the quickstart."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rlreps import plotting
+from rlreps.configs import QuickstartConfig, TrainingConfig
+from rlreps.envs import PuddleWorld
+from rlreps.ground_truth import GroundTruth
+from rlreps.report import Section, Table, write_report
+from rlreps.run_folder import RunFolder
+
+_RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
+_DISTANCE = "subspace distance"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeResult:
+    """All runs under one recipe.
+
+    Attributes:
+        summaries: One per run, as its ``summary.json``.
+        curves: Learning curve of each method at the headline dimension.
+        components: Each method's components at that dimension, aligned to the true ones, [n, d].
+        cosines: |cosine| of each aligned component with the true one, [d].
+    """
+
+    summaries: list[dict[str, Any]]
+    curves: list[plotting.Curve]
+    components: dict[str, np.ndarray]
+    cosines: dict[str, np.ndarray]
+
+
+def write_quickstart_report(
+    config: QuickstartConfig,
+    folder: RunFolder,
+    truth: GroundTruth,
+    environment: PuddleWorld,
+    results: Mapping[str, RecipeResult],
+    summary: Mapping[str, Any],
+) -> Path:
+    """Writes every figure as PNG and the report that holds them all.
+
+    Returns:
+        The path of ``report.html``.
+    """
+    figures = _figures(config, truth, environment, results)
+    for name, figure in figures.items():
+        plotting.save_figure(figure, folder.figures / f"{name}.png")
+    sections = [
+        _truth_section(config, summary["ground_truth"], figures),
+        *(
+            _recipe_section(recipe, getattr(config, recipe), results[recipe], figures, config)
+            for recipe in _RECIPES
+        ),
+        Section(
+            title="Distance against the number of features",
+            text="Recommended recipe. Later components carry less energy, their gradients are "
+            "smaller in proportion, and they are learned last.",
+            figures=[
+                (
+                    figures["distance_by_dimension"],
+                    "Subspace distance after training against the number of features d, mean over "
+                    "seeds; 0 is the true subspace, 1 is orthogonal to it.",
+                )
+            ],
+        ),
+    ]
+    return write_report(
+        folder.path / "report.html",
+        title="rlreps quickstart: learned principal components of PuddleWorld",
+        summary=_abstract(config, summary),
+        sections=sections,
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
+    )
+
+
+def _figures(
+    config: QuickstartConfig,
+    truth: GroundTruth,
+    environment: PuddleWorld,
+    results: Mapping[str, RecipeResult],
+) -> dict[str, Figure]:
+    d, bins = config.headline_dimension, config.successor.bins
+    basis = truth.principal.truncated(d).basis
+    figures = {
+        "environment": plotting.plot_environment(environment),
+        "spectrum": plotting.plot_spectrum(
+            truth.principal.singular_values, truth.principal.total_energy
+        ),
+        "distance_by_dimension": plotting.plot_distance_by_dimension(
+            _distance_rows(results["recommended"])
+        ),
+    }
+    for recipe, result in results.items():
+        named = {_words(method): maps for method, maps in result.components.items()}
+        figures[f"components_{recipe}"] = plotting.plot_components(
+            {"ground truth": basis, **named},
+            bins=bins,
+            environment=environment,
+            cosines={_words(method): values for method, values in result.cosines.items()},
+        )
+        figures[f"curves_{recipe}"] = plotting.plot_curves(
+            [dataclasses.replace(curve, label=_words(curve.label)) for curve in result.curves],
+            x_label="update",
+            y_label=f"{_DISTANCE} (d = {d})",
+        )
+    return figures
+
+
+def _distance_rows(result: RecipeResult) -> list[dict[str, Any]]:
+    return [
+        {
+            "method": _words(run["method"]),
+            "d": run["d"],
+            "subspace_distance": [seed["subspace_distance"] for seed in run["per_seed"]],
+        }
+        for run in result.summaries
+    ]
+
+
+def _truth_section(
+    config: QuickstartConfig, truth: Mapping[str, Any], figures: Mapping[str, Figure]
+) -> Section:
+    successor = config.successor
+    start = "t ≥ 0" if successor.count_start else "t ≥ 1"
+    rows = [
+        ("arena", successor.arena),
+        ("states and tasks", f"{successor.bins} x {successor.bins} cells"),
+        ("discount", successor.discount),
+        ("sum over", start),
+        ("horizon (steps)", successor.horizon),
+        ("rollouts per cell", successor.rollouts),
+        ("transitions", truth["transitions"]),
+        ("seconds", truth["seconds"]),
+        ("transitions per second", truth["transitions_per_second"]),
+    ]
+    return Section(
+        title="Ground truth",
+        text="Successor measure of the uniformly random policy, estimated by Monte-Carlo rollouts "
+        "that start uniformly inside each cell. Its columns are centred over states; the "
+        "principal components are the left singular vectors of what is left.",
+        tables=[Table(("quantity", "value"), rows, "How the ground truth was made")],
+        figures=[
+            (
+                figures["environment"],
+                "The arena. Shading gives the speed inside a puddle as a fraction of the speed "
+                "outside; overlapping puddles compound.",
+            ),
+            (
+                figures["spectrum"],
+                "Singular values of the centred successor measure, and the share of its energy "
+                "that the leading components capture.",
+            ),
+        ],
+    )
+
+
+def _recipe_section(
+    recipe: str,
+    base: TrainingConfig,
+    result: RecipeResult,
+    figures: Mapping[str, Figure],
+    config: QuickstartConfig,
+) -> Section:
+    d = config.headline_dimension
+    header = ("method", "d", "updates", "training s", _DISTANCE, "excess loss", "streak")
+    rows = [
+        (
+            _words(run["method"]),
+            run["d"],
+            run["steps"],
+            run["seconds"],
+            run["subspace_distance"],
+            run["relative_excess_loss"],
+            run["longest_eigenvector_streak"],
+        )
+        for run in result.summaries
+    ]
+    caption = (
+        f"Means over {base.num_seeds} seeds trained together; training time is of all seeds, "
+        "without compilation and evaluation. Excess loss is relative to the best d features; "
+        "streak counts leading components within π/8 of the true ones, in order."
+    )
+    return Section(
+        title=_RECIPES[recipe],
+        text=_describe(base),
+        tables=[Table(header, rows, caption)],
+        figures=[
+            (
+                figures[f"components_{recipe}"],
+                f"The {d} leading principal components (top row) and the learned ones of the first "
+                "seed, rotated within their span onto the true ones (orthogonal Procrustes). "
+                "|cos| is the cosine with the true component; colour limits are shared down each "
+                "column.",
+            ),
+            (
+                figures[f"curves_{recipe}"],
+                f"Subspace distance at d = {d} against updates, mean over {base.num_seeds} seeds "
+                "with a 95 % t-interval.",
+            ),
+        ],
+    )
+
+
+def _describe(config: TrainingConfig) -> str:
+    hidden = " x ".join(str(width) for width in config.encoder.hidden)
+    inputs = (
+        f"coordinates and {config.encoder.frequencies} cosines of each"
+        if config.encoder.name == "fourier_mlp"
+        else "coordinates"
+    )
+    tasks = "one task" if config.tasks == 1 else f"{config.tasks} tasks"
+    return (
+        f"ReLU network of hidden widths {hidden} on {inputs}; {config.rows} states and {tasks} an "
+        f"update; {config.optimizer.name.capitalize()}, learning rate "
+        f"{config.optimizer.learning_rate:g} ({config.optimizer.schedule}); {config.steps} "
+        "updates. Every method draws the same states and tasks."
+    )
+
+
+def _abstract(config: QuickstartConfig, summary: Mapping[str, Any]) -> str:
+    best = min(summary["methods"].items(), key=lambda item: item[1]["subspace_distance"])
+    energy = np.asarray(summary["ground_truth"]["energy_captured"])
+    d = config.headline_dimension
+    return (
+        f"The {d} leading components hold {100 * energy[d - 1]:.1f} % of the energy of the centred "
+        f"successor measure. Under the recommended recipe {_words(best[0])} comes closest to them: "
+        f"subspace distance {best[1]['subspace_distance']:.4f} after {best[1]['steps']} updates."
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

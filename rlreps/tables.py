@@ -1,0 +1,35 @@
+"""Tables on the terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_quickstart(summary: Mapping[str, Any]) -> None:
+    """Prints a quickstart's summary: ground truth, every training run, the report's path."""
+    truth = summary["ground_truth"]
+    console = Console()
+    rate = truth["transitions_per_second"]
+    speed = f"{rate:.3g} transitions/s" if rate else "computed before"
+    console.print(
+        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s ({speed})"
+    )
+    table = Table("method", "recipe", title="Learned subspaces against the ground truth")
+    for name in ("d", "updates", "seconds", "subspace distance", "excess loss"):
+        table.add_column(name, justify="right")
+    for method, figures in summary["methods"].items():
+        for run in figures["runs"]:
+            table.add_row(
+                method,
+                run["recipe"],
+                str(run["d"]),
+                f"{run['steps']:,}",
+                f"{run['seconds']:.1f}",
+                f"{run['subspace_distance']:.4f}",
+                f"{run['relative_excess_loss']:.4f}",
+            )
+    console.print(table)
+    # Plain print: a console would break a long path over lines.
+    print(f"Report: {summary['report']}")
