@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rlreps.errors import InputError
+from rlreps.files import write_atomically
 from rlreps.formatting import format_number
-from rlreps.plotting import figure_bytes, write_atomically
+from rlreps.plotting import figure_bytes
 from rlreps.report_page import PAGE
 
 __all__ = ["Report", "Section", "Table", "format_number", "write_report"]

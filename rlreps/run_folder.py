@@ -1,26 +1,16 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlreps.errors import InputError
+from rlreps.files import write_atomically
 
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
-
-
-def write_atomically(path: Path, content: str) -> None:
-    """Writes a text file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def differences(expected: Any, got: Any, name: str = "") -> list[str]:
@@ -95,7 +85,7 @@ class RunFolder:
             )
         path.mkdir(parents=True, exist_ok=True)
         content = {"kind": kind, "config": dict(config), "provenance": dict(provenance)}
-        write_atomically(path / _CONFIG, json.dumps(content, indent=2) + "\n")
+        _write_json(path / _CONFIG, content)
         return cls(path)
 
     @property
@@ -122,11 +112,12 @@ class RunFolder:
     def keep_metrics_until(self, step: int) -> None:
         """Drops metrics after ``step``, which a resumed run will write again."""
         kept = [record for record in self.read_metrics() if record["step"] <= step]
-        write_atomically(self.path / _METRICS, "".join(json.dumps(r) + "\n" for r in kept))
+        lines = "".join(json.dumps(record) + "\n" for record in kept)
+        write_atomically(self.path / _METRICS, lines.encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes the run's summary."""
-        write_atomically(self.path / _SUMMARY, json.dumps(summary, indent=2) + "\n")
+        _write_json(self.path / _SUMMARY, dict(summary))
 
     def read_summary(self) -> dict[str, Any] | None:
         """The run's summary, or None before it has ended."""
@@ -137,6 +128,10 @@ class RunFolder:
         if not isinstance(summary, dict):
             raise InputError(f"expected a JSON object in {path}, got {type(summary).__name__}")
         return summary
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def _read_json(path: Path) -> Any:

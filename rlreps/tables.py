@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -11,12 +12,13 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
     """Prints a quickstart's summary: ground truth, every training run, the report's path."""
     truth = summary["ground_truth"]
     console = Console()
-    rate = truth["transitions_per_second"]
-    speed = f"{rate:.3g} transitions/s" if rate else "computed before"
     console.print(
-        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s ({speed})"
+        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
+        f"({truth['transitions_per_second']:.3g} a second)"
     )
-    table = Table("method", "recipe", title="Learned subspaces against the ground truth")
+    table = Table(title="Learned subspaces against the ground truth", box=box.SIMPLE)
+    for name in ("method", "recipe"):
+        table.add_column(name, no_wrap=True)
     for name in ("d", "updates", "seconds", "subspace distance", "excess loss"):
         table.add_column(name, justify="right")
     for method, figures in summary["methods"].items():

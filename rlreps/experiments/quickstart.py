@@ -66,19 +66,34 @@ def _ground_truth(
 ) -> tuple[GroundTruth, dict[str, Any]]:
     path = folder.path / STORE
     generated = generate(config.successor, path, progress=progress)
+    if generated["computed_transitions"]:
+        folder.append_metrics({"stage": STORE, **generated})
     rank = default_rank(config.successor.num_cells, max(config.dimensions))
     truth = load_ground_truth(path, SubspaceConfig(rank=rank))
-    if generated["computed_transitions"] < generated["transitions"]:
-        # Part of the matrix is from an earlier start, whose time is not known here.
-        generated["seconds_cover_transitions"] = generated["computed_transitions"]
     singular_values = [float(value) for value in truth.principal.singular_values]
     energy = [float(value) for value in truth.principal.energy_captured()]
     return truth, {
-        **generated,
+        **_generation_figures(folder, config),
         "store": str(path),
         "bins": config.successor.bins,
         "singular_values": singular_values,
         "energy_captured": energy,
+    }
+
+
+def _generation_figures(folder: RunFolder, config: QuickstartConfig) -> dict[str, Any]:
+    """Transitions and time of the ground truth over all starts of this run that finished it.
+
+    A start that was killed leaves blocks but no time, so the rate is over the rest.
+    """
+    records = [record for record in folder.read_metrics() if record["stage"] == STORE]
+    seconds = sum(record["seconds"] for record in records)
+    computed = sum(record["computed_transitions"] for record in records)
+    return {
+        "transitions": config.successor.transitions,
+        "computed_transitions": computed,
+        "seconds": round(seconds, 3),
+        "transitions_per_second": round(computed / seconds) if seconds else 0,
     }
 
 

@@ -17,6 +17,7 @@ from rlreps.run_folder import RunFolder
 
 _RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
 _DISTANCE = "subspace distance"
+_LABELS = {"danskin_empirical": "Danskin-empirical", "danskin_lissa": "Danskin-LISSA"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,4 +238,5 @@ def _abstract(config: QuickstartConfig, summary: Mapping[str, Any]) -> str:
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ")
+    """A method's name as the papers write it."""
+    return _LABELS.get(name, name.replace("_", " "))

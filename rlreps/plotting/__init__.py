@@ -4,7 +4,7 @@ from rlreps.plotting.components import plot_components
 from rlreps.plotting.curves import Curve, plot_curves
 from rlreps.plotting.dimensions import plot_distance_by_dimension
 from rlreps.plotting.environment import plot_environment
-from rlreps.plotting.saving import figure_bytes, save_figure, write_atomically
+from rlreps.plotting.saving import figure_bytes, save_figure
 from rlreps.plotting.seeds import mean_and_interval
 from rlreps.plotting.spectrum import plot_spectrum
 from rlreps.plotting.style import signed_colormap
@@ -20,5 +20,4 @@ __all__ = [
     "plot_spectrum",
     "save_figure",
     "signed_colormap",
-    "write_atomically",
 ]

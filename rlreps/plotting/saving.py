@@ -1,13 +1,13 @@
-"""Figures to bytes and to files; a file appears whole or not at all."""
+"""Figures to bytes and to files."""
 
 import io
 import os
-import secrets
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from rlreps.errors import InputError
+from rlreps.files import write_atomically
 from rlreps.plotting.style import RESOLUTION, styled
 
 # No date in the file: the same figure gives the same bytes.
@@ -52,20 +52,3 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
         suffixes = ", ".join(f".{name}" for name in _METADATA)
         raise InputError(f"expected a figure file ending in {suffixes}, got {str(target)!r}")
     return write_atomically(target, figure_bytes(figure, image_format=image_format))
-
-
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Writes `data` under a temporary name beside `path`, then renames it, and returns the path."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return target
