@@ -1,6 +1,7 @@
 """Files that appear whole or not at all."""
 
 import os
+import secrets
 from pathlib import Path
 
 
