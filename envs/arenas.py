@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
@@ -119,9 +118,7 @@ def _read_arena(path: Path) -> PuddleWorld:
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
-    """Return an arena as plain JSON values, in the form of an arena file; undoes itself in
-    ``arena_from_settings``.
-    """
+    """Return an arena as plain JSON values; ``arena_from_settings`` makes it again."""
     settings: dict[str, Any] = {
         field.name: getattr(environment, field.name)
         for field in dataclasses.fields(environment)

@@ -1,0 +1,153 @@
+"""Arenas by name, and custom ones from files."""
+
+import jax
+import pytest
+from rlreps.envs import ARENAS, ArenaError, Capsule, ConvexPolygon, Disc, PuddleWorld, load_arena
+
+DISC = 'shape = "disc"\ncentre = [0.5, 0.5]\nradius = 0.1\nmultiplier = 0.5\n'
+
+
+def to_toml(world):
+    """Write a world as an arena file."""
+    lines = [f"step_size = {world.step_size}", f"noise = {world.noise}"]
+    lines += [
+        f"{name} = {str(getattr(world, name)).lower()}"
+        for name in ("goal", "step_penalty", "puddle_penalty")
+    ]
+    lines += [] if world.max_steps is None else [f"max_steps = {world.max_steps}"]
+    names = {Capsule: "capsule", Disc: "disc", ConvexPolygon: "polygon"}
+    for puddle in world.puddles:
+        lines += ["[[puddles]]", f'shape = "{names[type(puddle.shape)]}"']
+        for key, value in vars(puddle.shape).items():
+            nested = value if isinstance(value, float) else str(value).replace("(", "[")
+            lines += [f"{key} = {nested}".replace(")", "]")]
+        lines += [f"multiplier = {puddle.multiplier}"]
+    return "\n".join(lines)
+
+
+def test_the_arenas_are_the_published_ones():
+    assert list(ARENAS) == ["empty", "sutton", "hydrogen", "two_room", "two_room_slow"]
+    for name in ARENAS:
+        world = load_arena(name)
+        assert (world.step_size, world.noise) == (0.05, 0.01)
+        assert [world.goal, world.step_penalty, world.puddle_penalty] == [False] * 3
+        assert all(p.multiplier == (0.0 if name == "two_room" else 0.5) for p in world.puddles)
+    shapes = {name: [p.shape for p in load_arena(name).puddles] for name in ARENAS}
+    assert shapes["empty"] == []
+    assert shapes["sutton"] == [
+        Capsule((0.1, 0.75), (0.45, 0.75), 0.1),
+        Capsule((0.45, 0.4), (0.45, 0.8), 0.1),
+    ]
+    assert shapes["hydrogen"] == [Disc((0.5, 0.5), 0.3), Disc((0.5, 0.5), 0.15)]
+    assert shapes["two_room"] == [
+        ConvexPolygon(((0.4, 0.6), (0.6, 0.6), (0.6, 1.0), (0.4, 1.0))),
+        ConvexPolygon(((0.4, 0.0), (0.6, 0.0), (0.6, 0.4), (0.4, 0.4))),
+    ]
+    assert shapes["two_room_slow"] == shapes["two_room"]
+
+
+@pytest.mark.parametrize("name", ARENAS)
+def test_an_arena_written_to_a_file_comes_back_the_same(name, tmp_path):
+    for world in (load_arena(name), load_arena(name, noise=0.03, max_steps=7).with_task()):
+        path = tmp_path / "arena.toml"
+        path.write_text(to_toml(world))
+        assert load_arena(path) == world
+        assert load_arena(str(path)) == world
+
+
+def test_an_empty_file_is_an_empty_arena(tmp_path):
+    path = tmp_path / "arena.toml"
+    path.write_text("")
+    assert load_arena(path) == PuddleWorld()
+
+
+def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
+    path = tmp_path / "arena.toml"
+    path.write_text("noise = 0.5\n[[puddles]]\n" + DISC)
+    assert load_arena(path, noise=0.25).noise == 0.25
+    assert load_arena("sutton", step_size=0.1, goal=True).goal
+    with pytest.raises(ArenaError, match=r"expected only .*step_size.* of override, got 'speed'"):
+        load_arena("sutton", speed=2)
+    with pytest.raises(ArenaError, match="expected noise to be at least 0, got -1"):
+        load_arena("sutton", noise=-1)
+
+
+def test_unknown_names_list_the_valid_ones():
+    with pytest.raises(ArenaError) as error:
+        load_arena("suton")
+    for name in (*ARENAS, "'suton'", ".toml"):
+        assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("step_size =", "expected TOML, got"),
+        ("speed = 1", "expected only .*puddles.* as keys of arena, got 'speed'"),
+        ("noise = nan", "expected noise to be a finite number, got nan"),
+        ('noise = "a"', "expected noise to be a finite number, got 'a'"),
+        ("step_size = -1", "expected step_size to be greater than 0, got -1"),
+        ("goal = 1", "expected goal to be a bool, got 1"),
+        ("max_steps = 0", "expected max_steps to be None or an int >= 1, got 0"),
+        ("puddles = 3", "expected puddles to be an array of tables"),
+        ("puddles = [3]", r"puddles\[0\]: expected a table with shape and multiplier, got 3"),
+        ("[puddles]\nradius = 1", "expected puddles to be an array of tables"),
+        ("[[puddles]]\n" + DISC + "[[puddles]]\n", r"puddles\[1\]: expected shape to be one of"),
+        ('[[puddles]]\nshape = "ring"', "one of capsule, disc, polygon, got 'ring'"),
+        ("[[puddles]]\nshape = [1]", r"one of capsule, disc, polygon, got \[1\]"),
+        ("[[puddles]]\n" + DISC + "colour = 3", "as keys of disc, got 'colour'"),
+        ("[[puddles]]\n" + DISC.replace("radius = 0.1", ""), "keys of disc, got no 'radius'"),
+        ("[[puddles]]\n" + DISC.replace("multiplier = 0.5", ""), "got no 'multiplier'"),
+        ("[[puddles]]\n" + DISC.replace("0.1", "0"), "expected radius to be greater than 0"),
+        ("[[puddles]]\n" + DISC.replace("0.1", "inf"), "expected radius to be a finite number"),
+        ("[[puddles]]\n" + DISC.replace("0.1", "true"), "expected radius to be a finite number"),
+        ("[[puddles]]\n" + DISC.replace("[0.5, 0.5]", "[0.5]"), "expected centre to be two"),
+        ("[[puddles]]\n" + DISC.replace("multiplier = 0.5", "multiplier = 1.1"), "got 1.1"),
+        ("[[puddles]]\n" + DISC.replace("multiplier = 0.5", "multiplier = -0.1"), "got -0.1"),
+        (
+            '[[puddles]]\nshape = "polygon"\nmultiplier = 0\nvertices = [[0, 0], [1, 0]]',
+            "expected a polygon of at least 3 vertices, got 2",
+        ),
+        (
+            '[[puddles]]\nshape = "polygon"\nmultiplier = 0\n'
+            "vertices = [[0, 0], [1, 0], [0.2, 0.2], [0, 1]]",
+            "expected a convex polygon",
+        ),
+        (
+            '[[puddles]]\nshape = "polygon"\nmultiplier = 0\nvertices = [[0, 0], [1, 1], [2, 2]]',
+            "expected a polygon with an area, got area 0",
+        ),
+    ],
+)
+def test_files_that_cannot_be_used_say_so_on_one_line_with_their_path(text, message, tmp_path):
+    path = tmp_path / "arena.toml"
+    path.write_text(text)
+    with pytest.raises(ArenaError, match=message) as error:
+        load_arena(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_missing_and_unreadable_files_say_so(tmp_path):
+    with pytest.raises(ArenaError, match=r"expected a readable arena file, got .*No such file"):
+        load_arena(tmp_path / "none.toml")
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(ArenaError, match="expected a readable arena file"):
+        load_arena(tmp_path / "folder.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ArenaError, match="expected TOML, got"):
+        load_arena(tmp_path / "bytes.toml")
+
+
+def test_a_clockwise_polygon_in_a_file_is_accepted(tmp_path):
+    path = tmp_path / "arena.toml"
+    path.write_text(
+        '[[puddles]]\nshape = "polygon"\nmultiplier = 0.0\n'
+        "vertices = [[0.4, 0.6], [0.4, 1.0], [0.6, 1.0], [0.6, 0.6]]"
+    )
+    assert load_arena(path).puddles[0] == load_arena("two_room").puddles[0]
+
+
+def test_arenas_have_no_leaves_but_numbers():
+    for name in ARENAS:
+        assert all(type(leaf) is float for leaf in jax.tree.leaves(load_arena(name)))

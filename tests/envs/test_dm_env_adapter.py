@@ -1,0 +1,58 @@
+"""dm_env's own conformance tests, and what they leave out."""
+
+import unittest
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import test_utils
+from rlreps.envs import ArenaError, PuddleWorldDmEnv, load_arena
+
+
+class TestShortEpisodes(test_utils.EnvironmentTestMixin, unittest.TestCase):
+    def make_object_under_test(self):
+        return PuddleWorldDmEnv("sutton", max_steps=7)
+
+
+class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.TestCase):
+    def make_object_under_test(self):
+        return PuddleWorldDmEnv("empty")
+
+    def make_action_sequence(self):
+        for step in range(80):
+            yield step % 2  # up, right, up, ...
+
+
+def play(environment, actions):
+    return [environment.reset(), *(environment.step(action) for action in actions)]
+
+
+def test_time_limits_keep_the_discount_and_goals_do_not():
+    steps = play(PuddleWorldDmEnv(load_arena("empty"), task=False, max_steps=3), [0, 0, 0])
+    assert steps[-1].last()
+    assert steps[-1].discount == 1.0
+    steps = play(PuddleWorldDmEnv(load_arena("empty", noise=0.0)), [0, 1] * 40)
+    last = next(step for step in steps if step.last())
+    assert last.discount == 0.0
+    assert last.reward == -1.0
+    assert last.observation.sum() >= 1.9 - 1e-6
+    assert steps[steps.index(last) + 1].step_type is dm_env.StepType.FIRST
+
+
+def test_the_seed_decides_everything():
+    actions = np.random.default_rng(0).integers(4, size=20)
+    paths = [
+        np.stack([step.observation for step in play(PuddleWorldDmEnv(seed=seed), actions)])
+        for seed in (3, 3, 4)
+    ]
+    np.testing.assert_array_equal(paths[0], paths[1])
+    assert (paths[0] != paths[2]).any()
+
+
+def test_unknown_actions_and_arenas_are_refused():
+    environment = PuddleWorldDmEnv()
+    environment.reset()
+    with pytest.raises(ArenaError, match=r"expected an action in \{0, 1, 2, 3\}, got 4"):
+        environment.step(4)
+    with pytest.raises(ArenaError, match="expected an arena"):
+        PuddleWorldDmEnv("moon")

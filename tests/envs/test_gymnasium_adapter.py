@@ -1,0 +1,212 @@
+"""Gymnasium: registration, its own checks, and batches against single environments."""
+
+import subprocess
+import sys
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from rlreps.envs import (
+    ArenaError,
+    PuddleWorldEnv,
+    PuddleWorldVectorEnv,
+    load_arena,
+    register,
+    render_frame,
+)
+
+ENV_ID = "rlreps/PuddleWorld-v0"
+
+
+def make_vec(**settings):
+    return gymnasium.make_vec(ENV_ID, **settings)
+
+
+@pytest.mark.parametrize("arena", ["empty", "sutton", "two_room"])
+def test_gymnasiums_own_check_passes_without_a_warning(arena):
+    environment = gymnasium.make(ENV_ID, arena=arena, render_mode="rgb_array")
+    check_env(environment.unwrapped)
+
+
+def test_registering_again_changes_nothing():
+    before = gymnasium.registry[ENV_ID]
+    register()
+    assert gymnasium.registry[ENV_ID] is before
+
+
+def test_importing_the_package_registers_it_and_leaves_jax_alone():
+    script = (
+        "import sys, gymnasium, rlreps.envs\n"
+        f"assert {ENV_ID!r} in gymnasium.registry\n"
+        "assert 'jax' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_the_id_can_name_the_module_to_import():
+    script = (
+        "import gymnasium\n"
+        f"gymnasium.make('rlreps.envs:{ENV_ID}').reset(seed=0)\n"
+        f"gymnasium.make_vec('rlreps.envs:{ENV_ID}', num_envs=2).reset(seed=0)\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_an_episode_of_one_environment_follows_the_core_dynamics():
+    world = load_arena("sutton", noise=0.0)
+    environment = PuddleWorldEnv(world)
+    observation, info = environment.reset(seed=1)
+    assert info == {}
+    for action in np.random.default_rng(0).integers(4, size=30):
+        expected = world.with_task().step(
+            jax.random.key(0),
+            environment._state,
+            np.int32(action),
+        )
+        observation, reward, terminated, truncated, _ = environment.step(action)
+        np.testing.assert_allclose(observation, expected.observation, atol=1e-6)
+        assert reward == pytest.approx(float(expected.reward), abs=1e-3)
+        assert terminated == bool(expected.terminated)
+        assert truncated is False
+        if terminated:
+            environment.reset()
+
+
+def test_the_task_is_on_unless_switched_off():
+    world = PuddleWorldEnv("sutton").environment
+    assert world.goal
+    assert world.step_penalty
+    assert world.puddle_penalty
+    assert PuddleWorldEnv("sutton", task=False).environment == load_arena("sutton")
+    assert PuddleWorldVectorEnv(2, arena="sutton", task=False).environment == load_arena("sutton")
+
+
+def test_make_limits_episodes():
+    environment = gymnasium.make(ENV_ID, arena="empty", task=False, max_episode_steps=5)
+    environment.reset(seed=0)
+    assert [environment.step(0)[3] for _ in range(5)] == [False] * 4 + [True]
+    assert gymnasium.spec(ENV_ID).max_episode_steps == 1000
+    assert make_vec(num_envs=2).environment.max_steps == 1000
+
+
+def test_each_copy_in_a_batch_does_what_a_single_environment_with_its_seed_does():
+    limit, count = 12, 5
+    batch = make_vec(num_envs=count, max_episode_steps=limit)
+    singles = [gymnasium.make(ENV_ID, max_episode_steps=limit) for _ in range(count)]
+    observations, _ = batch.reset(seed=40)
+    expected = [single.reset(seed=40 + i)[0] for i, single in enumerate(singles)]
+    np.testing.assert_array_equal(observations, expected)
+    ended, resets = np.zeros(count, bool), 0
+    for actions in np.random.default_rng(1).integers(0, 2, size=(60, count)):  # towards the goal
+        observations, rewards, terminated, truncated, _ = batch.step(actions)
+        for i, single in enumerate(singles):
+            if ended[i]:
+                want, resets = (single.reset()[0], 0.0, False, False), resets + 1
+            else:
+                want = single.step(actions[i])[:4]
+            # Batched and single code may round differently; the penalty magnifies that by 400.
+            np.testing.assert_allclose(observations[i], want[0], atol=1e-5)
+            assert rewards[i] == pytest.approx(want[1], abs=1e-2)
+            assert (terminated[i], truncated[i]) == want[2:4]
+        ended = terminated | truncated
+    assert resets > count
+
+
+def test_a_batch_resets_on_the_step_after_an_episodes_end():
+    batch = PuddleWorldVectorEnv(3, arena="empty", task=False, max_episode_steps=2)
+    assert batch.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert PuddleWorldVectorEnv.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    batch.reset(seed=0)
+    up = np.zeros(3, int)
+    assert not batch.step(up)[3].any()
+    last, _, terminated, truncated, _ = batch.step(up)
+    assert truncated.all()
+    assert not terminated.any()
+    fresh, rewards, terminated, truncated, _ = batch.step(up)
+    assert not np.stack([terminated, truncated, rewards]).any()
+    assert (np.abs(fresh - last).max(axis=1) > 0.1).any()
+    after = batch.step(up)[0]
+    np.testing.assert_allclose(after[:, 0], fresh[:, 0], atol=0.06)
+
+
+def test_a_batch_has_the_shapes_and_dtypes_of_its_spaces():
+    batch = make_vec(num_envs=4)
+    observations, info = batch.reset(seed=0)
+    assert info == {}
+    assert batch.observation_space.contains(observations)
+    assert batch.single_observation_space == gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+    assert batch.single_action_space == gymnasium.spaces.Discrete(4)
+    observations, rewards, terminated, truncated, _ = batch.step(batch.action_space.sample())
+    assert batch.observation_space.contains(observations)
+    assert (rewards.shape, rewards.dtype) == ((4,), np.float64)
+    assert (terminated.shape, terminated.dtype) == ((4,), np.bool_)
+    assert (truncated.shape, truncated.dtype) == ((4,), np.bool_)
+
+
+def test_a_batch_is_reproducible_from_its_seed_and_goes_on_without_one():
+    def play(batch, seed):
+        first = batch.reset(seed=seed)[0]
+        return np.stack([first, *(batch.step(np.full(3, 1))[0] for _ in range(5))])
+
+    one, two = make_vec(num_envs=3), make_vec(num_envs=3)
+    np.testing.assert_array_equal(play(one, 7), play(two, 7))
+    continued = play(one, None)
+    np.testing.assert_array_equal(continued, play(two, None))
+    assert (continued != play(one, 7)).any()
+
+
+def test_large_seeds_work():
+    assert PuddleWorldEnv().reset(seed=2**70)[0].shape == (2,)
+    assert make_vec(num_envs=3).reset(seed=2**32 - 1)[0].shape == (3, 2)
+
+
+def test_frames_show_the_agent_and_the_task():
+    environment = PuddleWorldEnv(render_mode="rgb_array")
+    observation, _ = environment.reset(seed=0)
+    np.testing.assert_array_equal(
+        environment.render(), render_frame(environment.environment, observation)
+    )
+    batch = make_vec(num_envs=2, render_mode="rgb_array")
+    observations, _ = batch.reset(seed=0)
+    frames = batch.render()
+    assert isinstance(frames, tuple)
+    for frame, observation in zip(frames, observations, strict=True):
+        np.testing.assert_array_equal(frame, render_frame(batch.environment, observation))
+    assert PuddleWorldEnv().render() is None
+    assert make_vec(num_envs=2).render() is None
+
+
+def test_sync_vectorisation_still_works():
+    batch = make_vec(num_envs=2, vectorization_mode="sync")
+    batch.reset(seed=0)
+    assert batch.step(np.array([0, 1]))[0].shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: PuddleWorldEnv("moon"), "expected an arena .*sutton.*, got 'moon'"),
+        (lambda: PuddleWorldEnv(render_mode="human"), "expected render_mode to be None or"),
+        (lambda: PuddleWorldVectorEnv(0), "expected num_envs of at least 1, got 0"),
+        (lambda: PuddleWorldVectorEnv(2, max_episode_steps=0), "expected max_steps to be None or"),
+        (lambda: PuddleWorldEnv().step(4), r"expected an action in \{0, 1, 2, 3\}, got 4"),
+        (
+            lambda: PuddleWorldVectorEnv(2).step(np.zeros(3, int)),
+            r"expected 2 actions .* got \[0 0",
+        ),
+        (lambda: PuddleWorldVectorEnv(2).step(np.array([0, 4])), r"expected 2 actions .*\[0 4\]"),
+    ],
+)
+def test_bad_arguments_say_what_was_expected(use, message):
+    with pytest.raises(ArenaError, match=message):
+        use()
+
+
+def test_stepping_before_a_reset_is_refused():
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        PuddleWorldEnv().step(0)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        PuddleWorldVectorEnv(2).step(np.zeros(2, int))

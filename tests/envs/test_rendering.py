@@ -1,0 +1,119 @@
+"""Pictures: what is where, and in which colour."""
+
+import numpy as np
+import pytest
+from rlreps.envs import (
+    ArenaError,
+    Capsule,
+    ConvexPolygon,
+    Disc,
+    Puddle,
+    PuddleWorld,
+    load_arena,
+    render_frame,
+)
+from rlreps.envs.rendering import (
+    AGENT_COLOUR,
+    FLOOR_COLOUR,
+    GOAL_COLOUR,
+    PUDDLE_COLOUR,
+    WALL_COLOUR,
+)
+
+SIZE = 200
+
+
+def colour_at(frame, x, y):
+    """The pixel that contains a point of the unit square."""
+    size = len(frame)
+    return tuple(int(c) for c in frame[min(int((1.0 - y) * size), size - 1), int(x * size)])
+
+
+def blend(amount):
+    floor, puddle = np.asarray(FLOOR_COLOUR), np.asarray(PUDDLE_COLOUR)
+    return pytest.approx(tuple(floor + (puddle - floor) * amount), abs=1)
+
+
+def test_a_frame_is_a_square_of_rgb_bytes_of_the_size_asked_for():
+    frame = render_frame(load_arena("sutton"), [0.5, 0.5], size=97)
+    assert frame.shape == (97, 97, 3)
+    assert frame.dtype == np.uint8
+
+
+def test_the_agent_is_drawn_where_it_is_with_y_pointing_up():
+    for x, y in [(0.2, 0.9), (0.8, 0.3), (0.01, 0.01)]:
+        frame = render_frame(load_arena("empty"), np.asarray([x, y], np.float32), size=SIZE)
+        assert colour_at(frame, x, y) == AGENT_COLOUR
+        assert colour_at(frame, 1.0 - x, 1.0 - y) == FLOOR_COLOUR
+        rows, columns = np.nonzero((frame == AGENT_COLOUR).all(axis=2))
+        if x > 0.1:  # not cut by the picture's edge
+            assert (columns.mean() + 0.5) / SIZE == pytest.approx(x, abs=0.005)
+            assert 1.0 - (rows.mean() + 0.5) / SIZE == pytest.approx(y, abs=0.005)
+
+
+def test_slower_places_are_darker_and_overlaps_compound():
+    frame = render_frame(load_arena("hydrogen"), size=SIZE)
+    assert colour_at(frame, 0.05, 0.05) == FLOOR_COLOUR
+    assert colour_at(frame, 0.5, 0.72) == blend(0.5)
+    assert colour_at(frame, 0.5, 0.5) == blend(0.75)
+
+
+def test_walls_are_solid_and_slow_walls_are_not():
+    assert colour_at(render_frame(load_arena("two_room"), size=SIZE), 0.5, 0.9) == WALL_COLOUR
+    assert colour_at(render_frame(load_arena("two_room"), size=SIZE), 0.5, 0.5) == FLOOR_COLOUR
+    assert colour_at(render_frame(load_arena("two_room_slow"), size=SIZE), 0.5, 0.9) == blend(0.5)
+
+
+def test_the_goal_corner_shows_only_where_it_ends_an_episode():
+    with_goal = render_frame(load_arena("empty", goal=True), size=SIZE)
+    assert colour_at(with_goal, 0.98, 0.98) == GOAL_COLOUR
+    assert colour_at(with_goal, 0.93, 0.93) == FLOOR_COLOUR
+    assert colour_at(render_frame(load_arena("empty"), size=SIZE), 0.98, 0.98) == FLOOR_COLOUR
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Disc((0.4, 0.6), 0.2),
+        Capsule((0.2, 0.3), (0.6, 0.7), 0.1),
+        Capsule((0.5, 0.5), (0.5, 0.5), 0.2),
+        ConvexPolygon(((0.1, 0.2), (0.9, 0.3), (0.5, 0.8))),
+    ],
+    ids=["disc", "capsule", "point_capsule", "polygon"],
+)
+def test_a_drawn_shape_is_the_shape_of_the_dynamics(shape):
+    frame = render_frame(PuddleWorld(puddles=(Puddle(shape, 0.0),)), size=SIZE)
+    centres = (np.arange(SIZE) + 0.5) / SIZE
+    points = np.stack(np.meshgrid(centres, centres[::-1]), axis=-1)
+    depths = np.asarray(
+        [[float(shape.depth(point)) for point in row[::10]] for row in points[::10]]
+    )
+    drawn = frame[::10, ::10]
+    assert ((drawn == WALL_COLOUR).all(axis=2) >= (depths > 2.0 / SIZE)).all()
+    grown = (drawn == FLOOR_COLOUR).all(axis=2)
+    assert (~grown | (depths < 2.0 / SIZE)).all()
+    area = (frame.astype(float) - FLOOR_COLOUR)[..., 0] / (WALL_COLOUR[0] - FLOOR_COLOUR[0])
+    assert area.mean() == pytest.approx(area_of(shape), rel=0.02)
+
+
+def area_of(shape):
+    if isinstance(shape, Disc):
+        return np.pi * shape.radius**2
+    if isinstance(shape, Capsule):
+        length = np.hypot(shape.end[0] - shape.start[0], shape.end[1] - shape.start[1])
+        return np.pi * shape.radius**2 + 2.0 * shape.radius * length
+    (a, b, c) = np.asarray(shape.vertices)
+    return abs((b - a)[0] * (c - a)[1] - (b - a)[1] * (c - a)[0]) / 2.0
+
+
+def test_drawing_on_a_frame_does_not_change_later_ones():
+    first = render_frame(load_arena("sutton"), size=SIZE)
+    first[:] = 0
+    assert render_frame(load_arena("sutton"), size=SIZE).max() > 0
+
+
+def test_bad_sizes_and_positions_are_refused():
+    with pytest.raises(ArenaError, match="expected a picture of at least 1 pixel a side, got 0"):
+        render_frame(load_arena("empty"), size=0)
+    with pytest.raises(ArenaError, match=r"expected a position of shape \(2,\), got shape \(3,\)"):
+        render_frame(load_arena("empty"), [0.1, 0.2, 0.3])
