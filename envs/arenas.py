@@ -118,7 +118,11 @@ def _read_arena(path: Path) -> PuddleWorld:
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
-    """Return an arena as plain JSON values; ``arena_from_settings`` makes it again."""
+    """Return an arena as plain JSON values; ``arena_from_settings`` makes it again.
+
+    Raises:
+        ArenaError: a puddle has a shape that arena files do not know.
+    """
     settings: dict[str, Any] = {
         field.name: getattr(environment, field.name)
         for field in dataclasses.fields(environment)
@@ -131,12 +135,12 @@ def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
 
 
 def _puddle_settings(puddle: Puddle) -> dict[str, Any]:
-    names = {shape: name for name, shape in SHAPES.items()}
-    values = {
-        field.name: np.asarray(getattr(puddle.shape, field.name)).tolist()
-        for field in dataclasses.fields(puddle.shape)
-    }
-    return {"shape": names[type(puddle.shape)], "multiplier": float(puddle.multiplier), **values}
+    names: dict[type, str] = {shape: name for name, shape in SHAPES.items()}
+    name = names.get(type(puddle.shape))
+    if name is None:
+        raise ArenaError(f"expected a shape among {', '.join(SHAPES)}, got {puddle.shape!r}")
+    values = {key: np.asarray(value).tolist() for key, value in vars(puddle.shape).items()}
+    return {"shape": name, "multiplier": float(puddle.multiplier), **values}
 
 
 def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:

@@ -1,8 +1,21 @@
 """Arenas by name, and custom ones from files."""
 
+import json
+
 import jax
 import pytest
-from rlreps.envs import ARENAS, ArenaError, Capsule, ConvexPolygon, Disc, PuddleWorld, load_arena
+from rlreps.envs import (
+    ARENAS,
+    ArenaError,
+    Capsule,
+    ConvexPolygon,
+    Disc,
+    Puddle,
+    PuddleWorld,
+    arena_from_settings,
+    arena_settings,
+    load_arena,
+)
 
 DISC = 'shape = "disc"\ncentre = [0.5, 0.5]\nradius = 0.1\nmultiplier = 0.5\n'
 
@@ -59,6 +72,25 @@ def test_an_empty_file_is_an_empty_arena(tmp_path):
     path = tmp_path / "arena.toml"
     path.write_text("")
     assert load_arena(path) == PuddleWorld()
+
+
+@pytest.mark.parametrize("name", ARENAS)
+def test_an_arena_comes_back_from_its_settings_by_way_of_json(name):
+    world = load_arena(name, noise=0.03, max_steps=7).with_task()
+    assert arena_from_settings(json.loads(json.dumps(arena_settings(world)))) == world
+
+
+def test_settings_of_a_shape_that_files_do_not_know_are_refused():
+    class Everywhere:
+        def interval(self, origin, displacement):
+            return 0.0 * origin[0], 0.0 * origin[0] + 1.0
+
+        def depth(self, point):
+            return 0.0 * point[0] + 1.0
+
+    world = PuddleWorld(puddles=(Puddle(Everywhere(), 0.5),))
+    with pytest.raises(ArenaError, match="expected a shape among capsule, disc, polygon, got"):
+        arena_settings(world)
 
 
 def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
