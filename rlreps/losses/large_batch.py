@@ -1,11 +1,11 @@
 """Least squares on the update's own batch (the large-batch method of Le Lan et al. 2023)."""
 
 import jax.numpy as jnp
-import jax.scipy as jsp
 from jax import Array, lax
 
 from rlreps.configs import require
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
+from rlreps.subspace.positive_definite import solve_positive_definite
 
 
 def large_batch(*, ridge: float = 1e-6) -> Objective:
@@ -43,7 +43,7 @@ def large_batch(*, ridge: float = 1e-6) -> Objective:
 
 
 def least_squares_weights(features: Array, targets: Array, ridge: float) -> Array:
-    """argmin_W ‖ΦW − Ψ‖² + ridge·tr(ΦᵀΦ)/d·‖W‖², by Cholesky.
+    """argmin_W ‖ΦW − Ψ‖² + ridge·tr(ΦᵀΦ)/d·‖W‖².
 
     Args:
         features: Φ, [b, d].
@@ -55,6 +55,7 @@ def least_squares_weights(features: Array, targets: Array, ridge: float) -> Arra
     """
     dimension = features.shape[1]
     covariance = features.T @ features
-    scale = ridge * jnp.trace(covariance) / dimension + jnp.finfo(features.dtype).tiny
+    tiny = float(jnp.finfo(features.dtype).tiny)
+    scale = ridge * jnp.trace(covariance) / dimension + tiny
     regular = covariance + scale * jnp.eye(dimension, dtype=features.dtype)
-    return jsp.linalg.cho_solve((jnp.linalg.cholesky(regular), True), features.T @ targets)
+    return solve_positive_definite(regular, features.T @ targets)
