@@ -1,8 +1,8 @@
 """PuddleWorld: a unit square with puddles that slow an agent down, or stop it.
 
 Sources: Sutton (1996), "Generalization in reinforcement learning: successful examples using sparse
-coarse coding" (the arena, and the optional task); Le Lan et al. (2023), "Bootstrapped
-representations in reinforcement learning", App. C.3 (puddles that slow the agent instead of
+coarse coding" (the arena, and the optional task); Le Lan et al. (2023), "A novel
+stochastic gradient descent algorithm for learning principal subspaces", App. C.3 (puddles that slow the agent instead of
 costing it reward).
 """
 

@@ -1,0 +1,51 @@
+"""The README's Python examples run as printed."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def user_promotion():
+    # A user's process does not set the strict promotion that the suite runs under.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def run(example: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    return names
+
+
+def test_an_encoder_learns_the_subspace_of_a_users_own_matrix():
+    names = run(EXAMPLES[0])
+    distance = names["rlreps"].subspace.subspace_distance(names["features"], names["truth"].basis)
+    assert float(distance) < 0.01
+
+
+def test_a_loss_works_inside_a_users_own_training_step():
+    names = run(EXAMPLES[1])
+    assert np.isfinite(float(names["loss"]))
+    initial = 0.1 * jax.random.normal(names["key"], (4, 16))
+    assert float(np.max(np.abs(names["params"]["torso"] - initial))) > 0.0
+
+
+def test_puddle_world_can_be_made_through_all_three_interfaces():
+    names = run(EXAMPLES[2])
+    assert names["timestep"].observation.shape == (2,)
+    assert names["environment"].reset(seed=0)[0].shape == (2,)
+    assert names["batched"].reset(seed=0)[0].shape == (64, 2)
+    assert names["interface"].reset().first()
+
+
+def test_the_readme_names_the_commands_it_promises():
+    assert "rlreps quickstart --preset laptop --out runs/laptop" in README
+    assert re.search(r"-e \"\.\[dev\]\" && pytest$", README, flags=re.MULTILINE)
