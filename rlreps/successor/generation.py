@@ -1,5 +1,6 @@
 """From a configuration to a stored successor measure of PuddleWorld."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,12 @@ def _compute(
     sampler = RowSampler(puddle_world_chain(environment, Grid(config.bins)), settings)
     blocks = [range(*store.block_range(index)) for index in missing]
     done = config.num_cells - sum(map(len, blocks))
-    with progress_bar(
-        "successor measure", total=config.num_cells, done=done, unit="rows", show=progress
-    ) as advance:
-        for index, rows in zip(missing, sampler.row_blocks(blocks), strict=True):
+    with (
+        progress_bar(
+            "successor measure", total=config.num_cells, done=done, unit="rows", show=progress
+        ) as advance,
+        contextlib.closing(sampler.row_blocks(blocks)) as row_blocks,
+    ):
+        for index, rows in zip(missing, row_blocks, strict=True):
             store.write_block(index, rows)
             advance(len(rows))

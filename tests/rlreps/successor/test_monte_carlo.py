@@ -1,0 +1,431 @@
+"""Monte-Carlo rows against exact expectations, and what makes them reproducible."""
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from rlreps.envs import TimeStep, load_arena
+
+from rlreps.errors import InputError
+from rlreps.successor import monte_carlo
+from rlreps.successor.generation import puddle_world_chain
+from rlreps.successor.grid import Grid
+from rlreps.successor.monte_carlo import RolloutSettings, RowSampler, environment_chain
+
+NUM_CELLS = 30
+STATES_PER_CELL = 2
+NUM_STATES = NUM_CELLS * STATES_PER_CELL
+
+
+@dataclasses.dataclass(frozen=True)
+class SlipperyRing:
+    """States 0 ... NUM_STATES - 1 in a ring; action a moves a + 1 forward, unless the agent slips.
+
+    It slips with probability 0.3, and 0.8 in the first ``mud`` states.
+    """
+
+    num_actions: int
+    mud: int = 10
+
+    def step(self, key, state, action):
+        chance = jnp.where(state < self.mud, jnp.float32(0.2), jnp.float32(0.7))
+        moves = jax.random.bernoulli(key, chance)
+        state = jnp.where(moves, (state + action + 1) % NUM_STATES, state)
+        never = jnp.asarray(False)
+        return TimeStep(state, state, jnp.zeros(()), never, never)
+
+    def transitions(self, action_probabilities):
+        """P [states, states] in float64 for probabilities [states, actions]."""
+        matrix = np.zeros((NUM_STATES, NUM_STATES))
+        for state in range(NUM_STATES):
+            moves = 0.2 if state < self.mud else 0.7
+            matrix[state, state] += 1 - moves
+            for action in range(self.num_actions):
+                target = (state + action + 1) % NUM_STATES
+                matrix[state, target] += moves * action_probabilities[state, action]
+        return matrix
+
+
+def timid_policy(key, state):
+    """The first action with probability 0.9 in even states and 0.25 in odd ones, else the last."""
+    chance = jnp.where(state % 2 == 0, jnp.float32(0.9), jnp.float32(0.25))
+    return jnp.where(jax.random.bernoulli(key, chance), 0, 2)
+
+
+def ring_start(key, cell):
+    """Uniform over the cell's states."""
+    offset = jax.random.bits(key, (), jnp.uint8) % jnp.uint8(STATES_PER_CELL)
+    return cell * STATES_PER_CELL + offset.astype(jnp.int32)
+
+
+def ring_chain(environment, policy=None, start=ring_start):
+    return environment_chain(
+        environment,
+        num_cells=NUM_CELLS,
+        start=start,
+        cell=lambda state: state // STATES_PER_CELL,
+        policy=policy,
+    )
+
+
+def ring_sampler(rollouts=10, horizon=5, discount=0.9, num_actions=2, **settings):
+    return RowSampler(
+        ring_chain(SlipperyRing(num_actions)),
+        RolloutSettings(rollouts=rollouts, horizon=horizon, discount=discount, **settings),
+    )
+
+
+@pytest.fixture(scope="module")
+def sampler_of_small_tiles():
+    """One compiled sampler whose tiles hold 4 cells: NUM_CELLS is no multiple of that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 4)
+        return ring_sampler()
+
+
+@pytest.fixture(scope="module")
+def all_rows(sampler_of_small_tiles):
+    return sampler_of_small_tiles.rows(range(NUM_CELLS))
+
+
+def exact_moments(transitions, settings):
+    """Mean and variance [cells, cells] of one rollout's discounted visits, by dynamic programming.
+
+    With V_k the visits over k steps of a rollout and I the indicator of the cell,
+    E V_k = I + γ P E V_{k-1} and E V_k² = I (1 + 2γ P E V_{k-1}) + γ² P E V_{k-1}².
+    """
+    indicator = np.repeat(np.eye(NUM_CELLS), STATES_PER_CELL, axis=0)
+    mean, square = np.zeros_like(indicator), np.zeros_like(indicator)
+    discount = settings.discount
+    for _ in range(settings.horizon):
+        ahead = transitions @ mean
+        square = indicator * (1 + 2 * discount * ahead) + discount**2 * (transitions @ square)
+        mean = indicator + discount * ahead
+    if not settings.count_start:
+        mean, square = transitions @ mean, transitions @ square
+    start = indicator.T / STATES_PER_CELL
+    mean, square = start @ mean, start @ square
+    return mean, square - mean**2
+
+
+def standard_errors_off(rows, transitions, settings):
+    """Errors of the estimate in standard errors, NaN where too few visits make them Gaussian."""
+    mean, variance = exact_moments(transitions, settings)
+    error = np.sqrt(variance / settings.rollouts)
+    assert np.all(np.abs(rows - mean) <= 8 * error + 0.1)  # the rarely visited too are not absurd
+    np.testing.assert_array_equal(rows[mean == 0], 0)
+    return np.where(settings.rollouts * mean > 20, (rows - mean) / np.maximum(error, 1e-12), np.nan)
+
+
+@pytest.mark.parametrize("count_start", [True, False])
+@pytest.mark.parametrize("num_actions", [2, 3, 4])
+def test_uniform_policy_rows_are_within_standard_errors_of_the_exact_sum(num_actions, count_start):
+    environment = SlipperyRing(num_actions)
+    uniform = np.full((NUM_STATES, num_actions), 1 / num_actions)
+    settings = RolloutSettings(
+        rollouts=500, horizon=40, discount=0.95, count_start=count_start, seed=num_actions
+    )
+    rows = RowSampler(ring_chain(environment), settings).rows(range(NUM_CELLS))
+    off = standard_errors_off(rows, environment.transitions(uniform), settings)
+    assert np.nanmax(np.abs(off)) < 5
+    # Blocks of rollouts that shared keys would double this mean; so would too few rollouts.
+    assert 0.75 < np.nanmean(off**2) < 1.25
+
+
+@pytest.mark.parametrize("count_start", [True, False])
+def test_rows_follow_a_policy_that_depends_on_the_state(count_start):
+    environment = SlipperyRing(3)
+    even = np.arange(NUM_STATES)[:, None] % 2 == 0
+    probabilities = np.where(even, [[0.9, 0.0, 0.1]], [[0.25, 0.0, 0.75]])
+    settings = RolloutSettings(rollouts=600, horizon=40, discount=0.95, count_start=count_start)
+    rows = RowSampler(ring_chain(environment, timid_policy), settings).rows(range(NUM_CELLS))
+    off = standard_errors_off(rows, environment.transitions(probabilities), settings)
+    assert np.nanmax(np.abs(off)) < 5
+    assert 0.75 < np.nanmean(off**2) < 1.25
+
+
+def test_rows_of_different_cells_err_independently():
+    environment = SlipperyRing(2, mud=0)  # every cell is like every other, seen from itself
+    settings = RolloutSettings(rollouts=250, horizon=40, discount=0.95)
+    rows = RowSampler(ring_chain(environment), settings).rows(range(NUM_CELLS))
+    uniform = np.full((NUM_STATES, 2), 0.5)
+    off = standard_errors_off(rows, environment.transitions(uniform), settings)
+    aligned = np.stack([np.roll(row, -cell) for cell, row in enumerate(off)])
+    # Shared keys would make all rows equal and this about NUM_CELLS.
+    assert 0.3 < np.nanmean(np.sum(aligned, axis=0) ** 2 / NUM_CELLS) < 2.5
+
+
+def test_no_two_draws_share_a_key(monkeypatch):
+    monkeypatch.setattr(monte_carlo, "ROLLOUTS_PER_BLOCK", 4)
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 3)
+    seen = []
+
+    def note(key):
+        jax.debug.callback(lambda data: seen.append(tuple(data.tolist())), jax.random.key_data(key))
+
+    @dataclasses.dataclass(frozen=True)
+    class Noting(SlipperyRing):
+        def step(self, key, state, action):
+            note(key)
+            return super().step(key, state, action)
+
+    def policy(key, state):
+        note(key)
+        return timid_policy(key, state)
+
+    def start(key, cell):
+        note(key)
+        return ring_start(key, cell)
+
+    chain = ring_chain(Noting(3), policy, start)
+    RowSampler(chain, RolloutSettings(rollouts=10, horizon=5, discount=0.9)).rows([0, 1, 29])
+    jax.effects_barrier()
+    draws = 3 * 10 * (1 + 2 * 5)  # cells, rollouts in blocks of 4, 4 and 2; start, step and policy
+    assert len(seen) == draws
+    assert len(set(seen)) == draws
+
+
+def puddle_sampler(arena, bins, **settings):
+    chain = puddle_world_chain(load_arena(arena), Grid(bins))
+    return RowSampler(chain, RolloutSettings(**settings))
+
+
+@pytest.mark.parametrize("count_start", [True, False])
+def test_row_sums_are_exact_to_float32_also_where_an_agent_never_moves(count_start):
+    # Cells 4 and 94 lie inside a wall: every visit of every rollout falls into one number.
+    cells = [0, 4, 44, 55, 94, 99]
+    horizon, discount = 700, 0.99
+    rows = puddle_sampler(
+        "two_room", 10, rollouts=250, horizon=horizon, discount=discount, count_start=count_start
+    ).rows(cells)
+    row_sum = (1 - discount**horizon) / (1 - discount)
+    np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=3e-7)
+    np.testing.assert_allclose(rows[[1, 4], [4, 94]], row_sum, rtol=3e-7)
+
+
+@pytest.mark.parametrize(("horizon", "discount"), [(5000, 0.999), (20_000, 0.9999), (3, 1e-3)])
+def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon, discount):
+    chain = monte_carlo.MarkovChain(
+        num_cells=2,
+        start=lambda key, cell: cell,
+        draw=lambda key, count: jnp.zeros(count),
+        advance=lambda state, draws: 1 - state,
+        cell=lambda state: state,
+    )
+    sampler = RowSampler(chain, RolloutSettings(rollouts=250, horizon=horizon, discount=discount))
+    powers = discount ** np.arange(horizon)
+    even, odd = powers[::2].sum(), powers[1::2].sum()
+    rows = sampler.rows([0, 1])
+    np.testing.assert_allclose(rows, [[even, odd], [odd, even]], atol=1e-6 * powers.sum())
+
+
+def test_one_step_of_the_empty_arena_matches_an_independent_simulation():
+    cells, bins, discount, rollouts, draws = [0, 9, 44, 50, 99], 10, 0.9, 5000, 400_000
+    rows = puddle_sampler("empty", bins, rollouts=rollouts, horizon=2, discount=discount).rows(
+        cells
+    )
+    generator = np.random.default_rng(0)
+    moves = np.array([[0.0, 0.05], [0.05, 0.0], [0.0, -0.05], [-0.05, 0.0]])
+    for cell, row in zip(cells, rows, strict=True):
+        position = (np.array([cell % bins, cell // bins]) + generator.random((draws, 2))) / bins
+        position += moves[generator.integers(4, size=draws)]
+        position = np.clip(position + generator.normal(0.0, 0.01, (draws, 2)), 0.0, 1.0)
+        column, line = np.minimum((position * bins).astype(int), bins - 1).T
+        chance = np.bincount(line * bins + column, minlength=bins**2) / draws
+        estimate = (row - np.eye(bins**2)[cell]) / discount
+        error = np.sqrt(chance * (1 - chance) * (1 / rollouts + 1 / draws))
+        common = chance * rollouts > 20
+        assert np.count_nonzero(common) >= 3
+        assert np.max(np.abs(estimate - chance)[common] / error[common]) < 5
+        assert np.max(estimate[~common]) * rollouts < 60
+
+
+@pytest.mark.parametrize("cell", [0, 37, 99])
+def test_puddle_world_rollouts_start_uniformly_inside_their_cell(cell):
+    chain = puddle_world_chain(load_arena("two_room"), Grid(10))
+    keys = jax.random.split(jax.random.key(cell), 5000)
+    state = jax.vmap(chain.start, in_axes=(0, None))(keys, jnp.int32(cell))
+    inside = np.asarray(state.position, np.float64) * 10 - [cell % 10, cell // 10]
+    assert np.all((inside > 0) & (inside < 1))
+    for axis in range(2):
+        assert scipy.stats.kstest(inside[:, axis], "uniform").pvalue > 1e-4
+    np.testing.assert_array_equal(state.steps, 0)
+
+
+def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_and_in_whatever_order(
+    sampler_of_small_tiles, all_rows
+):
+    sampler, together = sampler_of_small_tiles, all_rows
+    order = np.random.default_rng(0).permutation(NUM_CELLS)
+    assert sampler.rows(order).tobytes() == together[order].tobytes()
+    one_by_one = np.concatenate([sampler.rows([cell]) for cell in range(NUM_CELLS)])
+    assert one_by_one.tobytes() == together.tobytes()
+    assert sampler.rows([7, 7, 3, 7]).tobytes() == together[[7, 7, 3, 7]].tobytes()
+
+
+@pytest.mark.parametrize("block_rows", [1, 3, 4, 7, 30])
+def test_blocks_of_any_size_hold_the_rows_of_one_call(sampler_of_small_tiles, all_rows, block_rows):
+    ranges = [
+        range(first, min(first + block_rows, NUM_CELLS))
+        for first in range(0, NUM_CELLS, block_rows)
+    ]
+    blocks = list(sampler_of_small_tiles.row_blocks(ranges))
+    assert [len(block) for block in blocks] == [len(cells) for cells in ranges]
+    assert np.concatenate(blocks).tobytes() == all_rows.tobytes()
+
+
+def test_a_block_may_be_changed_before_the_next_is_taken(sampler_of_small_tiles, all_rows):
+    for index, block in enumerate(sampler_of_small_tiles.row_blocks([[5], [6], [7]])):
+        assert block.tobytes() == all_rows[[5 + index]].tobytes()
+        block[:] = np.nan
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_number_of_workers_changes_no_bit(
+    monkeypatch, sampler_of_small_tiles, all_rows, workers
+):
+    monkeypatch.setattr(sampler_of_small_tiles, "_workers", workers)
+    assert sampler_of_small_tiles.rows(range(NUM_CELLS)).tobytes() == all_rows.tobytes()
+
+
+def test_the_size_of_a_tile_changes_no_bit_of_a_chain_on_whole_numbers(all_rows):
+    assert ring_sampler().rows(range(NUM_CELLS)).tobytes() == all_rows.tobytes()
+
+
+def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert monte_carlo._usable_cores() == 3
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert monte_carlo._usable_cores() == 1
+
+
+def test_global_options_of_jax_change_no_bit():
+    def everything():
+        settings = RolloutSettings(rollouts=10, horizon=5, discount=0.9)
+        with_policy = RowSampler(ring_chain(SlipperyRing(3), timid_policy), settings)
+        puddles = puddle_sampler("empty", 4, rollouts=10, horizon=5, discount=0.9)
+        samplers = [ring_sampler(num_actions=3), with_policy, puddles]
+        return [sampler.rows(range(16)).tobytes() for sampler in samplers]
+
+    expected = everything()
+    jax.config.update("jax_default_prng_impl", "rbg")
+    jax.config.update("jax_enable_x64", True)
+    try:
+        assert everything() == expected
+    finally:
+        jax.config.update("jax_default_prng_impl", "threefry2x32")
+        jax.config.update("jax_enable_x64", False)
+
+
+def test_more_rollouts_add_to_those_of_fewer():
+    cells = range(NUM_CELLS)
+    visits = {
+        rollouts: np.rint(rollouts * ring_sampler(rollouts, 6, 0.5).rows(cells) * 2**5)
+        for rollouts in (250, 500, 600)
+    }
+    # With discount 1/2 all of these are whole numbers below 2^24: nothing is rounded.
+    for fewer, more in ((250, 500), (500, 600)):
+        rest = visits[more] - visits[fewer]
+        assert np.all(rest >= 0)
+        np.testing.assert_array_equal(rest.sum(axis=1), (more - fewer) * (2**6 - 1))
+    assert np.any(visits[500] - visits[250] != visits[250])
+
+
+def test_different_seeds_give_different_rows_up_to_the_largest():
+    seeds = (0, 2**31, 2**32 - 1)
+    rows = {ring_sampler(seed=seed).rows(range(NUM_CELLS)).tobytes() for seed in seeds}
+    assert len(rows) == len(seeds)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_would_wrap_around_is_refused(seed):
+    with pytest.raises(InputError, match=r"expected seed in \[0, 2\*\*32\)"):
+        ring_sampler(seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rollouts": 0}, "expected rollouts >= 1, got 0"),
+        ({"horizon": 0}, "expected horizon >= 1, got 0"),
+        ({"discount": 1.0}, "expected discount strictly between 0 and 1, got 1.0"),
+        ({"discount": 0.0}, "expected discount strictly between 0 and 1, got 0.0"),
+        ({"discount": float("nan")}, "expected discount strictly between 0 and 1, got nan"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        ring_sampler(**settings)
+
+
+@pytest.mark.parametrize("cells", [[-1, 3], [3, NUM_CELLS], [2**40], [-(2**40)]])
+def test_cells_outside_the_chain_are_refused(sampler_of_small_tiles, cells):
+    with pytest.raises(InputError, match=r"expected start cells in \[0, 30\)"):
+        sampler_of_small_tiles.rows(cells)
+
+
+def test_cells_that_are_no_integers_are_refused(sampler_of_small_tiles):
+    with pytest.raises(InputError, match="expected integer start cells, got 'float64'"):
+        sampler_of_small_tiles.rows([1.5])
+
+
+def test_no_cells_give_no_rows(sampler_of_small_tiles):
+    sampler = sampler_of_small_tiles
+    assert sampler.rows([]).shape == (0, NUM_CELLS)
+    assert list(sampler.row_blocks([])) == []
+    assert [len(block) for block in sampler.row_blocks([[], [3], []])] == [0, 1, 0]
+
+
+def worker_threads():
+    return [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
+
+
+def test_an_error_in_the_chain_reaches_the_caller_and_leaves_no_thread():
+    def start(key, cell):
+        raise ArithmeticError("no start")
+
+    sampler = RowSampler(
+        ring_chain(SlipperyRing(2), start=start),
+        RolloutSettings(rollouts=3, horizon=2, discount=0.9),
+    )
+    with pytest.raises(ArithmeticError, match="no start"):
+        sampler.rows(range(NUM_CELLS))
+    assert worker_threads() == []
+
+
+def test_closing_the_rows_early_leaves_no_thread(sampler_of_small_tiles):
+    blocks = sampler_of_small_tiles.row_blocks([[cell] for cell in range(NUM_CELLS)])
+    next(blocks)
+    blocks.close()
+    assert worker_threads() == []
+
+
+def test_an_interrupt_does_not_wait_for_the_whole_tile():
+    sampler = ring_sampler(rollouts=250 * 20_000, horizon=50)  # minutes of work
+    timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
+    start = time.perf_counter()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        sampler.rows([0])
+    assert time.perf_counter() - start < 10.0
+    assert worker_threads() == []
+
+
+def test_the_working_set_is_one_tile_of_visits_and_a_few_numbers_a_rollout():
+    chain = puddle_world_chain(load_arena("sutton"), Grid(100))
+    settings = RolloutSettings(rollouts=250, horizon=700, discount=0.99)
+    kernel = monte_carlo._rollout_kernel(chain, settings, 250)
+    cells = 32
+    compiled = kernel.lower(jnp.zeros(cells, jnp.int32), jnp.int32(0)).compile()
+    memory = compiled.memory_analysis()
+    visits, lanes = 4 * cells * chain.num_cells, 4 * cells * 250
+    assert memory.output_size_in_bytes <= visits + 64
+    assert memory.temp_size_in_bytes <= 2 * visits + 40 * lanes
