@@ -80,7 +80,7 @@ class _MLP(nnx.Module):
         widths = [first, *sizes[1:]]
         self.layers = nnx.List(
             [
-                nnx.Linear(width_in, width_out, rngs=rngs)
+                nnx.Linear(width_in, width_out, param_dtype=jnp.result_type(float), rngs=rngs)
                 for width_in, width_out in itertools.pairwise(widths)
             ]
         )

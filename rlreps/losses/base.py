@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.configs import require
+from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
+
 Params: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Array]
 Encode: TypeAlias = Callable[[Params, Array], Array]
@@ -75,14 +78,33 @@ def two_weight_loss(features: Array, targets: Array, weights: Array, other_weigh
         other_weights: ŵ' in front of it, [d, t].
 
     Returns:
-        Half the mean squared residual, [].
+        Half the mean squared residual φᵀŵ − ψ, [].
     """
     # The weights are estimates at the current features, held fixed by Danskin's theorem: the
     # minimiser's own dependence on the features contributes nothing to the gradient.
     weights, other_weights = lax.stop_gradient(weights), lax.stop_gradient(other_weights)
-    residuals = features @ weights - targets
+    # A residual is a difference of near equals: an accelerator's default product would blur it.
+    residuals = jnp.matmul(features, weights, precision=lax.Precision.HIGHEST) - targets
     # Only the factor φᵀŵ' may carry a gradient: it alone multiplies the residual in Lemma 1.
     surrogate = jnp.mean(lax.stop_gradient(residuals) * (features @ other_weights))
     value = 0.5 * jnp.mean(jnp.square(residuals))
-    # The two stop_gradients swap the surrogate's meaningless value for the residual's.
-    return lax.stop_gradient(value) + surrogate - lax.stop_gradient(surrogate)
+    # The stop_gradients swap the surrogate's meaningless value for the residual's. It is subtracted
+    # from itself first: where it is large, adding the value to it would lose the value's digits.
+    return lax.stop_gradient(value) + (surrogate - lax.stop_gradient(surrogate))
+
+
+def mean_product(features: Array, targets: Array) -> Array:
+    """The right-hand side mean φψ [d, t] of features [b, d] and targets [b, t]."""
+    return jnp.matmul(features.T, targets, precision=lax.Precision.HIGHEST) / features.shape[0]
+
+
+def empirical_weights(features: Array, right_hand_side: Array) -> Array:
+    """(ΦᵀΦ / J)† times a right-hand side [d, t], for features [J, d]."""
+    inverse_covariance: Array = empirical_inverse_covariance(features)
+    return jnp.matmul(inverse_covariance, right_hand_side, precision=lax.Precision.HIGHEST)
+
+
+def require_features(features: Array, num_rows: int, num_features: int) -> None:
+    """Raises an ``InputError`` unless an encoder's output has the shape [b, d] it should have."""
+    expected = (num_rows, num_features)
+    require(features.shape == expected, f"features of shape {expected}", features.shape)

@@ -13,14 +13,19 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.configs import require
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
-from rlreps.losses.whitening import Whitening, init_whitening, update_whitening, whitener
-from rlreps.subspace.inverse_covariance import (
-    empirical_inverse_covariance,
-    lissa,
-    lissa_kappa,
-    validate_kappa0,
+from rlreps.losses.base import (
+    Batch,
+    Encode,
+    Metrics,
+    Objective,
+    Params,
+    empirical_weights,
+    mean_product,
+    require_features,
+    two_weight_loss,
 )
+from rlreps.losses.whitening import Whitening, init_whitening, update_whitening, whitener
+from rlreps.subspace.inverse_covariance import lissa, lissa_kappa, validate_kappa0
 
 _RUNNING_NORM_DECAY = 0.99
 
@@ -47,8 +52,9 @@ class TwoWeightState(NamedTuple):
     """Running averages behind the estimates.
 
     Attributes:
-        squared_norm: Running maximum of ‖φ‖², []; 0 before the first update.
-        whitening: Running covariance for the whitening extension.
+        squared_norm: Running average of each batch's largest ‖φ‖², whitened if the objective
+            whitens, []; 0 before the first (whitened) batch.
+        whitening: Running covariance for the whitening extension; left empty without it.
     """
 
     squared_norm: Array
@@ -81,8 +87,8 @@ def danskin_lissa(
 ) -> Objective:
     """Danskin-LISSA: ŵ = Ĉ mean φψ with Ĉ the LISSA estimate, twice, from independent rows.
 
-    Le Lan et al. 2023, Algorithm 1. E[Ĉ] is the Neumann series κ Σ_{j≤J} (I − κC)ʲ truncated at J
-    terms, with κ = κ0 / max‖φ‖².
+    Le Lan et al. 2023, Algorithm 1. For a fixed step size κ, E[Ĉ] is the truncated Neumann series
+    κ Σ_{j≤J} (I − κC)ʲ; κ = κ0 / max‖φ‖² is set by the features that the objective meets.
 
     Args:
         num_features: d.
@@ -90,8 +96,9 @@ def danskin_lissa(
         kappa0: κ0 in (0, 2).
         feature_norm: ``batch`` takes max‖φ‖² over each estimate's own rows (the paper); ``running``
             takes a running average of the batch maximum, which no single batch decides.
-        permutations: Times the rows exchange roles in one update; each exchange is unbiased, so
-            their average is. Above 1, gradients are taken at all rows.
+        permutations: Random assignments of rows to roles in one update, averaged; each is as
+            unbiased as the given order. Above 1, any row may be a gradient row, so the backward
+            pass covers them all.
         whitening: Solve for the weights in features whitened by a running covariance of earlier
             batches. An extension: L is invariant under invertible maps of the features, while the
             truncated series converges much faster for a covariance near the identity.
@@ -127,7 +134,7 @@ def danskin_empirical(
     Args:
         num_features: d.
         roles: Rows of each role, N + 2M + 2J = b; None shares the batch evenly.
-        permutations: Times the rows exchange roles in one update.
+        permutations: As in ``danskin_lissa``.
         whitening: As in ``danskin_lissa``.
 
     Returns:
@@ -148,7 +155,7 @@ def naive(
     Args:
         num_features: d.
         roles: Rows of each role, N + M + J = b; None shares the batch evenly.
-        permutations: Times the rows exchange roles in one update.
+        permutations: As in ``danskin_lissa``.
         whitening: As in ``danskin_lissa``.
 
     Returns:
@@ -157,12 +164,12 @@ def naive(
     return _two_weight_objective(num_features, _empirical_solve, roles, 1, permutations, whitening)
 
 
-def _empirical_solve(features: Array, right_hand_side: Array, _: Array) -> Array:
-    return empirical_inverse_covariance(features) @ right_hand_side
-
-
 Solve = Callable[[Array, Array, Array], Array]
 """(features [J, d], right-hand side [d, t], running ‖φ‖² []) → weights [d, t]."""
+
+
+def _empirical_solve(features: Array, right_hand_side: Array, _: Array) -> Array:
+    return empirical_weights(features, right_hand_side)
 
 
 def _two_weight_objective(
@@ -173,24 +180,13 @@ def _two_weight_objective(
     permutations: int,
     whitening: bool,
 ) -> Objective:
+    require(num_features >= 1, "num_features >= 1", num_features)
     require(permutations >= 1, "permutations >= 1", permutations)
+    require(roles is None or min(roles) >= 1, "at least one row for each role", roles)
 
     def init(key: Array) -> TwoWeightState:
         del key  # Nothing here is random.
         return TwoWeightState(jnp.zeros(()), init_whitening(num_features))
-
-    def estimate(
-        features: Array, targets: Array, shares: Roles, squared_norm: Array
-    ) -> tuple[Array, Array]:
-        """Two weight estimates [d, t] from the rows after the gradient's; equal if only one."""
-        weights = []
-        for index in range(num_estimates):
-            first = shares.gradient + index * (shares.weight + shares.covariance)
-            middle = first + shares.weight
-            last = middle + shares.covariance
-            right_hand_side = features[first:middle].T @ targets[first:middle] / shares.weight
-            weights.append(solve(features[middle:last], right_hand_side, squared_norm))
-        return weights[0], weights[-1]
 
     def loss(
         params: Params, encode: Encode, batch: Batch, state: TwoWeightState, key: Array
@@ -199,30 +195,52 @@ def _two_weight_objective(
         shares = even_roles(num_rows, num_estimates) if roles is None else roles
         needed = shares.rows(num_estimates)
         require(needed == num_rows, f"a batch of {needed} rows for {shares}", num_rows)
-        features = _encode_rows(params, encode, batch.inputs, shares.gradient, permutations)
+        raw = _encode_rows(params, encode, batch.inputs, shares.gradient, permutations)
+        require_features(raw, num_rows, num_features)
         # The whitener comes from earlier batches, so given the past it is a constant and the
         # estimate in whitened features is as unbiased as without it.
-        features_used = features @ whitener(state.whitening).T if whitening else features
-        fixed = lax.stop_gradient(features_used)
+        features = raw @ whitener(state.whitening).T if whitening else raw
+        fixed = lax.stop_gradient(features)
 
-        def one_assignment(permutation: Array) -> Array:
-            w, w_prime = estimate(
-                fixed[permutation], batch.targets[permutation], shares, state.squared_norm
+        def one_assignment(order: Array) -> Array:
+            w, w_prime = _weight_estimates(
+                fixed[order], batch.targets[order], shares, num_estimates, solve, state
             )
-            rows = permutation[: shares.gradient]
-            return two_weight_loss(features_used[rows], batch.targets[rows], w, w_prime)
+            rows = order[: shares.gradient]
+            return two_weight_loss(features[rows], batch.targets[rows], w, w_prime)
 
-        if permutations == 1:
-            value = one_assignment(jnp.arange(num_rows))
-        else:
-            orders = jax.vmap(lambda k: jax.random.permutation(k, num_rows))(
-                jax.random.split(key, permutations)
-            )
-            value = jnp.mean(jax.vmap(one_assignment)(orders))
-        new_state = _update_state(state, lax.stop_gradient(features), fixed)
-        return value, (new_state, {"squared_feature_norm": new_state.squared_norm})
+        value = jnp.mean(jax.vmap(one_assignment)(_orders(key, num_rows, permutations)))
+        new_state = _update_state(state, lax.stop_gradient(raw), fixed, whitening)
+        return value, (new_state, {"running_squared_norm": new_state.squared_norm})
 
     return Objective(init, loss)
+
+
+def _orders(key: Array, num_rows: int, permutations: int) -> Array:
+    """The order in which rows take the roles, once for each permutation, [permutations, b]."""
+    if permutations == 1:
+        return jnp.arange(num_rows)[None, :]
+    keys = jax.random.split(key, permutations)
+    return jax.vmap(lambda each: jax.random.permutation(each, num_rows))(keys)
+
+
+def _weight_estimates(
+    features: Array,
+    targets: Array,
+    shares: Roles,
+    num_estimates: int,
+    solve: Solve,
+    state: TwoWeightState,
+) -> tuple[Array, Array]:
+    """ŵ and ŵ' [d, t] from the rows after the gradient's; the same one twice if there is one."""
+    weights = []
+    for index in range(num_estimates):
+        first = shares.gradient + index * (shares.weight + shares.covariance)
+        middle = first + shares.weight
+        last = middle + shares.covariance
+        right_hand_side = mean_product(features[first:middle], targets[first:middle])
+        weights.append(solve(features[middle:last], right_hand_side, state.squared_norm))
+    return weights[0], weights[-1]
 
 
 def _encode_rows(
@@ -236,11 +254,17 @@ def _encode_rows(
     return jnp.concatenate([encode(params, inputs[:gradient_rows]), others])
 
 
-def _update_state(state: TwoWeightState, features: Array, used: Array) -> TwoWeightState:
-    largest = jnp.max(jnp.sum(jnp.square(used), axis=-1))
+def _update_state(
+    state: TwoWeightState, raw: Array, features: Array, whitening: bool
+) -> TwoWeightState:
+    largest = jnp.max(jnp.sum(jnp.square(features), axis=-1))
     running = jnp.where(
         state.squared_norm > 0.0,
         _RUNNING_NORM_DECAY * state.squared_norm + (1.0 - _RUNNING_NORM_DECAY) * largest,
         largest,
     )
-    return TwoWeightState(running, update_whitening(state.whitening, features))
+    if not whitening:
+        return TwoWeightState(running, state.whitening)
+    # The first batch met no whitener yet: its norms are in other units than all that follow.
+    running = jnp.where(state.whitening.weight > 0.0, running, jnp.zeros_like(running))
+    return TwoWeightState(running, update_whitening(state.whitening, raw))

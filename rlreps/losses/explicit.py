@@ -10,7 +10,16 @@ from jax import Array, lax
 
 from rlreps.configs import require
 from rlreps.errors import InputError
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
+from rlreps.losses.base import (
+    Batch,
+    Encode,
+    Metrics,
+    Objective,
+    Params,
+    mean_product,
+    require_features,
+    two_weight_loss,
+)
 from rlreps.optimizers import optimizer_step
 
 
@@ -31,10 +40,10 @@ def explicit(
 ) -> Objective:
     """Joint descent on E(φᵀw_t − ψ_t)² in the features and in the sampled tasks' weights.
 
-    The gradient at φ is w(φᵀw − ψ); the weights' is φ(φᵀw − ψ), applied by their own optimizer to
-    the columns in the batch alone, each with its own step count and moments, as if every task had
-    an optimizer to itself. A dense optimizer would move unsampled columns by stale momentum, at a
-    cost in d x tasks a step.
+    The gradient at φ is w(φᵀw − ψ), averaged over rows and tasks. A sampled task's weights descend
+    the mean over rows of φ(φᵀw − ψ), each task by an optimizer to itself, with its own step count
+    and moments. A dense optimizer would move unsampled columns by stale momentum, at a cost in
+    d x tasks a step.
 
     Args:
         num_features: d.
@@ -47,6 +56,7 @@ def explicit(
     Raises:
         InputError: If a batch does not name its tasks.
     """
+    require(num_features >= 1, "num_features >= 1", num_features)
     require(num_tasks >= 1, "num_tasks >= 1", num_tasks)
 
     def init(key: Array) -> ExplicitState:
@@ -60,12 +70,13 @@ def explicit(
         if batch.tasks is None:
             raise InputError("expected a batch that names its tasks, got tasks=None")
         features = encode(params, batch.inputs)
+        require_features(features, batch.inputs.shape[0], num_features)
         weights = state.weights[batch.tasks]
         value = two_weight_loss(features, batch.targets, weights.T, weights.T)
         # The weights take their own step, inside the objective's state: not through autodiff.
         fixed = lax.stop_gradient(features)
         residuals = fixed @ weights.T - batch.targets
-        gradients = residuals.T @ fixed / fixed.shape[0]
+        gradients = mean_product(residuals, fixed)
         new_state = _step_sampled(optimizer, state, batch.tasks, gradients)
         return value, (new_state, {"weight_norm": jnp.linalg.norm(weights, axis=-1).mean()})
 

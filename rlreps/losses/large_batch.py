@@ -1,5 +1,7 @@
 """Least squares on the update's own batch (the large-batch method of Le Lan et al. 2023)."""
 
+import math
+
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -16,15 +18,16 @@ def large_batch(*, ridge: float = 1e-6) -> Objective:
 
     Args:
         ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance; keeps the
-            solve well posed with fewer rows than features and in float32.
+            solve well posed with fewer rows than features and with dependent ones (see
+            ``least_squares_weights`` for its lower bound).
 
     Returns:
         The objective; its state is empty.
 
     Raises:
-        InputError: If ``ridge`` is not positive.
+        InputError: If ``ridge`` is not positive and finite.
     """
-    require(ridge > 0.0, "ridge > 0", ridge)
+    require(0.0 < ridge < math.inf, "a finite ridge > 0", ridge)
 
     def init(key: Array) -> tuple[()]:
         del key  # Stateless.
@@ -43,19 +46,23 @@ def large_batch(*, ridge: float = 1e-6) -> Objective:
 
 
 def least_squares_weights(features: Array, targets: Array, ridge: float) -> Array:
-    """argmin_W ‖ΦW − Ψ‖² + ridge·tr(ΦᵀΦ)/d·‖W‖².
+    """argmin_W ‖ΦW − Ψ‖² + α·tr(ΦᵀΦ)·‖W‖², where α = ridge / d but at least ten roundings.
 
     Args:
         features: Φ, [b, d].
         targets: Ψ, [b, t].
-        ridge: Relative Tikhonov term.
+        ridge: Tikhonov term relative to the mean eigenvalue of ΦᵀΦ.
 
     Returns:
         Weights [d, t].
     """
-    dimension = features.shape[1]
-    covariance = features.T @ features
-    tiny = float(jnp.finfo(features.dtype).tiny)
-    scale = ridge * jnp.trace(covariance) / dimension + tiny
-    regular = covariance + scale * jnp.eye(dimension, dtype=features.dtype)
-    return solve_positive_definite(regular, features.T @ targets)
+    num_features = features.shape[1]
+    covariance = jnp.matmul(features.T, features, precision=lax.Precision.HIGHEST)
+    precision = jnp.finfo(features.dtype)
+    # Below its rounding error a covariance need not be positive definite, and the solve would give
+    # anything at all: in float32 a fresh network's 100 features are enough for that.
+    relative = max(ridge / num_features, 10.0 * float(precision.eps))
+    scale = relative * jnp.trace(covariance) + float(precision.tiny)
+    regular = covariance + scale * jnp.eye(num_features, dtype=features.dtype)
+    right_hand_side = jnp.matmul(features.T, targets, precision=lax.Precision.HIGHEST)
+    return solve_positive_definite(regular, right_hand_side)

@@ -3,8 +3,16 @@
 from jax import Array, lax
 
 from rlreps.errors import InputError
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
-from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
+from rlreps.losses.base import (
+    Batch,
+    Encode,
+    Metrics,
+    Objective,
+    Params,
+    empirical_weights,
+    mean_product,
+    two_weight_loss,
+)
 
 
 def oracle() -> Objective:
@@ -32,8 +40,8 @@ def oracle() -> Objective:
             raise InputError("expected a batch with its population, got population=None")
         # W* is a minimiser: by Danskin's theorem it is differentiated as a constant.
         features = encode(lax.stop_gradient(params), batch.population.inputs)
-        right_hand_side = features.T @ batch.population.targets / features.shape[0]
-        weights = empirical_inverse_covariance(features) @ right_hand_side
+        right_hand_side = mean_product(features, batch.population.targets)
+        weights = empirical_weights(features, right_hand_side)
         value = two_weight_loss(encode(params, batch.inputs), batch.targets, weights, weights)
         return value, (state, {})
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import jax.scipy as jsp
-from jax import Array
+from jax import Array, lax
 
 _DECAY = 0.99
 _RIDGE = 1e-4
@@ -34,7 +34,8 @@ def init_whitening(num_features: int) -> Whitening:
 
 def update_whitening(state: Whitening, features: Array) -> Whitening:
     """Adds a batch of features [b, d]."""
-    covariance = features.T @ features / features.shape[0]
+    covariance = jnp.matmul(features.T, features, precision=lax.Precision.HIGHEST)
+    covariance = covariance / features.shape[0]
     return Whitening(
         _DECAY * state.covariance + (1.0 - _DECAY) * covariance,
         _DECAY * state.weight + (1.0 - _DECAY),
@@ -42,10 +43,10 @@ def update_whitening(state: Whitening, features: Array) -> Whitening:
 
 
 def whitener(state: Whitening) -> Array:
-    """S [d, d] with S C Sᵀ = I for the running covariance C; the identity before the first update.
+    """S [d, d] with S C Sᵀ ≈ I for the running covariance C; the identity before the first update.
 
-    S is the inverse Cholesky factor of C with a small ridge in proportion to its mean eigenvalue,
-    which keeps a direction the features have not filled yet from being blown up.
+    S is the inverse Cholesky factor of C plus 1e-4 of its mean eigenvalue, which keeps a direction
+    the features have not filled yet from being blown up; directions weaker than that stay so.
     """
     dimension = state.covariance.shape[0]
     identity = jnp.eye(dimension, dtype=state.covariance.dtype)
@@ -53,5 +54,29 @@ def whitener(state: Whitening) -> Array:
     scale = jnp.trace(covariance) / dimension
     started = scale > 0.0
     regular = jnp.where(started, covariance + _RIDGE * scale * identity, identity)
-    factor = jnp.linalg.cholesky(regular)
-    return jsp.linalg.solve_triangular(factor, identity, lower=True)
+    return lax.platform_dependent(regular, cpu=_eliminate, default=_invert_cholesky)
+
+
+def _invert_cholesky(matrix: Array) -> Array:
+    """L⁻¹ for the Cholesky factor of A = LLᵀ [d, d]."""
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    return jsp.linalg.solve_triangular(jnp.linalg.cholesky(matrix), identity, lower=True)
+
+
+def _eliminate(matrix: Array) -> Array:
+    """As ``_invert_cholesky``, by Gaussian elimination of [A, I] within the compiled program.
+
+    LAPACK's triangular solve brings its own threads, which fight with XLA's.
+    """
+    dimension = matrix.shape[0]
+    indices = jnp.arange(dimension)
+
+    def eliminate_below(index: Array, rows: Array) -> Array:
+        pivot_row = rows[index]
+        factors = jnp.where(indices > index, rows[:, index] / pivot_row[index], 0.0)
+        return rows - factors[:, None] * pivot_row[None, :]
+
+    augmented = jnp.concatenate([matrix, jnp.eye(dimension, dtype=matrix.dtype)], axis=1)
+    # [A, I] becomes [DLᵀ, L⁻¹] with a unit lower triangular L and a diagonal D.
+    rows = lax.fori_loop(0, dimension, eliminate_below, augmented)
+    return rows[:, dimension:] / jnp.sqrt(jnp.diagonal(rows))[:, None]
