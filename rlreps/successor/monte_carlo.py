@@ -100,10 +100,6 @@ def _rollout_kernel(
             cells
         )
 
-        def lanes(leaf: Array) -> Array:
-            """[c, ..., rollouts] → [..., c · rollouts], the layout that every step works in."""
-            return jnp.moveaxis(leaf, 0, -2).reshape(*leaf.shape[1:-1], num_starts * rollouts)
-
         def start(key: Array, cell: Array) -> Any:
             rollout_keys = jax.random.split(jax.random.fold_in(key, 0), rollouts)
             return jax.vmap(chain.start, in_axes=(0, None), out_axes=-1)(rollout_keys, cell)
@@ -119,20 +115,27 @@ def _rollout_kernel(
             time, weight = inputs
             if settings.count_start:
                 visits = deposit(visits, state, weight)
-            draws = jax.tree.map(lanes, jax.vmap(draw, in_axes=(0, None))(keys, time))
+            draws = jax.tree.map(_lanes, jax.vmap(draw, in_axes=(0, None))(keys, time))
             state = batched_advance(state, draws)
             if not settings.count_start:
                 visits = deposit(visits, state, weight)
             return (state, visits), None
 
         start_of_lane = jnp.repeat(jnp.arange(num_starts), rollouts)
-        state = jax.tree.map(lanes, jax.vmap(start)(keys, cells))
+        state = jax.tree.map(_lanes, jax.vmap(start)(keys, cells))
         visits = jnp.zeros((num_starts, chain.num_cells), jnp.uint32)
         times = jnp.arange(1, settings.horizon + 1, dtype=jnp.int32)
         (_, visits), _ = lax.scan(step, (state, visits), (times, jnp.asarray(weights)))
         return visits.astype(jnp.float32) * unit
 
     return jax.jit(kernel)
+
+
+def _lanes(leaf: Array) -> Array:
+    """[c, ..., rollouts] → [..., c · rollouts], the layout that every step works in."""
+    num_starts, *components, rollouts = leaf.shape
+    lanes: Array = jnp.moveaxis(leaf, 0, -2).reshape(*components, num_starts * rollouts)
+    return lanes
 
 
 def _usable_cores() -> int:
