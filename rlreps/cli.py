@@ -1,359 +1,45 @@
-"""The command line; arguments are generated from the configurations.
+"""Entry point of the command line; ``commands`` holds what it can do.
 
-Commands import what they need when they run, so that ``rlreps --help`` answers at once. Input that
-cannot be used ends with one line on standard error and exit code 2, diverged training with 1.
+Input that cannot be used ends with one line on standard error and exit code 2, diverged training
+with 1, an interruption from the keyboard with 130.
 """
 
-import dataclasses
-import json
+import contextlib
+import io
+import itertools
+import os
+import re
 import sys
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional, subcommand
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
-from rlreps.configs import (
-    QUICKSTART_PRESETS,
-    SubspaceConfig,
-    SuccessorConfig,
-    TrainingConfig,
-)
+from rlreps.commands import Command
 from rlreps.errors import InputError, TrainingDivergedError
 
-DATA = Path("data")
-
-Progress: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Generate:
-    """Estimate a successor measure by Monte-Carlo rollouts; run again to resume.
-
-    Attributes:
-        config: What to estimate.
-        out: Folder of the store; by default one under data/ named after the configuration.
-        quiet: Show no progress bar.
-    """
-
-    config: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
-    out: Path | None = None
-    quiet: Progress = False
-
-    def run(self) -> None:
-        """Generates, then says what was done."""
-        from rlreps.successor.generation import generate
-
-        out = self.out if self.out is not None else default_store(self.config)
-        _print_json(generate(self.config, out, progress=not self.quiet))
-
-
-@dataclasses.dataclass(frozen=True)
-class Info:
-    """Say what a store holds and how it was made.
-
-    Attributes:
-        store: Folder of the store.
-    """
-
-    store: Positional[Path]
-
-    def run(self) -> None:
-        """Prints shape, completeness, digest, settings and provenance."""
-        from rlreps.successor.store import open_store
-
-        store = open_store(self.store)
-        missing = store.missing_blocks()
-        _print_json(
-            {
-                "path": str(store.path),
-                "shape": list(store.shape),
-                "block_rows": store.block_rows,
-                "blocks": store.num_blocks,
-                "missing_blocks": len(missing),
-                "sha256": None if missing else store.digest(),
-                "settings": dict(store.settings),
-                "provenance": dict(store.provenance),
-            }
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Verify:
-    """Read a whole store back: checksums, missing blocks, finite entries and row sums.
-
-    Attributes:
-        store: Folder of the store.
-    """
-
-    store: Positional[Path]
-
-    def run(self) -> None:
-        """Prints the digest if all is well, else every problem, with exit code 2."""
-        from rlreps.successor.store import open_store, verify
-
-        store = open_store(self.store)
-        row_sum = store.settings.get("row_sum")
-        report = verify(store, row_sum=row_sum)
-        if not report.ok:
-            raise InputError(f"{store.path}: {'; '.join(report.problems())}")
-        checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
-        print(f"{store.path}: {store.num_blocks} blocks are whole{checked}; sha256 {report.digest}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Successor:
-    """Ground truth: generate, inspect and verify successor measures."""
-
-    command: (
-        Annotated[Generate, subcommand("generate")]
-        | Annotated[Info, subcommand("info")]
-        | Annotated[Verify, subcommand("verify")]
-    )
-
-    def run(self) -> None:
-        """Runs the chosen command."""
-        self.command.run()
-
-
-@dataclasses.dataclass(frozen=True)
-class Svd:
-    """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
-
-    Attributes:
-        store: Folder of the store.
-        config: How to compute it.
-    """
-
-    store: Positional[Path]
-    config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
-
-    def run(self) -> None:
-        """Prints the spectrum."""
-        from rlreps.ground_truth import principal_subspace
-        from rlreps.successor.store import open_store
-
-        principal = principal_subspace(open_store(self.store), self.config)
-        energy = principal.energy_captured()
-        print(f"total energy {principal.total_energy:.6g}")
-        print("component  singular value  energy captured")
-        for index, (value, share) in enumerate(
-            zip(principal.singular_values, energy, strict=True), start=1
-        ):
-            print(f"{index:9d}  {value:14.6g}  {100 * share:14.2f} %")
-
-
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train an encoder on a store; the same command resumes an interrupted run.
-
-    Attributes:
-        store: Folder of the store.
-        out: Folder of the run.
-        config: The run.
-        quiet: Show no progress bar.
-    """
-
-    store: Positional[Path]
-    out: Path
-    config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
-    quiet: Progress = False
-
-    def run(self) -> None:
-        """Trains, then prints the summary."""
-        from rlreps.experiments.store_training import run_training
-
-        _print_json(run_training(self.config, self.store, self.out, progress=not self.quiet))
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """Measure a run's newest checkpoint against a ground truth.
-
-    Attributes:
-        run_folder: Folder of the training run.
-        store: Ground truth to measure against; by default the one trained on.
-    """
-
-    run_folder: Positional[Path]
-    store: Path | None = None
-
-    def run(self) -> None:
-        """Prints every measure."""
-        from rlreps.experiments.store_training import evaluate_run
-
-        _print_json(evaluate_run(self.run_folder, self.store))
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotEnv:
-    """Draw an arena.
-
-    Attributes:
-        out: Figure file (.png, .svg or .pdf).
-        arena: Name of an arena, or path of a TOML file.
-        bins: Also draw the cells of a bins x bins grid.
-    """
-
-    out: Path
-    arena: str = "sutton"
-    bins: int | None = None
-
-    def run(self) -> None:
-        """Writes the figure."""
-        from rlreps.experiments import figures
-
-        _say_written(figures.draw_environment(self.arena, self.out, bins=self.bins))
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotComponents:
-    """Draw the leading principal components of a store, and those that runs have learned.
-
-    Attributes:
-        store: Folder of the store.
-        out: Figure file (.png, .svg or .pdf).
-        runs: Training runs to draw beside the ground truth, aligned to it.
-        d: Number of components.
-    """
-
-    store: Positional[Path]
-    out: Path
-    runs: tuple[Path, ...] = ()
-    d: int = 10
-
-    def run(self) -> None:
-        """Writes the figure."""
-        from rlreps.experiments import figures
-
-        _say_written(figures.draw_components(self.store, self.runs, self.out, d=self.d))
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotSpectrum:
-    """Draw the singular values of a store and the energy they capture.
-
-    Attributes:
-        store: Folder of the store.
-        out: Figure file (.png, .svg or .pdf).
-        config: How the principal subspace is computed.
-    """
-
-    store: Positional[Path]
-    out: Path
-    config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
-
-    def run(self) -> None:
-        """Writes the figure."""
-        from rlreps.experiments import figures
-
-        _say_written(figures.draw_spectrum(self.store, self.config, self.out))
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotCurves:
-    """Draw the learning curves of training runs.
-
-    Attributes:
-        runs: Folders of training runs.
-        out: Figure file (.png, .svg or .pdf).
-    """
-
-    runs: Positional[tuple[Path, ...]]
-    out: Path
-
-    def run(self) -> None:
-        """Writes the figure."""
-        from rlreps.experiments import figures
-
-        _say_written(figures.draw_curves(self.runs, self.out))
-
-
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """Pictures: environments, components, spectra and learning curves."""
-
-    command: (
-        Annotated[PlotEnv, subcommand("env")]
-        | Annotated[PlotComponents, subcommand("components")]
-        | Annotated[PlotSpectrum, subcommand("spectrum")]
-        | Annotated[PlotCurves, subcommand("curves")]
-    )
-
-    def run(self) -> None:
-        """Runs the chosen command."""
-        self.command.run()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Quickstart:
-    """Everything at once: ground truth, training, evaluation, pictures and a report.
-
-    Attributes:
-        out: Folder of the run; run again to resume.
-        preset: smoke takes seconds on a small grid, laptop minutes on the full 100 x 100 one.
-        quiet: Show no progress bars.
-    """
-
-    out: Path
-    preset: Literal["smoke", "laptop"] = "laptop"
-    quiet: Progress = False
-
-    def run(self) -> None:
-        """Runs the pipeline, then prints the table and the report's path."""
-        from rlreps.experiments.quickstart import run_quickstart
-        from rlreps.tables import print_quickstart
-
-        print_quickstart(
-            run_quickstart(QUICKSTART_PRESETS[self.preset], self.out, progress=not self.quiet)
-        )
-
-
-Command: TypeAlias = (
-    Annotated[Quickstart, subcommand("quickstart")]
-    | Annotated[Successor, subcommand("successor")]
-    | Annotated[Svd, subcommand("svd")]
-    | Annotated[Train, subcommand("train")]
-    | Annotated[Evaluate, subcommand("evaluate")]
-    | Annotated[Plot, subcommand("plot")]
-)
-
-
-def default_store(config: SuccessorConfig) -> Path:
-    """The folder of a store by default: under data/, named after its settings."""
-    arena = Path(config.arena).stem
-    start = "" if config.count_start else "-first-successor"
-    return DATA / (
-        f"{arena}-{config.bins}bins-{config.rollouts}rollouts-{config.horizon}steps-"
-        f"discount{config.discount:g}{start}-seed{config.seed}"
-    )
-
-
-def _print_json(values: Any) -> None:
-    print(json.dumps(values, indent=2))
-
-
-def _say_written(path: Path) -> None:
-    print(f"wrote {path}")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_INTERNAL_PLACE = re.compile(r"^Error parsing \S+: (?=expected )")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of the ``rlreps`` command.
+    """Runs the ``rlreps`` command.
 
     Args:
         arguments: Command-line arguments; None takes the process's own.
     """
     try:
-        command: Any = tyro.cli(
-            Command,  # type: ignore[arg-type]
-            prog="rlreps",
-            description="State representations for reinforcement learning.",
-            args=arguments,
-            config=(OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-        )
-        command.run()
+        _parse(sys.argv[1:] if arguments is None else arguments).run()
+        sys.stdout.flush()
     except TrainingDivergedError as error:
         _fail(error, 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command goes on from here", 130)
+    except BrokenPipeError:
+        # Whoever read the output has enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (ValueError, OSError) as error:
         # The environments' own error class lives apart from the library's.
         from rlreps.envs.errors import ArenaError
@@ -363,6 +49,60 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(error, 2)
 
 
-def _fail(error: Exception, code: int) -> None:
-    print(f"rlreps: error: {error}", file=sys.stderr)
+def _fail(error: Exception | str, code: int) -> NoReturn:
+    print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
     sys.exit(code)
+
+
+def _parse(arguments: list[str]) -> Any:
+    """The command that the arguments describe.
+
+    Raises:
+        InputError: If they describe none.
+        SystemExit: With code 0, after printing the help that was asked for.
+    """
+    said = io.StringIO()
+    try:
+        # Help wraps its text to the terminal; an error is to be one line however long.
+        wide = contextlib.nullcontext() if {"-h", "--help"} & {*arguments} else _wide_terminal()
+        with contextlib.redirect_stderr(said), wide:
+            return tyro.cli(
+                Command,
+                prog="rlreps",
+                description="State representations for reinforcement learning.",
+                args=arguments,
+                config=(OmitArgPrefixes, OmitSubcommandPrefixes),
+            )
+    except SystemExit as ending:
+        if ending.code != 2:
+            raise
+        raise InputError(_one_line(said.getvalue())) from None
+
+
+@contextlib.contextmanager
+def _wide_terminal() -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100000"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _one_line(box: str) -> str:
+    """What an error box of tyro's says, without title, frame, help texts and footer."""
+    lines = [line.strip("│| ") for line in _COLOURS.sub("", box).splitlines()[1:-1]]
+    is_rule = [bool(line) and not line.strip("─-") for line in lines]
+    parts = [
+        " ".join(line for line, _ in group if line)
+        for rule, group in itertools.groupby(
+            zip(lines, is_rule, strict=True), key=lambda pair: pair[1]
+        )
+        if not rule
+    ]
+    message = _INTERNAL_PLACE.sub("", parts[0]) if parts else box
+    choices = [part for part in parts[1:] if part.startswith("Available subcommands")]
+    return "; ".join([message, *choices])

@@ -1,6 +1,7 @@
 """An encoder against a ground truth: the centred matrix and its principal subspace."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,8 +50,9 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
     Returns:
         JSON values: ``d``, ``feature_rank``, ``subspace_distance``, ``grassmann_distance``
         (radians), ``principal_angles`` (radians, rising), ``matched_cosines`` (per true component),
-        ``longest_eigenvector_streak`` (of the features aligned to the basis' own order),
-        ``representation_loss`` and ``relative_excess_loss``.
+        ``longest_eigenvector_streak``, ``representation_loss`` and ``relative_excess_loss`` (None
+        where the best d features leave no loss to compare with). Cosines and streak are those of
+        the features' own ``principal_components``.
 
     Raises:
         InputError: If the features do not fit the ground truth.
@@ -62,6 +64,7 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
     basis = jnp.asarray(target.basis)
     components = principal_components(features, truth.matrix)
     loss = subspace.representation_loss(features, truth.matrix)
+    excess = float(subspace.relative_excess(loss, target, d))
     return {
         "d": d,
         "feature_rank": int(subspace.numerical_rank(features)),
@@ -71,7 +74,7 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
         "matched_cosines": subspace.matched_cosines(components, basis).tolist(),
         "longest_eigenvector_streak": int(subspace.longest_eigenvector_streak(components, basis)),
         "representation_loss": float(loss),
-        "relative_excess_loss": float(subspace.relative_excess(loss, target, d)),
+        "relative_excess_loss": None if math.isnan(excess) else excess,
     }
 
 
@@ -91,7 +94,8 @@ def principal_components(features: Array, matrix: Array) -> Array:
     orthonormal, _ = subspace.orthonormal_basis(features)
     projected = orthonormal.T @ matrix
     left, _, _ = jnp.linalg.svd(projected, full_matrices=False)
-    return orthonormal @ left
+    components: Array = orthonormal @ left
+    return components
 
 
 def evaluate_encoder(
@@ -112,12 +116,20 @@ def evaluate_encoder(
     return evaluate_features(features, truth)
 
 
-def summarise(evaluations: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean over seeds of every scalar figure, with the lists of each seed's own beside it."""
-    scalars = [name for name, value in evaluations[0].items() if isinstance(value, int | float)]
-    summary: dict[str, Any] = {
-        name: float(np.mean([evaluation[name] for evaluation in evaluations])) for name in scalars
-    }
+def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean over seeds of every scalar figure, with the lists of each seed's own beside it.
+
+    Args:
+        evaluations: One of ``evaluate_features`` for each seed.
+
+    Returns:
+        JSON values: every scalar figure's mean (None if a seed has none) and ``per_seed``.
+    """
+    summary: dict[str, Any] = {}
+    for name, first in evaluations[0].items():
+        if not isinstance(first, list):
+            values = [evaluation[name] for evaluation in evaluations]
+            summary[name] = None if None in values else float(np.mean(values))
     summary["d"] = int(evaluations[0]["d"])
     summary["per_seed"] = [dict(evaluation) for evaluation in evaluations]
     return summary

@@ -1,15 +1,18 @@
 """Files that appear whole or not at all."""
 
 import os
+import re
 import secrets
 from pathlib import Path
+
+_SUFFIX_BYTES = 8
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     """Writes `data` under a temporary name beside `path`, then renames it, and returns the path."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
     try:
         with open(temporary, "xb") as stream:
             stream.write(data)
@@ -20,3 +23,9 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return target
+
+
+def unfinished_writes(folder: Path, name: str) -> list[Path]:
+    """Temporary files that a kill inside `write_atomically` of `folder / name` left behind."""
+    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}")
+    return [entry for entry in folder.iterdir() if pattern.fullmatch(entry.name)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlreps.errors import InputError
 from rlreps.run_folder import RunFolder
 
 
@@ -22,17 +23,30 @@ class MetricsLog:
         self._writer: Any = None
 
     def resume(self, step: int) -> list[dict[str, Any]]:
-        """Drops what was logged after ``step`` and returns what is left, oldest first."""
+        """Drops what was logged after ``step`` and returns what is left, oldest first.
+
+        Args:
+            step: That of the checkpoint from which the run goes on; -1 starts afresh.
+
+        Raises:
+            InputError: If the metrics cannot be read or do not reach the step.
+        """
         if self._folder is None:
             return []
-        self._folder.keep_metrics_until(step)
+        history = self._folder.keep_metrics_until(step)
+        last = history[-1]["step"] if history else None
+        if step >= 0 and last != step:
+            raise InputError(
+                f"expected metrics in {self._folder.path} up to the checkpoint's step {step}, "
+                f"got step {last} as the last"
+            )
         if importlib.util.find_spec("tensorboardX") is not None:
             from tensorboardX import SummaryWriter  # An extra: absent in a plain installation.
 
             self._writer = SummaryWriter(
                 str(self._folder.path / "tensorboard"), purge_step=step + 1
             )
-        return self._folder.read_metrics()
+        return history
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds a record; every figure but ``step`` is a number or a list over seeds."""

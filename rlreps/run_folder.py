@@ -1,12 +1,14 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
 import json
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from rlreps.errors import InputError
-from rlreps.files import write_atomically
+from rlreps.files import unfinished_writes, write_atomically
 
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
@@ -29,12 +31,13 @@ class RunFolder:
 
     Attributes:
         path: The folder.
+        kind: What kind of run it is, such as ``train``.
         config: The run's full configuration.
         provenance: Versions, revision and device of the process that started the run.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens an existing run.
+        """Opens an existing run; nothing is changed.
 
         Args:
             path: A folder made by ``create_or_resume``.
@@ -44,11 +47,53 @@ class RunFolder:
         """
         self.path = path
         stored = _read_json(path / _CONFIG)
-        if not isinstance(stored, dict) or not {"kind", "config"} <= stored.keys():
-            raise InputError(f"expected a run's {_CONFIG}, got something else in {path}")
+        kinds = {"kind": str, "config": dict, "provenance": dict}
+        if not isinstance(stored, dict) or not all(
+            isinstance(stored.get(name), kind) for name, kind in kinds.items()
+        ):
+            raise InputError(
+                f"expected a run's configuration, got something else in {path}/{_CONFIG}"
+            )
         self.kind: str = stored["kind"]
         self.config: dict[str, Any] = stored["config"]
-        self.provenance: dict[str, Any] = stored.get("provenance", {})
+        self.provenance: dict[str, Any] = stored["provenance"]
+
+    @classmethod
+    def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
+        """The run in a folder, if it is this one; nothing is changed.
+
+        Args:
+            path: The folder.
+            kind: What kind of run it is, such as ``train``.
+            config: Everything that decides the result, as JSON values.
+
+        Returns:
+            The run, or None if the folder is empty or does not exist: a place for a new run.
+
+        Raises:
+            InputError: If the folder holds another run (saying what differs) or other files.
+        """
+        if not path.exists():
+            return None
+        if not path.is_dir():
+            raise InputError(f"expected a folder for the run, got the file {path}")
+        if (path / _CONFIG).exists():
+            folder = cls(path)
+            found = differences(
+                {"kind": folder.kind, **folder.config},
+                {"kind": kind, **json.loads(json.dumps(config))},
+            )
+            if found:
+                raise InputError(f"{path} holds another run: {'; '.join(found)}")
+            return folder
+        unfinished = unfinished_writes(path, _CONFIG)
+        others = sorted(entry.name for entry in path.iterdir() if entry not in unfinished)
+        if others:
+            raise InputError(
+                f"expected a new or empty folder for the run, got {path} with no {_CONFIG} but "
+                f"other files ({', '.join(others[:3])})"
+            )
+        return None
 
     @classmethod
     def create_or_resume(
@@ -66,26 +111,23 @@ class RunFolder:
             The folder.
 
         Raises:
-            InputError: If the folder holds another run or other files; nothing is changed.
+            InputError: If the folder holds another run or other files, or cannot be made; nothing
+                is changed.
         """
-        if path.exists() and not path.is_dir():
-            raise InputError(f"expected a folder for the run, got the file {path}")
-        if (path / _CONFIG).exists():
-            folder = cls(path)
-            found = differences(
-                {"kind": folder.kind, **folder.config},
-                {"kind": kind, **json.loads(json.dumps(config))},
-            )
-            if found:
-                raise InputError(f"{path} holds another run: {'; '.join(found)}")
-            return folder
-        if path.exists() and any(path.iterdir()):
-            raise InputError(
-                f"expected a new or empty folder for the run, got other files in {path}"
-            )
-        path.mkdir(parents=True, exist_ok=True)
+        existing = cls.find(path, kind=kind, config=config)
+        if existing is not None:
+            existing._drop_unfinished_metrics()
+            return existing
         content = {"kind": kind, "config": dict(config), "provenance": dict(provenance)}
-        _write_json(path / _CONFIG, content)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for leftover in unfinished_writes(path, _CONFIG):
+                leftover.unlink()
+            _write_json(path / _CONFIG, content)
+        except OSError as error:
+            raise InputError(
+                f"expected a folder that can be written, got {error.strerror}: {path}"
+            ) from error
         return cls(path)
 
     @property
@@ -96,28 +138,47 @@ class RunFolder:
         return folder
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Adds one line to the metrics and flushes it to disk."""
+        """Adds one line to the metrics, on disk when this returns; NaN and infinity become null."""
         with (self.path / _METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(_without_nan(record), allow_nan=False) + "\n")
             file.flush()
+            # A checkpoint made after this must not outlive it in a power failure.
+            os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All metrics, oldest first; a last line cut short by a kill is left out."""
+        """All metrics, oldest first, null as NaN; a last line cut short by a kill is left out.
+
+        Raises:
+            InputError: If a line is not a JSON object.
+        """
         path = self.path / _METRICS
         if not path.exists():
             return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = path.read_bytes().splitlines(keepends=True)
+        return [
+            _parse_record(line, f"line {number} of {path}")
+            for number, line in enumerate(lines, start=1)
+            if line.endswith(b"\n")
+        ]
 
-    def keep_metrics_until(self, step: int) -> None:
-        """Drops metrics after ``step``, which a resumed run will write again."""
-        kept = [record for record in self.read_metrics() if record["step"] <= step]
-        lines = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(self.path / _METRICS, lines.encode())
+    def keep_metrics_until(self, step: int) -> list[dict[str, Any]]:
+        """Drops metrics after ``step``, which a resumed run will write again; returns the rest.
+
+        Raises:
+            InputError: If a line is not a JSON object with a ``step``.
+        """
+        path = self.path / _METRICS
+        records = self.read_metrics()
+        if not all(isinstance(record.get("step"), int) for record in records):
+            raise InputError(f"expected a step in every line of {path}, got a line without")
+        kept = [record for record in records if record["step"] <= step]
+        lines = "".join(json.dumps(_without_nan(record)) + "\n" for record in kept)
+        write_atomically(path, lines.encode())
+        return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Writes the run's summary."""
-        _write_json(self.path / _SUMMARY, dict(summary))
+        """Writes the run's summary; NaN and infinity become null."""
+        _write_json(self.path / _SUMMARY, summary)
 
     def read_summary(self) -> dict[str, Any] | None:
         """The run's summary, or None before it has ended."""
@@ -129,9 +190,45 @@ class RunFolder:
             raise InputError(f"expected a JSON object in {path}, got {type(summary).__name__}")
         return summary
 
+    def _drop_unfinished_metrics(self) -> None:
+        """Drops a last line cut short by a kill, which the next one would run into."""
+        path = self.path / _METRICS
+        content = path.read_bytes() if path.exists() else b""
+        if content and not content.endswith(b"\n"):
+            write_atomically(path, content[: content.rfind(b"\n") + 1])
+
+
+def _parse_record(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"expected JSON in {place}, got {error}") from error
+    if not isinstance(record, dict):
+        raise InputError(f"expected a JSON object in {place}, got {type(record).__name__}")
+    return {name: _with_nan(value) for name, value in record.items()}
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON values with None for the NaN and infinities that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+def _with_nan(value: Any) -> Any:
+    """Metrics with NaN where a figure had no finite value."""
+    if value is None:
+        return math.nan
+    return [_with_nan(item) for item in value] if isinstance(value, list) else value
+
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+    text = json.dumps(_without_nan(content), indent=2, allow_nan=False)
+    write_atomically(path, (text + "\n").encode())
 
 
 def _read_json(path: Path) -> Any:

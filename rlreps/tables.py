@@ -29,9 +29,12 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
                 str(run["d"]),
                 f"{run['steps']:,}",
                 f"{run['seconds']:.1f}",
-                f"{run['subspace_distance']:.4f}",
-                f"{run['relative_excess_loss']:.4f}",
+                *(_decimals(run[name]) for name in ("subspace_distance", "relative_excess_loss")),
             )
     console.print(table)
     # Plain print: a console would break a long path over lines.
     print(f"Report: {summary['report']}")
+
+
+def _decimals(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

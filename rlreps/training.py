@@ -10,115 +10,27 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array, lax
+from jax import Array
 
 from rlreps.checkpoints import Checkpoints
 from rlreps.configs import require, require_positive
 from rlreps.encoders import Encoder
 from rlreps.errors import TrainingDivergedError
+from rlreps.learner import Learner, TrainState
 from rlreps.losses.base import Objective, Params
 from rlreps.metrics_log import MetricsLog
-from rlreps.optimizers import optimizer_step
 from rlreps.progress import progress_bar
 from rlreps.run_folder import RunFolder
 from rlreps.sources import Source
 
 Evaluate = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
-
-
-class TrainState(NamedTuple):
-    """All that an update changes.
-
-    Attributes:
-        step: Updates made, [] (int32).
-        params: Encoder parameters.
-        optimizer: Optimizer state.
-        objective: Objective state.
-    """
-
-    step: Array
-    params: Params
-    optimizer: Any
-    objective: Any
-
-
-class ChunkReport(NamedTuple):
-    """What a chunk of updates says of itself.
-
-    Attributes:
-        loss: Mean loss over the chunk, [].
-        bad_step: First step with a non-finite loss or, failing that, the last step if a parameter
-            ended non-finite; -1 if all is well, [] (int32).
-    """
-
-    loss: Array
-    bad_step: Array
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Learner:
-    """How one update is made.
-
-    Attributes:
-        encoder: The encoder being trained.
-        objective: What it is trained on.
-        optimizer: How its parameters move.
-        rows: b, states drawn per update.
-        tasks: t, columns drawn per update.
-    """
-
-    encoder: Encoder
-    objective: Objective
-    optimizer: optax.GradientTransformation
-    rows: int
-    tasks: int
-
-    def init(self, seed: Array) -> TrainState:
-        """The state before the first update, for a seed [] (uint32)."""
-        encoder_key, objective_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
-        params = self.encoder.init(encoder_key)
-        return TrainState(
-            jnp.zeros((), jnp.int32),
-            params,
-            self.optimizer.init(params),
-            self.objective.init(objective_key),
-        )
-
-    def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
-        """One update: (next state, loss [])."""
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
-        sample_key, loss_key = jax.random.split(key)
-        batch = source.sample(sample_key, self.rows, self.tasks)
-        (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
-            state.params, self.encoder.apply, batch, state.objective, loss_key
-        )
-        params, optimizer = optimizer_step(self.optimizer, gradients, state.optimizer, state.params)
-        return TrainState(state.step + 1, params, optimizer, objective), loss
-
-    def chunk(
-        self, num_steps: int, state: TrainState, source: Source, seed: Array
-    ) -> tuple[TrainState, ChunkReport]:
-        """``num_steps`` updates in one scan."""
-
-        def body(carry: TrainState, _: None) -> tuple[TrainState, Array]:
-            return self.update(carry, source, seed)
-
-        new_state, losses = lax.scan(body, state, None, length=num_steps)
-        bad = ~jnp.isfinite(losses)
-        first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
-        finite = jax.tree.reduce(
-            jnp.logical_and,
-            jax.tree.map(lambda leaf: jnp.all(jnp.isfinite(leaf)), new_state.params),
-        )
-        after = jnp.where(finite, -1, new_state.step - 1)
-        return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +84,7 @@ def train(
         steps: Updates.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
-        seeds: One run each, vmapped.
+        seeds: One run each, vmapped; in [0, 2³²).
         evaluate: One seed's parameters → named scalars, called every ``evaluate_every`` updates,
             before the first and after the last.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
@@ -185,8 +97,9 @@ def train(
         The final state and the history.
 
     Raises:
-        InputError: For counts below 1 or a checkpoint that cannot be read.
-        TrainingDivergedError: When a loss or a parameter becomes NaN or infinite.
+        InputError: For counts below 1, or a folder whose checkpoint or metrics cannot be read or
+            are of a longer run.
+        TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
     for name, value in (("steps", steps), ("rows", rows), ("tasks", tasks)):
         require_positive(name, value)
@@ -196,15 +109,22 @@ def train(
         f"checkpoint_every to be a multiple of evaluate_every ({evaluate_every})",
         checkpoint_every,
     )
-    require(len(seeds) >= 1, "at least one seed", tuple(seeds))
+    require(
+        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
+        "at least one seed, each in [0, 2**32)",
+        tuple(seeds),
+    )
     learner = Learner(
         encoder=encoder, objective=objective, optimizer=optimizer, rows=rows, tasks=tasks
     )
-    loop = _Loop(learner, source, tuple(seeds), evaluate, folder)
-    with (
-        progress_bar(description, total=steps, done=loop.step, unit="steps", show=progress) as bar,
-        contextlib.closing(loop),
-    ):
+    with contextlib.ExitStack() as stack:
+        loop = stack.enter_context(
+            contextlib.closing(_Loop(learner, source, tuple(seeds), evaluate, folder))
+        )
+        loop.start_or_resume(steps)
+        bar = stack.enter_context(
+            progress_bar(description, total=steps, done=loop.step, unit="steps", show=progress)
+        )
         while loop.step < steps:
             count = min(evaluate_every - loop.step % evaluate_every, steps - loop.step)
             loop.advance(count)
@@ -243,26 +163,28 @@ class _Loop:
         self.history: list[dict[str, Any]] = []
         self.step, self.seconds, self.compile_seconds = 0, 0.0, 0.0
         self.state: TrainState = jax.jit(jax.vmap(learner.init))(self._seeds)
+
+    def start_or_resume(self, steps: int) -> None:
+        """Goes to the newest checkpoint of a run of ``steps`` updates, or logs the start of one."""
         latest = self._checkpoints.latest_step() if self._checkpoints else None
-        if self._checkpoints and latest is not None:
-            self.state = self._checkpoints.restore(latest, self.state)
-            self.step = latest
-            self.history = self._log.resume(latest)
-            self.seconds = float(self.history[-1]["seconds"])
-        else:
+        if self._checkpoints is None or latest is None:
             self._log.resume(-1)
             self.log()
+            return
+        require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
+        self.state = self._checkpoints.restore(latest, self.state)
+        self.step = latest
+        self.history = self._log.resume(latest)
+        self.seconds = float(self.history[-1]["seconds"])
 
     def advance(self, count: int) -> None:
         """Makes ``count`` updates, and stops the run if they went wrong."""
         if count not in self._compiled:
             self._compiled[count] = self._compile(count)
         start = time.perf_counter()
-        state, report = jax.block_until_ready(
-            self._compiled[count](self.state, self._source, self._seeds)
-        )
+        state, report = self._compiled[count](self.state, self._source, self._seeds)
+        bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
         self.seconds += time.perf_counter() - start
-        bad_steps = np.asarray(report.bad_step)
         if np.any(bad_steps >= 0):
             self._stop(bad_steps)
         self.state, self._loss = state, np.asarray(report.loss)
@@ -286,8 +208,10 @@ class _Loop:
             self._checkpoints.save(self.step, self.state)
 
     def close(self) -> None:
-        """Releases the log."""
+        """Releases the log and the checkpoints."""
         self._log.close()
+        if self._checkpoints:
+            self._checkpoints.close()
 
     def _compile(self, count: int) -> Any:
         start = time.perf_counter()
@@ -299,7 +223,11 @@ class _Loop:
     def _stop(self, bad_steps: np.ndarray) -> None:
         index = int(np.argmax(bad_steps >= 0))
         kept = self._checkpoints.latest_step() if self._checkpoints else None
-        where = f"the checkpoint of step {kept} is untouched" if kept else "no checkpoint was made"
+        where = (
+            "no checkpoint was made"
+            if kept is None
+            else f"the checkpoint of step {kept} is untouched"
+        )
         raise TrainingDivergedError(
             f"expected finite losses and parameters, got NaN or infinity at step "
             f"{int(bad_steps[index])} of seed {int(self._seeds[index])}; {where}; "

@@ -6,14 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from rlreps import plotting, subspace
-from rlreps.configs import SubspaceConfig, require
+from rlreps.configs import SubspaceConfig, require, require_positive
 from rlreps.envs import arena_from_settings, load_arena
-from rlreps.experiments.store_training import (
-    distance_history,
-    ground_truth_for,
-    load_config,
-    load_encoder,
-)
+from rlreps.experiments.store_training import ground_truth_for
+from rlreps.experiments.trained_runs import distance_history, load_config, load_encoder
 from rlreps.ground_truth import GroundTruth, principal_subspace
 from rlreps.run_folder import RunFolder
 from rlreps.successor.store import open_store
@@ -46,13 +42,13 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
     """
+    require_positive("d", d)
     truth = ground_truth_for(store_path, d)
     truth.require_dimension(d)
     components = {"ground truth": truth.principal.truncated(d).basis}
     cosines = {}
-    for run in runs:
-        name, aligned, matches = aligned_components(RunFolder(run), truth, d)
-        components[name], cosines[name] = aligned, matches
+    for label, run in _labelled(runs):
+        components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
     figure = plotting.plot_components(
         components,
         bins=int(truth.settings["bins"]),
@@ -64,7 +60,7 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
 
 def aligned_components(
     folder: RunFolder, truth: GroundTruth, d: int
-) -> tuple[str, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """A run's components rotated within their span onto the true ones.
 
     Args:
@@ -73,8 +69,7 @@ def aligned_components(
         d: Number of components, at most the run's features.
 
     Returns:
-        The run's name (its folder's), the components [n, d] and each one's |cosine| [d] with the
-        true component.
+        The components [n, d] and each one's |cosine| [d] with the true component.
 
     Raises:
         InputError: If the run has fewer than d features.
@@ -84,15 +79,22 @@ def aligned_components(
     basis = truth.principal.truncated(d).basis
     features = load_encoder(folder, truth).features()[0]
     aligned = np.asarray(subspace.align(features, basis))
-    return folder.path.name, aligned, np.abs(np.sum(aligned * basis, axis=0))
+    return aligned, np.abs(np.sum(aligned * basis, axis=0))
 
 
 def draw_curves(runs: Sequence[Path], out: Path) -> Path:
     """Draws the learning curves of training runs; returns the figure's path."""
     require(len(runs) >= 1, "at least one training run", list(runs))
     curves = []
-    for run in runs:
+    for label, run in _labelled(runs):
         steps, distances = distance_history(RunFolder(run))
-        curves.append(plotting.Curve(label=run.name, steps=steps, values=distances))
+        curves.append(plotting.Curve(label=label, steps=steps, values=distances))
     figure = plotting.plot_curves(curves, x_label="update", y_label="subspace distance")
     return plotting.save_figure(figure, out)
+
+
+def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Each run with its folder's name, or its path where two folders have the same name."""
+    names = [run.resolve().name for run in runs]
+    unique = len(set(names)) == len(names)
+    return [(name if unique else str(run), run) for name, run in zip(names, runs, strict=True)]

@@ -4,13 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from rlreps import subspace
-from rlreps.configs import QuickstartConfig, SubspaceConfig, TrainingConfig, as_json
+from rlreps.configs import (
+    QuickstartConfig,
+    SubspaceConfig,
+    TrainingConfig,
+    as_json,
+    require,
+)
 from rlreps.envs import load_arena
+from rlreps.experiments.figures import aligned_components
 from rlreps.experiments.quickstart_report import RecipeResult, write_quickstart_report
-from rlreps.experiments.store_training import distance_history, load_encoder, run_training
+from rlreps.experiments.store_training import run_training
+from rlreps.experiments.trained_runs import distance_history
 from rlreps.ground_truth import GroundTruth, default_rank, load_ground_truth
 from rlreps.plotting import Curve
 from rlreps.provenance import provenance
@@ -36,9 +41,13 @@ def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True
         the recommended recipe with all its ``runs``.
 
     Raises:
-        InputError: If the folder holds another run.
+        InputError: If the folder holds another run, or a dimension exceeds the matrix's rank.
+        ArenaError: For an unknown or invalid arena.
         TrainingDivergedError: If a training run became non-finite.
     """
+    environment = load_arena(config.successor.arena)
+    cells = config.successor.num_cells
+    require(max(config.dimensions) < cells, f"dimensions below {cells} cells", config.dimensions)
     folder = RunFolder.create_or_resume(
         out, kind=KIND, config=as_json(config), provenance=provenance()
     )
@@ -54,9 +63,7 @@ def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True
         "methods": _by_method(config, results),
         "report": str(folder.path / "report.html"),
     }
-    write_quickstart_report(
-        config, folder, truth, load_arena(config.successor.arena), results, summary
-    )
+    write_quickstart_report(config, folder, truth, environment, results, summary)
     folder.write_summary(summary)
     return summary
 
@@ -114,11 +121,8 @@ def _recipe(
         if d == config.headline_dimension:
             steps, distances = distance_history(RunFolder(out))
             result.curves.append(Curve(label=method, steps=steps, values=distances))
-            features = load_encoder(RunFolder(out), truth).features()[0]
-            basis = truth.principal.truncated(d).basis
-            aligned = np.asarray(subspace.align(features, basis))
-            result.components[method] = aligned
-            result.cosines[method] = np.abs(np.sum(aligned * basis, axis=0))
+            aligned, cosines = aligned_components(RunFolder(out), truth, d)
+            result.components[method], result.cosines[method] = aligned, cosines
     return result
 
 

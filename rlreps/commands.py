@@ -1,0 +1,233 @@
+"""The commands of the command line: one dataclass each, whose fields are the arguments.
+
+Commands import what they need when they run, so that ``rlreps --help`` answers at once.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tyro
+from tyro.conf import Positional, subcommand
+
+from rlreps.configs import (
+    QUICKSTART_PRESETS,
+    SubspaceConfig,
+    SuccessorConfig,
+    TrainingConfig,
+)
+from rlreps.errors import InputError
+from rlreps.plot_commands import Plot
+
+DATA = Path("data")
+
+Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""A flag that is given or not, without a negation."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generate:
+    """Estimate a successor measure by Monte-Carlo rollouts; run again to resume.
+
+    Attributes:
+        config: What to estimate.
+        out: Folder of the store; by default one under data/ named after the configuration.
+        quiet: Show no progress bar.
+    """
+
+    config: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
+    out: Path | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Generates, then says what was done."""
+        from rlreps.successor.generation import generate
+
+        out = self.out if self.out is not None else default_store(self.config)
+        _print_json(generate(self.config, out, progress=not self.quiet))
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """Say what a store holds and how it was made.
+
+    Attributes:
+        store: Folder of the store.
+    """
+
+    store: Positional[Path]
+
+    def run(self) -> None:
+        """Prints shape, completeness, digest, settings and provenance."""
+        from rlreps.successor.store import open_store
+
+        store = open_store(self.store)
+        missing = store.missing_blocks()
+        _print_json(
+            {
+                "path": str(store.path),
+                "shape": list(store.shape),
+                "block_rows": store.block_rows,
+                "blocks": store.num_blocks,
+                "missing_blocks": len(missing),
+                "sha256": None if missing else store.digest(),
+                "settings": dict(store.settings),
+                "provenance": dict(store.provenance),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Verify:
+    """Read a whole store back: checksums, missing blocks, finite entries and row sums.
+
+    Attributes:
+        store: Folder of the store.
+    """
+
+    store: Positional[Path]
+
+    def run(self) -> None:
+        """Prints the digest if all is well, else every problem, with exit code 2."""
+        from rlreps.successor.store import open_store, verify
+
+        store = open_store(self.store)
+        row_sum = store.settings.get("row_sum")
+        report = verify(store, row_sum=row_sum)
+        if not report.ok:
+            raise InputError(f"{store.path}: {'; '.join(report.problems())}")
+        checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
+        print(f"{store.path}: {store.num_blocks} blocks are whole{checked}; sha256 {report.digest}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Successor:
+    """Ground truth: generate, inspect and verify successor measures."""
+
+    command: (
+        Annotated[Generate, subcommand("generate")]
+        | Annotated[Info, subcommand("info")]
+        | Annotated[Verify, subcommand("verify")]
+    )
+
+    def run(self) -> None:
+        """Runs the chosen command."""
+        self.command.run()
+
+
+@dataclasses.dataclass(frozen=True)
+class Svd:
+    """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
+
+    Attributes:
+        store: Folder of the store.
+        config: How to compute it.
+    """
+
+    store: Positional[Path]
+    config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
+
+    def run(self) -> None:
+        """Prints the spectrum."""
+        from rlreps.ground_truth import principal_subspace
+        from rlreps.successor.store import open_store
+
+        principal = principal_subspace(open_store(self.store), self.config)
+        energy = principal.energy_captured()
+        print(f"total energy {principal.total_energy:.6g}")
+        print("component  singular value  energy captured")
+        for index, (value, share) in enumerate(
+            zip(principal.singular_values, energy, strict=True), start=1
+        ):
+            print(f"{index:9d}  {value:14.6g}  {100 * share:14.2f} %")
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train an encoder on a store; the same command resumes an interrupted run.
+
+    Attributes:
+        store: Folder of the store.
+        out: Folder of the run.
+        config: The run.
+        quiet: Show no progress bar.
+    """
+
+    store: Positional[Path]
+    out: Path
+    config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Trains, then prints the summary."""
+        from rlreps.experiments.store_training import run_training
+
+        _print_json(run_training(self.config, self.store, self.out, progress=not self.quiet))
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Measure a run's newest checkpoint against a ground truth.
+
+    Attributes:
+        run_folder: Folder of the training run.
+        store: Ground truth to measure against; by default the one trained on.
+    """
+
+    run_folder: Positional[Path]
+    store: Path | None = None
+
+    def run(self) -> None:
+        """Prints every measure."""
+        from rlreps.experiments.trained_runs import evaluate_run
+
+        _print_json(evaluate_run(self.run_folder, self.store))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quickstart:
+    """Everything at once: ground truth, training, evaluation, pictures and a report.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds on a small grid, laptop minutes on the full 100 x 100 one.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: Literal["smoke", "laptop"] = "laptop"
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the pipeline, then prints the table and the report's path."""
+        from rlreps.experiments.quickstart import run_quickstart
+        from rlreps.tables import print_quickstart
+
+        print_quickstart(
+            run_quickstart(QUICKSTART_PRESETS[self.preset], self.out, progress=not self.quiet)
+        )
+
+
+Command: TypeAlias = (
+    Annotated[Quickstart, subcommand("quickstart")]
+    | Annotated[Successor, subcommand("successor")]
+    | Annotated[Svd, subcommand("svd")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Plot, subcommand("plot")]
+)
+
+
+def default_store(config: SuccessorConfig) -> Path:
+    """The folder of a store by default: under data/, named after its settings."""
+    arena = Path(config.arena).stem
+    start = "" if config.count_start else "-first-successor"
+    return DATA / (
+        f"{arena}-{config.bins}bins-{config.rollouts}rollouts-{config.horizon}steps-"
+        f"discount{config.discount:g}{start}-seed{config.seed}"
+    )
+
+
+def _print_json(values: Any) -> None:
+    print(json.dumps(values, indent=2, allow_nan=False))

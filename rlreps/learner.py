@@ -1,0 +1,120 @@
+"""One training update, and a chunk of them in one scan: what runs on the device.
+
+Every random draw is keyed by (seed, step), never by position in a chunk.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from rlreps.encoders import Encoder
+from rlreps.losses.base import Objective, Params
+from rlreps.optimizers import optimizer_step
+from rlreps.sources import Source
+
+
+class TrainState(NamedTuple):
+    """All that an update changes.
+
+    Attributes:
+        step: Updates made, [] (int32).
+        params: Encoder parameters.
+        optimizer: Optimizer state.
+        objective: Objective state.
+    """
+
+    step: Array
+    params: Params
+    optimizer: Any
+    objective: Any
+
+
+class ChunkReport(NamedTuple):
+    """What a chunk of updates says of itself.
+
+    Attributes:
+        loss: Mean loss over the chunk, [].
+        bad_step: First step with a non-finite loss or, failing that, the last step if any number
+            of the state ended non-finite; -1 if all is well, [] (int32).
+    """
+
+    loss: Array
+    bad_step: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learner:
+    """How one update is made.
+
+    Attributes:
+        encoder: The encoder being trained.
+        objective: What it is trained on.
+        optimizer: How its parameters move.
+        rows: b, states drawn per update.
+        tasks: t, columns drawn per update.
+    """
+
+    encoder: Encoder
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    rows: int
+    tasks: int
+
+    def init(self, seed: Array) -> TrainState:
+        """The state before the first update, for a seed [] (uint32)."""
+        encoder_key, objective_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
+        params = self.encoder.init(encoder_key)
+        return TrainState(
+            jnp.zeros((), jnp.int32),
+            params,
+            self.optimizer.init(params),
+            self.objective.init(objective_key),
+        )
+
+    def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
+        """One update: (next state, loss [])."""
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
+        sample_key, loss_key = jax.random.split(key)
+        batch = source.sample(sample_key, self.rows, self.tasks)
+        (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
+            state.params, self.encoder.apply, batch, state.objective, loss_key
+        )
+        params, optimizer = optimizer_step(self.optimizer, gradients, state.optimizer, state.params)
+        return TrainState(state.step + 1, params, optimizer, objective), loss
+
+    def check(self, source: Source) -> None:
+        """Traces one update without making it, so that what does not fit together says so now.
+
+        Raises:
+            InputError: What the source or the objective has to say.
+        """
+
+        def first_update(source: Source, seed: Array) -> tuple[TrainState, Array]:
+            return self.update(self.init(seed), source, seed)
+
+        jax.eval_shape(first_update, source, jnp.zeros((), jnp.uint32))
+
+    def chunk(
+        self, num_steps: int, state: TrainState, source: Source, seed: Array
+    ) -> tuple[TrainState, ChunkReport]:
+        """``num_steps`` updates in one scan."""
+
+        def body(carry: TrainState, _: None) -> tuple[TrainState, Array]:
+            return self.update(carry, source, seed)
+
+        new_state, losses = lax.scan(body, state, None, length=num_steps)
+        bad = ~jnp.isfinite(losses)
+        first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
+        # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
+        after = jnp.where(_all_finite(new_state), -1, new_state.step - 1)
+        return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
+
+
+def _all_finite(tree: object) -> Array:
+    """Whether every floating leaf is finite, [] (bool)."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
