@@ -87,9 +87,11 @@ def _key(data: Array) -> Array:
 
 def _actions(key: Array, count: int, num_actions: int) -> Array:
     """Uniformly random actions [count] (int32)."""
+    actions: Array
     if num_actions & (num_actions - 1) == 0 and num_actions <= 256:
         # A power of two needs only the low bits of one random byte: the kernel's inner loop.
-        bits: Array = jax.random.bits(key, (count,), jnp.uint8)
-        return (bits & jnp.uint8(num_actions - 1)).astype(jnp.int32)
-    actions: Array = jax.random.randint(key, (count,), 0, num_actions, jnp.int32)
+        bits = jax.random.bits(key, (count,), jnp.uint8)
+        actions = (bits & jnp.uint8(num_actions - 1)).astype(jnp.int32)
+    else:
+        actions = jax.random.randint(key, (count,), 0, num_actions, jnp.int32)
     return actions
