@@ -1,18 +1,24 @@
-"""Checkpoints of a training state through Orbax: whole or absent, never half-written."""
+"""Checkpoints of a training state through Orbax: whole or absent, never half-written.
 
+Beside what Orbax writes lies a seal: the sizes and checksums of its files and the shapes of the
+arrays in them. Without one, flipped bits would be restored as they are. It is written last, so a
+checkpoint without it counts for nothing and is made again.
+"""
+
+import json
 import zlib
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
+from rlreps.files import write_atomically
 
 State = TypeVar("State")
 
-_CHECKSUMS = "checksums"
+_SEAL = "seal.json"
 
 
 class Checkpoints:
@@ -35,17 +41,23 @@ class Checkpoints:
 
     def latest_step(self) -> int | None:
         """Step of the newest complete checkpoint, or None."""
-        step: int | None = self._manager.latest_step()
-        return step
+        return max(self._complete_steps(), default=None)
 
     def save(self, step: int, state: object) -> None:
         """Saves a pytree of arrays as the checkpoint of a step."""
         self.path.mkdir(parents=True, exist_ok=True)
+        if step in self._manager.all_steps():
+            self._manager.delete(step)  # A kill came before its seal.
         # Typed keys and named tuples become plain lists of leaves: the template restores them.
-        leaves = _leaves(state)
-        content = {**leaves, _CHECKSUMS: _checksums(leaves)}
-        self._manager.save(step, args=ocp.args.StandardSave(content))
+        self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
         self._manager.wait_until_finished()
+        folder = self.path / str(step)
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        seal = {
+            "files": {file.relative_to(folder).as_posix(): _fingerprint(file) for file in files},
+            "leaves": _layout(state),
+        }
+        write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
 
     def restore(self, step: int, template: State) -> State:
         """Loads a step's checkpoint.
@@ -60,18 +72,10 @@ class Checkpoints:
         Raises:
             InputError: If the checkpoint is damaged or of another structure.
         """
-        leaves = _leaves(template)
-        content = {**leaves, _CHECKSUMS: np.zeros(len(leaves), np.uint32)}
-        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, content)
-        try:
-            leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
-        except Exception as error:  # Orbax raises bare exceptions for files cut short.
-            reason = str(error).strip().splitlines()[0].split(". See ")[0]
-            raise self._unreadable(step, reason) from error
-        stored = leaves.pop(_CHECKSUMS)
-        # Orbax would hand over flipped bits and convert another dtype without a word.
-        if not np.array_equal(_checksums(leaves), stored):
-            raise self._unreadable(step, "arrays that do not match their checksums")
+        # Before Orbax reads: it leaves warnings on standard error where it fails.
+        self._check_seal(step, _layout(template))
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _leaves(template))
+        leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
         ordered = [leaves[name] for name in sorted(leaves)]
         restored: State = jax.tree.unflatten(jax.tree.structure(template), ordered)
         return restored
@@ -80,13 +84,31 @@ class Checkpoints:
         """Releases Orbax's threads."""
         self._manager.close()
 
-    def _unreadable(self, step: int, reason: str) -> InputError:
-        """Says how to go on; deleting what may only be of another version is the user's choice."""
-        older = [other for other in self._manager.all_steps() if other < step]
+    def _complete_steps(self) -> list[int]:
+        steps: list[int] = self._manager.all_steps()
+        return [step for step in steps if (self.path / str(step) / _SEAL).is_file()]
+
+    def _check_seal(self, step: int, layout: list[Any]) -> None:
+        folder = self.path / str(step)
+        try:
+            seal = json.loads((folder / _SEAL).read_text())
+            files, leaves = seal["files"], seal["leaves"]
+            broken = [name for name in files if _fingerprint(folder / name) != files[name]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(step, str(error)) from error
+        if broken:
+            raise self._damaged(step, f"{', '.join(broken)} with other bytes than were written")
+        if leaves != layout:
+            raise InputError(
+                f"expected the arrays {_words(layout)} in {folder}, got {_words(leaves)}"
+            )
+
+    def _damaged(self, step: int, found: str) -> InputError:
+        older = [other for other in self._complete_steps() if other < step]
         remedy = f"resume from step {max(older)}" if older else "start again"
         return InputError(
-            f"expected a readable checkpoint in {self.path / str(step)}, got {reason}; "
-            f"if it is damaged, delete that folder to {remedy}"
+            f"expected an undamaged checkpoint in {self.path / str(step)}, got {found}; "
+            f"delete that folder to {remedy}"
         )
 
 
@@ -94,7 +116,15 @@ def _leaves(tree: object) -> dict[str, Any]:
     return {f"{index:06d}": leaf for index, leaf in enumerate(jax.tree.leaves(tree))}
 
 
-def _checksums(leaves: dict[str, Any]) -> np.ndarray:
-    """CRC-32 of each leaf's bytes, in order of the names, [leaves] (uint32)."""
-    arrays = (np.ascontiguousarray(leaves[name]) for name in sorted(leaves))
-    return np.asarray([zlib.crc32(array.tobytes()) for array in arrays], np.uint32)
+def _layout(tree: object) -> list[Any]:
+    """Dtype and shape of every leaf, as JSON gives them back."""
+    return [[str(leaf.dtype), list(leaf.shape)] for leaf in jax.tree.leaves(tree)]
+
+
+def _words(layout: list[Any]) -> str:
+    return ", ".join(f"{dtype}{shape}" for dtype, shape in layout)
+
+
+def _fingerprint(file: Path) -> list[int]:
+    content = file.read_bytes()
+    return [len(content), zlib.crc32(content)]
