@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -26,6 +26,9 @@ OptimizerName = Literal["adam", "rmsprop", "sgd"]
 ScheduleName = Literal["constant", "cosine"]
 FeatureNormName = Literal["batch", "running"]
 DecompositionName = Literal["exact", "randomized"]
+
+_WEIGHT_ESTIMATES = {"danskin_empirical": 2, "danskin_lissa": 2, "naive": 1}
+"""Methods that share a batch's rows out over roles → weight estimates, each with its own rows."""
 
 
 def require(condition: bool, expected: str, got: object) -> None:
@@ -128,9 +131,11 @@ class SubspaceConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_choice("decomposition", self.method, get_args(DecompositionName))
         require_positive("rank", self.rank)
         require(self.oversampling >= 0, "oversampling >= 0", self.oversampling)
         require(self.power_iterations >= 0, "power_iterations >= 0", self.power_iterations)
+        require(self.seed >= 0, "seed >= 0", self.seed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +154,7 @@ class EncoderConfig:
     frequencies: int = 8
 
     def __post_init__(self) -> None:
+        require_choice("encoder", self.name, get_args(EncoderName))
         for width in self.hidden:
             require_positive("hidden layer widths", width)
         require_positive("frequencies", self.frequencies)
@@ -183,11 +189,13 @@ class ObjectiveConfig:
     weight_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        given = [self.gradient_rows, self.weight_rows, self.covariance_rows]
+        require_choice("method", self.name, get_args(MethodName))
+        require_choice("feature_norm", self.feature_norm, get_args(FeatureNormName))
+        given = (self.gradient_rows, self.weight_rows, self.covariance_rows)
         require(
             all(rows is None for rows in given) or all(rows is not None for rows in given),
             "gradient_rows, weight_rows and covariance_rows all given or all None",
-            tuple(given),
+            given,
         )
         for rows in given:
             if rows is not None:
@@ -195,7 +203,24 @@ class ObjectiveConfig:
         require(0.0 < self.kappa0 < 2.0, "kappa0 strictly between 0 and 2", self.kappa0)
         require_positive("permutations", self.permutations)
         rate = self.weight_learning_rate
-        require(rate is None or rate > 0.0, "weight_learning_rate > 0", rate)
+        require(
+            rate is None or (rate > 0.0 and math.isfinite(rate)),
+            "a finite weight_learning_rate > 0",
+            rate,
+        )
+
+    def require_batch(self, rows: int) -> None:
+        """Raises an ``InputError`` unless a batch of this many rows fills the method's roles."""
+        if self.name not in _WEIGHT_ESTIMATES:
+            return
+        estimates = _WEIGHT_ESTIMATES[self.name]
+        given = (self.gradient_rows, self.weight_rows, self.covariance_rows)
+        if given[0] is None or given[1] is None or given[2] is None:
+            least = 1 + 2 * estimates
+            require(rows >= least, f"rows >= {least}, one for each role of {self.name}", rows)
+        else:
+            needed = given[0] + estimates * (given[1] + given[2])
+            require(rows == needed, f"rows = {needed}, the sum over {self.name}'s roles", rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,6 +238,8 @@ class OptimizerConfig:
     schedule: ScheduleName = "cosine"
 
     def __post_init__(self) -> None:
+        require_choice("optimizer", self.name, get_args(OptimizerName))
+        require_choice("schedule", self.schedule, get_args(ScheduleName))
         require(
             self.learning_rate > 0.0 and math.isfinite(self.learning_rate),
             "a finite learning_rate > 0",
@@ -261,6 +288,7 @@ class TrainingConfig:
             self.checkpoint_every,
         )
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        self.objective.require_batch(self.rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,6 +318,9 @@ class QuickstartConfig:
     headline_dimension: int = 10
 
     def __post_init__(self) -> None:
+        require(len(self.objectives) >= 1, "at least one objective", self.objectives)
+        for dimension in self.dimensions:
+            require_positive("dimensions", dimension)
         require(
             self.headline_dimension in self.dimensions,
             f"headline_dimension to be one of dimensions {self.dimensions}",

@@ -6,14 +6,14 @@ rest of the library sees only (init, apply): ``vmap`` over seeds, ``scan`` and s
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
 from flax import linen, nnx
 from jax import Array
 
-from rlreps.configs import EncoderConfig, require, require_choice
+from rlreps.configs import EncoderConfig, require
 
 Params: TypeAlias = Any
 
@@ -39,8 +39,16 @@ def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
 
     Returns:
         The encoder; its parameters are nested dictionaries of arrays.
+
+    Raises:
+        InputError: If the module keeps other state, such as batch statistics or random streams,
+            which an optimizer would take for parameters.
     """
-    graph, _ = nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0))))
+    module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    graph, _ = nnx.split(module)
+    other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
+    others = sorted({type(variable).__name__ for _, variable in other_state})
+    require(not others, "a module with all its state in nnx.Param", ", ".join(others))
 
     def init(key: Array) -> Params:
         _, state = nnx.split(build(nnx.Rngs(key)))
@@ -62,11 +70,18 @@ def from_linen(module: linen.Module, example_inputs: Array) -> Encoder:
 
     Returns:
         The encoder; its parameters are the module's variables.
+
+    Raises:
+        InputError: If the module has other collections than ``params``, such as batch statistics,
+            which an optimizer would take for parameters.
     """
+    shapes = jax.eval_shape(module.init, jax.random.key(0), example_inputs)
+    others = sorted(set(shapes) - {"params"})
+    require(not others, "a module without mutable collections", ", ".join(others))
 
     def apply(params: Params, inputs: Array) -> Array:
-        features: Array = module.apply(params, inputs)
-        return features
+        # Without mutable collections the features come alone.
+        return cast(Array, module.apply(params, inputs))
 
     return Encoder(lambda key: module.init(key, example_inputs), apply)
 
@@ -134,10 +149,15 @@ def fourier_mlp(
         frequencies: Cosines per coordinate (see ``cosine_features``).
 
     Returns:
-        The encoder.
+        The encoder, with parameters of JAX's default floating type.
+
+    Raises:
+        InputError: If there is no input or feature, a layer is empty, or ``frequencies`` negative.
     """
     require(num_inputs >= 1, "num_inputs >= 1", num_inputs)
     require(num_features >= 1, "num_features >= 1", num_features)
+    require(all(width >= 1 for width in hidden), "hidden layer widths >= 1", tuple(hidden))
+    require(frequencies >= 0, "frequencies >= 0", frequencies)
     sizes = [num_inputs, *hidden, num_features]
     return from_nnx(lambda rngs: _MLP(sizes, frequencies, rngs))
 
@@ -184,7 +204,6 @@ def make_encoder(
         [b, num_inputs].
 
     Raises:
-        InputError: For an unknown name or sizes below 1.
+        InputError: For sizes below 1.
     """
-    require_choice("encoder", config.name, list(ENCODERS))
     return ENCODERS[config.name](config, num_inputs, num_states, num_features)

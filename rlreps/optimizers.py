@@ -7,7 +7,7 @@ import jax
 import optax
 from jax import Array
 
-from rlreps.configs import OptimizerConfig, require_choice
+from rlreps.configs import OptimizerConfig, require_positive
 
 Schedule = Callable[[Any], Array]
 Params = TypeVar("Params")
@@ -30,10 +30,9 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransfo
     """The optimizer that a configuration names, scheduled over ``steps`` updates.
 
     Raises:
-        InputError: For an unknown optimizer or schedule.
+        InputError: If ``steps`` is below 1.
     """
-    require_choice("optimizer", config.name, list(OPTIMIZERS))
-    require_choice("schedule", config.schedule, list(SCHEDULES))
+    require_positive("steps", steps)
     schedule = SCHEDULES[config.schedule](config.learning_rate, steps)
     return OPTIMIZERS[config.name](schedule)
 

@@ -93,12 +93,12 @@ def matrix_source(
         The source.
 
     Raises:
-        InputError: If the shapes do not fit or the matrix holds non-finite entries.
+        InputError: If the shapes do not fit or there are non-finite entries.
     """
     matrix = jnp.asarray(matrix)
-    require(matrix.ndim == 2, "a matrix of shape [states, tasks]", matrix.shape)
-    require(jnp.issubdtype(matrix.dtype, jnp.floating), "a floating matrix", matrix.dtype)
-    require(bool(jnp.isfinite(jnp.sum(matrix))), "finite entries", "NaN or infinity")
+    require(matrix.ndim == 2 and matrix.size > 0, "a matrix of shape [states, tasks]", matrix.shape)
+    require(jnp.issubdtype(matrix.dtype, jnp.floating), "a floating matrix", matrix.dtype.name)
+    require(bool(_all_finite(matrix)), "a matrix of finite entries", "NaN or infinity")
     if inputs is None:
         inputs = np.arange(matrix.shape[0], dtype=np.int32)
     inputs = jnp.asarray(inputs)
@@ -107,4 +107,11 @@ def matrix_source(
         f"one input for each of the {matrix.shape[0]} states",
         inputs.shape,
     )
+    require(bool(_all_finite(inputs)), "finite inputs", "NaN or infinity")
     return MatrixSource(inputs, matrix, with_population)
+
+
+@jax.jit
+def _all_finite(values: Array) -> Array:
+    """Whether every entry is finite; compiled, so that no mask as large as the matrix is made."""
+    return jnp.all(jnp.isfinite(values))

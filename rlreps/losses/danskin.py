@@ -113,11 +113,12 @@ def danskin_lissa(
     require(feature_norm in ("batch", "running"), "feature_norm 'batch' or 'running'", feature_norm)
 
     def solve(features: Array, right_hand_side: Array, running_squared_norm: Array) -> Array:
-        if feature_norm == "batch":
-            return lissa(features, right_hand_side, lissa_kappa(features, kappa0))
-        # Never below the rows' own maximum: beyond κ‖φ‖² = 2 the series diverges.
-        norm = jnp.maximum(jnp.max(jnp.sum(jnp.square(features), axis=-1)), running_squared_norm)
-        return lissa(features, right_hand_side, lissa_kappa(features, kappa0, norm))
+        norm = jnp.max(jnp.sum(jnp.square(features), axis=-1))
+        if feature_norm == "running":
+            # Never below the rows' own maximum: beyond κ‖φ‖² = 2 the series diverges.
+            norm = jnp.maximum(norm, running_squared_norm)
+        weights: Array = lissa(features, right_hand_side, lissa_kappa(features, kappa0, norm))
+        return weights
 
     return _two_weight_objective(num_features, solve, roles, 2, permutations, whitening)
 

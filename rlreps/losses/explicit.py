@@ -91,6 +91,7 @@ def _step_sampled(
     weights, moments = jax.vmap(functools.partial(optimizer_step, optimizer))(
         gradients, rows.optimizer, rows.weights
     )
-    return jax.tree.map(
+    new_state: ExplicitState = jax.tree.map(
         lambda leaf, new: leaf.at[tasks].set(new), state, ExplicitState(weights, moments)
     )
+    return new_state

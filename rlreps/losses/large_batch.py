@@ -3,6 +3,7 @@
 import math
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from rlreps.configs import require
@@ -58,7 +59,7 @@ def least_squares_weights(features: Array, targets: Array, ridge: float) -> Arra
     """
     num_features = features.shape[1]
     covariance = jnp.matmul(features.T, features, precision=lax.Precision.HIGHEST)
-    precision = jnp.finfo(features.dtype)
+    precision = np.finfo(features.dtype)
     # Below its rounding error a covariance need not be positive definite, and the solve would give
     # anything at all: in float32 a fresh network's 100 features are enough for that.
     relative = max(ridge / num_features, 10.0 * float(precision.eps))

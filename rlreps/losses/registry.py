@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import optax
 
-from rlreps.configs import ObjectiveConfig, require_choice
+from rlreps.configs import ObjectiveConfig
 from rlreps.losses.base import Objective
 from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, naive
 from rlreps.losses.explicit import explicit
@@ -87,7 +87,6 @@ def make_objective(config: ObjectiveConfig, problem: Problem) -> Objective:
     """The objective that a configuration names.
 
     Raises:
-        InputError: For an unknown name or options out of range.
+        InputError: For sizes below 1.
     """
-    require_choice("method", config.name, list(OBJECTIVES))
     return OBJECTIVES[config.name](config, problem)

@@ -54,7 +54,8 @@ def whitener(state: Whitening) -> Array:
     scale = jnp.trace(covariance) / dimension
     started = scale > 0.0
     regular = jnp.where(started, covariance + _RIDGE * scale * identity, identity)
-    return lax.platform_dependent(regular, cpu=_eliminate, default=_invert_cholesky)
+    inverse: Array = lax.platform_dependent(regular, cpu=_eliminate, default=_invert_cholesky)
+    return inverse
 
 
 def _invert_cholesky(matrix: Array) -> Array:
@@ -78,5 +79,5 @@ def _eliminate(matrix: Array) -> Array:
 
     augmented = jnp.concatenate([matrix, jnp.eye(dimension, dtype=matrix.dtype)], axis=1)
     # [A, I] becomes [DLᵀ, L⁻¹] with a unit lower triangular L and a diagonal D.
-    rows = lax.fori_loop(0, dimension, eliminate_below, augmented)
+    rows: Array = lax.fori_loop(0, dimension, eliminate_below, augmented)
     return rows[:, dimension:] / jnp.sqrt(jnp.diagonal(rows))[:, None]
