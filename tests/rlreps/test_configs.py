@@ -1,0 +1,273 @@
+"""Configurations refuse what cannot run, in words, before anything is computed or written."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlreps.configs import (
+    QUICKSTART_PRESETS,
+    EncoderConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    QuickstartConfig,
+    SubspaceConfig,
+    SuccessorConfig,
+    TrainingConfig,
+    as_json,
+)
+from rlreps.errors import InputError
+
+NAN, INFINITY = float("nan"), float("inf")
+METHODS = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
+
+BAD_VALUES = [
+    (SuccessorConfig, {"bins": 1}, "bins >= 2", "1"),
+    (SuccessorConfig, {"rollouts": 0}, "rollouts >= 1", "0"),
+    (SuccessorConfig, {"horizon": 0}, "horizon >= 1", "0"),
+    (SuccessorConfig, {"discount": 0.0}, "discount strictly between 0 and 1", "0.0"),
+    (SuccessorConfig, {"discount": 1.0}, "discount strictly between 0 and 1", "1.0"),
+    (SuccessorConfig, {"discount": NAN}, "discount strictly between 0 and 1", "nan"),
+    (SuccessorConfig, {"seed": -1}, "seed in [0, 2**32)", "-1"),
+    (SuccessorConfig, {"seed": 2**32}, "seed in [0, 2**32)", str(2**32)),
+    (SuccessorConfig, {"block_rows": 0}, "block_rows >= 1", "0"),
+    (SubspaceConfig, {"rank": 0}, "rank >= 1", "0"),
+    (SubspaceConfig, {"oversampling": -1}, "oversampling >= 0", "-1"),
+    (SubspaceConfig, {"power_iterations": -1}, "power_iterations >= 0", "-1"),
+    (SubspaceConfig, {"seed": -1}, "seed >= 0", "-1"),
+    (
+        SubspaceConfig,
+        {"method": "lanczos"},
+        "decomposition to be one of exact, randomized",
+        "'lanczos'",
+    ),
+    (
+        EncoderConfig,
+        {"name": "resnet"},
+        "encoder to be one of fourier_mlp, mlp, tabular",
+        "'resnet'",
+    ),
+    (EncoderConfig, {"hidden": (8, 0)}, "hidden layer widths >= 1", "0"),
+    (EncoderConfig, {"frequencies": 0}, "frequencies >= 1", "0"),
+    (ObjectiveConfig, {"name": "pca"}, f"method to be one of {METHODS}", "'pca'"),
+    (
+        ObjectiveConfig,
+        {"feature_norm": "median"},
+        "feature_norm to be one of batch, running",
+        "'median'",
+    ),
+    (
+        ObjectiveConfig,
+        {"gradient_rows": 5},
+        "gradient_rows, weight_rows and covariance_rows all given or all None",
+        "(5, None, None)",
+    ),
+    (
+        ObjectiveConfig,
+        {"gradient_rows": 5, "weight_rows": 0, "covariance_rows": 3},
+        "gradient_rows, weight_rows and covariance_rows >= 1",
+        "0",
+    ),
+    (ObjectiveConfig, {"kappa0": 0.0}, "kappa0 strictly between 0 and 2", "0.0"),
+    (ObjectiveConfig, {"kappa0": 2.0}, "kappa0 strictly between 0 and 2", "2.0"),
+    (ObjectiveConfig, {"kappa0": NAN}, "kappa0 strictly between 0 and 2", "nan"),
+    (ObjectiveConfig, {"permutations": 0}, "permutations >= 1", "0"),
+    (
+        ObjectiveConfig,
+        {"weight_learning_rate": 0.0},
+        "a finite weight_learning_rate > 0",
+        "0.0",
+    ),
+    (
+        ObjectiveConfig,
+        {"weight_learning_rate": INFINITY},
+        "a finite weight_learning_rate > 0",
+        "inf",
+    ),
+    (OptimizerConfig, {"name": "lbfgs"}, "optimizer to be one of adam, rmsprop, sgd", "'lbfgs'"),
+    (OptimizerConfig, {"schedule": "linear"}, "schedule to be one of constant, cosine", "'linear'"),
+    (OptimizerConfig, {"learning_rate": 0.0}, "a finite learning_rate > 0", "0.0"),
+    (OptimizerConfig, {"learning_rate": INFINITY}, "a finite learning_rate > 0", "inf"),
+    (OptimizerConfig, {"learning_rate": NAN}, "a finite learning_rate > 0", "nan"),
+    (TrainingConfig, {"num_features": 0}, "num_features >= 1", "0"),
+    (TrainingConfig, {"steps": 0}, "steps >= 1", "0"),
+    (TrainingConfig, {"rows": 0}, "rows >= 1", "0"),
+    (TrainingConfig, {"tasks": 0}, "tasks >= 1", "0"),
+    (TrainingConfig, {"num_seeds": 0}, "num_seeds >= 1", "0"),
+    (TrainingConfig, {"evaluate_every": 0}, "evaluate_every >= 1", "0"),
+    (
+        TrainingConfig,
+        {"checkpoint_every": 0},
+        "checkpoint_every to be a multiple of evaluate_every (100)",
+        "0",
+    ),
+    (
+        TrainingConfig,
+        {"checkpoint_every": 250},
+        "checkpoint_every to be a multiple of evaluate_every (100)",
+        "250",
+    ),
+    (TrainingConfig, {"seed": -1}, "seed in [0, 2**31)", "-1"),
+    (TrainingConfig, {"seed": 2**31}, "seed in [0, 2**31)", str(2**31)),
+    (
+        TrainingConfig,
+        {"objective": ObjectiveConfig(name="naive"), "rows": 2},
+        "rows >= 3, one for each role of naive",
+        "2",
+    ),
+    (
+        TrainingConfig,
+        {
+            "objective": ObjectiveConfig(
+                name="danskin_lissa", gradient_rows=50, weight_rows=20, covariance_rows=30
+            )
+        },
+        "rows = 150, the sum over danskin_lissa's roles",
+        "250",
+    ),
+    (
+        QuickstartConfig,
+        {**vars(QUICKSTART_PRESETS["smoke"]), "headline_dimension": 7},
+        "headline_dimension to be one of dimensions (5, 10)",
+        "7",
+    ),
+    (
+        QuickstartConfig,
+        {**vars(QUICKSTART_PRESETS["smoke"]), "dimensions": (0, 10)},
+        "dimensions >= 1",
+        "0",
+    ),
+    (
+        QuickstartConfig,
+        {**vars(QUICKSTART_PRESETS["smoke"]), "objectives": ()},
+        "at least one objective",
+        "()",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "expected", "got"),
+    BAD_VALUES,
+    ids=[f"{case[0].__name__}-{index}" for index, case in enumerate(BAD_VALUES)],
+)
+def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, values, expected, got):
+    with pytest.raises(InputError) as error:
+        config(**values)
+    assert str(error.value) == f"expected {expected}, got {got}"
+
+
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
+        (SuccessorConfig, {"bins": 2, "rollouts": 1, "horizon": 1, "discount": 1e-9}),
+        (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9}),
+        (SubspaceConfig, {"rank": 1, "oversampling": 0, "power_iterations": 0}),
+        (EncoderConfig, {"hidden": (), "frequencies": 1}),
+        (ObjectiveConfig, {"kappa0": 1.999, "weight_learning_rate": 1e-9}),
+        (ObjectiveConfig, {"gradient_rows": 1, "weight_rows": 1, "covariance_rows": 1}),
+        (OptimizerConfig, {"learning_rate": 1e-12}),
+        (TrainingConfig, {"rows": 1, "tasks": 1, "steps": 1, "seed": 2**31 - 1}),
+    ],
+)
+def test_values_at_the_edge_of_their_range_are_accepted(config, values):
+    made = config(**values)
+    assert {name: getattr(made, name) for name in values} == values
+
+
+def test_options_that_do_not_apply_to_a_method_are_ignored():
+    roles = {"gradient_rows": 5, "weight_rows": 5, "covariance_rows": 5}
+    for name in ("explicit", "large_batch", "oracle"):
+        TrainingConfig(objective=ObjectiveConfig(name=name, **roles), rows=1)
+
+
+CONFIGS = [
+    SuccessorConfig(arena="empty", bins=7),
+    SubspaceConfig(method="exact"),
+    EncoderConfig(hidden=(3, 4)),
+    ObjectiveConfig(name="naive", gradient_rows=1, weight_rows=2, covariance_rows=3),
+    OptimizerConfig(name="sgd"),
+    TrainingConfig(encoder=EncoderConfig(hidden=(5,)), seed=3),
+    *QUICKSTART_PRESETS.values(),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_a_configuration_survives_json(config):
+    plain = as_json(config)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert set(plain) == {field.name for field in dataclasses.fields(config)}
+
+
+def test_a_training_configuration_is_rebuilt_from_its_json():
+    config = TrainingConfig(
+        encoder=EncoderConfig(name="mlp", hidden=(3, 4)),
+        objective=ObjectiveConfig(name="danskin_lissa", whitening=True, kappa0=1.5),
+        optimizer=OptimizerConfig(name="rmsprop", learning_rate=0.01),
+        rows=100,
+    )
+    plain = json.loads(json.dumps(as_json(config)))
+    encoder = plain.pop("encoder")
+    rebuilt = TrainingConfig(
+        encoder=EncoderConfig(**{**encoder, "hidden": tuple(encoder["hidden"])}),
+        objective=ObjectiveConfig(**plain.pop("objective")),
+        optimizer=OptimizerConfig(**plain.pop("optimizer")),
+        **plain,
+    )
+    assert rebuilt == config
+
+
+def test_paths_and_nested_containers_become_plain_values():
+    @dataclasses.dataclass
+    class Nested:
+        folder: Path = Path("runs/one")
+        table: dict[str, tuple[Path, int]] = dataclasses.field(
+            default_factory=lambda: {"a": (Path("b"), 1)}
+        )
+
+    assert as_json(Nested()) == {"folder": "runs/one", "table": {"a": ["b", 1]}}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_configurations_are_frozen_and_keyword_only(config):
+    field = dataclasses.fields(config)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(config, field, getattr(config, field))
+    with pytest.raises(TypeError):
+        type(config)(getattr(config, field))
+
+
+def test_the_derived_figures_of_a_successor_measure_follow_their_formulas():
+    config = SuccessorConfig(bins=3, rollouts=5, horizon=4, discount=0.5)
+    assert config.num_cells == 9
+    assert config.transitions == 9 * 5 * 4
+    assert config.row_sum == 1.0 + 0.5 + 0.25 + 0.125
+
+
+@pytest.mark.parametrize("name", sorted(QUICKSTART_PRESETS))
+def test_a_preset_gives_every_method_the_same_budget(name):
+    preset = QUICKSTART_PRESETS[name]
+    methods = [objective.name for objective in preset.objectives]
+    for runs, repeats in (
+        (preset.paper_runs(), 1),
+        (preset.recommended_runs(), len(preset.dimensions)),
+    ):
+        assert [run.objective.name for run in runs[::repeats]] == methods
+        budgets = {(run.steps, run.rows, run.tasks, run.num_seeds) for run in runs}
+        assert len(budgets) == 1
+    assert {run.num_features for run in preset.paper_runs()} == {preset.headline_dimension}
+    assert {run.num_features for run in preset.recommended_runs()} == set(preset.dimensions)
+
+
+def test_the_papers_protocol_runs_methods_without_our_extensions():
+    for run in QUICKSTART_PRESETS["laptop"].paper_runs():
+        assert run.objective == ObjectiveConfig(name=run.objective.name)
+        assert (run.encoder.name, run.tasks) == ("mlp", 1)
+
+
+def test_configurations_load_without_jax():
+    code = "import sys, rlreps.configs; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
