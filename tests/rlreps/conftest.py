@@ -4,6 +4,9 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache
 
+from rlreps.configs import SuccessorConfig
+from rlreps.successor.generation import generate
+
 CACHE_SETTINGS = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -26,3 +29,25 @@ def compilation_cache(compilation_cache_folder):
     for name, value in before.items():
         jax.config.update(name, value)
     cache.reset_cache()
+
+
+@pytest.fixture(scope="session")
+def toy_store(tmp_path_factory):
+    """A small ground truth, 8 x 8 cells of the sutton arena; tests that change it copy it first."""
+    path = tmp_path_factory.mktemp("stores") / "sutton"
+    config = SuccessorConfig(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16)
+    generate(config, path, progress=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def files_below():
+    """Folder → content of every file below it, by relative name."""
+
+    def read(folder):
+        return {
+            str(file.relative_to(folder)): file.read_bytes() if file.is_file() else None
+            for file in sorted(folder.rglob("*"))
+        }
+
+    return read
