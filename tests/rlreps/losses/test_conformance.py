@@ -102,7 +102,8 @@ def test_jitted_mapped_and_eager_evaluations_agree(config, num_tasks):
     jitted = jax.jit(setup.gradient)
     results = [jitted(*init, key) for init, key in zip(inits, keys, strict=True)]
     assert setup.traces == 1
-    _assert_close(setup.gradient(*inits[0], keys[0]), results[0])
+    if num_tasks > 1:  # Eager calls compile operation by operation: once is enough.
+        _assert_close(setup.gradient(*inits[0], keys[0]), results[0])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *inits)
     mapped = jax.jit(jax.vmap(setup.gradient))(*stacked, keys)
     for index, result in enumerate(results):
