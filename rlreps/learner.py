@@ -67,12 +67,13 @@ class Learner:
     def init(self, seed: Array) -> TrainState:
         """The state before the first update, for a seed [] (uint32)."""
         encoder_key, objective_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
-        params = self.encoder.init(encoder_key)
+        # Compiled apart, so that runs which share an encoder share its initialisation.
+        params = jax.jit(self.encoder.init)(encoder_key)
         return TrainState(
             jnp.zeros((), jnp.int32),
             params,
             self.optimizer.init(params),
-            self.objective.init(objective_key),
+            jax.jit(self.objective.init)(objective_key),
         )
 
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:

@@ -14,6 +14,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 
@@ -51,15 +52,16 @@ def progress_bar(
         A function to call as units get done.
     """
     console = Console(stderr=True)
+    # What does not fit a narrow terminal takes its width from the bar, and never a second line.
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _RateColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        _RateColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=console, disable=not show) as progress:
+    with Progress(*columns, console=console, disable=not show, expand=True) as progress:
         task = progress.add_task(description, total=total, completed=done, unit=unit, note="")
 
         def advance(count: int, note: str = "") -> None:

@@ -138,8 +138,10 @@ def train(
 
 
 def _note(record: Mapping[str, Any]) -> str:
-    name = "subspace_distance" if "subspace_distance" in record else "loss"
-    return f"{name.replace('_', ' ')} {np.mean(record[name]):.4g}"
+    """What the progress bar says of a record: the distance, if there is one, or the loss."""
+    names = {"distance": "subspace_distance", "loss": "loss"}
+    label = "distance" if names["distance"] in record else "loss"
+    return f"{label} {np.mean(record[names[label]]):.3g}"
 
 
 class _Loop:
@@ -162,7 +164,7 @@ class _Loop:
         self._checkpoints = Checkpoints(folder.path / "checkpoints") if folder else None
         self.history: list[dict[str, Any]] = []
         self.step, self.seconds, self.compile_seconds = 0, 0.0, 0.0
-        self.state: TrainState = jax.jit(jax.vmap(learner.init))(self._seeds)
+        self.state: TrainState = jax.vmap(learner.init)(self._seeds)
 
     def start_or_resume(self, steps: int) -> None:
         """Goes to the newest checkpoint of a run of ``steps`` updates, or logs the start of one."""

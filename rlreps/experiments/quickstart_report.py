@@ -50,9 +50,10 @@ def write_quickstart_report(
     Returns:
         The path of ``report.html``.
     """
-    figures = _figures(config, truth, environment, results)
-    for name, figure in figures.items():
-        plotting.save_figure(figure, folder.figures / f"{name}.png")
+    figures = {
+        name: plotting.save_figure(figure, folder.figures / f"{name}.png")
+        for name, figure in _figures(config, truth, environment, results).items()
+    }
     sections = [
         _truth_section(config, summary["ground_truth"], figures),
         *(
@@ -127,7 +128,7 @@ def _distance_rows(result: RecipeResult) -> list[dict[str, Any]]:
 
 
 def _truth_section(
-    config: QuickstartConfig, truth: Mapping[str, Any], figures: Mapping[str, Figure]
+    config: QuickstartConfig, truth: Mapping[str, Any], figures: Mapping[str, Path]
 ) -> Section:
     successor = config.successor
     start = "t ≥ 0" if successor.count_start else "t ≥ 1"
@@ -167,7 +168,7 @@ def _recipe_section(
     recipe: str,
     base: TrainingConfig,
     result: RecipeResult,
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, Path],
     config: QuickstartConfig,
 ) -> Section:
     d = config.headline_dimension

@@ -1,5 +1,6 @@
 """Training on a stored successor measure: what ``rlreps train`` runs."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from jax import Array
 
 from rlreps import evaluation
 from rlreps.configs import (
+    EncoderConfig,
     SubspaceConfig,
     TrainingConfig,
     as_json,
@@ -47,15 +49,19 @@ def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
 
 def encoder_and_inputs(config: TrainingConfig, truth: GroundTruth) -> tuple[Encoder, Array]:
     """The configured encoder and its inputs for all states: indices if tabular, else positions."""
-    encoder = make_encoder(
-        config.encoder,
-        num_inputs=truth.coordinates.shape[1],
-        num_states=truth.num_states,
-        num_features=config.num_features,
-    )
+    num_inputs = truth.coordinates.shape[1]
+    encoder = _encoder(config.encoder, num_inputs, truth.num_states, config.num_features)
     if config.encoder.name == "tabular":
         return encoder, jnp.arange(truth.num_states)
     return encoder, truth.coordinates
+
+
+@functools.lru_cache(maxsize=32)
+def _encoder(config: EncoderConfig, num_inputs: int, num_states: int, num_features: int) -> Encoder:
+    """The same object for the same configuration, so that runs share what JAX compiles for it."""
+    return make_encoder(
+        config, num_inputs=num_inputs, num_states=num_states, num_features=num_features
+    )
 
 
 def make_learner(config: TrainingConfig, encoder: Encoder, num_tasks: int) -> Learner:
@@ -160,6 +166,6 @@ def _train(
         evaluate_every=config.evaluate_every,
         folder=folder,
         checkpoint_every=config.checkpoint_every,
-        description=f"{config.objective.name}, {config.encoder.name}",
+        description=f"{config.objective.name}, d = {config.num_features}",
         progress=progress,
     )

@@ -238,8 +238,7 @@ def test_seeds_trained_together_equal_each_one_trained_alone(objective):
         np.testing.assert_allclose(record["mean_square"][1], expected["mean_square"][0], rtol=1e-4)
 
 
-@pytest.mark.parametrize("objective", ["noise", "large_batch"])
-@pytest.mark.parametrize("encoder", ["tabular", "mlp"])
+@pytest.mark.parametrize(("encoder", "objective"), [("tabular", "noise"), ("mlp", "large_batch")])
 def test_the_length_of_chunks_does_not_change_a_bit(encoder, objective):
     changes = {"evaluate": None}
     if encoder == "mlp":
@@ -248,7 +247,7 @@ def test_the_length_of_chunks_does_not_change_a_bit(encoder, objective):
         changes["encoder"] = mlp(1, RANK, hidden=(16,))
     whole, *others = [
         train(**problem(objective, evaluate_every=length, checkpoint_every=length, **changes))
-        for length in (24, 7)
+        for length in (24, 8)
     ]
     for other in others:
         assert_identical(other.state, whole.state)
@@ -526,4 +525,4 @@ def test_the_progress_bar_shows_rate_and_latest_distance_on_standard_error(capsy
     assert "40/40" in words
     assert "steps/s" in words
     last = np.mean(result.history[-1]["subspace_distance"])
-    assert f"{last:.4g}" in words
+    assert f"distance {last:.3g}" in words

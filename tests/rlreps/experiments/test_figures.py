@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from rlreps.envs.errors import ArenaError
 
-from rlreps.configs import EncoderConfig, ObjectiveConfig, SubspaceConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig
 from rlreps.errors import InputError
 from rlreps.experiments import figures
 from rlreps.experiments.store_training import ground_truth_for, run_training
@@ -31,9 +31,9 @@ def runs(toy_store, compilation_cache, tmp_path_factory):
     """Two runs whose folders have the same name."""
     folder = tmp_path_factory.mktemp("figures")
     paths = []
-    for method in ("large_batch", "explicit"):
-        path = folder / method / "run"
-        config = dataclasses.replace(CONFIG, objective=ObjectiveConfig(name=method))
+    for name, seed in {"first": 0, "second": 7}.items():
+        path = folder / name / "run"
+        config = dataclasses.replace(CONFIG, seed=seed)
         run_training(config, toy_store, path, progress=False)
         paths.append(path)
     return paths

@@ -22,7 +22,7 @@ from rlreps.experiments.quickstart import run_quickstart
 from rlreps.run_folder import RunFolder
 from rlreps.tables import print_quickstart
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compilation_cache")]
 
 TRAINING = TrainingConfig(
     encoder=EncoderConfig(hidden=(32,), frequencies=4),

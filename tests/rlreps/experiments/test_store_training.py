@@ -302,6 +302,7 @@ def coarse_store(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(
     toy_store, coarse_store, tmp_path
 ):
