@@ -54,8 +54,8 @@ def plot_curves(
 ) -> Figure:
     """Mean over seeds of each curve, with a 95 % confidence band where there are two seeds or more.
 
-    The legend states each curve's number of seeds. On a logarithmic axis means that are not
-    positive leave a gap, and a band whose lower end is not positive runs out at the bottom.
+    The legend states each curve's number of seeds. On a logarithmic axis means and bands are those
+    of the logarithms, and values that are not positive count as missing.
 
     Args:
         curves: The curves, at least one.
@@ -88,20 +88,20 @@ def plot_curves(
     axes.set(xlabel=x_label, ylabel=y_label)
     if title is not None:
         axes.set_title(title)
-    legend_below(figure, axes, has_intervals=bool(np.isfinite(ends).any()))
+    legend_below(figure, axes, has_intervals=bool(np.isfinite(ends).any()), logarithmic=log_y)
     return figure
 
 
 def _draw_curve(axes: Axes, curve: Curve, index: int, log_y: bool) -> tuple[FloatArray, FloatArray]:
     """Draws one curve; returns its means [p] and the ends of its intervals [2 p]."""
     steps = np.asarray(curve.steps, dtype=np.float64)
-    mean, lower, upper = mean_and_interval(curve.values)
+    mean, lower, upper = mean_and_interval(curve.values, logarithmic=log_y)
     look = series_style(index)
     if np.isfinite(upper).any():
         axes.fill_between(steps, lower, upper, color=look["color"], alpha=0.2, linewidth=0)
     axes.plot(
         steps,
-        np.where(mean > 0, mean, np.nan) if log_y else mean,
+        mean,
         label=f"{curve.label} ({seed_count(curve.values)})",
         markevery=_marker_places(steps.size, index),
         markeredgecolor="white",

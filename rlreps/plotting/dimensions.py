@@ -19,7 +19,8 @@ def plot_distance_by_dimension(rows: Iterable[Mapping[str, object]]) -> Figure:
     """Subspace distance against the number of features, one line a method, error bars over seeds.
 
     Bars are 95 % confidence intervals of the mean, absent where there is one seed. The vertical
-    axis is logarithmic unless a mean is zero or less.
+    axis is logarithmic, and means and bars are those of the logarithms, unless a distance is zero
+    or less.
 
     Args:
         rows: One mapping a result with the keys `method` (str), `d` (int) and `subspace_distance`
@@ -34,21 +35,24 @@ def plot_distance_by_dimension(rows: Iterable[Mapping[str, object]]) -> Figure:
     figure = Figure(figsize=(6.4, 4.2))
     axes = figure.add_subplot()
     axes.grid(visible=True)
+    log_y = not any(value <= 0 for table in tables.values() for d in table.values() for value in d)
     drawn = [
         # A little to the side, so that the bars of two methods do not cover each other.
-        _draw_method(axes, method, distances, index, 1.025 ** (index - (len(tables) - 1) / 2))
+        _draw_method(
+            axes, method, distances, index, 1.025 ** (index - (len(tables) - 1) / 2), log_y
+        )
         for index, (method, distances) in enumerate(tables.items())
     ]
     means = np.concatenate([mean for mean, _ in drawn])
     ends = np.concatenate([part for _, part in drawn])
-    set_limits(axes, means, ends, log_y=not bool((means <= 0).any()))
+    set_limits(axes, means, ends, log_y=log_y)
     axes.set_xscale("log")
     axes.set_xlim(dimensions[0] / 1.25, dimensions[-1] * 1.25)
     axes.xaxis.set_major_locator(FixedLocator(dimensions))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="number of features d", ylabel="subspace distance (0 equal, 1 orthogonal)")
-    legend_below(figure, axes, has_intervals=bool(np.isfinite(ends).any()))
+    legend_below(figure, axes, has_intervals=bool(np.isfinite(ends).any()), logarithmic=log_y)
     return figure
 
 
@@ -75,19 +79,24 @@ def _tables_by_method(
 
 
 def _draw_method(
-    axes: Axes, method: str, distances: dict[int, list[float]], index: int, shift: float
+    axes: Axes,
+    method: str,
+    distances: dict[int, list[float]],
+    index: int,
+    shift: float,
+    log_y: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """Draws one method; returns its means [p] and the ends of its intervals [2 p]."""
     dimensions = sorted(distances)
     values = np.full((max(map(len, distances.values())), len(dimensions)), np.nan)
     for column, dimension in enumerate(dimensions):
         values[: len(distances[dimension]), column] = distances[dimension]
-    mean, lower, upper = mean_and_interval(values)
+    mean, lower, upper = mean_and_interval(values, logarithmic=log_y)
     look = series_style(index)
     axes.errorbar(
         np.array(dimensions) * shift,
         mean,
-        yerr=np.nan_to_num(upper - mean),
+        yerr=np.nan_to_num([mean - lower, upper - mean]),
         label=f"{method} ({seed_count(values)})",
         capsize=3.0,
         elinewidth=1.2,

@@ -9,22 +9,34 @@ from scipy import stats
 from rlreps.plotting.style import FloatArray, plain_log_ticks
 
 CONFIDENCE = 0.95
-INTERVAL_NOTE = "mean over seeds, 95 % confidence interval (Student's t)"
+_INTERVAL = "mean over seeds, 95 % confidence interval (Student's t)"
+_LOG_INTERVAL = (
+    "geometric mean over seeds, 95 % confidence interval (Student's t of the logarithms)"
+)
 
 
-def mean_and_interval(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+def mean_and_interval(
+    values: npt.ArrayLike, *, logarithmic: bool = False
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Mean over seeds with its 95 % confidence interval, from Student's t with count - 1 degrees.
 
     Values that are not finite are left out, point by point.
 
     Args:
         values: [seeds, p].
+        logarithmic: Take both on the logarithms and return the geometric mean and its interval,
+            which is never negative: what a logarithmic axis shows evenly. Values that are not
+            positive are left out too.
 
     Returns:
         Mean, lower and upper end, each [p]. The mean is NaN where no seed has a value, the ends are
         NaN where fewer than two have one.
     """
     table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if logarithmic:
+        logarithms = np.log(table, where=table > 0, out=np.full_like(table, np.nan))
+        mean, lower, upper = mean_and_interval(logarithms)
+        return np.exp(mean), np.exp(lower), np.exp(upper)
     finite = np.isfinite(table)
     count = finite.sum(axis=0)
     kept = np.where(finite, table, 0.0)
@@ -50,8 +62,8 @@ def seed_count(values: npt.ArrayLike) -> str:
 def set_limits(axes: Axes, means: FloatArray, ends: FloatArray, *, log_y: bool) -> None:
     """Vertical scale and limits that show every mean and every end of an interval.
 
-    On a logarithmic axis what is not positive has no place, and the lower end of an interval that
-    all but touches zero would flatten everything else: the axis ends at a tenth of the lowest mean.
+    On a logarithmic axis an interval over many orders of magnitude, as of two seeds, would flatten
+    everything else: the axis ends at a tenth of the lowest mean and ten times the highest.
 
     Args:
         axes: Whose limits to set.
@@ -66,7 +78,8 @@ def set_limits(axes: Axes, means: FloatArray, ends: FloatArray, *, log_y: bool) 
     )
     if means.size == 0:
         return
-    heights = np.concatenate([means, np.maximum(ends, means.min() / 10) if log_y else ends])
+    shown = np.clip(ends, means.min() / 10, means.max() * 10) if log_y else ends
+    heights = np.concatenate([means, shown])
     low, high = float(heights.min()), float(heights.max())
     if log_y:
         margin = max((high / low) ** 0.05, 1.05)
@@ -77,8 +90,9 @@ def set_limits(axes: Axes, means: FloatArray, ends: FloatArray, *, log_y: bool) 
         axes.set_ylim(low - margin, high + margin)
 
 
-def legend_below(figure: Figure, axes: Axes, *, has_intervals: bool) -> None:
+def legend_below(figure: Figure, axes: Axes, *, has_intervals: bool, logarithmic: bool) -> None:
     """Legend under the axes, where it hides no data; its title says what bands or bars mean."""
+    note = _LOG_INTERVAL if logarithmic else _INTERVAL
     handles, labels = axes.get_legend_handles_labels()
     widest = max(len(label) for label in labels)
     figure.legend(
@@ -86,6 +100,6 @@ def legend_below(figure: Figure, axes: Axes, *, has_intervals: bool) -> None:
         labels,
         loc="outside lower center",
         ncols=1 if widest > 48 else 2 if widest > 24 else 3,
-        title=INTERVAL_NOTE if has_intervals else None,
+        title=note if has_intervals else None,
         handlelength=3.2,
     )

@@ -308,6 +308,23 @@ class TestCurves:
         line = figure.axes[0].lines[0].get_ydata()
         np.testing.assert_allclose(line, np.nanmean(self.values, axis=0))
 
+    def test_on_a_logarithmic_axis_line_and_band_are_those_of_the_logarithms(self):
+        curve = plotting.Curve(label="a", steps=self.steps, values=self.values)
+        figure = plotting.plot_curves([curve], x_label="steps", y_label="distance")
+        (band,) = figure.axes[0].collections
+        vertices = band.get_paths()[0].vertices
+        for column in range(3):
+            logarithms = np.log(self.values[np.isfinite(self.values[:, column]), column])
+            expected = stats.t.interval(
+                0.95, logarithms.size - 1, loc=logarithms.mean(), scale=stats.sem(logarithms)
+            )
+            drawn = vertices[vertices[:, 0] == self.steps[column], 1]
+            np.testing.assert_allclose([drawn.min(), drawn.max()], np.exp(expected), rtol=1e-12)
+        np.testing.assert_allclose(
+            figure.axes[0].lines[0].get_ydata(), stats.gmean(self.values, nan_policy="omit")
+        )
+        assert "geometric mean over seeds" in texts(figure)
+
     def test_values_that_are_not_finite_count_as_missing(self):
         spoiled = np.where(np.isnan(self.values), np.inf, self.values)
         for one, other in zip(
@@ -395,14 +412,20 @@ class TestDistanceByDimension:
     def test_bars_are_students_intervals_of_the_pooled_seeds(self):
         figure = plotting.plot_distance_by_dimension(self.rows)
         line, _, (bars,) = figure.axes[0].containers[0]
-        np.testing.assert_allclose(line.get_ydata(), [0.02, 0.2])
+        geometric = [stats.gmean([0.01, 0.03]), stats.gmean([0.1, 0.2, 0.3])]
+        np.testing.assert_allclose(line.get_ydata(), geometric)
         for segment, seeds in zip(
             bars.get_segments(), ([0.01, 0.03], [0.1, 0.2, 0.3]), strict=True
         ):
+            logarithms = np.log(seeds)
             expected = stats.t.interval(
-                0.95, len(seeds) - 1, loc=np.mean(seeds), scale=stats.sem(seeds)
+                0.95, len(seeds) - 1, loc=logarithms.mean(), scale=stats.sem(logarithms)
             )
-            np.testing.assert_allclose(segment[:, 1], expected, rtol=1e-9)
+            np.testing.assert_allclose(segment[:, 1], np.exp(expected), rtol=1e-9)
+
+    def test_a_distance_that_is_missing_leaves_the_axis_logarithmic(self):
+        rows = [{"method": "diverged", "d": 10, "subspace_distance": np.nan}, *self.rows]
+        assert plotting.plot_distance_by_dimension(rows).axes[0].get_yscale() == "log"
 
     def test_ticks_are_the_dimensions_and_methods_stand_beside_them(self):
         figure = plotting.plot_distance_by_dimension(self.rows)
