@@ -62,7 +62,7 @@ class VerifyReport:
 
 
 def verify(
-    store: MatrixStore, *, row_sum: float | None = None, tolerance: float = 1e-3
+    store: MatrixStore, *, row_sum: float | None = None, relative_tolerance: float = 1e-5
 ) -> VerifyReport:
     """Reads a store block by block and reports everything that is wrong with it.
 
@@ -70,8 +70,8 @@ def verify(
         store: The store.
         row_sum: What every row should sum to, or None to leave the sums alone. For a discounted
             sum over h steps it is (1 - discount^h) / (1 - discount).
-        tolerance: Largest |sum - row_sum| that passes, in the matrix's own unit; the sums
-            themselves are taken in float64.
+        relative_tolerance: Largest |sum / row_sum - 1| that passes; the sums themselves are taken
+            in float64, so what is left is the rounding of float32 entries.
 
     Returns:
         The report; nothing is raised for what is wrong with the matrix.
@@ -82,7 +82,7 @@ def verify(
     }
     deviations: list[float] = []
     for index in range(store.num_blocks):
-        findings, deviation = _check_block(store, index, hasher.update, row_sum, tolerance)
+        findings, deviation = _check_block(store, index, hasher.update, row_sum, relative_tolerance)
         for kind, finding in findings.items():
             problem = BlockProblem(index=index, place=store.describe_block(index), finding=finding)
             found[kind].append(problem)
@@ -105,7 +105,7 @@ def _check_block(
     index: int,
     consume: Callable[[bytes], object],
     row_sum: float | None,
-    tolerance: float,
+    relative_tolerance: float,
 ) -> tuple[dict[str, str], float | None]:
     """Findings on one block by kind, and the worst deviation of its finite rows' sums.
 
@@ -130,6 +130,7 @@ def _check_block(
     sums = rows.sum(axis=1, dtype=np.float64, where=finite)[whole]
     worst = int(np.argmax(np.abs(sums - row_sum)))
     deviation = abs(float(sums[worst]) - row_sum)
+    tolerance = relative_tolerance * abs(row_sum)
     if deviation > tolerance:
         row = store.block_range(index)[0] + int(whole[worst])
         findings["deviating"] = (

@@ -358,7 +358,7 @@ def test_a_zarr_array_that_is_no_store_is_refused(full_store, change):
 
 
 def test_a_sound_store_passes_verification(full_store):
-    report = stores.verify(full_store, row_sum=ROW_SUM, tolerance=1e-4)
+    report = stores.verify(full_store, row_sum=ROW_SUM, relative_tolerance=2e-6)
     sums = matrix().astype(np.float64).sum(axis=1)
     assert report.ok
     assert report.problems() == []
@@ -407,7 +407,7 @@ def test_verification_reports_every_problem_in_the_order_of_blocks(full_store):
     array[21, 0] += 0.5
     full_store.block_file(0).unlink()
     flip_byte(full_store.block_file(3), 0)
-    report = stores.verify(full_store, row_sum=ROW_SUM, tolerance=1e-3)
+    report = stores.verify(full_store, row_sum=ROW_SUM, relative_tolerance=2e-5)
     assert not report.ok
     assert [problem.index for problem in report.missing_blocks] == [0]
     assert [problem.index for problem in report.corrupt_blocks] == [3]
@@ -426,8 +426,8 @@ def test_verification_reports_every_problem_in_the_order_of_blocks(full_store):
 
 def test_a_planted_row_sum_is_caught_just_beyond_the_tolerance(full_store):
     zarr.open(full_store.path, mode="r+")[13, 4] += 0.01
-    assert stores.verify(full_store, row_sum=ROW_SUM, tolerance=0.011).ok
-    report = stores.verify(full_store, row_sum=ROW_SUM, tolerance=0.009)
+    assert stores.verify(full_store, row_sum=ROW_SUM, relative_tolerance=0.011 / ROW_SUM).ok
+    report = stores.verify(full_store, row_sum=ROW_SUM, relative_tolerance=0.009 / ROW_SUM)
     assert [problem.index for problem in report.deviating_blocks] == [2]
     assert stores.verify(full_store).ok
 
