@@ -7,10 +7,13 @@ with 1, an interruption from the keyboard with 130.
 import contextlib
 import io
 import itertools
+import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 import tyro
@@ -29,13 +32,15 @@ def main(arguments: list[str] | None = None) -> None:
     Args:
         arguments: Command-line arguments; None takes the process's own.
     """
+    if arguments is None:
+        signal.signal(signal.SIGINT, _leave)
+    # Orbax warns of what a killed run left behind, which is nothing to worry about.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         _parse(sys.argv[1:] if arguments is None else arguments).run()
         sys.stdout.flush()
     except TrainingDivergedError as error:
         _fail(error, 1)
-    except KeyboardInterrupt:
-        _fail("interrupted; the same command goes on from here", 130)
     except BrokenPipeError:
         # Whoever read the output has enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,7 +54,19 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(error, 2)
 
 
-def _fail(error: Exception | str, code: int) -> NoReturn:
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends the process at once, as a kill would: everything on disk is made for that.
+
+    A ``KeyboardInterrupt`` instead would be swallowed wherever it met a callback of JAX's, and
+    unwinding through XLA's and Orbax's threads crashed now and then.
+    """
+    if sys.stderr.isatty():
+        os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
+    os.write(2, b"rlreps: interrupted; the same command goes on from here\n")
+    os._exit(130)
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
     print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
     sys.exit(code)
 

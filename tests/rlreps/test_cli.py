@@ -437,20 +437,21 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_an_interruption_from_the_keyboard_ends_with_code_130_and_one_line(
-    capsys, toy_store, tmp_path, monkeypatch
+def test_ctrl_c_ends_a_process_with_code_130_and_one_line(
+    toy_store, tmp_path, compilation_cache_folder
 ):
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RunFolder, "append_metrics", interrupt)
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["train", str(toy_store), "--out", str(tmp_path / "run"), *TRAIN])
-    assert ending.value.code == 130
-    err = capsys.readouterr().err
-    assert err.startswith("rlreps: ")
-    assert "interrupted" in err
-    assert err.count("\n") == 1
+    command = ["train", toy_store, "--out", tmp_path / "run", *TRAIN, "--steps", "100000"]
+    running = process(*command, cache=compilation_cache_folder)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while running.poll() is None and not (
+        metrics.exists() and b'"step": 40' in metrics.read_bytes()
+    ):
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    code, out, err = finish(running)
+    assert (code, out) == (130, "")
+    assert err == "rlreps: interrupted; the same command goes on from here\n"
+    assert RunFolder(tmp_path / "run").read_metrics()[-1]["step"] >= 40
 
 
 def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps import training
+from rlreps import metrics_log, training
 from rlreps.checkpoints import Checkpoints
 from rlreps.encoders import fourier_mlp, mlp, tabular
 from rlreps.errors import InputError, TrainingDivergedError
@@ -205,6 +205,17 @@ def test_metrics_that_do_not_reach_the_checkpoint_are_said_to_be_missing(tmp_pat
     metrics.unlink()
     with pytest.raises(InputError, match="got step None as the last"):
         train(**problem(), folder=run_folder(tmp_path))
+
+
+def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    train(**problem(), folder=run_folder(tmp_path / "with"))
+    (events,) = (tmp_path / "with" / "tensorboard").iterdir()
+    for name in (b"mean_square", b"loss", b"seconds"):
+        assert events.read_bytes().count(name) == (6 if name == b"loss" else 7)
+    monkeypatch.setattr(metrics_log.importlib.util, "find_spec", lambda name: None)
+    train(**problem(), folder=run_folder(tmp_path / "without"))
+    assert not (tmp_path / "without" / "tensorboard").exists()
 
 
 def test_a_folder_with_more_steps_than_asked_for_is_refused(tmp_path):
