@@ -7,6 +7,7 @@ from typing import Any
 import dm_env  # type: ignore[import-untyped]
 import numpy as np
 from dm_env import specs
+
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState

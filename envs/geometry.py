@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.pytrees import as_number, as_point, check_range, pytree_dataclass
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.core import TimeStep
 from rlreps.envs.errors import ArenaError

@@ -1,9 +1,9 @@
 """PuddleWorld: a unit square with puddles that slow an agent down, or stop it.
 
 Sources: Sutton (1996), "Generalization in reinforcement learning: successful examples using sparse
-coarse coding" (the arena, and the optional task); Le Lan et al. (2023), "A novel
-stochastic gradient descent algorithm for learning principal subspaces", App. C.3 (puddles that slow the agent instead of
-costing it reward).
+coarse coding" (the arena, and the optional task); Le Lan et al. (2023), "A novel stochastic
+gradient descent algorithm for learning principal subspaces", App. C.3 (puddles that slow the agent
+instead of costing it reward).
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
 from rlreps.envs.core import TimeStep
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.geometry import Shape

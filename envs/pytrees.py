@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 from jax.tree_util import GetAttrKey
+
 from rlreps.envs.errors import ArenaError
 
 T = TypeVar("T")

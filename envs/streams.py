@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+
 from rlreps.envs.core import TimeStep
 from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState
 

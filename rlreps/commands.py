@@ -12,12 +12,12 @@ import tyro
 from tyro.conf import Positional, subcommand
 
 from rlreps.configs import (
-    QUICKSTART_PRESETS,
     SubspaceConfig,
     SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import InputError
+from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot
 
 DATA = Path("data")

@@ -4,6 +4,7 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -113,6 +114,20 @@ class Learner:
         # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
         after = jnp.where(_all_finite(new_state), -1, new_state.step - 1)
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
+
+    def chunk_over_seeds(
+        self, num_steps: int, states: TrainState, source: Source, seeds: Array
+    ) -> tuple[TrainState, ChunkReport]:
+        """``chunk`` for every seed [seeds]; states and reports have a leading seed axis."""
+        chunk = functools.partial(self.chunk, num_steps)
+        if len(seeds) > 1:
+            return jax.vmap(chunk, in_axes=(0, None, 0))(states, source, seeds)
+        # A batch of one would cost a quarter more on a CPU, where XLA keeps its products batched.
+        state = jax.tree.map(lambda leaf: leaf[0], states)
+        alone: tuple[TrainState, ChunkReport] = jax.tree.map(
+            lambda leaf: leaf[None], chunk(state, source, seeds[0])
+        )
+        return alone
 
 
 def _all_finite(tree: object) -> Array:

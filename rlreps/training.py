@@ -217,7 +217,7 @@ class _Loop:
 
     def _compile(self, count: int) -> Any:
         start = time.perf_counter()
-        chunk = jax.vmap(functools.partial(self._learner.chunk, count), in_axes=(0, None, 0))
+        chunk = functools.partial(self._learner.chunk_over_seeds, count)
         compiled = jax.jit(chunk).lower(self.state, self._source, self._seeds).compile()
         self.compile_seconds += time.perf_counter() - start
         return compiled

@@ -94,9 +94,9 @@ def recipe(store: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         summary = run_training(config, store, Path(folder) / "run", progress=False)
     print(
-        f"recommended recipe ({summary['method']}, d = {summary['d']}, {summary['steps']} steps) on "
-        f"{store}: subspace distance {summary['subspace_distance']:.4f} after "
-        f"{summary['seconds']:.1f} s of training and {summary['compile_seconds']:.1f} s of compiling"
+        f"recommended recipe on {store}: {summary['method']}, d = {summary['d']}, "
+        f"{summary['steps']} steps: subspace distance {summary['subspace_distance']:.4f} after "
+        f"{summary['seconds']:.1f} s of training and {summary['compile_seconds']:.1f} s compiling"
     )
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rlreps.configs import (
-    QuickstartConfig,
     SubspaceConfig,
     TrainingConfig,
     as_json,
@@ -13,6 +12,7 @@ from rlreps.configs import (
 )
 from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
+from rlreps.experiments.presets import QuickstartConfig
 from rlreps.experiments.quickstart_report import RecipeResult, write_quickstart_report
 from rlreps.experiments.store_training import run_training
 from rlreps.experiments.trained_runs import distance_history

@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.configs import QuickstartConfig, TrainingConfig
+from rlreps.configs import TrainingConfig
 from rlreps.envs import PuddleWorld
+from rlreps.experiments.presets import QuickstartConfig
 from rlreps.ground_truth import GroundTruth
 from rlreps.report import Section, Table, write_report
 from rlreps.run_folder import RunFolder

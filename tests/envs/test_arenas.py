@@ -4,6 +4,7 @@ import json
 
 import jax
 import pytest
+
 from rlreps.envs import (
     ARENAS,
     ArenaError,

@@ -6,6 +6,7 @@ import dm_env
 import numpy as np
 import pytest
 from dm_env import test_utils
+
 from rlreps.envs import ArenaError, PuddleWorldDmEnv, load_arena
 
 

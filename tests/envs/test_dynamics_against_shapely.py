@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import shapely
+
 from rlreps.envs import ARENAS, Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 
 MOVES = 12_000

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import shapely
+
 from rlreps.envs import ArenaError, Capsule, ConvexPolygon, Disc
 
 SQUARE = ConvexPolygon(((0.4, 0.4), (0.6, 0.4), (0.6, 0.6), (0.4, 0.6)))

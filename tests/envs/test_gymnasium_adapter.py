@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+
 from rlreps.envs import (
     ArenaError,
     PuddleWorldEnv,

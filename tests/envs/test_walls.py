@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import shapely
+
 from rlreps.envs import Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 
 TOLERANCE = 1e-6

@@ -16,7 +16,8 @@ from PIL import Image
 
 from rlreps import cli, commands
 from rlreps.checkpoints import Checkpoints
-from rlreps.configs import QUICKSTART_PRESETS, EncoderConfig, SuccessorConfig
+from rlreps.configs import EncoderConfig, SuccessorConfig
+from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.run_folder import RunFolder
 from rlreps.successor.store import open_store
 

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 
 from rlreps.configs import (
-    QUICKSTART_PRESETS,
     EncoderConfig,
     ObjectiveConfig,
     OptimizerConfig,
-    QuickstartConfig,
     SubspaceConfig,
     SuccessorConfig,
     TrainingConfig,
     as_json,
 )
 from rlreps.errors import InputError
+from rlreps.experiments.presets import QUICKSTART_PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")
 METHODS = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"

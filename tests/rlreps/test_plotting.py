@@ -16,12 +16,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Affine2D
 from PIL import Image
-from rlreps.envs.arenas import load_arena
-from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc
-from rlreps.envs.puddle_world import Puddle, PuddleWorld
 from scipy import stats
 
 from rlreps import plotting
+from rlreps.envs.arenas import load_arena
+from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc
+from rlreps.envs.puddle_world import Puddle, PuddleWorld
 from rlreps.errors import InputError
 from rlreps.plotting.outlines import outline
 from rlreps.plotting.style import MISSING, OKABE_ITO, series_style

@@ -4,9 +4,9 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from rlreps.envs.errors import ArenaError
 
 from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig
+from rlreps.envs.errors import ArenaError
 from rlreps.errors import InputError
 from rlreps.experiments import figures
 from rlreps.experiments.store_training import ground_truth_for, run_training

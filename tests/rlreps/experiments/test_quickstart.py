@@ -6,18 +6,17 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from rlreps.envs.errors import ArenaError
 
 from rlreps.configs import (
-    QUICKSTART_PRESETS,
     EncoderConfig,
     ObjectiveConfig,
-    QuickstartConfig,
     SuccessorConfig,
     TrainingConfig,
 )
+from rlreps.envs.errors import ArenaError
 from rlreps.errors import InputError
 from rlreps.experiments import quickstart, store_training
+from rlreps.experiments.presets import QUICKSTART_PRESETS, QuickstartConfig
 from rlreps.experiments.quickstart import run_quickstart
 from rlreps.run_folder import RunFolder
 from rlreps.tables import print_quickstart

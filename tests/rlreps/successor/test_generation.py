@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
-from rlreps.envs import ArenaError, arena_from_settings, load_arena
 
 from rlreps.configs import SuccessorConfig, as_json
+from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.generation import generate, store_settings
 from rlreps.successor.matrix_store import MatrixStore

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from rlreps.envs import TimeStep, load_arena
 
+from rlreps.envs import TimeStep, load_arena
 from rlreps.errors import InputError
 from rlreps.successor import monte_carlo
 from rlreps.successor.generation import puddle_world_chain
