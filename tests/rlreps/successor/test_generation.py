@@ -230,7 +230,7 @@ def test_a_killed_generation_continues_to_the_bytes_of_an_uninterrupted_one(tmp_
     assert killed.digest() == whole.digest()
     for index in range(whole.num_blocks):
         assert killed.block_file(index).read_bytes() == whole.block_file(index).read_bytes()
-    assert verify(killed, row_sum=config.row_sum, tolerance=1e-4).problems() == []
+    assert verify(killed, row_sum=config.row_sum, relative_tolerance=1e-6).problems() == []
 
 
 def test_a_store_of_either_convention_is_the_other_one_shifted_by_a_step(tmp_path, small_store):
