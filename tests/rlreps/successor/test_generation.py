@@ -55,7 +55,7 @@ def small_store(tmp_path_factory):
 
 
 def test_a_generated_store_is_complete_and_verifies(small_store):
-    report = verify(small_store, row_sum=SMALL.row_sum, tolerance=1e-5)
+    report = verify(small_store, row_sum=SMALL.row_sum, relative_tolerance=1e-6)
     assert report.problems() == []
     assert small_store.shape == (16, 16)
     assert small_store.block_rows == 3
