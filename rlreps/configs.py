@@ -117,14 +117,14 @@ class SubspaceConfig:
     """The principal subspace of a stored, column-centred matrix.
 
     Attributes:
-        rank: Leading singular vectors kept.
+        rank: Leading singular vectors kept; None is 100, or all that the matrix has if fewer.
         method: ``randomized`` (Halko et al. 2011) or ``exact``.
         oversampling: Extra columns of the randomized range finder.
         power_iterations: Subspace iterations of the randomized range finder.
         seed: Seed of the randomized range finder.
     """
 
-    rank: int = 100
+    rank: int | None = None
     method: DecompositionName = "randomized"
     oversampling: int = 40
     power_iterations: int = 10
@@ -132,7 +132,8 @@ class SubspaceConfig:
 
     def __post_init__(self) -> None:
         require_choice("decomposition", self.method, get_args(DecompositionName))
-        require_positive("rank", self.rank)
+        if self.rank is not None:
+            require_positive("rank", self.rank)
         require(self.oversampling >= 0, "oversampling >= 0", self.oversampling)
         require(self.power_iterations >= 0, "power_iterations >= 0", self.power_iterations)
         require(self.seed >= 0, "seed >= 0", self.seed)

@@ -23,6 +23,7 @@ from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_
 CENTRING = "column means over states removed"
 
 DEFAULT_RANK = 100
+"""Components computed where none are asked for, if the matrix has as many."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,25 +53,23 @@ class GroundTruth:
         require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
 
-def default_rank(num_states: int, num_features: int = 1) -> int:
-    """Components to compute: 100, or d if more, but at most the n - 1 of a centred matrix."""
-    return min(max(DEFAULT_RANK, num_features), num_states - 1)
-
-
 def decompose(matrix: np.ndarray | Array, config: SubspaceConfig) -> PrincipalSubspace:
     """The principal subspace of a centred matrix [n, tasks], by the configured method.
 
     Raises:
         InputError: If the rank exceeds the matrix's.
     """
+    at_most = config.rank is None
+    rank = min(DEFAULT_RANK, *matrix.shape) if config.rank is None else config.rank
     if config.method == "exact":
-        return exact_svd(matrix, config.rank)
+        return exact_svd(matrix, rank, at_most=at_most)
     return randomized_svd(
         matrix,
-        config.rank,
+        rank,
         oversampling=config.oversampling,
         power_iterations=config.power_iterations,
         seed=config.seed,
+        at_most=at_most,
     )
 
 
@@ -138,7 +137,7 @@ def _load(store: MatrixStore, config: SubspaceConfig) -> PrincipalSubspace | Non
         singular_values=arrays["singular_values"],
         total_energy=float(arrays["total_energy"]),
         method=config.method,
-        settings=_method_settings(config),
+        settings=_method_settings(config, arrays["basis"].shape[1]),
     )
 
 
@@ -153,8 +152,8 @@ def _compute(store: MatrixStore, matrix: np.ndarray, config: SubspaceConfig) -> 
     return principal
 
 
-def _method_settings(config: SubspaceConfig) -> dict[str, int]:
+def _method_settings(config: SubspaceConfig, rank: int) -> dict[str, int]:
     if config.method == "exact":
-        return {"rank": config.rank}
-    names = ("rank", "oversampling", "power_iterations", "seed")
-    return {name: getattr(config, name) for name in names}
+        return {"rank": rank}
+    names = ("oversampling", "power_iterations", "seed")
+    return {"rank": rank, **{name: getattr(config, name) for name in names}}

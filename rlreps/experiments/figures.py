@@ -44,7 +44,6 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
     """
     require_positive("d", d)
     truth = ground_truth_for(store_path, d)
-    truth.require_dimension(d)
     components = {"ground truth": truth.principal.truncated(d).basis}
     cosines = {}
     for label, run in _labelled(runs):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rlreps.configs import (
-    SubspaceConfig,
     TrainingConfig,
     as_json,
     require,
@@ -14,9 +13,9 @@ from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
 from rlreps.experiments.presets import QuickstartConfig
 from rlreps.experiments.quickstart_report import RecipeResult, write_quickstart_report
-from rlreps.experiments.store_training import run_training
+from rlreps.experiments.store_training import ground_truth_for, run_training
 from rlreps.experiments.trained_runs import distance_history
-from rlreps.ground_truth import GroundTruth, default_rank, load_ground_truth
+from rlreps.ground_truth import GroundTruth
 from rlreps.plotting import Curve
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
@@ -75,8 +74,7 @@ def _ground_truth(
     generated = generate(config.successor, path, progress=progress)
     if generated["computed_transitions"]:
         folder.append_metrics({"stage": STORE, **generated})
-    rank = default_rank(config.successor.num_cells, max(config.dimensions))
-    truth = load_ground_truth(path, SubspaceConfig(rank=rank))
+    truth = ground_truth_for(path, max(config.dimensions))
     singular_values = [float(value) for value in truth.principal.singular_values]
     energy = [float(value) for value in truth.principal.energy_captured()]
     return truth, {

@@ -16,7 +16,7 @@ from rlreps.configs import (
     require,
 )
 from rlreps.encoders import Encoder, make_encoder
-from rlreps.ground_truth import GroundTruth, default_rank, load_ground_truth
+from rlreps.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
 from rlreps.learner import Learner
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.optimizers import make_optimizer
@@ -43,8 +43,10 @@ def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
         f"d < {num_states}, the number of states (a centred matrix has rank n - 1 at most)",
         num_features,
     )
-    rank = default_rank(num_states, num_features)
-    return load_ground_truth(store_path, SubspaceConfig(rank=rank))
+    rank = num_features if num_features > DEFAULT_RANK else None
+    truth = load_ground_truth(store_path, SubspaceConfig(rank=rank))
+    truth.require_dimension(num_features)
+    return truth
 
 
 def encoder_and_inputs(config: TrainingConfig, truth: GroundTruth) -> tuple[Encoder, Array]:

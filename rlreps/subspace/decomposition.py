@@ -62,7 +62,9 @@ class PrincipalSubspace:
         return np.minimum(np.cumsum(energies) / self.total_energy, 1.0)
 
 
-def exact_svd(matrix: np.ndarray | jax.Array, rank: int) -> PrincipalSubspace:
+def exact_svd(
+    matrix: np.ndarray | jax.Array, rank: int, *, at_most: bool = False
+) -> PrincipalSubspace:
     """Top left singular vectors by LAPACK's dense decomposition.
 
     Time O(n t min(n, t)) and memory of several matrices: for matrices up to a few thousand on the
@@ -71,6 +73,7 @@ def exact_svd(matrix: np.ndarray | jax.Array, rank: int) -> PrincipalSubspace:
     Args:
       matrix: [n, t] float32 or float64 matrix, already centred.
       rank: number of components kept.
+      at_most: keep fewer where the matrix's numerical rank is lower, instead of refusing.
 
     Returns:
       The subspace, in the matrix's dtype, as host arrays.
@@ -82,10 +85,10 @@ def exact_svd(matrix: np.ndarray | jax.Array, rank: int) -> PrincipalSubspace:
     _require_matrix_and_rank(matrix, rank)
     total_energy = _total_energy(matrix)
     left, values, _ = scipy.linalg.svd(np.asarray(matrix), full_matrices=False, check_finite=False)
-    _require_numerical_rank(values, matrix.shape, rank)
+    kept = _components_kept(values, matrix.shape, rank, at_most=at_most)
     return PrincipalSubspace(
-        basis=fix_signs(left[:, :rank]),
-        singular_values=values[:rank].copy(),
+        basis=fix_signs(left[:, :kept]),
+        singular_values=values[:kept].copy(),
         total_energy=total_energy,
         method="exact",
         settings={"rank": rank},
@@ -99,6 +102,7 @@ def randomized_svd(
     oversampling: int = 40,
     power_iterations: int = 10,
     seed: int = 0,
+    at_most: bool = False,
 ) -> PrincipalSubspace:
     """Top left singular vectors by randomised subspace iteration.
 
@@ -113,6 +117,7 @@ def randomized_svd(
       oversampling: extra columns of the panel; capped where the panel would exceed min(n, t).
       power_iterations: passes with the matrix and its transpose that sharpen the spectrum.
       seed: seed of the Gaussian test panel.
+      at_most: as for `exact_svd`.
 
     Returns:
       The subspace, in the matrix's dtype, as host arrays.
@@ -142,10 +147,10 @@ def randomized_svd(
         multiply_transposed(range_basis), mode="r", overwrite_a=True, check_finite=False
     )
     _, values, rotation = scipy.linalg.svd(triangle[:panel_width], check_finite=False)
-    _require_numerical_rank(values, matrix.shape, rank)
+    kept = _components_kept(values, matrix.shape, rank, at_most=at_most)
     return PrincipalSubspace(
-        basis=fix_signs(range_basis @ rotation[:rank].T),
-        singular_values=values[:rank].copy(),
+        basis=fix_signs(range_basis @ rotation[:kept].T),
+        singular_values=values[:kept].copy(),
         total_energy=total_energy,
         method="randomized",
         settings=settings,
@@ -254,11 +259,15 @@ def _require_matrix_and_rank(matrix: np.ndarray | jax.Array, rank: int) -> None:
         )
 
 
-def _require_numerical_rank(values: np.ndarray, shape: tuple[int, ...], rank: int) -> None:
+def _components_kept(
+    values: np.ndarray, shape: tuple[int, ...], rank: int, *, at_most: bool
+) -> int:
+    """The rank asked for, or the numerical rank where that is lower and `at_most` is set."""
     cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
     numerical_rank = int(np.count_nonzero(values > cutoff))
-    if rank > numerical_rank:
+    if rank > numerical_rank and not (at_most and numerical_rank >= 1):
         raise InputError(
             f"expected a rank of at most {numerical_rank}, the numerical rank of the "
             f"{shape[0]} x {shape[1]} matrix, got {rank}"
         )
+    return min(rank, numerical_rank)

@@ -6,7 +6,7 @@ import pytest
 from rlreps import ground_truth
 from rlreps.configs import SubspaceConfig
 from rlreps.errors import InputError
-from rlreps.ground_truth import default_rank, load_ground_truth, principal_subspace
+from rlreps.ground_truth import decompose, load_ground_truth, principal_subspace
 from rlreps.successor.store import create_or_resume, open_store
 
 BINS = 5
@@ -119,22 +119,30 @@ def test_other_settings_or_another_matrix_are_decomposed_anew(store, decompositi
     assert changed.principal.singular_values[0] > 1.5 * exact.principal.singular_values[0]
 
 
-def test_the_default_rank_is_a_hundred_or_d_but_less_than_the_states():
-    assert default_rank(10_000) == 100
-    assert default_rank(10_000, 150) == 150
-    assert default_rank(100) == 99
-    assert default_rank(25, 200) == 24
-
-
 @pytest.mark.parametrize("method", ["randomized", "exact"])
-def test_the_default_rank_can_be_computed_and_the_full_rank_cannot(store, method):
-    rank = default_rank(NUM_STATES)
-    full = load_ground_truth(store.path, SubspaceConfig(rank=rank, method=method))
+def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
+    full = load_ground_truth(store.path, SubspaceConfig(method=method))
     assert full.principal.basis.shape == (NUM_STATES, NUM_STATES - 1)
+    again = load_ground_truth(store.path, SubspaceConfig(method=method))
+    np.testing.assert_array_equal(again.principal.basis, full.principal.basis)
     with pytest.raises(InputError, match=r"expected a rank of at most 24, .* got 25"):
         load_ground_truth(store.path, SubspaceConfig(rank=25, method=method))
     with pytest.raises(InputError, match=r"expected 1 <= rank <= 25 .* got 26"):
         load_ground_truth(store.path, SubspaceConfig(rank=26, method=method))
+
+
+def test_without_a_rank_a_large_matrix_keeps_a_hundred_components():
+    matrix = np.random.default_rng(0).normal(size=(160, 150)).astype(np.float32)
+    assert decompose(matrix, SubspaceConfig()).basis.shape == (160, 100)
+
+
+@pytest.mark.parametrize("method", ["randomized", "exact"])
+def test_without_a_rank_a_deficient_matrix_keeps_its_numerical_rank(method):
+    rng = np.random.default_rng(1)
+    matrix = (rng.normal(size=(40, 3)) @ rng.normal(size=(3, 30))).astype(np.float32)
+    assert decompose(matrix, SubspaceConfig(method=method)).basis.shape == (40, 3)
+    with pytest.raises(InputError, match="expected a rank of at most 3"):
+        decompose(matrix, SubspaceConfig(method=method, rank=4))
 
 
 def test_a_dimension_beyond_the_kept_components_is_refused(store):

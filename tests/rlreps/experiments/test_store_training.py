@@ -230,7 +230,7 @@ def test_more_features_than_the_rank_of_the_matrix_are_refused(tmp_path):
         tmp_path / "store", shape=(64, 64), block_rows=64, settings={"bins": 8}, provenance={}
     )
     store.write_block(0, matrix)
-    with pytest.raises(InputError, match="rank"):
+    with pytest.raises(InputError, match="expected 1 <= d <= 3 components of the ground truth, got 5"):
         run_training(configured(num_features=5), store.path, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
