@@ -172,7 +172,8 @@ class ObjectiveConfig:
         covariance_rows: J, rows behind each inverse covariance estimate. With all three None, the
             batch is split evenly over the roles.
         kappa0: κ0 of LISSA's step size κ = κ0 / max‖φ‖², in (0, 2).
-        feature_norm: max‖φ‖² over the estimate's own rows (``batch``) or a running average.
+        feature_norm: max‖φ‖² over the estimate's own rows (``batch``), or a running average
+            where that is larger (``running``).
         permutations: Times the rows exchange roles within one step; 1 uses each row once.
         whitening: Whiten features by a running covariance (our extension; the loss is invariant).
         weight_learning_rate: Learning rate of ``explicit``'s stored weights (Adam); None takes the

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from rlreps import subspace
 from rlreps.configs import require
@@ -92,9 +92,9 @@ def principal_components(features: Array, matrix: Array) -> Array:
         Orthonormal columns [n, d], by falling energy; zero beyond the rank of the features.
     """
     orthonormal, _ = subspace.orthonormal_basis(features)
-    projected = orthonormal.T @ matrix
+    projected = jnp.matmul(orthonormal.T, matrix, precision=lax.Precision.HIGHEST)
     left, _, _ = jnp.linalg.svd(projected, full_matrices=False)
-    components: Array = orthonormal @ left
+    components: Array = jnp.matmul(orthonormal, left, precision=lax.Precision.HIGHEST)
     return components
 
 

@@ -49,3 +49,11 @@ def test_puddle_world_can_be_made_through_all_three_interfaces():
 def test_the_readme_names_the_commands_it_promises():
     assert "rlreps quickstart --preset laptop --out runs/laptop" in README
     assert re.search(r"-e \"\.\[dev\]\" && pytest$", README, flags=re.MULTILINE)
+
+
+def test_every_file_that_the_readme_shows_is_in_the_repository():
+    root = Path(__file__).parents[1]
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
+    assert shown
+    for path in shown:
+        assert (root / path).is_file()

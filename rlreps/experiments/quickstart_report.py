@@ -1,7 +1,7 @@
 """Figures and report of the quickstart."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.configs import TrainingConfig
+from rlreps.configs import ObjectiveConfig, TrainingConfig
 from rlreps.envs import PuddleWorld
 from rlreps.experiments.presets import QuickstartConfig
 from rlreps.ground_truth import GroundTruth
@@ -68,8 +68,8 @@ def write_quickstart_report(
             figures=[
                 (
                     figures["distance_by_dimension"],
-                    "Subspace distance after training against the number of features d, mean over "
-                    "seeds; 0 is the true subspace, 1 is orthogonal to it.",
+                    "Subspace distance after training against the number of features d, geometric "
+                    "mean over seeds; 0 is the true subspace, 1 is orthogonal to it.",
                 )
             ],
         ),
@@ -191,9 +191,10 @@ def _recipe_section(
         "without compilation and evaluation. Excess loss is relative to the best d features; "
         "streak counts leading components within π/8 of the true ones, in order."
     )
+    options = _describe_options(config.objectives) if recipe == "recommended" else ""
     return Section(
         title=_RECIPES[recipe],
-        text=_describe(base),
+        text=f"{_describe(base)}\n\n{options}".strip(),
         tables=[Table(header, rows, caption)],
         figures=[
             (
@@ -205,8 +206,8 @@ def _recipe_section(
             ),
             (
                 figures[f"curves_{recipe}"],
-                f"Subspace distance at d = {d} against updates, mean over {base.num_seeds} seeds "
-                "with a 95 % t-interval.",
+                f"Subspace distance at d = {d} against updates, geometric mean over "
+                f"{base.num_seeds} seeds with a 95 % t-interval of the logarithms.",
             ),
         ],
     )
@@ -226,6 +227,22 @@ def _describe(config: TrainingConfig) -> str:
         f"{config.optimizer.learning_rate:g} ({config.optimizer.schedule}); {config.steps} "
         "updates. Every method draws the same states and tasks."
     )
+
+
+def _describe_options(objectives: Sequence[ObjectiveConfig]) -> str:
+    """What the recommended recipe sets beyond a method's defaults, a sentence each."""
+    sentences = []
+    for objective in objectives:
+        options = []
+        if objective.permutations > 1:
+            options.append(f"rows that exchange roles {objective.permutations} times an update")
+        if objective.whitening:
+            options.append("features whitened by a running covariance (our extension)")
+        if objective.weight_learning_rate is not None:
+            options.append(f"weights learned at rate {objective.weight_learning_rate:g}")
+        if options:
+            sentences.append(f"{_words(objective.name)} has {' and '.join(options)}.")
+    return " ".join(sentences)
 
 
 def _abstract(config: QuickstartConfig, summary: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Training on a stored successor measure: what ``rlreps train`` runs."""
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,11 @@ def run_training(
         out,
         kind=KIND,
         config=described,
-        provenance={"store": str(store_path.absolute()), **provenance()},
+        provenance={
+            "store": str(store_path.absolute()),
+            "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
+            **provenance(),
+        },
     )
     result = _train(config, learner, source, truth, folder, progress)
     figures = [

@@ -163,6 +163,9 @@ def _own_store(folder: RunFolder) -> Path:
     stored = folder.provenance.get("store")
     if not isinstance(stored, str):
         raise InputError(f"expected {folder.path} to name its store, got {stored!r}")
+    moved = folder.path / str(folder.provenance.get("store_from_run"))
+    if not Path(stored).exists() and moved.exists():
+        stored = str(moved.resolve())  # Run and store were moved together.
     if open_store(stored).content_key() != _trained_matrix(folder)["checksum"]:
         raise InputError(
             f"expected the matrix that {folder.path} was trained on, got another one in {stored} "

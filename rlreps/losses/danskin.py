@@ -95,7 +95,7 @@ def danskin_lissa(
         roles: Rows of each role, N + 2M + 2J = b; None shares the batch evenly.
         kappa0: κ0 in (0, 2).
         feature_norm: ``batch`` takes max‖φ‖² over each estimate's own rows (the paper); ``running``
-            takes a running average of the batch maximum, which no single batch decides.
+            takes a running average of the batch maximum, or the rows' own where that is larger.
         permutations: Random assignments of rows to roles in one update, averaged; each is as
             unbiased as the given order. Above 1, any row may be a gradient row, so the backward
             pass covers them all.
@@ -200,7 +200,10 @@ def _two_weight_objective(
         require_features(raw, num_rows, num_features)
         # The whitener comes from earlier batches, so given the past it is a constant and the
         # estimate in whitened features is as unbiased as without it.
-        features = raw @ whitener(state.whitening).T if whitening else raw
+        features = raw
+        if whitening:
+            transform = whitener(state.whitening).T
+            features = jnp.matmul(raw, transform, precision=lax.Precision.HIGHEST)
         fixed = lax.stop_gradient(features)
 
         def one_assignment(order: Array) -> Array:

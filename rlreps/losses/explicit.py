@@ -78,8 +78,8 @@ def explicit(
         value = two_weight_loss(features, batch.targets, weights.T, weights.T)
         # The weights take their own step, inside the objective's state: not through autodiff.
         fixed = lax.stop_gradient(features)
-        residuals = fixed @ weights.T - batch.targets
-        gradients = mean_product(residuals, fixed)
+        predictions = jnp.matmul(fixed, weights.T, precision=lax.Precision.HIGHEST)
+        gradients = mean_product(predictions - batch.targets, fixed)
         new_state = _step_sampled(optimizer, state, batch.tasks, gradients)
         return value, (new_state, {"weight_norm": jnp.linalg.norm(weights, axis=-1).mean()})
 

@@ -10,6 +10,7 @@ from jax import Array
 
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import PuddleWorld, PuddleWorldState, arena_settings, load_arena
+from rlreps.errors import InputError
 from rlreps.progress import progress_bar
 from rlreps.provenance import provenance
 from rlreps.successor.grid import Grid
@@ -20,7 +21,7 @@ from rlreps.successor.monte_carlo import (
     RowSampler,
     environment_chain,
 )
-from rlreps.successor.store import MatrixStore, create_or_resume
+from rlreps.successor.store import MatrixStore, create_or_resume, verify
 
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
 
@@ -82,7 +83,8 @@ def generate(config: SuccessorConfig, path: Path, *, progress: bool = True) -> d
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: If the path holds a store made under other settings, or anything else.
+        InputError: If the path holds a store made under other settings or with damaged blocks, or
+            anything else.
     """
     environment = load_arena(config.arena)
     store = create_or_resume(
@@ -92,6 +94,7 @@ def generate(config: SuccessorConfig, path: Path, *, progress: bool = True) -> d
         settings=store_settings(config, environment),
         provenance={"arena": config.arena, **provenance()},
     )
+    _require_sound(store)
     missing = store.missing_blocks()
     start = time.perf_counter()
     _compute(config, environment, store, missing, progress)
@@ -105,6 +108,17 @@ def generate(config: SuccessorConfig, path: Path, *, progress: bool = True) -> d
         "seconds": round(seconds, 3),
         "transitions_per_second": round(computed / seconds) if computed else None,
     }
+
+
+def _require_sound(store: MatrixStore) -> None:
+    """Raises an ``InputError`` that names every damaged block among those already written."""
+    report = verify(store)
+    damaged = [*report.corrupt_blocks, *report.non_finite_blocks]
+    if damaged:
+        raise InputError(
+            f"{store.path}: expected sound blocks to resume from, got "
+            + "; ".join(str(problem) for problem in damaged)
+        )
 
 
 def _compute(

@@ -36,7 +36,8 @@ class MatrixStore:
         path: The store's folder, absolute.
         shape: (num_states, num_tasks).
         block_rows: Rows in a block; the last block may have fewer.
-        settings: What determines the matrix; equal settings mean equal bytes.
+        settings: What determines the matrix: equal settings mean equal bytes, on the same kind of
+            device with the same versions.
         provenance: What is only informative, as written when the store was created.
     """
 

@@ -250,5 +250,8 @@ class RowSampler:
             if stopped.is_set():
                 raise concurrent.futures.CancelledError
             # Waiting for each block keeps the rest of the tile from being queued behind it.
-            visits = jax.block_until_ready(visits + self._kernels[size](padded, jnp.int32(block)))
+            # The option decides how keys turn into bits; a user's own setting must not.
+            with jax.threefry_partitionable(True):
+                rows = self._kernels[size](padded, jnp.int32(block))
+            visits = jax.block_until_ready(visits + rows)
         return np.asarray(visits)[: len(cells)] / np.float32(self._settings.rollouts)

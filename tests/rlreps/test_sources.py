@@ -170,3 +170,12 @@ def test_matrices_and_inputs_that_cannot_be_used_are_refused(matrix, inputs, mes
     with pytest.raises(InputError) as error:
         matrix_source(matrix, inputs)
     assert str(error.value) == message
+
+
+def test_a_row_says_nothing_of_its_column_in_a_square_matrix():
+    size = 6
+    source = matrix_source(np.arange(size * size, dtype=np.float32).reshape(size, size))
+    keys = jax.random.split(jax.random.key(7), 4_000)
+    batches = jax.jit(jax.vmap(lambda key: source.sample(key, 1, 1)))(keys)
+    pairs = np.bincount(np.ravel(batches.targets).astype(int), minlength=size * size)
+    assert scipy.stats.chisquare(pairs).pvalue > 0.01

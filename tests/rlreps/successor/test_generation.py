@@ -239,3 +239,18 @@ def test_a_store_of_either_convention_is_the_other_one_shifted_by_a_step(tmp_pat
     run(successors, tmp_path / "psi")
     shifted = np.eye(16) + SMALL.discount * open_store(tmp_path / "psi").read()
     np.testing.assert_allclose(small_store.read(), shifted, atol=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["flipped byte", "cut short"])
+def test_a_damaged_block_is_named_and_not_resumed_over(tmp_path, damage):
+    run(SMALL, tmp_path / "psi")
+    block = open_store(tmp_path / "psi").block_file(2)
+    content = bytearray(block.read_bytes())
+    content[5] ^= 1
+    block.write_bytes(content if damage == "flipped byte" else content[:20])
+    before = block.read_bytes()
+    with pytest.raises(InputError, match=r"expected sound blocks to resume from, got block 2 \("):
+        run(SMALL, tmp_path / "psi")
+    assert block.read_bytes() == before
+    block.unlink()
+    assert run(SMALL, tmp_path / "psi")["computed_transitions"] > 0
