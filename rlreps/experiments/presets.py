@@ -94,9 +94,11 @@ QUICKSTART_PRESETS: dict[str, QuickstartConfig] = {
         dimensions=(5, 10),
     ),
     "laptop": QuickstartConfig(
-        successor=SuccessorConfig(rollouts=250),
+        successor=SuccessorConfig(rollouts=500),
         paper=_PAPER_PROTOCOL,
-        recommended=TrainingConfig(steps=1500, num_seeds=3, checkpoint_every=500),
+        recommended=TrainingConfig(
+            steps=1500, num_seeds=3, evaluate_every=150, checkpoint_every=750
+        ),
     ),
 }
 """Preset name → configuration."""
