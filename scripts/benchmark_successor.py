@@ -22,7 +22,7 @@ import shapely
 
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
-from rlreps.successor import Grid, RolloutSettings, RowSampler, puddle_world_chain
+from rlreps.successor import Grid, RowSampler, puddle_world_chain, rollout_settings
 
 DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
 SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
@@ -113,15 +113,8 @@ def python_loop(
 def kernel(config: SuccessorConfig, rows: int, repeats: int) -> tuple[float, float]:
     """Median transitions per second of the compiled kernel, and MiB added beyond the rows."""
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
-    settings = RolloutSettings(
-        rollouts=config.rollouts,
-        horizon=config.horizon,
-        discount=config.discount,
-        count_start=config.count_start,
-        seed=config.seed,
-    )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sampler = RowSampler(chain, settings)
+    sampler = RowSampler(chain, rollout_settings(config))
     sampler.rows(range(1))
     rates = []
     for repeat in range(repeats):

@@ -27,6 +27,9 @@ class Problem(NamedTuple):
     learning_rate: float
 
 
+Build = Callable[[ObjectiveConfig, Problem], Objective]
+
+
 def _roles(config: ObjectiveConfig) -> Roles | None:
     rows = (config.gradient_rows, config.weight_rows, config.covariance_rows)
     if rows[0] is None or rows[1] is None or rows[2] is None:
@@ -45,22 +48,18 @@ def _danskin_lissa(config: ObjectiveConfig, problem: Problem) -> Objective:
     )
 
 
-def _danskin_empirical(config: ObjectiveConfig, problem: Problem) -> Objective:
-    return danskin_empirical(
-        problem.num_features,
-        roles=_roles(config),
-        permutations=config.permutations,
-        whitening=config.whitening,
-    )
+def _by_pseudo_inverse(build: Callable[..., Objective]) -> Build:
+    """The builder of a method whose Ĉ is a pseudo-inverse of the rows' own covariance."""
 
+    def objective(config: ObjectiveConfig, problem: Problem) -> Objective:
+        return build(
+            problem.num_features,
+            roles=_roles(config),
+            permutations=config.permutations,
+            whitening=config.whitening,
+        )
 
-def _naive(config: ObjectiveConfig, problem: Problem) -> Objective:
-    return naive(
-        problem.num_features,
-        roles=_roles(config),
-        permutations=config.permutations,
-        whitening=config.whitening,
-    )
+    return objective
 
 
 def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
@@ -72,12 +71,12 @@ def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
     )
 
 
-OBJECTIVES: dict[str, Callable[[ObjectiveConfig, Problem], Objective]] = {
-    "danskin_empirical": _danskin_empirical,
+OBJECTIVES: dict[str, Build] = {
+    "danskin_empirical": _by_pseudo_inverse(danskin_empirical),
     "danskin_lissa": _danskin_lissa,
     "explicit": _explicit,
     "large_batch": lambda config, problem: large_batch(),
-    "naive": _naive,
+    "naive": _by_pseudo_inverse(naive),
     "oracle": lambda config, problem: oracle(),
 }
 """Method name → objective for a configuration and a problem."""

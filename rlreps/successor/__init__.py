@@ -4,24 +4,52 @@ Names load on first use: reading a store needs no JAX, and the command line answ
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlreps.successor.generation import generate, puddle_world_chain, rollout_settings
+    from rlreps.successor.grid import Grid
+    from rlreps.successor.markov_chain import MarkovChain, environment_chain
+    from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
+    from rlreps.successor.store import (
+        MatrixStore,
+        VerifyReport,
+        create_or_resume,
+        open_store,
+        verify,
+    )
 
 _HOME = {
     "Grid": "grid",
-    "MarkovChain": "monte_carlo",
+    "MarkovChain": "markov_chain",
     "MatrixStore": "store",
     "RolloutSettings": "monte_carlo",
     "RowSampler": "monte_carlo",
     "VerifyReport": "store",
     "create_or_resume": "store",
-    "environment_chain": "monte_carlo",
+    "environment_chain": "markov_chain",
     "generate": "generation",
     "open_store": "store",
     "puddle_world_chain": "generation",
+    "rollout_settings": "generation",
     "verify": "store",
 }
 
-__all__ = list(_HOME)
+__all__ = [
+    "Grid",
+    "MarkovChain",
+    "MatrixStore",
+    "RolloutSettings",
+    "RowSampler",
+    "VerifyReport",
+    "create_or_resume",
+    "environment_chain",
+    "generate",
+    "open_store",
+    "puddle_world_chain",
+    "rollout_settings",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

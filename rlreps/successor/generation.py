@@ -46,6 +46,17 @@ def puddle_world_chain(environment: PuddleWorld, grid: Grid) -> MarkovChain[Pudd
     return environment_chain(environment, num_cells=grid.num_cells, start=start, cell=cell)
 
 
+def rollout_settings(config: SuccessorConfig) -> RolloutSettings:
+    """The discounted sum and the number of rollouts that a configuration asks for."""
+    return RolloutSettings(
+        rollouts=config.rollouts,
+        horizon=config.horizon,
+        discount=config.discount,
+        count_start=config.count_start,
+        seed=config.seed,
+    )
+
+
 def store_settings(config: SuccessorConfig, environment: PuddleWorld) -> dict[str, Any]:
     """Everything that decides a matrix, under the names and conventions of its store."""
     return {
@@ -128,16 +139,10 @@ def _compute(
     missing: list[int],
     progress: bool,
 ) -> None:
-    settings = RolloutSettings(
-        rollouts=config.rollouts,
-        horizon=config.horizon,
-        discount=config.discount,
-        count_start=config.count_start,
-        seed=config.seed,
-    )
     if not missing:
         return
-    sampler = RowSampler(puddle_world_chain(environment, Grid(config.bins)), settings)
+    chain = puddle_world_chain(environment, Grid(config.bins))
+    sampler = RowSampler(chain, rollout_settings(config))
     blocks = [range(*store.block_range(index)) for index in missing]
     done = config.num_cells - sum(map(len, blocks))
     with (
