@@ -13,7 +13,7 @@ import optax
 from jax import Array, lax
 
 from rlreps.encoders import Encoder
-from rlreps.losses.base import Objective, Params
+from rlreps.losses.base import Batch, Objective, Params
 from rlreps.optimizers import optimizer_step
 from rlreps.sources import Source
 
@@ -79,9 +79,14 @@ class Learner:
 
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
         """One update: (next state, loss [])."""
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
-        sample_key, loss_key = jax.random.split(key)
-        batch = source.sample(sample_key, self.rows, self.tasks)
+        return self._update_on(state, self._sample(state.step, source, seed), seed)
+
+    def _sample(self, step: Array, source: Source, seed: Array) -> Batch:
+        sample_key, _ = _step_keys(step, seed)
+        return source.sample(sample_key, self.rows, self.tasks)
+
+    def _update_on(self, state: TrainState, batch: Batch, seed: Array) -> tuple[TrainState, Array]:
+        _, loss_key = _step_keys(state.step, seed)
         (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
             state.params, self.encoder.apply, batch, state.objective, loss_key
         )
@@ -105,10 +110,16 @@ class Learner:
     ) -> tuple[TrainState, ChunkReport]:
         """``num_steps`` updates in one scan."""
 
-        def body(carry: TrainState, _: None) -> tuple[TrainState, Array]:
-            return self.update(carry, source, seed)
+        # The next batch is drawn an update ahead and carried: within one update XLA would read the
+        # entries from the matrix again for every use of them, a quarter of the whole step.
+        def body(
+            carry: tuple[TrainState, Batch], _: None
+        ) -> tuple[tuple[TrainState, Batch], Array]:
+            new_state, loss = self._update_on(*carry, seed)
+            return (new_state, self._sample(new_state.step, source, seed)), loss
 
-        new_state, losses = lax.scan(body, state, None, length=num_steps)
+        start = (state, self._sample(state.step, source, seed))
+        (new_state, _), losses = lax.scan(body, start, None, length=num_steps)
         bad = ~jnp.isfinite(losses)
         first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
         # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
@@ -128,6 +139,13 @@ class Learner:
             lambda leaf: leaf[None], chunk(state, source, seeds[0])
         )
         return alone
+
+
+def _step_keys(step: Array, seed: Array) -> tuple[Array, Array]:
+    """The keys of an update's batch and of its loss."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), step)
+    sample_key, loss_key = jax.random.split(key)
+    return sample_key, loss_key
 
 
 def _all_finite(tree: object) -> Array:
