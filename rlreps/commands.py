@@ -11,11 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import tyro
 from tyro.conf import Positional, subcommand
 
-from rlreps.configs import (
-    SubspaceConfig,
-    SuccessorConfig,
-    TrainingConfig,
-)
+from rlreps.configs import SubspaceConfig, SuccessorConfig, TrainingConfig
 from rlreps.errors import InputError
 from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot

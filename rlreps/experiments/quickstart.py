@@ -4,11 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import (
-    TrainingConfig,
-    as_json,
-    require,
-)
+from rlreps.configs import TrainingConfig, as_json, require
 from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
 from rlreps.experiments.presets import QuickstartConfig

@@ -8,8 +8,9 @@ best when the covariance is near the identity.
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import jax.scipy as jsp
 from jax import Array, lax
+
+from rlreps.subspace.positive_definite import inverse_cholesky_factor
 
 _DECAY = 0.99
 _RIDGE = 1e-4
@@ -54,30 +55,4 @@ def whitener(state: Whitening) -> Array:
     scale = jnp.trace(covariance) / dimension
     started = scale > 0.0
     regular = jnp.where(started, covariance + _RIDGE * scale * identity, identity)
-    inverse: Array = lax.platform_dependent(regular, cpu=_eliminate, default=_invert_cholesky)
-    return inverse
-
-
-def _invert_cholesky(matrix: Array) -> Array:
-    """L⁻¹ for the Cholesky factor of A = LLᵀ [d, d]."""
-    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    return jsp.linalg.solve_triangular(jnp.linalg.cholesky(matrix), identity, lower=True)
-
-
-def _eliminate(matrix: Array) -> Array:
-    """As ``_invert_cholesky``, by Gaussian elimination of [A, I] within the compiled program.
-
-    LAPACK's triangular solve brings its own threads, which fight with XLA's.
-    """
-    dimension = matrix.shape[0]
-    indices = jnp.arange(dimension)
-
-    def eliminate_below(index: Array, rows: Array) -> Array:
-        pivot_row = rows[index]
-        factors = jnp.where(indices > index, rows[:, index] / pivot_row[index], 0.0)
-        return rows - factors[:, None] * pivot_row[None, :]
-
-    augmented = jnp.concatenate([matrix, jnp.eye(dimension, dtype=matrix.dtype)], axis=1)
-    # [A, I] becomes [DLᵀ, L⁻¹] with a unit lower triangular L and a diagonal D.
-    rows: Array = lax.fori_loop(0, dimension, eliminate_below, augmented)
-    return rows[:, dimension:] / jnp.sqrt(jnp.diagonal(rows))[:, None]
+    return inverse_cholesky_factor(regular)
