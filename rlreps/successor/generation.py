@@ -9,41 +9,47 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.configs import SuccessorConfig
-from rlreps.envs import PuddleWorld, PuddleWorldState, arena_settings, load_arena
+from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.progress import progress_bar
 from rlreps.provenance import provenance
+from rlreps.successor.counter_random import standard_normal, threefry2x32
 from rlreps.successor.grid import Grid
-from rlreps.successor.monte_carlo import (
-    ROLLOUTS_PER_BLOCK,
-    MarkovChain,
-    RolloutSettings,
-    RowSampler,
-    environment_chain,
-)
+from rlreps.successor.markov_chain import MarkovChain, Words
+from rlreps.successor.monte_carlo import ROLLOUTS_PER_BLOCK, RolloutSettings, RowSampler
 from rlreps.successor.store import MatrixStore, create_or_resume, verify
 
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
 
 
-def puddle_world_chain(environment: PuddleWorld, grid: Grid) -> MarkovChain[PuddleWorldState, Any]:
+def puddle_world_chain(
+    environment: PuddleWorld, grid: Grid
+) -> MarkovChain[Array, tuple[Array, Array, Array]]:
     """PuddleWorld under the uniformly random policy, started uniformly inside a cell of a grid.
+
+    ``environment_chain`` would do; this one spends a single block of random bits on a whole step.
 
     Args:
         environment: The dynamics.
         grid: The cells.
 
     Returns:
-        The chain.
+        The chain; its states are positions [2].
     """
 
-    def start(key: Array, cell: Array) -> PuddleWorldState:
-        return PuddleWorldState(grid.sample(key, cell), jnp.zeros((), jnp.int32))
+    def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array, Array]:
+        first, second = threefry2x32(words, (rollout, time))
+        # Normals use the high bits of each word, the action two of the low ones.
+        action = (first & jnp.uint32(environment.num_actions - 1)).astype(jnp.int32)
+        return standard_normal(first), standard_normal(second), action
 
-    def cell(state: PuddleWorldState) -> Array:
-        return grid.cell(state.position)
+    def advance(position: Array, draws: tuple[Array, Array, Array]) -> Array:
+        noise_x, noise_y, action = draws
+        return environment.move(position, action, jnp.stack([noise_x, noise_y]))
 
-    return environment_chain(environment, num_cells=grid.num_cells, start=start, cell=cell)
+    return MarkovChain(
+        num_cells=grid.num_cells, start=grid.sample, draw=draw, advance=advance, cell=grid.cell
+    )
 
 
 def rollout_settings(config: SuccessorConfig) -> RolloutSettings:

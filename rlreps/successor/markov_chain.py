@@ -8,8 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.successor.counter_random import threefry2x32
+
 State = TypeVar("State")
 Draws = TypeVar("Draws")
+
+Words = tuple[Array, Array]
+"""Two words (uint32) of a random key."""
 
 PRNG = "threefry2x32"
 """Pinned: others (``jax_default_prng_impl``) give random bits that depend on what they are batched
@@ -23,15 +28,17 @@ class MarkovChain(Generic[State, Draws]):
     Attributes:
         num_cells: Number of cells.
         start: (key, cell) → state drawn from the start distribution of that cell.
-        draw: (key, count) → the randomness of one step of ``count`` chains; the chain axis of every
-            leaf comes last, so that each component is contiguous in memory. Keys are threefry2x32.
+        draw: (words, rollout, time) → the randomness of one step of one chain. ``words`` are the two
+            words (uint32, []) of a key, ``rollout`` and ``time`` (uint32, []) count below it: no two
+            of their pairs may give the same draws. Words and not key arrays, so that a batch of them
+            is contiguous in memory.
         advance: (state, draws) → next state, for one chain.
         cell: state → index [] (int32) of its cell.
     """
 
     num_cells: int
     start: Callable[[Array, Array], State]
-    draw: Callable[[Array, int], Draws]
+    draw: Callable[[Words, Array, Array], Draws]
     advance: Callable[[State, Draws], State]
     cell: Callable[[State], Array]
 
@@ -59,11 +66,13 @@ def environment_chain(
         The chain.
     """
 
-    def draw(key: Array, count: int) -> tuple[Array, Array]:
-        step_key, policy_key = jax.random.split(key)
+    def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array]:
+        # Two counters a step: one for the environment's key, one for the policy's.
+        step_key = jnp.stack(threefry2x32(words, (2 * rollout, time)))
+        choice = threefry2x32(words, (2 * rollout + 1, time))
         if policy is None:
-            return _key_data(step_key, count), _actions(policy_key, count, environment.num_actions)
-        return _key_data(step_key, count), _key_data(policy_key, count)
+            return step_key, _uniform_action(choice, environment.num_actions)
+        return step_key, jnp.stack(choice)
 
     def advance(state: State, draws: tuple[Array, Array]) -> State:
         step_key, choice = draws
@@ -74,24 +83,13 @@ def environment_chain(
     return MarkovChain(num_cells=num_cells, start=start, draw=draw, advance=advance, cell=cell)
 
 
-def _key_data(key: Array, count: int) -> Array:
-    """Raw key data [2, count] of as many independent keys."""
-    data: Array = jnp.moveaxis(jax.random.key_data(jax.random.split(key, count)), 0, -1)
-    return data
-
-
-def _key(data: Array) -> Array:
-    key: Array = jax.random.wrap_key_data(data, impl=PRNG)
+def _key(words: Array) -> Array:
+    key: Array = jax.random.wrap_key_data(words, impl=PRNG)
     return key
 
 
-def _actions(key: Array, count: int, num_actions: int) -> Array:
-    """Uniformly random actions [count] (int32)."""
-    actions: Array
-    if num_actions & (num_actions - 1) == 0 and num_actions <= 256:
-        # A power of two needs only the low bits of one random byte: the kernel's inner loop.
-        bits = jax.random.bits(key, (count,), jnp.uint8)
-        actions = (bits & jnp.uint8(num_actions - 1)).astype(jnp.int32)
-    else:
-        actions = jax.random.randint(key, (count,), 0, num_actions, jnp.int32)
-    return actions
+def _uniform_action(words: Words, num_actions: int) -> Array:
+    """A uniformly random action [] (int32) from 64 random bits."""
+    if num_actions & (num_actions - 1) == 0:
+        return (words[0] & jnp.uint32(num_actions - 1)).astype(jnp.int32)
+    return jax.random.randint(_key(jnp.stack(words)), (), 0, num_actions, jnp.int32)

@@ -18,6 +18,7 @@ from rlreps.successor import monte_carlo
 from rlreps.successor.generation import puddle_world_chain
 from rlreps.successor.grid import Grid
 from rlreps.successor.monte_carlo import RolloutSettings, RowSampler, environment_chain
+from rlreps.successor.rollout_kernel import CELLS, rollout_kernel
 
 NUM_CELLS = 30
 STATES_PER_CELL = 2
@@ -215,7 +216,7 @@ def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon
     chain = monte_carlo.MarkovChain(
         num_cells=2,
         start=lambda key, cell: cell,
-        draw=lambda key, count: jnp.zeros(count),
+        draw=lambda words, rollout, time: jnp.zeros(()),
         advance=lambda state, draws: 1 - state,
         cell=lambda state: state,
     )
@@ -251,12 +252,11 @@ def test_one_step_of_the_empty_arena_matches_an_independent_simulation():
 def test_puddle_world_rollouts_start_uniformly_inside_their_cell(cell):
     chain = puddle_world_chain(load_arena("two_room"), Grid(10))
     keys = jax.random.split(jax.random.key(cell), 5000)
-    state = jax.vmap(chain.start, in_axes=(0, None))(keys, jnp.int32(cell))
-    inside = np.asarray(state.position, np.float64) * 10 - [cell % 10, cell // 10]
+    positions = jax.vmap(chain.start, in_axes=(0, None))(keys, jnp.int32(cell))
+    inside = np.asarray(positions, np.float64) * 10 - [cell % 10, cell // 10]
     assert np.all((inside > 0) & (inside < 1))
     for axis in range(2):
         assert scipy.stats.kstest(inside[:, axis], "uniform").pvalue > 1e-4
-    np.testing.assert_array_equal(state.steps, 0)
 
 
 def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_and_in_whatever_order(
@@ -276,15 +276,15 @@ def test_blocks_of_any_size_hold_the_rows_of_one_call(sampler_of_small_tiles, al
         range(first, min(first + block_rows, NUM_CELLS))
         for first in range(0, NUM_CELLS, block_rows)
     ]
-    blocks = list(sampler_of_small_tiles.row_blocks(ranges))
+    blocks = [block.rows for block in sampler_of_small_tiles.row_blocks(ranges)]
     assert [len(block) for block in blocks] == [len(cells) for cells in ranges]
     assert np.concatenate(blocks).tobytes() == all_rows.tobytes()
 
 
 def test_a_block_may_be_changed_before_the_next_is_taken(sampler_of_small_tiles, all_rows):
     for index, block in enumerate(sampler_of_small_tiles.row_blocks([[5], [6], [7]])):
-        assert block.tobytes() == all_rows[[5 + index]].tobytes()
-        block[:] = np.nan
+        assert block.rows.tobytes() == all_rows[[5 + index]].tobytes()
+        block.rows[:] = np.nan
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -325,18 +325,42 @@ def test_global_options_of_jax_change_no_bit():
         jax.config.update("jax_enable_x64", False)
 
 
-def test_more_rollouts_add_to_those_of_fewer():
-    cells = range(NUM_CELLS)
-    visits = {
-        rollouts: np.rint(rollouts * ring_sampler(rollouts, 6, 0.5).rows(cells) * 2**5)
-        for rollouts in (250, 500, 600)
+@pytest.mark.parametrize("rollouts", [2, 3, 500, 601])
+def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row(rollouts):
+    estimates = ring_sampler(rollouts, 6, 0.5).estimates(range(NUM_CELLS))
+    more, fewer = rollouts - rollouts // 2, rollouts // 2
+    difference = estimates.half_difference.astype(np.float64) * rollouts / np.sqrt(more * fewer)
+    halves = {
+        more: estimates.rows + fewer / rollouts * difference,
+        fewer: estimates.rows - more / rollouts * difference,
     }
-    # With discount 1/2 all of these are whole numbers below 2^24: nothing is rounded.
-    for fewer, more in ((250, 500), (500, 600)):
-        rest = visits[more] - visits[fewer]
-        assert np.all(rest >= 0)
-        np.testing.assert_array_equal(rest.sum(axis=1), (more - fewer) * (2**6 - 1))
-    assert np.any(visits[500] - visits[250] != visits[250])
+    for size, half in halves.items():
+        visits = half * size * 2**5  # with discount 1/2 these are whole numbers below 2^24
+        np.testing.assert_allclose(visits, np.rint(visits), atol=0.05)
+        np.testing.assert_allclose(visits.sum(axis=1), size * (2**6 - 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rollouts", [400, 5])
+def test_the_half_difference_has_the_variance_of_the_rows_own_error(rollouts):
+    environment = SlipperyRing(2)
+    uniform = np.full((NUM_STATES, 2), 0.5)
+    settings = RolloutSettings(rollouts=rollouts, horizon=40, discount=0.95)
+    estimates = RowSampler(ring_chain(environment), settings).estimates(range(NUM_CELLS))
+    mean, variance = exact_moments(environment.transitions(uniform), settings)
+    error = estimates.rows - mean
+    # About 900 entries that are correlated along rows: their mean squares are known to a tenth.
+    assert np.mean(estimates.half_difference**2) == pytest.approx(
+        np.mean(variance) / rollouts, rel=0.3
+    )
+    assert np.mean(error**2) == pytest.approx(np.mean(variance) / rollouts, rel=0.3)
+    # Independent halves: their difference says nothing of their mean.
+    correlation = np.sum(error * estimates.half_difference) / np.sum(error**2)
+    assert abs(correlation) < 0.35
+
+
+def test_both_halves_run_on_draws_of_their_own():
+    estimates = ring_sampler(20, 6, 0.5).estimates(range(NUM_CELLS))
+    assert np.count_nonzero(estimates.half_difference) > NUM_CELLS
 
 
 def test_different_seeds_give_different_rows_up_to_the_largest():
@@ -354,7 +378,7 @@ def test_a_seed_that_would_wrap_around_is_refused(seed):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rollouts": 0}, "expected rollouts >= 1, got 0"),
+        ({"rollouts": 1}, "expected rollouts >= 2, one for each half, got 1"),
         ({"horizon": 0}, "expected horizon >= 1, got 0"),
         ({"discount": 1.0}, "expected discount strictly between 0 and 1, got 1.0"),
         ({"discount": 0.0}, "expected discount strictly between 0 and 1, got 0.0"),
@@ -381,7 +405,7 @@ def test_no_cells_give_no_rows(sampler_of_small_tiles):
     sampler = sampler_of_small_tiles
     assert sampler.rows([]).shape == (0, NUM_CELLS)
     assert list(sampler.row_blocks([])) == []
-    assert [len(block) for block in sampler.row_blocks([[], [3], []])] == [0, 1, 0]
+    assert [len(block.rows) for block in sampler.row_blocks([[], [3], []])] == [0, 1, 0]
 
 
 def worker_threads():
@@ -422,7 +446,8 @@ def test_an_interrupt_does_not_wait_for_the_whole_tile():
 def test_the_working_set_is_one_tile_of_visits_and_a_few_numbers_a_rollout():
     chain = puddle_world_chain(load_arena("sutton"), Grid(100))
     settings = RolloutSettings(rollouts=250, horizon=700, discount=0.99)
-    kernel = monte_carlo._rollout_kernel(chain, settings, 250)
+    mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()[:1]), (CELLS,))
+    kernel = rollout_kernel(chain, settings, 250, mesh)
     cells = 32
     compiled = kernel.lower(jnp.zeros(cells, jnp.int32), jnp.int32(0)).compile()
     memory = compiled.memory_analysis()
