@@ -1,13 +1,7 @@
 """Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""
 
 from rlreps.subspace.centring import centre_columns, centre_columns_in_place
-from rlreps.subspace.decomposition import (
-    PrincipalSubspace,
-    exact_svd,
-    fix_signs,
-    randomized_svd,
-    relative_tolerance,
-)
+from rlreps.subspace.exact import exact_svd
 from rlreps.subspace.inverse_covariance import (
     empirical_inverse_covariance,
     lissa,
@@ -28,13 +22,22 @@ from rlreps.subspace.metrics import (
     representation_loss,
     subspace_distance,
 )
+from rlreps.subspace.noise_floor import nested_distances, noise_floor
+from rlreps.subspace.principal import PrincipalSubspace, fix_signs, relative_tolerance
+from rlreps.subspace.projection import project_rows
+from rlreps.subspace.randomized import randomized_svd
+from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, RowBlocks, column_means
 from rlreps.subspace.span import numerical_rank, orthonormal_basis
 
 __all__ = [
+    "ArrayBlocks",
+    "CentredBlocks",
     "PrincipalSubspace",
+    "RowBlocks",
     "align",
     "centre_columns",
     "centre_columns_in_place",
+    "column_means",
     "empirical_inverse_covariance",
     "exact_svd",
     "fix_signs",
@@ -44,11 +47,14 @@ __all__ = [
     "lissa_kappa",
     "longest_eigenvector_streak",
     "matched_cosines",
+    "nested_distances",
     "neumann_series",
+    "noise_floor",
     "numerical_rank",
     "optimal_loss",
     "orthonormal_basis",
     "principal_angles",
+    "project_rows",
     "randomized_svd",
     "relative_excess",
     "relative_excess_loss",

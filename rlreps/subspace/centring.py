@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.errors import InputError
+from rlreps.subspace.row_blocks import ArrayBlocks, column_means, subtract_means
 
 # Rows a block holds, so that a block of a 10,000-column float32 matrix stays inside the caches.
 _BLOCK_ROWS = 64
@@ -38,7 +39,7 @@ def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS
 
     Args:
       matrix: [n, t] writeable float32 or float64 NumPy array; overwritten.
-      block_rows: rows handled at a time; changes the means by rounding in float64 at most.
+      block_rows: rows handled at a time; the result does not depend on it.
 
     Raises:
       InputError: if the matrix is not a writeable two-dimensional floating-point NumPy array with
@@ -49,14 +50,10 @@ def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS
     _require_matrix(matrix)
     if block_rows < 1:
         raise InputError(f"expected block_rows >= 1, got {block_rows}")
-    num_rows, num_columns = matrix.shape
-    means = np.zeros(num_columns, dtype=np.float64)
-    for start in range(0, num_rows, block_rows):
-        means += np.sum(matrix[start : start + block_rows], axis=0, dtype=np.float64)
-    means /= num_rows
-    for start in range(0, num_rows, block_rows):
+    means = column_means(ArrayBlocks(matrix, block_rows))
+    for start in range(0, matrix.shape[0], block_rows):
         block = matrix[start : start + block_rows]
-        np.subtract(block, means, out=block, casting="same_kind")
+        subtract_means(block, means, out=block)
 
 
 def _require_matrix(matrix: jax.Array | np.ndarray) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 import scipy.optimize
 
 from rlreps.errors import InputError
-from rlreps.subspace.decomposition import PrincipalSubspace
+from rlreps.subspace.principal import PrincipalSubspace
+from rlreps.subspace.projection import residual_energy
+from rlreps.subspace.row_blocks import RowBlocks
 from rlreps.subspace.span import normalise_columns, orthonormal_basis, require_pair
 
 # Full precision: accelerators would otherwise multiply float32 in shorter formats.
@@ -165,17 +167,17 @@ def align(features: jax.Array, basis: jax.Array) -> jax.Array:
     return jnp.matmul(jnp.matmul(span, left, precision=_HIGHEST), right, precision=_HIGHEST)
 
 
-@jax.jit
-def representation_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
+def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> jax.Array:
     """Error of the best linear prediction of the tasks, L(Phi) = ||(I - P_Phi) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel) and in
     blocks of rows, so no second matrix is held. Put a large host matrix on the device once: every
-    call with a NumPy matrix copies it there.
+    call with a NumPy matrix copies it there. Row blocks are read twice, on the host, and their sums
+    taken in float64; that cannot be jitted.
 
     Args:
       features: [n, d] array.
-      matrix: [n, t] states by tasks.
+      matrix: [n, t] states by tasks, in memory or as row blocks.
 
     Returns:
       Scalar of the features' dtype.
@@ -183,24 +185,10 @@ def representation_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
     Raises:
       InputError: if the arrays do not fit together.
     """
-    matrix = require_pair(features, matrix)
-    span, _ = orthonormal_basis(features)
-    weights = jnp.matmul(span.T, matrix, precision=_HIGHEST)
-    num_rows = matrix.shape[0]
-    block_rows = min(_BLOCK_ROWS, num_rows)
-
-    def add_block(index: jax.Array, total: jax.Array) -> jax.Array:
-        # The last block is moved up to end with the matrix; rows already counted are masked.
-        start = jnp.minimum(index * block_rows, num_rows - block_rows)
-        rows = jax.lax.dynamic_slice_in_dim(matrix, start, block_rows)
-        span_rows = jax.lax.dynamic_slice_in_dim(span, start, block_rows)
-        residual = rows - jnp.matmul(span_rows, weights, precision=_HIGHEST)
-        new = start + jnp.arange(block_rows) >= index * block_rows
-        return total + jnp.sum(jnp.where(new[:, None], jnp.square(residual), 0.0))
-
-    num_blocks = -(-num_rows // block_rows)
-    zero = jnp.zeros((), features.dtype)
-    loss: jax.Array = jax.lax.fori_loop(0, num_blocks, add_block, zero)
+    if isinstance(matrix, RowBlocks):
+        span, _ = orthonormal_basis(features)
+        return jnp.asarray(residual_energy(np.asarray(span), matrix), features.dtype)
+    loss: jax.Array = _array_loss(features, matrix)
     return loss
 
 
@@ -220,7 +208,7 @@ def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
 
 
 def relative_excess_loss(
-    features: jax.Array, matrix: jax.Array, subspace: PrincipalSubspace, d: int
+    features: jax.Array, matrix: jax.Array | RowBlocks, subspace: PrincipalSubspace, d: int
 ) -> jax.Array:
     """Excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
 
@@ -229,7 +217,8 @@ def relative_excess_loss(
 
     Args:
       features: [n, d] array.
-      matrix: [n, t] the centred matrix that the subspace was computed from.
+      matrix: [n, t] the centred matrix that the subspace was computed from, in memory or as row
+        blocks.
       subspace: its principal subspace with at least d components.
       d: number of features that the optimum may use.
 
@@ -257,6 +246,30 @@ def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax
     """
     optimum = optimal_loss(subspace, d)
     return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
+
+
+@jax.jit
+def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
+    """`representation_loss` of a matrix in memory."""
+    matrix = require_pair(features, matrix)
+    span, _ = orthonormal_basis(features)
+    weights = jnp.matmul(span.T, matrix, precision=_HIGHEST)
+    num_rows = matrix.shape[0]
+    block_rows = min(_BLOCK_ROWS, num_rows)
+
+    def add_block(index: jax.Array, total: jax.Array) -> jax.Array:
+        # The last block is moved up to end with the matrix; rows already counted are masked.
+        start = jnp.minimum(index * block_rows, num_rows - block_rows)
+        rows = jax.lax.dynamic_slice_in_dim(matrix, start, block_rows)
+        span_rows = jax.lax.dynamic_slice_in_dim(span, start, block_rows)
+        residual = rows - jnp.matmul(span_rows, weights, precision=_HIGHEST)
+        new = start + jnp.arange(block_rows) >= index * block_rows
+        return total + jnp.sum(jnp.where(new[:, None], jnp.square(residual), 0.0))
+
+    num_blocks = -(-num_rows // block_rows)
+    zero = jnp.zeros((), features.dtype)
+    loss: jax.Array = jax.lax.fori_loop(0, num_blocks, add_block, zero)
+    return loss
 
 
 @jax.jit

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlreps.errors import InputError
-from rlreps.subspace.decomposition import relative_tolerance
+from rlreps.subspace.principal import relative_tolerance
 
 
 @jax.jit

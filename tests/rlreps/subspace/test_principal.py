@@ -11,9 +11,9 @@ import sklearn.utils.extmath
 from rlreps.errors import InputError
 from rlreps.subspace import (
     PrincipalSubspace,
-    decomposition,
     exact_svd,
     fix_signs,
+    products,
     randomized_svd,
     relative_tolerance,
 )
@@ -127,7 +127,7 @@ def test_a_matrix_on_an_accelerator_is_decomposed_through_products_taken_there(m
     # No accelerator is needed: a CPU array is treated as one, which takes the same code path.
     matrix = np.random.default_rng(8).standard_normal((60, 40)).astype(np.float32)
     expected = randomized_svd(matrix, 5)
-    monkeypatch.setattr(decomposition, "_on_accelerator", lambda _: True)
+    monkeypatch.setattr(products, "_on_accelerator", lambda _: True)
     found = randomized_svd(jnp.asarray(matrix), 5)
     np.testing.assert_allclose(found.basis, expected.basis, atol=1e-5)
     np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
@@ -146,8 +146,8 @@ def test_the_seed_decides_the_result():
 
 def test_the_randomised_path_needs_only_panels_beside_the_matrix(monkeypatch):
     # The scratch block of the norm would otherwise hide a copy of so small a matrix.
-    monkeypatch.setattr(decomposition, "_SCRATCH_BYTES", 2**18)
-    matrix = np.random.default_rng(10).standard_normal((1500, 1500)).astype(np.float32)
+    monkeypatch.setattr(products, "_SCRATCH_BYTES", 2**18)
+    matrix = np.random.default_rng(10).standard_normal((2500, 2500)).astype(np.float32)
     tracemalloc.start()
     randomized_svd(matrix, 4, oversampling=4, power_iterations=1)
     _, peak = tracemalloc.get_traced_memory()

@@ -1,0 +1,237 @@
+"""Products of a matrix with panels of a few columns, wherever the matrix lies.
+
+In memory, on an accelerator, or in blocks of rows read one after the other: the algorithms see only
+the products. Panels are host arrays of the matrix's dtype.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+from rlreps.errors import InputError
+from rlreps.subspace.row_blocks import RowBlocks, regrouped
+
+# Bytes of float64 scratch for the squared norm of a host matrix.
+_SCRATCH_BYTES = 16 * 2**20
+# Bytes of the rows that enter one product of a streamed matrix. Each group costs a sweep over the
+# accumulated panel, so they should hold several times as many rows as the panel has columns.
+_GROUP_BYTES = 128 * 2**20
+
+
+class Products(abc.ABC):
+    """Products of a matrix A [n, t].
+
+    Attributes:
+      shape: (n, t).
+      dtype: float32 or float64.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    @property
+    @abc.abstractmethod
+    def total_energy(self) -> float:
+        """Squared Frobenius norm in float64; for a streamed matrix known after the first product.
+
+        Raises:
+          InputError: if the matrix is not finite (a streamed matrix's first product raises it).
+        """
+
+    @abc.abstractmethod
+    def multiply(self, panel: np.ndarray) -> np.ndarray:
+        """A times a panel [t, m], [n, m]."""
+
+    @abc.abstractmethod
+    def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
+        """A' times a panel [n, m], [t, m]."""
+
+    def sharpen(self, panel: np.ndarray) -> np.ndarray:
+        """One power iteration: an orthonormal basis of A'A times a panel [t, m], [t, m]."""
+        return orthonormalise(self.multiply_transposed(orthonormalise(self.multiply(panel))))
+
+    def multiply_and_normal(
+        self, panel: np.ndarray, probes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A times a panel [t, m], and A'A times probes [t, s]: [n, m] and [t, s]."""
+        images = self.multiply(np.concatenate([panel, probes], axis=1))
+        width = panel.shape[1]
+        return images[:, :width], self.multiply_transposed(images[:, width:])
+
+
+class HostProducts(Products):
+    """Products of a matrix in host memory, by NumPy's BLAS."""
+
+    def __init__(self, matrix: np.ndarray) -> None:
+        self.shape = (matrix.shape[0], matrix.shape[1])
+        self.dtype = matrix.dtype
+        self._matrix = matrix
+        self._total_energy = _require_finite(_squared_norm(matrix))
+
+    @property
+    def total_energy(self) -> float:
+        """See `Products`."""
+        return self._total_energy
+
+    def multiply(self, panel: np.ndarray) -> np.ndarray:
+        """See `Products`."""
+        return np.asarray(self._matrix @ panel)
+
+    def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
+        """See `Products`."""
+        return np.asarray(self._matrix.T @ panel)
+
+
+class AcceleratorProducts(Products):
+    """Products of a matrix on an accelerator, taken there: only the panels travel."""
+
+    def __init__(self, matrix: jax.Array) -> None:
+        self.shape = (matrix.shape[0], matrix.shape[1])
+        self.dtype = np.dtype(matrix.dtype)
+        self._matrix = matrix
+        # Rows are summed on the device in its own precision, and the sums of rows in float64.
+        rows = jax.jit(lambda values: jnp.sum(jnp.square(values), axis=1))(matrix)
+        self._total_energy = _require_finite(float(np.sum(np.asarray(rows), dtype=np.float64)))
+
+    @property
+    def total_energy(self) -> float:
+        """See `Products`."""
+        return self._total_energy
+
+    def multiply(self, panel: np.ndarray) -> np.ndarray:
+        """See `Products`."""
+        return np.array(_contract(self._matrix, jnp.asarray(panel), matrix_axis=1))
+
+    def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
+        """See `Products`."""
+        return np.array(_contract(self._matrix, jnp.asarray(panel), matrix_axis=0))
+
+
+class StreamedProducts(Products):
+    """Products of a matrix that is read in blocks of rows, once for each method called.
+
+    Groups of rows of one size enter the products, however the source is blocked, and products with
+    the transpose are accumulated over groups in float64. Beside the panels (one of them in float64)
+    there are one group and what the source holds.
+    """
+
+    def __init__(self, source: RowBlocks) -> None:
+        self.shape = source.shape
+        self.dtype = source.dtype
+        self._source = source
+        self._group_rows = max(1, _GROUP_BYTES // (self.dtype.itemsize * self.shape[1]))
+        self._total_energy: float | None = None
+
+    @property
+    def total_energy(self) -> float:
+        """See `Products`."""
+        if self._total_energy is None:
+            for _ in self._rows():
+                pass
+        assert self._total_energy is not None
+        return self._total_energy
+
+    def multiply(self, panel: np.ndarray) -> np.ndarray:
+        """See `Products`."""
+        product = np.empty((self.shape[0], panel.shape[1]), self.dtype)
+        for start, rows in self._rows():
+            np.matmul(rows, panel, out=product[start : start + len(rows)])
+        return product
+
+    def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
+        """See `Products`."""
+        product = np.zeros((self.shape[1], panel.shape[1]), np.float64)
+        for start, rows in self._rows():
+            product += rows.T @ panel[start : start + len(rows)]
+        return product.astype(self.dtype)
+
+    def sharpen(self, panel: np.ndarray) -> np.ndarray:
+        """One power iteration in one read, without the orthonormalisation between the two products.
+
+        A'A squares the spectrum, so a fresh panel's directions below sqrt(eps) sigma_1 drown in
+        rounding in the first iteration. They come back in the later ones: once the panel's columns
+        are sorted by size, a column's own product loses only eps sigma_1 / sigma_i. The two
+        products after the last iteration are orthonormalised one by one as ever.
+        """
+        nothing = panel[:, :0]
+        return orthonormalise(self.multiply_and_normal(nothing, panel)[1])
+
+    def multiply_and_normal(
+        self, panel: np.ndarray, probes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `Products`; in one read."""
+        width = panel.shape[1]
+        both = np.concatenate([panel, probes], axis=1)
+        images = np.empty((self.shape[0], width), self.dtype)
+        normal = np.zeros(probes.shape, np.float64)
+        for start, rows in self._rows():
+            product = rows @ both
+            images[start : start + len(rows)] = product[:, :width]
+            normal += rows.T @ product[:, width:]
+        return images, normal.astype(self.dtype)
+
+    def _rows(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Reads the matrix; the first time, takes its norm on the way and checks that it is one."""
+        energy = 0.0
+        for start, rows in regrouped(self._source, self._group_rows):
+            if self._total_energy is None:
+                energy += _require_finite(_squared_norm(rows))
+            yield start, rows
+        if self._total_energy is None:
+            self._total_energy = _require_finite(energy)
+
+
+def products_of(matrix: np.ndarray | jax.Array | RowBlocks) -> Products:
+    """The products of a matrix [n, t], taken where it lies (a JAX array on a CPU is read in place).
+
+    Raises:
+      InputError: if a matrix in memory is not finite.
+    """
+    if isinstance(matrix, RowBlocks):
+        return StreamedProducts(matrix)
+    if _on_accelerator(matrix):
+        return AcceleratorProducts(jnp.asarray(matrix))
+    return HostProducts(np.asarray(matrix))
+
+
+def orthonormalise(panel: np.ndarray) -> np.ndarray:
+    """Orthonormal basis of a panel's columns by Householder QR; overwrites the panel."""
+    basis, _ = scipy.linalg.qr(panel, mode="economic", overwrite_a=True, check_finite=False)
+    return np.asarray(basis)
+
+
+@functools.partial(jax.jit, static_argnames="matrix_axis")
+def _contract(matrix: jax.Array, panel: jax.Array, *, matrix_axis: int) -> jax.Array:
+    # Full precision: accelerators would otherwise multiply float32 in shorter formats.
+    return jax.lax.dot_general(
+        matrix, panel, (((matrix_axis,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
+    )
+
+
+def _on_accelerator(matrix: np.ndarray | jax.Array) -> bool:
+    return isinstance(matrix, jax.Array) and any(
+        device.platform != "cpu" for device in matrix.devices()
+    )
+
+
+def _squared_norm(matrix: np.ndarray) -> float:
+    """Squared Frobenius norm of a host matrix, in float64."""
+    block_rows = max(1, _SCRATCH_BYTES // (8 * matrix.shape[1]))
+    energy = 0.0
+    for start in range(0, matrix.shape[0], block_rows):
+        block = matrix[start : start + block_rows].astype(np.float64)
+        energy += float(np.vdot(block, block))
+    return energy
+
+
+def _require_finite(energy: float) -> float:
+    if not math.isfinite(energy):
+        raise InputError(f"expected a matrix of finite entries, got a squared norm of {energy}")
+    return energy

@@ -1,0 +1,189 @@
+"""Matrices that are only ever read by blocks of rows, so that they may be larger than memory."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from rlreps.errors import InputError
+
+# Rows that are summed at a time for the column means. The means depend on it in their last bit, so
+# everything that centres a matrix sums the same groups. A group of a 10,000-column float32 matrix
+# stays inside the caches.
+_SUMMED_ROWS = 64
+
+
+@runtime_checkable
+class RowBlocks(Protocol):
+    """A matrix [n, t] as a sequence of blocks of rows that can be read any number of times."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, t): states and tasks."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of every block, float32 or float64."""
+        ...
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, rows [r, t]) in order, from row 0 to row n - 1 without a gap."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrayBlocks:
+    """An array in memory as row blocks, which are views of it.
+
+    Attributes:
+      matrix: [n, t] array.
+      block_rows: rows in a block; the last block may have fewer.
+    """
+
+    matrix: np.ndarray
+    block_rows: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.matrix.ndim != 2:
+            raise InputError(f"expected a matrix [n, t], got shape {self.matrix.shape}")
+        if self.block_rows < 1:
+            raise InputError(f"expected block_rows >= 1, got {self.block_rows}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, t)."""
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The array's dtype."""
+        return self.matrix.dtype
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, view of the rows)."""
+        for start in range(0, self.shape[0], self.block_rows):
+            yield start, self.matrix[start : start + self.block_rows]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CentredBlocks:
+    """Row blocks with a number per column subtracted, in float64 and rounded once.
+
+    With `column_means` of the same source, the rows are bit for bit those that
+    `centre_columns_in_place` leaves in an array.
+
+    Attributes:
+      source: the matrix, [n, t].
+      means: [t] float64.
+    """
+
+    source: RowBlocks
+    means: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.means.shape != self.source.shape[1:]:
+            raise InputError(
+                f"expected means of shape {self.source.shape[1:]}, got {self.means.shape}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, t)."""
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The source's dtype."""
+        return self.source.dtype
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, centred copy of the rows), blocked as the source is."""
+        for start, rows in self.source.blocks():
+            centred = np.empty_like(rows)
+            subtract_means(rows, self.means, out=centred)
+            yield start, centred
+
+
+def column_means(source: RowBlocks) -> np.ndarray:
+    """Mean of every column over the rows, in one pass.
+
+    Summed in float64 over groups of rows that do not depend on how the source is blocked, so
+    neither do the means.
+
+    Args:
+      source: the matrix [n, t], with at least one row.
+
+    Returns:
+      [t] float64.
+
+    Raises:
+      InputError: if the blocks do not make up the matrix, or it has no rows.
+    """
+    num_rows, num_columns = source.shape
+    if num_rows == 0:
+        raise InputError(f"expected a matrix with at least one row, got shape {source.shape}")
+    sums = np.zeros(num_columns, dtype=np.float64)
+    for _, rows in regrouped(source, _SUMMED_ROWS):
+        # The order in which NumPy adds follows the memory layout; a copy of a few rows settles it.
+        sums += np.sum(np.ascontiguousarray(rows), axis=0, dtype=np.float64)
+    means: np.ndarray = sums / num_rows
+    return means
+
+
+def subtract_means(rows: np.ndarray, means: np.ndarray, *, out: np.ndarray) -> None:
+    """Writes rows [r, t] minus means [t] to out [r, t], in float64 and rounded once."""
+    np.subtract(rows, means, out=out, casting="same_kind")
+
+
+def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The same rows in groups of a fixed size, whatever the source's own blocks are.
+
+    Args:
+      source: the matrix [n, t].
+      group_rows: rows in a group; the last group may have fewer.
+
+    Yields:
+      (first row, rows [group_rows, t]) in order: a view where a group lies within one block, and
+      otherwise a copy, which the next group may overwrite.
+
+    Raises:
+      InputError: if the blocks do not make up the matrix.
+    """
+    num_rows, num_columns = source.shape
+    buffer: np.ndarray | None = None
+    start = filled = 0  # first row of the group at hand, and how many of its rows are in the buffer
+    for first, rows in source.blocks():
+        _require_next_block(source, first, rows, expected=start + filled)
+        taken = 0
+        while taken < len(rows):
+            size = min(group_rows, num_rows - start)
+            count = min(size - filled, len(rows) - taken)
+            part = rows[taken : taken + count]
+            taken += count
+            if count == size:
+                yield start, part
+            else:
+                if buffer is None:
+                    shape = (min(group_rows, num_rows), num_columns)
+                    buffer = np.empty(shape, source.dtype)
+                buffer[filled : filled + count] = part
+                filled += count
+                if filled < size:
+                    continue
+                yield start, buffer[:size]
+            start, filled = start + size, 0
+    if start != num_rows:
+        raise InputError(f"expected blocks of {num_rows} rows in all, got {start + filled}")
+
+
+def _require_next_block(source: RowBlocks, first: int, rows: np.ndarray, *, expected: int) -> None:
+    num_rows, num_columns = source.shape
+    fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
+    if first != expected or not fits or rows.dtype != source.dtype:
+        raise InputError(
+            f"expected a {source.dtype} block from row {expected} of a {num_rows} x {num_columns} "
+            f"matrix, got {rows.dtype} of shape {rows.shape} from row {first}"
+        )
