@@ -1,7 +1,7 @@
 """Entry point of the command line; ``commands`` holds what it can do.
 
 Input that cannot be used ends with one line on standard error and exit code 2, diverged training
-with 1, an interruption from the keyboard with 130.
+and the death of another process with 1, an interruption from the keyboard with 130.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
 from rlreps.commands import Command
-from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.errors import InputError, ProcessDiedError, TrainingDivergedError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _INTERNAL_PLACE = re.compile(r"^Error parsing \S+: (?=expected )")
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _parse(sys.argv[1:] if arguments is None else arguments).run()
         sys.stdout.flush()
-    except TrainingDivergedError as error:
+    except (ProcessDiedError, TrainingDivergedError) as error:
         _fail(error, 1)
     except BrokenPipeError:
         # Whoever read the output has enough. Python would complain again when it flushes at exit.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import tyro
 from tyro.conf import Positional, subcommand
 
-from rlreps.configs import SubspaceConfig, SuccessorConfig, TrainingConfig
+from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig, TrainingConfig
 from rlreps.errors import InputError
 from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot
@@ -24,24 +24,36 @@ Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generate:
-    """Estimate a successor measure by Monte-Carlo rollouts; run again to resume.
+    """Compute a successor measure; run again to resume.
 
     Attributes:
-        config: What to estimate.
+        config: What to compute.
+        processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
+        repair: Compute damaged blocks again instead of refusing to go on.
         quiet: Show no progress bar.
     """
 
     config: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
+    processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
     out: Path | None = None
+    repair: Switch = False
     quiet: Switch = False
 
     def run(self) -> None:
         """Generates, then says what was done."""
+        from rlreps.processes import join
         from rlreps.successor.generation import generate
 
         out = self.out if self.out is not None else default_store(self.config)
-        _print_json(generate(self.config, out, progress=not self.quiet))
+        figures = generate(
+            self.config,
+            out,
+            repair=self.repair,
+            processes=join(self.processes),
+            progress=not self.quiet,
+        )
+        _print_json(figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,15 +98,21 @@ class Verify:
 
     def run(self) -> None:
         """Prints the digest if all is well, else every problem, with exit code 2."""
-        from rlreps.successor.store import open_store, verify
+        from rlreps.successor.estimate_store import open_estimates
 
-        store = open_store(self.store)
-        row_sum = store.settings.get("row_sum")
-        report = verify(store, row_sum=row_sum)
-        if not report.ok:
-            raise InputError(f"{store.path}: {'; '.join(report.problems())}")
+        store = open_estimates(self.store)
+        row_sum = store.matrix.settings.get("row_sum")
+        reports = store.verify(row_sum)
+        problems = [
+            f"{part.path}: {problem}"
+            for part, report in zip(store.stores(), reports, strict=True)
+            for problem in report.problems()
+        ]
+        if problems:
+            raise InputError("; ".join(problems))
         checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
-        print(f"{store.path}: {store.num_blocks} blocks are whole{checked}; sha256 {report.digest}")
+        blocks, digest = store.matrix.num_blocks, reports[-1].digest
+        print(f"{store.matrix.path}: {blocks} blocks are whole{checked}; sha256 {digest}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +237,13 @@ def default_store(config: SuccessorConfig) -> Path:
     """The folder of a store by default: under data/, named after its settings."""
     arena = Path(config.arena).stem
     start = "" if config.count_start else "-first-successor"
+    effort = (
+        f"{config.rollouts}rollouts"
+        if config.method == "monte_carlo"
+        else f"transition-refinement{config.refinement}-{config.points}points"
+    )
     return DATA / (
-        f"{arena}-{config.bins}bins-{config.rollouts}rollouts-{config.horizon}steps-"
+        f"{arena}-{config.bins}bins-{effort}-{config.horizon}steps-"
         f"discount{config.discount:g}{start}-seed{config.seed}"
     )
 

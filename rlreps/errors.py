@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class TrainingDivergedError(RuntimeError):
     """A loss or a parameter became NaN or infinite; the last good checkpoint is untouched."""
+
+
+class ProcessDiedError(RuntimeError):
+    """A process that the others of its run wait for has died; says which and how to go on."""

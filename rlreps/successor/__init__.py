@@ -7,10 +7,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlreps.successor.generation import generate, puddle_world_chain, rollout_settings
+    from rlreps.successor.generation import generate, rollout_settings
     from rlreps.successor.grid import Grid
     from rlreps.successor.markov_chain import MarkovChain, environment_chain
     from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
+    from rlreps.successor.puddle_world_chain import puddle_world_chain
     from rlreps.successor.store import (
         MatrixStore,
         VerifyReport,
@@ -30,7 +31,7 @@ _HOME = {
     "environment_chain": "markov_chain",
     "generate": "generation",
     "open_store": "store",
-    "puddle_world_chain": "generation",
+    "puddle_world_chain": "puddle_world_chain",
     "rollout_settings": "generation",
     "verify": "store",
 }

@@ -14,6 +14,7 @@ from typing import Any
 import tensorstore as ts
 
 from rlreps.errors import InputError
+from rlreps.locks import LOCK
 from rlreps.successor.matrix_store import MatrixStore, first_part, plain_json
 from rlreps.successor.subspace_cache import load_subspace, save_subspace
 from rlreps.successor.verification import BlockProblem, VerifyReport, verify
@@ -23,14 +24,17 @@ __all__ = [
     "MatrixStore",
     "VerifyReport",
     "create_or_resume",
+    "find_store",
     "load_subspace",
     "open_store",
+    "require_place",
     "save_subspace",
     "verify",
 ]
 
 _FORMAT = 1
 _METADATA_FILE = "zarr.json"
+_LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", LOCK}
 _ABSENT = object()
 
 
@@ -71,7 +75,7 @@ def create_or_resume(
         store = open_store(folder)
         _require_same(store, shape, block_rows, plain)
         return store
-    _require_unused(folder)
+    require_place(folder)
     entry = {"format": _FORMAT, "settings": plain, "provenance": plain_json(provenance)}
     try:
         # What a killed creation left may be longer than the metadata written over it here.
@@ -83,6 +87,33 @@ def create_or_resume(
             f"expected a place for a store at {folder}, got {first_part(error)}"
         ) from error
     return open_store(folder)
+
+
+def require_place(path: str | Path) -> None:
+    """Raises InputError unless the path holds a store, is free or is an empty folder."""
+    folder = Path(path).absolute()
+    if not folder.exists() or (folder / _METADATA_FILE).exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"expected a new or empty folder or a matrix store, got the file {folder}")
+    # A creation that was killed leaves lock files and nothing else.
+    others = sorted(
+        entry.name for entry in folder.iterdir() if entry.name not in _LEFT_BY_A_CREATION
+    )
+    if others:
+        raise InputError(
+            f"expected a new or empty folder or a matrix store, got {folder} with no "
+            f"{_METADATA_FILE} but {len(others)} other entries ({others[0]} ...)"
+        )
+
+
+def find_store(path: str | Path) -> MatrixStore | None:
+    """The store at a path, or None if there is none.
+
+    Raises:
+        InputError: There is one, but it cannot be read.
+    """
+    return open_store(path) if (Path(path) / _METADATA_FILE).exists() else None
 
 
 def open_store(path: str | Path) -> MatrixStore:
@@ -148,23 +179,6 @@ def _metadata(
         ],
         "attributes": dict(attributes),
     }
-
-
-def _require_unused(folder: Path) -> None:
-    """Raises InputError unless the path is free or an empty folder."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InputError(f"expected a new or empty folder or a matrix store, got the file {folder}")
-    # A creation that was killed leaves its lock file and nothing else.
-    others = sorted(
-        entry.name for entry in folder.iterdir() if entry.name != f"{_METADATA_FILE}.__lock"
-    )
-    if others:
-        raise InputError(
-            f"expected a new or empty folder or a matrix store, got {folder} with no "
-            f"{_METADATA_FILE} but {len(others)} other entries ({others[0]} ...)"
-        )
 
 
 def _require_same(

@@ -46,23 +46,28 @@ class VerifyReport:
     digest: str | None
 
     @property
+    def damaged_blocks(self) -> tuple[BlockProblem, ...]:
+        """Written but wrong: corrupt, not finite or with a row that sums to something else."""
+        found = (*self.corrupt_blocks, *self.non_finite_blocks, *self.deviating_blocks)
+        return tuple(sorted(found, key=lambda problem: problem.index))
+
+    @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems()
 
     def problems(self) -> list[str]:
         """One line for each problem, in order of blocks."""
-        found = (
-            *self.missing_blocks,
-            *self.corrupt_blocks,
-            *self.non_finite_blocks,
-            *self.deviating_blocks,
-        )
+        found = (*self.missing_blocks, *self.damaged_blocks)
         return [str(problem) for problem in sorted(found, key=lambda problem: problem.index)]
 
 
 def verify(
-    store: MatrixStore, *, row_sum: float | None = None, relative_tolerance: float = 1e-5
+    store: MatrixStore,
+    *,
+    row_sum: float | None = None,
+    relative_tolerance: float = 1e-5,
+    scale: float | None = None,
 ) -> VerifyReport:
     """Reads a store block by block and reports everything that is wrong with it.
 
@@ -70,8 +75,9 @@ def verify(
         store: The store.
         row_sum: What every row should sum to, or None to leave the sums alone. For a discounted
             sum over h steps it is (1 - discount^h) / (1 - discount).
-        relative_tolerance: Largest |sum / row_sum - 1| that passes; the sums themselves are taken
-            in float64, so what is left is the rounding of float32 entries.
+        relative_tolerance: Largest |sum - row_sum| / |scale| that passes; the sums themselves are
+            taken in float64, so what is left is the rounding of float32 entries.
+        scale: Size of what was summed; None is the row sum itself.
 
     Returns:
         The report; nothing is raised for what is wrong with the matrix.
@@ -81,8 +87,10 @@ def verify(
         kind: [] for kind in ("missing", "corrupt", "non_finite", "deviating")
     }
     deviations: list[float] = []
+    size = row_sum if scale is None else scale
+    tolerance = relative_tolerance * abs(size or 0.0)
     for index in range(store.num_blocks):
-        findings, deviation = _check_block(store, index, hasher.update, row_sum, relative_tolerance)
+        findings, deviation = _check_block(store, index, hasher.update, row_sum, tolerance)
         for kind, finding in findings.items():
             problem = BlockProblem(index=index, place=store.describe_block(index), finding=finding)
             found[kind].append(problem)
@@ -105,7 +113,7 @@ def _check_block(
     index: int,
     consume: Callable[[bytes], object],
     row_sum: float | None,
-    relative_tolerance: float,
+    tolerance: float,
 ) -> tuple[dict[str, str], float | None]:
     """Findings on one block by kind, and the worst deviation of its finite rows' sums.
 
@@ -117,7 +125,7 @@ def _check_block(
         rows = store.read_block(index)
     except InputError as error:
         reason = first_part(error.__cause__ or error)
-        return {"corrupt": f"corrupt, delete the file to compute it again ({reason})"}, None
+        return {"corrupt": f"corrupt, to be computed again by generate --repair ({reason})"}, None
     consume(as_bytes(rows))
     findings: dict[str, str] = {}
     finite = np.isfinite(rows)
@@ -130,7 +138,6 @@ def _check_block(
     sums = rows.sum(axis=1, dtype=np.float64, where=finite)[whole]
     worst = int(np.argmax(np.abs(sums - row_sum)))
     deviation = abs(float(sums[worst]) - row_sum)
-    tolerance = relative_tolerance * abs(row_sum)
     if deviation > tolerance:
         row = store.block_range(index)[0] + int(whole[worst])
         findings["deviating"] = (

@@ -66,7 +66,9 @@ def test_settings_hold_every_choice_and_the_arena_itself(small_store):
     settings = dict(small_store.settings)
     assert settings == json.loads(json.dumps(store_settings(SMALL, load_arena("empty"))))
     decisive = as_json(SMALL)
-    del decisive["arena"], decisive["block_rows"]  # the arena itself is there, not its name
+    # The arena itself is there, not its name; and nothing of the other method.
+    for name in ("arena", "block_rows", "refinement", "points"):
+        del decisive[name]
     assert {name: settings[name] for name in decisive} == decisive
     assert arena_from_settings(settings["environment"]) == load_arena("empty")
     provenance = small_store.provenance
@@ -186,7 +188,10 @@ def test_a_bad_arena_leaves_nothing_behind(tmp_path, content, message):
     [
         ({"bins": 1}, "expected bins >= 2, got 1"),
         ({"discount": 1.0}, "expected discount strictly between 0 and 1, got 1.0"),
-        ({"rollouts": 0}, "expected rollouts >= 1, got 0"),
+        ({"rollouts": 1}, "expected rollouts >= 2, one for each half, got 1"),
+        ({"method": "magic"}, "expected method to be one of monte_carlo, transition, got 'magic'"),
+        ({"refinement": 0}, "expected refinement >= 1, got 0"),
+        ({"points": 1000}, "expected points to be a power of two, got 1000"),
         ({"horizon": -5}, "expected horizon >= 1, got -5"),
         ({"block_rows": 0}, "expected block_rows >= 1, got 0"),
         ({"seed": -1}, r"expected seed in \[0, 2\*\*32\), got -1"),

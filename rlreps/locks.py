@@ -1,0 +1,76 @@
+"""Locks that keep two processes out of one folder, and tell whether a process still works in it.
+
+Advisory locks of the operating system (``flock``): they end with the process that holds them, however
+it ends, so none is ever left behind. Where a system or a file system has none, nothing is locked.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from rlreps.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+_HELD = {errno.EACCES, errno.EAGAIN}
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
+    """Holds a folder's lock while the body runs.
+
+    Args:
+        folder: The folder; made if need be.
+        name: The lock file's name in it.
+
+    Raises:
+        InputError: If another process holds the lock (it is named), or the folder cannot be
+            written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / name).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"expected a folder that can be written, got {error.strerror}: {folder}"
+        ) from error
+    with stream:
+        if not _try_lock(stream):
+            stream.seek(0)
+            holder = stream.read().strip() or "another process"
+            raise InputError(f"expected {folder} to be free, got it in use by {holder}")
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        stream.flush()
+        yield
+
+
+def is_held(folder: Path, name: str = LOCK) -> bool:
+    """Whether a living process holds a folder's lock; also true where locks do not exist."""
+    try:
+        stream = (folder / name).open("r", encoding="utf-8")
+    except OSError:
+        return False
+    with stream:
+        return fcntl is None or not _try_lock(stream)
+
+
+def _try_lock(stream: IO[str]) -> bool:
+    """Takes the lock of an open file until it is closed; whether nobody else has it."""
+    if fcntl is None:
+        return True
+    try:
+        # Shared for a mere look: two processes that look at once must not see each other.
+        kind = fcntl.LOCK_EX if stream.writable() else fcntl.LOCK_SH
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _HELD
+    return True

@@ -1,0 +1,148 @@
+"""Several processes, on one machine or many, that work on one folder.
+
+JAX's multi-controller runtime says who takes part: by itself under the cluster managers that it
+knows, and by coordinator, number and index elsewhere. Once everybody has started, its connections
+are closed. What follows needs no communication but the folder that all share, so there is none to
+break: a process that dies is noticed by its lock file (see ``locks``), not by an abort of the rest.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from rlreps.configs import ProcessesConfig
+from rlreps.errors import InputError
+from rlreps.locks import exclusive, is_held
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Which of how many processes this is.
+
+    Attributes:
+        index: This one, in [0, count).
+        count: All that take part.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def share(self, items: list[int]) -> list[int]:
+        """Those of the items (whole numbers) that are this process's to work on."""
+        return [item for item in items if item % self.count == self.index]
+
+    def owner(self, item: int) -> int:
+        """The process that an item belongs to."""
+        return item % self.count
+
+    @contextlib.contextmanager
+    def together(
+        self, folder: Path, check: Callable[[], object], prepare: Callable[[], T]
+    ) -> Iterator[T]:
+        """Holds a folder for all processes of the run while the body works in it.
+
+        Process 0 takes the folder's lock and prepares it, then the others do what it did: by then
+        they find it done.
+
+        Args:
+            folder: A folder that all processes share.
+            check: Raises what speaks against working there, before anything is written.
+            prepare: What to do once the folder is held; its result is handed to the body.
+
+        Raises:
+            InputError: Another run holds the folder, or preparing failed, here or in process 0.
+        """
+        if self.count == 1:
+            check()
+            with exclusive(folder):
+                yield prepare()
+            return
+        with contextlib.ExitStack() as stack:
+            prepared = self._prepare_in_turn(folder, check, prepare, stack)
+            stack.enter_context(exclusive(folder, _lock_name(self.index)))
+            _agree(True, "started")
+            jax.distributed.shutdown()
+            yield prepared
+
+    def _prepare_in_turn(
+        self,
+        folder: Path,
+        check: Callable[[], object],
+        prepare: Callable[[], T],
+        stack: contextlib.ExitStack,
+    ) -> T:
+        if self.index == 0:
+            try:
+                check()
+                stack.enter_context(exclusive(folder))
+                prepared = prepare()
+            except BaseException:
+                _agree(False, "prepared")
+                raise
+            _agree(True, "prepared")
+            return prepared
+        if not _agree(True, "prepared"):
+            raise InputError(f"expected process 0 to open {folder}, got its error; see there")
+        return prepare()
+
+    def dead(self, folder: Path) -> list[int]:
+        """Other processes that no longer hold their place in the folder: ended or dead."""
+        others = (index for index in range(self.count) if index != self.index)
+        return [index for index in others if not is_held(folder, _lock_name(index))]
+
+
+ALONE = Processes()
+
+
+def join(config: ProcessesConfig) -> Processes:
+    """Finds the other processes of this run.
+
+    Args:
+        config: Where they meet; with nothing given, whatever JAX's cluster detection finds, and
+            this process alone where it finds nothing.
+
+    Returns:
+        This process's place among them.
+
+    Raises:
+        InputError: The others did not come, or the coordinator cannot be reached.
+    """
+    if config.num_processes == 1:
+        return ALONE
+    try:
+        jax.distributed.initialize(
+            config.coordinator,
+            config.num_processes,
+            config.process_id,
+            initialization_timeout=config.timeout,
+        )
+    except ValueError as error:
+        if config.coordinator is None:
+            return ALONE  # No cluster manager here.
+        raise InputError(f"expected a place in a run of several processes, got {error}") from error
+    except RuntimeError as error:
+        first_line = str(error).splitlines()[0]
+        raise InputError(
+            f"expected {config.num_processes or 'all'} processes to meet at "
+            f"{config.coordinator or 'their coordinator'}, got {first_line}"
+        ) from error
+    return Processes(jax.process_index(), jax.process_count())
+
+
+def _agree(here: bool, what: str) -> bool:
+    """What process 0 says, told to all; waits for all."""
+    said = multihost_utils.broadcast_one_to_all(np.int32(here))
+    multihost_utils.sync_global_devices(what)
+    return bool(said)
+
+
+def _lock_name(index: int) -> str:
+    return f".process-{index}.lock"
