@@ -123,7 +123,8 @@ def backward_stable_bounds(values: np.ndarray, shape: tuple[int, ...], count: in
     rounding = rounding_level(shape, values.dtype, following[0])
     gaps = following[:count] - following[1 : count + 1] - rounding
     sines = rounding / np.maximum(gaps, rounding) + rounding / following[0]
-    return np.minimum(np.square(sines), 1.0)
+    bounds: np.ndarray = np.minimum(np.square(sines), 1.0)
+    return bounds
 
 
 def rounding_level(shape: tuple[int, ...], dtype: np.dtype | type, largest: float) -> float:
@@ -177,7 +178,8 @@ def _bounds_at_cut(
     inside = np.linalg.norm(w * residuals[None, :] * outside[:, None] + turned, axis=1)
     # The basis handed out is itself rounded.
     root = np.sqrt((np.square(outside) + np.square(inside)) / dimensions) + rounding / values[0]
-    return np.where(applies, np.minimum(np.square(root), 1.0), 1.0)
+    bounds: np.ndarray = np.where(applies, np.minimum(np.square(root), 1.0), 1.0)
+    return bounds
 
 
 def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> float:
@@ -238,7 +240,7 @@ def _norm_of_the_rest(
     """
 
     def project(panel: np.ndarray) -> np.ndarray:
-        return panel - right @ (right.T @ panel)
+        return np.asarray(panel - right @ (right.T @ panel))
 
     current = project(probes).astype(np.float64)
     mass = float(np.sum(np.square(current)))

@@ -33,7 +33,8 @@ def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     # The sum over the leading d x d block, for every d.
     captured = np.diagonal(np.cumsum(np.cumsum(overlaps, axis=0), axis=1))
     dimensions = np.arange(1, first.shape[1] + 1)
-    return np.clip((dimensions - captured) / dimensions, 0.0, 1.0)
+    distances: np.ndarray = np.clip((dimensions - captured) / dimensions, 0.0, 1.0)
+    return distances
 
 
 def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
