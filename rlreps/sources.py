@@ -1,7 +1,8 @@
 """Where batches of (inputs, targets) come from: pure, jittable samplers that are pytrees.
 
 A source carries its arrays as leaves, so that it passes through ``jit`` as an argument: a matrix of
-400 MB must not become a constant of the compiled program.
+400 MB must not become a constant of the compiled program. Sources that hold no matrix are in
+``streamed_source`` (entries read from disk) and ``live_sources`` (entries from fresh rollouts).
 """
 
 import dataclasses
@@ -20,8 +21,8 @@ class Source(Protocol):
     """Anything with a pure, jittable ``sample`` that is a pytree."""
 
     @property
-    def num_tasks(self) -> int:
-        """Number of task columns."""
+    def num_tasks(self) -> int | None:
+        """Number of task columns; None where every batch brings tasks of its own."""
         ...
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
@@ -65,14 +66,32 @@ class MatrixSource:
         Returns:
             A batch: inputs [b, ...], targets [b, t], tasks [t].
         """
-        row_key, task_key = jax.random.split(key)
-        rows = jax.random.randint(row_key, (num_rows,), 0, self.num_states)
-        tasks = jax.random.randint(task_key, (num_tasks,), 0, self.num_tasks)
+        rows, tasks = draw_rows_and_tasks(key, self.matrix.shape, num_rows, num_tasks)
         targets = self.matrix[rows[:, None], tasks[None, :]]
         population = None
         if self.with_population:
             population = Population(self.inputs, self.matrix[:, tasks])
         return Batch(self.inputs[rows], targets, tasks, population)
+
+
+def draw_rows_and_tasks(
+    key: Array, shape: tuple[int, ...], num_rows: int, num_tasks: int
+) -> tuple[Array, Array]:
+    """Rows [num_rows] and columns [num_tasks] (integers) of a matrix, uniform, with replacement.
+
+    Args:
+        key: Random key; it alone decides, so that a matrix gives the same batches wherever it is.
+        shape: (n, tasks) of the matrix.
+        num_rows: Rows to draw.
+        num_tasks: Columns to draw.
+
+    Returns:
+        (rows, columns), independent of each other.
+    """
+    row_key, task_key = jax.random.split(key)
+    rows = jax.random.randint(row_key, (num_rows,), 0, shape[0])
+    tasks = jax.random.randint(task_key, (num_tasks,), 0, shape[1])
+    return rows, tasks
 
 
 def matrix_source(
@@ -99,16 +118,33 @@ def matrix_source(
     require(matrix.ndim == 2 and matrix.size > 0, "a matrix of shape [states, tasks]", matrix.shape)
     require(jnp.issubdtype(matrix.dtype, jnp.floating), "a floating matrix", matrix.dtype.name)
     require(bool(_all_finite(matrix)), "a matrix of finite entries", "NaN or infinity")
+    inputs = encoder_inputs(inputs, matrix.shape[0])
+    return MatrixSource(inputs, matrix, with_population)
+
+
+def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
+    """The encoder inputs of all states, checked.
+
+    Args:
+        inputs: [n, ...]; None gives state indices [n] (int32).
+        num_states: n.
+
+    Returns:
+        The inputs on the default device.
+
+    Raises:
+        InputError: If there is not one for each state, or there are non-finite ones.
+    """
     if inputs is None:
-        inputs = np.arange(matrix.shape[0], dtype=np.int32)
+        inputs = np.arange(num_states, dtype=np.int32)
     inputs = jnp.asarray(inputs)
     require(
-        inputs.ndim >= 1 and inputs.shape[0] == matrix.shape[0],
-        f"one input for each of the {matrix.shape[0]} states",
+        inputs.ndim >= 1 and inputs.shape[0] == num_states,
+        f"one input for each of the {num_states} states",
         inputs.shape,
     )
     require(bool(_all_finite(inputs)), "finite inputs", "NaN or infinity")
-    return MatrixSource(inputs, matrix, with_population)
+    return inputs
 
 
 @jax.jit
