@@ -82,7 +82,7 @@ def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, col
     source = ArrayBlocks(matrix, block_rows)
     streamed = _stacked(CentredBlocks(source, column_means(source)))
     in_memory = np.array(matrix, order=order)
-    centre_columns_in_place(in_memory, block_rows=17)
+    centre_columns_in_place(in_memory)
     assert streamed.dtype == dtype
     np.testing.assert_array_equal(streamed, in_memory)
 
