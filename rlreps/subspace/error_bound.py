@@ -101,29 +101,8 @@ def distance_bounds(
     num_cuts = min(len(values), _MOST_CUTS)
     for cut in np.unique(np.linspace(1, len(values), num_cuts).round().astype(int)):
         norm = _norm_beyond(values[cut:], triangle[:, cut:], rest_norm) + 2.0 * rounding
-        found = _bounds_at_cut(values[:cut], residuals[:cut], norm, rounding, min(cut, count))
+        found = bounds_at_cut(values[:cut], residuals[:cut], norm, rounding, min(cut, count))
         bounds[: len(found)] = np.minimum(bounds[: len(found)], found)
-    return bounds
-
-
-def backward_stable_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """The same bounds for a dense decomposition, which is exact for a matrix within rounding.
-
-    Every sine is at most rounding / (sigma_d - sigma_{d+1} - rounding) by Wedin's theorem.
-
-    Args:
-      values: [min(n, t)] all singular values, falling, in the dtype of the computation.
-      shape: (n, t).
-      count: number of bounds.
-
-    Returns:
-      [count] float64; 1 where the gap does not exceed the rounding.
-    """
-    following = np.append(values, 0.0).astype(np.float64)
-    rounding = rounding_level(shape, values.dtype, following[0])
-    gaps = following[:count] - following[1 : count + 1] - rounding
-    sines = rounding / np.maximum(gaps, rounding) + rounding / following[0]
-    bounds: np.ndarray = np.minimum(np.square(sines), 1.0)
     return bounds
 
 
@@ -141,7 +120,7 @@ def rounding_level(shape: tuple[int, ...], dtype: np.dtype | type, largest: floa
     return 2.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape)) * float(largest)
 
 
-def _bounds_at_cut(
+def bounds_at_cut(
     values: np.ndarray, residuals: np.ndarray, rest_norm: float, rounding: float, count: int
 ) -> np.ndarray:
     """The bounds for d = 1, ..., count where block 2 ends with Ritz vector m'.

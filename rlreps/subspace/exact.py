@@ -5,7 +5,7 @@ import numpy as np
 import scipy.linalg
 
 from rlreps.errors import InputError
-from rlreps.subspace.error_bound import backward_stable_bounds
+from rlreps.subspace.error_bound import bounds_at_cut, rounding_level
 from rlreps.subspace.principal import (
     PrincipalSubspace,
     components_kept,
@@ -49,5 +49,32 @@ def exact_svd(
         total_energy=total_energy,
         method="exact",
         settings={"rank": rank},
-        distance_bound=backward_stable_bounds(values, matrix.shape, kept),
+        distance_bound=_rounding_bounds(values, matrix.shape, kept),
     )
+
+
+def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """Bounds on subspace distances for a decomposition that is exact for a matrix within rounding.
+
+    The smaller of two: every sine is at most rounding / (sigma_d - sigma_{d+1} - rounding) by
+    Wedin's theorem, and the sum of their squares follows from every single gap, as in
+    `rlreps.subspace.error_bound` without residuals.
+
+    Args:
+      values: [min(n, t)] all singular values, falling, in the dtype of the computation.
+      shape: (n, t).
+      count: number of bounds.
+
+    Returns:
+      [count] float64; 1 where the gap does not exceed the rounding.
+    """
+    following = np.append(values, 0.0).astype(np.float64)
+    rounding = rounding_level(shape, values.dtype, following[0])
+    gaps = following[:count] - following[1 : count + 1] - rounding
+    sines = rounding / np.maximum(gaps, rounding) + rounding / following[0]
+    largest_sine = np.minimum(np.square(sines), 1.0)
+    all_sines = bounds_at_cut(
+        following[:-1], np.zeros(len(values)), 2.0 * rounding, rounding, count
+    )
+    bounds: np.ndarray = np.minimum(largest_sine, all_sines)
+    return bounds

@@ -31,7 +31,7 @@ def randomized_svd(
     (decomposition of the projected matrix). The matrix is only multiplied by panels of
     rank + oversampling columns, never copied: on the host by NumPy's BLAS (a JAX array on a CPU is
     read in place), on an accelerator where it lies, with only the panels travelling, and from row
-    blocks group by group. Row blocks are read power_iterations + 8 times: each power iteration
+    blocks group by group. Row blocks are read `num_reads` times, all but 8 of them because each power iteration
     takes both products from one read (see `StreamedProducts.sharpen`), two reads decompose, and
     six bound the error.
 
@@ -74,6 +74,11 @@ def randomized_svd(
         settings=settings,
         distance_bound=distance_bounds(products, triplets, kept, seed=seed),
     )
+
+
+def num_reads(power_iterations: int) -> int:
+    """Times that `randomized_svd` reads row blocks, at most."""
+    return power_iterations + 8
 
 
 def _ritz_triplets(products: Products, panel: np.ndarray, power_iterations: int) -> RitzTriplets:

@@ -59,6 +59,15 @@ def test_the_true_distance_is_never_above_the_bound(name, dtype, power_iteration
         assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= bound)
 
 
+@pytest.mark.parametrize("shape", [(240, 210), (210, 240)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_rounding_moves_the_exact_decomposition_by_no_more_than_its_bound(name, dtype, shape):
+    matrix, exact = _planted(SPECTRA[name], 0, shape)
+    found = exact_svd(matrix.astype(dtype), RANK)
+    assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= found.distance_bound)
+
+
 @pytest.mark.parametrize(
     ("name", "power_iterations"),
     [("geometric", 2), ("power law", 4), ("flat tail", 1), ("wide gaps", 1), ("clusters", 5)],
