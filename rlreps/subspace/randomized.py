@@ -31,9 +31,9 @@ def randomized_svd(
     (decomposition of the projected matrix). The matrix is only multiplied by panels of
     rank + oversampling columns, never copied: on the host by NumPy's BLAS (a JAX array on a CPU is
     read in place), on an accelerator where it lies, with only the panels travelling, and from row
-    blocks group by group. Row blocks are read `num_reads` times, all but 8 of them because each power iteration
-    takes both products from one read (see `StreamedProducts.sharpen`), two reads decompose, and
-    six bound the error.
+    blocks group by group. Row blocks are read `num_reads` times: each power iteration takes both
+    products from one read (see `StreamedProducts.sharpen`), two reads decompose, and six bound the
+    error.
 
     Args:
       matrix: [n, t] float32 or float64 matrix, already centred.
