@@ -14,6 +14,7 @@ from rlreps.configs import require
 from rlreps.encoders import Encoder
 from rlreps.ground_truth import GroundTruth
 from rlreps.losses.base import Params
+from rlreps.subspace import RowBlocks
 from rlreps.training import Evaluate
 
 
@@ -50,9 +51,10 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
     Returns:
         JSON values: ``d``, ``feature_rank``, ``subspace_distance``, ``grassmann_distance``
         (radians), ``principal_angles`` (radians, rising), ``matched_cosines`` (per true component),
-        ``longest_eigenvector_streak``, ``representation_loss`` and ``relative_excess_loss`` (None
-        where the best d features leave no loss to compare with). Cosines and streak are those of
-        the features' own ``principal_components``.
+        ``longest_eigenvector_streak``, ``representation_loss`` (None where the ground truth holds
+        no matrix) and ``relative_excess_loss`` (None there too, and where the best d features leave
+        no loss to compare with). Cosines and streak are those of the features' own
+        ``principal_components``.
 
     Raises:
         InputError: If the features do not fit the ground truth.
@@ -62,9 +64,11 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
     require(features.shape[0] == truth.num_states, f"{truth.num_states} states", features.shape[0])
     target = truth.principal.truncated(d)
     basis = jnp.asarray(target.basis)
-    components = principal_components(features, truth.matrix)
-    loss = subspace.representation_loss(features, truth.matrix)
-    excess = float(subspace.relative_excess(loss, target, d))
+    components = principal_components(features, _matrix_or_leading_part(truth))
+    loss = excess = math.nan
+    if truth.matrix is not None:
+        loss = float(subspace.representation_loss(features, truth.matrix))
+        excess = float(subspace.relative_excess(jnp.float32(loss), target, d))
     return {
         "d": d,
         "feature_rank": int(subspace.numerical_rank(features)),
@@ -73,12 +77,19 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
         "principal_angles": np.asarray(subspace.principal_angles(features, basis)).tolist(),
         "matched_cosines": subspace.matched_cosines(components, basis).tolist(),
         "longest_eigenvector_streak": int(subspace.longest_eigenvector_streak(components, basis)),
-        "representation_loss": float(loss),
+        "representation_loss": None if math.isnan(loss) else loss,
         "relative_excess_loss": None if math.isnan(excess) else excess,
     }
 
 
-def principal_components(features: Array, matrix: Array) -> Array:
+def _matrix_or_leading_part(truth: GroundTruth) -> Array | RowBlocks:
+    """Ψ [n, tasks], or its leading part F Σ [n, k], which has the same left singular vectors."""
+    if truth.matrix is not None:
+        return truth.matrix
+    return jnp.asarray(truth.principal.basis * truth.principal.singular_values)
+
+
+def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
     """The representation's own principal components: what it can say of Ψ, in order of energy.
 
     The left singular vectors of P_Φ Ψ. The span alone fixes them, so they can be compared with the
@@ -86,13 +97,16 @@ def principal_components(features: Array, matrix: Array) -> Array:
 
     Args:
         features: Φ, [n, d].
-        matrix: Ψ, [n, tasks], centred.
+        matrix: Ψ, [n, tasks], centred; row blocks are read once.
 
     Returns:
         Orthonormal columns [n, d], by falling energy; zero beyond the rank of the features.
     """
     orthonormal, _ = subspace.orthonormal_basis(features)
-    projected = jnp.matmul(orthonormal.T, matrix, precision=lax.Precision.HIGHEST)
+    if isinstance(matrix, RowBlocks):
+        projected = jnp.asarray(subspace.project_rows(np.asarray(orthonormal), matrix))
+    else:
+        projected = jnp.matmul(orthonormal.T, matrix, precision=lax.Precision.HIGHEST)
     left, _, _ = jnp.linalg.svd(projected, full_matrices=False)
     components: Array = jnp.matmul(orthonormal, left, precision=lax.Precision.HIGHEST)
     return components

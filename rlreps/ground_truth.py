@@ -1,7 +1,11 @@
-"""Ground truths: a stored matrix, centred, with its principal subspace computed once and kept."""
+"""Ground truths: a stored matrix, centred, with its principal subspace computed once and kept.
+
+A matrix of up to ``IN_MEMORY_BYTES`` is held in memory; a larger one is read block by block, by the
+same arithmetic, for everything that is done with it.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +15,30 @@ from jax import Array
 
 from rlreps.configs import SubspaceConfig, as_json, require
 from rlreps.errors import InputError
+from rlreps.progress import progress_bar
 from rlreps.subspace import (
+    ArrayBlocks,
+    CentredBlocks,
     PrincipalSubspace,
+    RowBlocks,
     centre_columns_in_place,
+    column_means,
     exact_svd,
     randomized_svd,
 )
+from rlreps.subspace.randomized import num_reads
+from rlreps.successor.box_grid import BoxGrid
 from rlreps.successor.grid import Grid
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
+from rlreps.successor.store_blocks import StoreBlocks, WatchedBlocks
 
 CENTRING = "column means over states removed"
 
 DEFAULT_RANK = 100
 """Components computed where none are asked for, if the matrix has as many."""
+
+IN_MEMORY_BYTES = 2**30
+"""Largest matrix that is held in memory: 128 x 128 cells."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,21 +46,22 @@ class GroundTruth:
     """What a representation is measured against.
 
     Attributes:
-        coordinates: Position of every state in [0, 1]², [n, 2].
-        matrix: Ψ with its column means over states removed, [n, tasks].
+        coordinates: Position of every state in [0, 1]ᵏ, [n, k].
+        matrix: Ψ with its column means over states removed, [n, tasks]; row blocks where it is
+            larger than memory, None where only its subspace is known.
         principal: Its leading left singular vectors and values, and its total energy.
         settings: The settings of the store it came from.
     """
 
     coordinates: Array
-    matrix: Array
+    matrix: Array | RowBlocks | None
     principal: PrincipalSubspace
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def num_states(self) -> int:
         """Number of states, n."""
-        return self.matrix.shape[0]
+        return self.principal.basis.shape[0]
 
     def require_dimension(self, d: int) -> None:
         """Raises an ``InputError`` unless the subspace holds d components."""
@@ -53,16 +69,20 @@ class GroundTruth:
         require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
 
-def decompose(matrix: np.ndarray | Array, config: SubspaceConfig) -> PrincipalSubspace:
+def decompose(
+    matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig
+) -> PrincipalSubspace:
     """The principal subspace of a centred matrix [n, tasks], by the configured method.
 
     Raises:
-        InputError: If the rank exceeds the matrix's.
+        InputError: If the rank exceeds the matrix's, or an exact decomposition is asked of a matrix
+            that is not in memory.
     """
     at_most = config.rank is None
     rank = min(DEFAULT_RANK, *matrix.shape) if config.rank is None else config.rank
     if config.method == "exact":
-        return exact_svd(matrix, rank, at_most=at_most)
+        in_memory = matrix.matrix if isinstance(matrix, ArrayBlocks) else matrix
+        return exact_svd(in_memory, rank, at_most=at_most)
     return randomized_svd(
         matrix,
         rank,
@@ -73,12 +93,26 @@ def decompose(matrix: np.ndarray | Array, config: SubspaceConfig) -> PrincipalSu
     )
 
 
-def principal_subspace(store: MatrixStore, config: SubspaceConfig) -> PrincipalSubspace:
+def centred(source: RowBlocks) -> RowBlocks:
+    """A matrix with its column means removed: in memory if it fits there, else block by block."""
+    if source.dtype.itemsize * source.shape[0] * source.shape[1] > IN_MEMORY_BYTES:
+        return CentredBlocks(source, column_means(source))
+    matrix = np.empty(source.shape, source.dtype)
+    for start, rows in source.blocks():
+        matrix[start : start + len(rows)] = rows
+    centre_columns_in_place(matrix)
+    return ArrayBlocks(matrix)
+
+
+def principal_subspace(
+    store: MatrixStore, config: SubspaceConfig, *, progress: bool = False
+) -> PrincipalSubspace:
     """The principal subspace of a stored matrix, from beside it if it was computed before.
 
     Args:
         store: A complete store.
         config: How to compute it.
+        progress: Whether to show a progress bar.
 
     Returns:
         The subspace of the centred matrix.
@@ -87,45 +121,68 @@ def principal_subspace(store: MatrixStore, config: SubspaceConfig) -> PrincipalS
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
     kept = _load(store, config)
-    return kept if kept is not None else _compute(store, _read_centred(store), config)
+    return kept or _compute(store, centred(StoreBlocks(store)), config, progress)
 
 
-def load_ground_truth(path: Path, config: SubspaceConfig) -> GroundTruth:
-    """Reads a store of PuddleWorld's successor measure as a ground truth.
+def load_ground_truth(
+    path: Path, config: SubspaceConfig, *, progress: bool = False
+) -> GroundTruth:
+    """Reads a store of a successor measure as a ground truth.
 
     Args:
         path: The store's folder.
         config: How to compute the principal subspace, unless it is beside the matrix already.
+        progress: Whether to show a progress bar while it is computed.
 
     Returns:
-        The ground truth, its matrix on the default device.
+        The ground truth; a matrix that fits in memory is on the default device.
 
     Raises:
         InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
             the matrix's.
     """
     store = open_store(path)
-    bins = store.settings.get("bins")
-    if not isinstance(bins, int) or bins**2 != store.shape[0]:
-        raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
-    matrix = _read_centred(store)
-    principal = _load(store, config) or _compute(store, matrix, config)
+    coordinates = _coordinates(store)
+    matrix = centred(StoreBlocks(store))
+    principal = _load(store, config) or _compute(store, matrix, config, progress)
     return GroundTruth(
-        coordinates=jnp.asarray(Grid(bins).centres()),
-        matrix=jnp.asarray(matrix),
+        coordinates=jnp.asarray(coordinates),
+        matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
         principal=principal,
         settings=store.settings,
     )
 
 
+def with_progress(
+    matrix: RowBlocks,
+    config: SubspaceConfig,
+    description: str,
+    work: Callable[[RowBlocks], PrincipalSubspace],
+    *,
+    progress: bool,
+) -> PrincipalSubspace:
+    """Decomposes row blocks while a bar shows how far their reads have come."""
+    if config.method == "exact":
+        return work(matrix)
+    reads = num_reads(config.power_iterations)
+    with progress_bar(
+        description, total=reads * matrix.shape[0], unit="rows", show=progress
+    ) as advance:
+        return work(WatchedBlocks(matrix, advance))
+
+
+def _coordinates(store: MatrixStore) -> np.ndarray:
+    """Centres [n, k] of a store's cells in [0, 1]ᵏ, from its settings."""
+    bins, box = store.settings.get("bins"), store.settings.get("box")
+    if isinstance(box, Mapping):
+        return BoxGrid(**{name: tuple(values) for name, values in box.items()}).unit_centres()
+    if not isinstance(bins, int) or bins**2 != store.shape[0]:
+        raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
+    return Grid(bins).centres()
+
+
 def _cache_settings(config: SubspaceConfig) -> dict[str, Any]:
     return {"centring": CENTRING, **as_json(config)}
-
-
-def _read_centred(store: MatrixStore) -> np.ndarray:
-    matrix = store.read()
-    centre_columns_in_place(matrix)
-    return matrix
 
 
 def _load(store: MatrixStore, config: SubspaceConfig) -> PrincipalSubspace | None:
@@ -136,18 +193,25 @@ def _load(store: MatrixStore, config: SubspaceConfig) -> PrincipalSubspace | Non
         basis=arrays["basis"],
         singular_values=arrays["singular_values"],
         total_energy=float(arrays["total_energy"]),
+        distance_bound=arrays.get("distance_bound"),
         method=config.method,
         settings=_method_settings(config, arrays["basis"].shape[1]),
     )
 
 
-def _compute(store: MatrixStore, matrix: np.ndarray, config: SubspaceConfig) -> PrincipalSubspace:
-    principal = decompose(matrix, config)
+def _compute(
+    store: MatrixStore, matrix: RowBlocks, config: SubspaceConfig, progress: bool
+) -> PrincipalSubspace:
+    principal = with_progress(
+        matrix, config, "principal subspace", lambda rows: decompose(rows, config), progress=progress
+    )
     arrays = {
         "basis": principal.basis,
         "singular_values": principal.singular_values,
         "total_energy": np.asarray(principal.total_energy),
     }
+    if principal.distance_bound is not None:
+        arrays["distance_bound"] = principal.distance_bound
     save_subspace(store, arrays, _cache_settings(config))
     return principal
 

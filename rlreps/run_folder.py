@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from rlreps.errors import InputError
 from rlreps.files import unfinished_writes, write_atomically
+from rlreps.locks import LOCK
 
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
@@ -87,7 +88,11 @@ class RunFolder:
                 raise InputError(f"{path} holds another run: {'; '.join(found)}")
             return folder
         unfinished = unfinished_writes(path, _CONFIG)
-        others = sorted(entry.name for entry in path.iterdir() if entry not in unfinished)
+        others = sorted(
+            entry.name
+            for entry in path.iterdir()
+            if entry not in unfinished and entry.name != LOCK
+        )
         if others:
             raise InputError(
                 f"expected a new or empty folder for the run, got {path} with no {_CONFIG} but "

@@ -28,6 +28,7 @@ from rlreps.metrics_log import MetricsLog
 from rlreps.progress import progress_bar
 from rlreps.run_folder import RunFolder
 from rlreps.sources import Source
+from rlreps.streamed_source import raise_read_failure
 
 Evaluate = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
@@ -97,8 +98,8 @@ def train(
         The final state and the history.
 
     Raises:
-        InputError: For counts below 1, or a folder whose checkpoint or metrics cannot be read or
-            are of a longer run.
+        InputError: For counts below 1, a folder whose checkpoint or metrics cannot be read or are
+            of a longer run, or entries that a streamed source could not read.
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
     for name, value in (("steps", steps), ("rows", rows), ("tasks", tasks)):
@@ -188,6 +189,8 @@ class _Loop:
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
         self.seconds += time.perf_counter() - start
         if np.any(bad_steps >= 0):
+            # Entries that could not be read are NaN too, and no fault of the training.
+            raise_read_failure(self._source)
             self._stop(bad_steps)
         self.state, self._loss = state, np.asarray(report.loss)
         self.step += count

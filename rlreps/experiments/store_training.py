@@ -1,7 +1,9 @@
 """Training on a stored successor measure: what ``rlreps train`` runs."""
 
+import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,17 @@ from rlreps.configs import (
     require,
 )
 from rlreps.encoders import Encoder, make_encoder
+from rlreps.errors import InputError
 from rlreps.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
 from rlreps.learner import Learner
+from rlreps.locks import exclusive
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.optimizers import make_optimizer
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.sources import MatrixSource, matrix_source
+from rlreps.streamed_source import StoreReader, StreamedSource, streamed_source
+from rlreps.subspace import CentredBlocks
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.training import TrainingResult, train
 
@@ -104,7 +110,8 @@ def run_training(
         InputError: For anything about the store, the folder or the configuration that does not fit.
         TrainingDivergedError: If training became non-finite.
     """
-    described = _describe(open_store(store_path), config)
+    store = open_store(store_path)
+    described = _describe(store, config)
     existing = RunFolder.find(out, kind=KIND, config=described)
     finished = existing.read_summary() if existing is not None else None
     if finished is not None:
@@ -112,21 +119,22 @@ def run_training(
     truth = ground_truth_for(store_path, config.num_features) if truth is None else truth
     truth.require_dimension(config.num_features)
     encoder, inputs = encoder_and_inputs(config, truth)
-    source = matrix_source(truth.matrix, inputs, with_population=config.objective.name == "oracle")
-    learner = make_learner(config, encoder, source.num_tasks)
-    # All that can be wrong with the input has been said before the first file is written.
-    learner.check(source)
-    folder = RunFolder.create_or_resume(
-        out,
-        kind=KIND,
-        config=described,
-        provenance={
-            "store": str(store_path.absolute()),
-            "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
-            **provenance(),
-        },
-    )
-    result = _train(config, learner, source, truth, folder, progress)
+    learner = make_learner(config, encoder, store.shape[1])
+    with _source(config, store, truth, inputs) as source:
+        # All that can be wrong with the input has been said before the first file is written.
+        learner.check(source)
+        with exclusive(out):
+            folder = RunFolder.create_or_resume(
+                out,
+                kind=KIND,
+                config=described,
+                provenance={
+                    "store": str(store_path.absolute()),
+                    "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
+                    **provenance(),
+                },
+            )
+            result = _train(config, learner, source, truth, folder, progress)
     figures = [
         evaluation.evaluate_encoder(encoder, result.params(index), inputs, truth)
         for index in range(config.num_seeds)
@@ -144,6 +152,25 @@ def run_training(
     return summary
 
 
+@contextlib.contextmanager
+def _source(
+    config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
+) -> Iterator[MatrixSource | StreamedSource]:
+    """Batches from the matrix in memory, or from its store where it is larger than memory."""
+    all_states = config.objective.name == "oracle"
+    if not isinstance(truth.matrix, CentredBlocks):
+        assert isinstance(truth.matrix, Array)
+        yield matrix_source(truth.matrix, inputs, with_population=all_states)
+        return
+    if all_states:
+        raise InputError(
+            "expected a matrix in memory for the oracle, which reads whole columns, got one of "
+            f"{store.shape[0]} x {store.shape[1]} entries"
+        )
+    with StoreReader(store, truth.matrix.means) as reader:
+        yield streamed_source(reader, inputs)
+
+
 def _describe(store: MatrixStore, config: TrainingConfig) -> dict[str, Any]:
     """All that decides a run's result: its configuration, and which matrix it is trained on."""
     states, tasks = store.shape
@@ -154,7 +181,7 @@ def _describe(store: MatrixStore, config: TrainingConfig) -> dict[str, Any]:
 def _train(
     config: TrainingConfig,
     learner: Learner,
-    source: MatrixSource,
+    source: MatrixSource | StreamedSource,
     truth: GroundTruth,
     folder: RunFolder,
     progress: bool,
