@@ -4,7 +4,7 @@
 
 Three ways to a matrix, one for each kind of environment, and what all of them have in common:
 
-- four rooms (Sutton, Precup & Singh 1999), written below in pure JAX: the library's own kernel;
+- four rooms (Sutton, Precup & Singh 1999), in pure JAX (four_rooms.py): the library's own kernel;
 - MountainCar from Gymnasium, whose state can be set: rollouts from every cell;
 - Pendulum from Gymnasium, taken as if it could not be set: rows from the states it visits.
 
@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from four_rooms import exact_four_rooms, four_rooms, free_squares
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from rlreps import encoders, evaluation, losses, subspace
-from rlreps.envs import TimeStep
+from rlreps import encoders, losses, subspace
 from rlreps.plotting import save_figure, signed_colormap
 from rlreps.plotting.style import styled
 from rlreps.sources import matrix_source
@@ -46,22 +44,6 @@ COMPONENTS = 6
 
 GOAL = 0.5
 """Position from which on MountainCar's episodes end."""
-
-FOUR_ROOMS = """
-#############
-#     #     #
-#     #     #
-#           #
-#     #     #
-#     #     #
-## ####     #
-#     ### ###
-#     #     #
-#     #     #
-#           #
-#     #     #
-#############
-"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +65,7 @@ class Size:
     updates: int = 2000
 
 
-SMOKE = Size(rollouts=200, bins=10, car_rollouts=4, pendulum_steps=500, updates=60)
+SMOKE = Size(rollouts=200, bins=10, car_rollouts=4, pendulum_steps=500, updates=40)
 
 
 class Measured(NamedTuple):
@@ -108,99 +90,26 @@ class Measured(NamedTuple):
     transitions: int
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class FourRooms:
-    """A gridworld that meets the environment contract; its state is the index of a free square.
-
-    An action moves one square, or nowhere into a wall; with probability 1/3 another one is taken.
-
-    Attributes:
-        targets: Square to which each action leads from each square, [squares, 4] (int32).
-        positions: (column, row) of each square, row upwards, [squares, 2] (int32).
-    """
-
-    targets: Array
-    positions: Array
-
-    @property
-    def num_actions(self) -> int:
-        """Up, right, down and left."""
-        return 4
-
-    def reset(self, key: Array) -> Array:
-        """A free square, uniformly."""
-        return jax.random.randint(key, (), 0, self.targets.shape[0], jnp.int32)
-
-    def step(self, key: Array, state: Array, action: Array) -> TimeStep:
-        """Moves; there is neither a reward nor an end."""
-        slip_key, turn_key = jax.random.split(key)
-        slips = jax.random.uniform(slip_key) < 1.0 / 3.0
-        turn = jax.random.randint(turn_key, (), 1, 4, jnp.int32)
-        taken = jnp.where(slips, (action + turn) % 4, action)
-        state = self.targets[state, taken]
-        never = jnp.asarray(False)
-        return TimeStep(state, self.observe(state), jnp.zeros(()), never, never)
-
-    def observe(self, state: Array) -> Array:
-        """Column and row of the square [2]."""
-        return self.positions[state]
-
-
-def four_rooms() -> FourRooms:
-    """The gridworld of the map above."""
-    free = _free_squares()
-    rows, columns = np.nonzero(free)
-    index = np.full(free.shape, -1)
-    index[rows, columns] = np.arange(len(rows))
-    moves = [(1, 0), (0, 1), (-1, 0), (0, -1)]
-    ahead = np.stack([index[rows + up, columns + right] for up, right in moves], axis=1)
-    targets = np.where(ahead >= 0, ahead, np.arange(len(rows))[:, None])
-    positions = np.stack([columns, rows], axis=1)
-    return FourRooms(jnp.asarray(targets, jnp.int32), jnp.asarray(positions, jnp.int32))
-
-
-def _free_squares() -> np.ndarray:
-    """Whether each square of the map is free, [rows, columns], row 0 at the bottom."""
-    lines = FOUR_ROOMS.strip("\n").split("\n")
-    return np.array([[mark == " " for mark in line] for line in lines[::-1]])
-
-
-def exact_four_rooms(environment: FourRooms, settings: RolloutSettings) -> np.ndarray:
-    """Σ_{t<h} γᵗ Pᵗ [squares, squares] under the uniformly random policy, by matrix products."""
-    targets = np.asarray(environment.targets)
-    # Whatever slips, a uniformly random action stays uniformly random.
-    transitions = np.zeros((len(targets), len(targets)))
-    np.add.at(transitions, (np.arange(len(targets))[:, None], targets), 0.25)
-    total, term = np.zeros_like(transitions), np.eye(len(targets))
-    for _ in range(settings.horizon):
-        total += term
-        term = settings.discount * term @ transitions
-    return total
-
-
 def measure_four_rooms(size: Size, seed: int) -> Measured:
     """Rollouts on the device, checked against the exact matrix."""
     environment = four_rooms()
     squares = len(environment.targets)
     settings = RolloutSettings(rollouts=size.rollouts, horizon=300, discount=0.97, seed=seed)
     chain = environment_chain(
-        environment,
-        num_cells=squares,
-        start=lambda key, cell: cell,
-        cell=lambda state: state,
+        environment, num_cells=squares, start=lambda key, cell: cell, cell=lambda state: state
     )
     estimates = next(RowSampler(chain, settings).row_blocks([range(squares)]))
-    errors = estimates.rows - exact_four_rooms(environment, settings)
+    assert estimates.half_difference is not None  # Rollouts were sampled.
+    errors = estimates.rows - exact_four_rooms(environment, settings.discount, settings.horizon)
     print(
         f"four_rooms: root-mean-square error {np.sqrt(np.mean(errors**2)):.4f} against the exact "
         f"matrix; by the halves {np.sqrt(np.mean(estimates.half_difference**2)):.4f}"
     )
-    rows, columns = _free_squares().shape
+    rows, columns = free_squares().shape
     grid = BoxGrid((0, 0), (columns, rows), (columns, rows))
     return Measured(
         name="four_rooms",
-        title=f"Four rooms, γ = {settings.discount}",
+        title=f"four rooms, γ = {settings.discount}; grey: walls",
         grid=grid,
         axes=("column (squares)", "row (squares)"),
         cells=grid.cell(np.asarray(environment.positions) + 0.5),
@@ -275,13 +184,6 @@ def measure_pendulum(size: Size, seed: int) -> Measured:
     )
 
 
-def centred(matrix: np.ndarray) -> np.ndarray:
-    """A copy with the column means over states removed."""
-    copy = matrix.copy()
-    subspace.centre_columns_in_place(copy)
-    return copy
-
-
 def noise_floor(measured: Measured) -> float:
     """Subspace distance of the estimate from the truth, from that between its two halves.
 
@@ -291,7 +193,7 @@ def noise_floor(measured: Measured) -> float:
     rows, half_difference = measured.estimates
     assert half_difference is not None  # Every estimate here is from samples.
     bases = [
-        subspace.exact_svd(centred(half), COMPONENTS).basis
+        subspace.exact_svd(subspace.centre_columns(jnp.asarray(half)), COMPONENTS).basis
         for half in (rows + half_difference, rows - half_difference)
     ]
     return float(subspace.subspace_distance(jnp.asarray(bases[0]), jnp.asarray(bases[1]))) / 4
@@ -304,7 +206,7 @@ def learn(measured: Measured, size: Size, seed: int) -> tuple[np.ndarray, np.nda
         The true components, the encoder's, rotated onto them (both [n, COMPONENTS]), and the
         subspace distance between the two.
     """
-    matrix = centred(measured.estimates.rows)
+    matrix = subspace.centre_columns(jnp.asarray(measured.estimates.rows))
     basis = jnp.asarray(subspace.exact_svd(matrix, COMPONENTS).basis)
     inputs = jnp.asarray(measured.grid.unit_centres()[measured.cells])
     encoder = encoders.fourier_mlp(2, COMPONENTS, hidden=(128, 128))
@@ -314,11 +216,10 @@ def learn(measured: Measured, size: Size, seed: int) -> tuple[np.ndarray, np.nda
         matrix_source(matrix, inputs),
         optimizer=optax.adam(optax.cosine_decay_schedule(2e-3, size.updates)),
         steps=size.updates,
-        # Centred columns have means in a small batch, for which a constant feature would pay.
+        # In a small batch centred columns have a mean, for which a constant feature would pay.
         rows=1000,
         tasks=128,
         seeds=(seed,),
-        evaluate=evaluation.distance_evaluation(encoder, inputs, basis),
         evaluate_every=size.updates,
         checkpoint_every=size.updates,
         progress=False,
@@ -355,7 +256,10 @@ def draw(measured: Measured, components: dict[str, np.ndarray]) -> Figure:
                 axes.set_title(f"component {column + 1}\n±{limit:#.2g}", fontsize=8.5)
             if column == 0:
                 axes.set_ylabel(f"{name}\n{measured.axes[1]}", fontsize=8.0)
-    figure.suptitle(f"Successor measure of a random policy: {measured.title}", fontsize=10.0)
+    figure.suptitle(
+        f"Principal components of a random policy's successor measure: {measured.title}",
+        fontsize=10.0,
+    )
     figure.supxlabel(measured.axes[0], fontsize=8.0)
     figure.colorbar(
         ScalarMappable(Normalize(-1, 1), signed_colormap()),

@@ -1,6 +1,6 @@
 """The worked example of other environments, at its smallest."""
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 
@@ -9,21 +9,30 @@ import numpy as np
 import pytest
 
 from rlreps.envs import Environment
-from rlreps.successor.monte_carlo import RolloutSettings
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "other_environments.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("other_environments", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load():
+    """Imports a script by name, as running it from its folder would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPTS)
+        yield importlib.import_module
 
 
-def test_four_rooms_meets_the_contract_and_its_walls_hold(example):
-    environment = example.four_rooms()
+@pytest.fixture(scope="module")
+def rooms(load):
+    return load("four_rooms")
+
+
+@pytest.fixture(scope="module")
+def example(load):
+    return load("other_environments")
+
+
+def test_four_rooms_meets_the_contract_and_its_walls_hold(rooms):
+    environment = rooms.four_rooms()
     assert isinstance(environment, Environment)
     assert environment.targets.shape == (104, 4)
     positions = np.asarray(environment.positions)
@@ -36,8 +45,8 @@ def test_four_rooms_meets_the_contract_and_its_walls_hold(example):
     np.testing.assert_array_equal(stays[0], [False, False, True, True])
 
 
-def test_an_action_slips_into_each_other_one_with_probability_one_ninth(example):
-    environment = example.four_rooms()
+def test_an_action_slips_into_each_other_one_with_probability_one_ninth(rooms):
+    environment = rooms.four_rooms()
     middle = int(np.flatnonzero((np.asarray(environment.positions) == [3, 3]).all(axis=1))[0])
     keys = jax.random.split(jax.random.key(0), 20_000)
     step = jax.jit(jax.vmap(lambda key: environment.step(key, np.int32(middle), np.int32(1)).state))
@@ -46,10 +55,9 @@ def test_an_action_slips_into_each_other_one_with_probability_one_ninth(example)
     np.testing.assert_allclose(shares, [1 / 9, 2 / 3, 1 / 9, 1 / 9], atol=0.015)
 
 
-def test_the_exact_measure_solves_the_bellman_equation(example):
-    environment = example.four_rooms()
-    settings = RolloutSettings(rollouts=2, horizon=400, discount=0.9)
-    measure = example.exact_four_rooms(environment, settings)
+def test_the_exact_measure_solves_the_bellman_equation(rooms):
+    environment = rooms.four_rooms()
+    measure = rooms.exact_four_rooms(environment, 0.9, 400)
     successor = measure[np.asarray(environment.targets)].mean(axis=1)
     np.testing.assert_allclose(measure, np.eye(104) + 0.9 * successor, atol=1e-12)
 
@@ -61,6 +69,7 @@ def test_pendulum_angles_are_recovered_from_their_cosines_and_sines(example):
     np.testing.assert_allclose(states, np.stack([angles, np.full(4, 1.5)], axis=1))
 
 
+@pytest.mark.slow
 def test_the_smoke_setting_measures_trains_and_draws_every_environment(example, tmp_path, capsys):
     example.main(["--out", str(tmp_path), "--smoke"])
     printed = capsys.readouterr().out
