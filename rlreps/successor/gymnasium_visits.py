@@ -24,7 +24,7 @@ class VisitSettings:
     """What the discounted sum is and how long the environment is watched.
 
     Attributes:
-        steps: Calls of ``step``, each of all copies. 30 bytes of memory each and copy.
+        steps: Calls of ``step``, each of all copies; about 100 bytes of memory each and copy.
         horizon: Terms of the sum, h.
         discount: γ, strictly between 0 and 1.
         count_start: Whether the sum starts with the visited state (Σ_{t≥0} γᵗ) or with the one
