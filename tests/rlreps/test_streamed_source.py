@@ -14,7 +14,7 @@ import optax
 import pytest
 import scipy.stats
 
-from rlreps import streamed_source as module
+from rlreps import store_reader
 from rlreps.encoders import fourier_mlp
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.learner import Learner
@@ -22,7 +22,12 @@ from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
 from rlreps.sources import matrix_source
-from rlreps.streamed_source import StoreReader, raise_read_failure, streamed_source
+from rlreps.streamed_source import (
+    StoreReader,
+    StreamedSource,
+    raise_read_failure,
+    streamed_source,
+)
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
 from rlreps.successor.store import create_or_resume
 from rlreps.training import train
@@ -99,10 +104,10 @@ def test_batches_are_those_of_the_matrix_in_memory_bit_for_bit_however_they_are_
     assert_identical(draw(streamed, keys[0]), jax.tree.map(lambda leaf: leaf[0], expected))
 
 
-@pytest.mark.parametrize("gap", [0, 3, module._MERGED_GAP])
+@pytest.mark.parametrize("gap", [0, 3, store_reader._MERGED_GAP])
 @pytest.mark.parametrize("num_columns", [1, 5, 2 * NUM_TASKS])
 def test_entries_are_the_same_however_many_reads_bring_them(reader, monkeypatch, gap, num_columns):
-    monkeypatch.setattr(module, "_MERGED_GAP", gap)
+    monkeypatch.setattr(store_reader, "_MERGED_GAP", gap)
     rng = np.random.default_rng(num_columns)
     rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, num_columns)
     expected = centred_matrix()[np.ix_(rows, columns)]
@@ -144,7 +149,7 @@ def test_all_seeds_are_read_in_one_call(reader):
             calls.append(np.shape(rows))
             return np.zeros((*np.shape(rows), np.shape(columns)[-1]), np.float32)
 
-    source = module.StreamedSource(jnp.asarray(POSITIONS), Counting())
+    source = StreamedSource(jnp.asarray(POSITIONS), Counting())
     source.reads.reader = reader
     keys = jax.random.split(jax.random.key(0), 4)
     jax.block_until_ready(jax.jit(jax.vmap(lambda key: source.sample(key, 7, 5)))(keys))
@@ -186,7 +191,7 @@ def test_open_files_are_bounded_and_closed_in_the_end(store, monkeypatch):
     def count():
         return len(os.listdir("/proc/self/fd"))
 
-    monkeypatch.setattr(module, "_OPEN_FILES", 2)
+    monkeypatch.setattr(store_reader, "_OPEN_FILES", 2)
     before = count()
     with StoreReader(store, means()) as reader:
         rows = np.arange(NUM_STATES)
