@@ -58,32 +58,35 @@ class Generate:
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """Say what a store holds and how it was made.
+    """Say what a store holds, how it was made and how far it is from the truth.
 
     Attributes:
         store: Folder of the store.
+        figure: Where to draw the error (.png, .svg or .pdf); by default beside the matrix.
+        json: Print everything as one JSON object and draw nothing.
+        quiet: Show no progress bar.
     """
 
     store: Positional[Path]
+    figure: Path | None = None
+    json: Switch = False
+    quiet: Switch = False
 
     def run(self) -> None:
-        """Prints shape, completeness, digest, settings and provenance."""
-        from rlreps.successor.store import open_store
+        """Prints shape, completeness, digest, settings, provenance and the table of errors."""
+        from rlreps.experiments.store_description import describe_store, draw_store_error
+        from rlreps.tables import print_error_table
 
-        store = open_store(self.store)
-        missing = store.missing_blocks()
-        _print_json(
-            {
-                "path": str(store.path),
-                "shape": list(store.shape),
-                "block_rows": store.block_rows,
-                "blocks": store.num_blocks,
-                "missing_blocks": len(missing),
-                "sha256": None if missing else store.digest(),
-                "settings": dict(store.settings),
-                "provenance": dict(store.provenance),
-            }
-        )
+        description = describe_store(self.store, progress=not self.quiet)
+        if self.json:
+            _print_json(description)
+            return
+        error = description.pop("error")
+        _print_json(description)
+        if error is not None:
+            print_error_table(error)
+            out = self.figure if self.figure is not None else self.store / "error.png"
+            print(f"wrote {draw_store_error(error, out)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,5 +36,20 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
     print(f"Report: {summary['report']}")
 
 
+_ROWS = 20
+
+
+def print_error_table(error: Mapping[str, Any]) -> None:
+    """Prints the error of a ground truth: of an entry, and of the leading d components for all d."""
+    print(f"{error['title']} (subspace distance of the leading d components from the truth)")
+    cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(error["subspace_distance"], start=1)]
+    for row in range(min(_ROWS, len(cells))):
+        print("   ".join(cells[row::_ROWS]))
+    if error["standard_error"] is not None:
+        print(
+            f"standard error of an entry: {error['standard_error']:.3g} (root mean square over all)"
+        )
+
+
 def _decimals(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"

@@ -9,9 +9,16 @@ from rlreps import plotting, subspace
 from rlreps.configs import SubspaceConfig, require, require_positive
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.experiments.store_training import ground_truth_for
-from rlreps.experiments.trained_runs import distance_history, load_config, load_encoder
+from rlreps.experiments.trained_runs import (
+    distance_history,
+    load_config,
+    load_encoder,
+    trained_store,
+)
 from rlreps.ground_truth import GroundTruth, principal_subspace
 from rlreps.run_folder import RunFolder
+from rlreps.sampling_error import sampling_error
+from rlreps.successor.estimate_store import open_estimates
 from rlreps.successor.store import open_store
 
 
@@ -88,8 +95,25 @@ def draw_curves(runs: Sequence[Path], out: Path) -> Path:
     for label, run in _labelled(runs):
         steps, distances = distance_history(RunFolder(run))
         curves.append(plotting.Curve(label=label, steps=steps, values=distances))
-    figure = plotting.plot_curves(curves, x_label="update", y_label="subspace distance")
+    figure = plotting.plot_curves(
+        curves,
+        x_label="update",
+        y_label="subspace distance",
+        noise_floor=_common_noise_floor([RunFolder(run) for run in runs]),
+    )
     return plotting.save_figure(figure, out)
+
+
+def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
+    """The noise floor under all runs; None unless they share d and one sampled matrix at hand."""
+    dimensions = {load_config(folder).num_features for folder in folders}
+    stores = {trained_store(folder) for folder in folders}
+    if len(dimensions) > 1 or len(stores) > 1 or None in stores:
+        return None
+    (d,), (store,) = dimensions, stores
+    assert store is not None
+    error = sampling_error(open_estimates(store), SubspaceConfig(), progress=True)
+    return error.floor(d) if error is not None else None
 
 
 def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:

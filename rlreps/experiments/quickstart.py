@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import TrainingConfig, as_json, require
+from rlreps.configs import SubspaceConfig, TrainingConfig, as_json, require
 from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
 from rlreps.experiments.presets import QuickstartConfig
@@ -15,6 +15,8 @@ from rlreps.ground_truth import GroundTruth
 from rlreps.plotting import Curve
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
+from rlreps.sampling_error import sampling_error
+from rlreps.successor.estimate_store import open_estimates
 from rlreps.successor.generation import generate
 
 KIND = "quickstart"
@@ -70,7 +72,9 @@ def _ground_truth(
     generated = generate(config.successor, path, progress=progress)
     if generated["computed_transitions"]:
         folder.append_metrics({"stage": STORE, **generated})
-    truth = ground_truth_for(path, max(config.dimensions))
+    truth = ground_truth_for(path, max(config.dimensions), progress=progress)
+    error = sampling_error(open_estimates(path), SubspaceConfig(), progress=progress)
+    assert error is not None, "quickstarts use Monte Carlo"
     singular_values = [float(value) for value in truth.principal.singular_values]
     energy = [float(value) for value in truth.principal.energy_captured()]
     return truth, {
@@ -79,6 +83,8 @@ def _ground_truth(
         "bins": config.successor.bins,
         "singular_values": singular_values,
         "energy_captured": energy,
+        "standard_error": error.standard_error,
+        "noise_floor": error.noise_floor.tolist(),
     }
 
 

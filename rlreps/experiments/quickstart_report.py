@@ -53,7 +53,9 @@ def write_quickstart_report(
     """
     figures = {
         name: plotting.save_figure(figure, folder.figures / f"{name}.png")
-        for name, figure in _figures(config, truth, environment, results).items()
+        for name, figure in _figures(
+            config, truth, environment, results, np.asarray(summary["ground_truth"]["noise_floor"])
+        ).items()
     }
     sections = [
         _truth_section(config, summary["ground_truth"], figures),
@@ -89,6 +91,7 @@ def _figures(
     truth: GroundTruth,
     environment: PuddleWorld,
     results: Mapping[str, RecipeResult],
+    noise_floor: np.ndarray,
 ) -> dict[str, Figure]:
     d, bins = config.headline_dimension, config.successor.bins
     basis = truth.principal.truncated(d).basis
@@ -98,8 +101,9 @@ def _figures(
             truth.principal.singular_values, truth.principal.total_energy
         ),
         "distance_by_dimension": plotting.plot_distance_by_dimension(
-            _distance_rows(results["recommended"])
+            _distance_rows(results["recommended"]), noise_floor=noise_floor
         ),
+        "noise_floor": plotting.plot_subspace_error({"noise floor": noise_floor}),
     }
     for recipe, result in results.items():
         named = {_words(method): maps for method, maps in result.components.items()}
@@ -113,6 +117,7 @@ def _figures(
             [dataclasses.replace(curve, label=_words(curve.label)) for curve in result.curves],
             x_label="update",
             y_label=f"{_DISTANCE} (d = {d})",
+            noise_floor=float(noise_floor[d - 1]),
         )
     return figures
 
@@ -143,6 +148,12 @@ def _truth_section(
         ("transitions", truth["transitions"]),
         ("seconds", truth["seconds"]),
         ("transitions per second", truth["transitions_per_second"]),
+        ("standard error of an entry (root mean square)", truth["standard_error"]),
+        *(
+            (f"noise floor at d = {d}", truth["noise_floor"][d - 1])
+            for d in config.dimensions
+            if d <= len(truth["noise_floor"])
+        ),
     ]
     return Section(
         title="Ground truth",
@@ -160,6 +171,12 @@ def _truth_section(
                 figures["spectrum"],
                 "Singular values of the centred successor measure, and the share of its energy "
                 "that the leading components capture.",
+            ),
+            (
+                figures["noise_floor"],
+                "Noise floor: expected subspace distance of this matrix from the truth, from the "
+                "distance between two independent halves of the rollouts. No smaller distance "
+                "tells a representation from a perfect one.",
             ),
         ],
     )

@@ -37,7 +37,7 @@ KIND = "train"
 MATRIX = "matrix"
 
 
-def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
+def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = False) -> GroundTruth:
     """The ground truth of a store, with components enough for d features.
 
     Raises:
@@ -51,7 +51,7 @@ def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
         num_features,
     )
     rank = num_features if num_features > DEFAULT_RANK else None
-    truth = load_ground_truth(store_path, SubspaceConfig(rank=rank))
+    truth = load_ground_truth(store_path, SubspaceConfig(rank=rank), progress=progress)
     truth.require_dimension(num_features)
     return truth
 
@@ -116,7 +116,8 @@ def run_training(
     finished = existing.read_summary() if existing is not None else None
     if finished is not None:
         return finished
-    truth = ground_truth_for(store_path, config.num_features) if truth is None else truth
+    if truth is None:
+        truth = ground_truth_for(store_path, config.num_features, progress=progress)
     truth.require_dimension(config.num_features)
     encoder, inputs = encoder_and_inputs(config, truth)
     learner = make_learner(config, encoder, store.shape[1])

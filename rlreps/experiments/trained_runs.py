@@ -154,24 +154,40 @@ def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
     return matrix
 
 
+def trained_store(folder: RunFolder) -> Path | None:
+    """The store that a run was trained on, or None if it is no longer there as it was.
+
+    Raises:
+        InputError: If what lies in its place cannot be read.
+    """
+    path = _named_store(folder)
+    if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
+        return None
+    return path
+
+
 def _own_store(folder: RunFolder) -> Path:
     """The store that a run was trained on.
 
     Raises:
         InputError: If the run does not name it, or it holds another matrix by now.
     """
+    path = _named_store(folder)
+    if open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
+        raise InputError(
+            f"expected the matrix that {folder.path} was trained on, got another one in {path} "
+            "by now; name the ground truth to compare with (--store)"
+        )
+    return path
+
+
+def _named_store(folder: RunFolder) -> Path:
+    """Where a run's store was, or is if both were moved together."""
     stored = folder.provenance.get("store")
     if not isinstance(stored, str):
         raise InputError(f"expected {folder.path} to name its store, got {stored!r}")
     moved = folder.path / str(folder.provenance.get("store_from_run"))
-    if not Path(stored).exists() and moved.exists():
-        stored = str(moved.resolve())  # Run and store were moved together.
-    if open_store(stored).content_key() != _trained_matrix(folder)["checksum"]:
-        raise InputError(
-            f"expected the matrix that {folder.path} was trained on, got another one in {stored} "
-            "by now; name the ground truth to compare with (--store)"
-        )
-    return Path(stored)
+    return moved.resolve() if not Path(stored).exists() and moved.exists() else Path(stored)
 
 
 def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:

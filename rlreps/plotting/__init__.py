@@ -4,6 +4,7 @@ from rlreps.plotting.components import plot_components
 from rlreps.plotting.curves import Curve, plot_curves
 from rlreps.plotting.dimensions import plot_distance_by_dimension
 from rlreps.plotting.environment import plot_environment
+from rlreps.plotting.errors import plot_subspace_error
 from rlreps.plotting.saving import figure_bytes, save_figure
 from rlreps.plotting.seeds import mean_and_interval
 from rlreps.plotting.spectrum import plot_spectrum
@@ -18,6 +19,7 @@ __all__ = [
     "plot_distance_by_dimension",
     "plot_environment",
     "plot_spectrum",
+    "plot_subspace_error",
     "save_figure",
     "signed_colormap",
 ]

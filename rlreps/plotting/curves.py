@@ -10,8 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from rlreps.errors import InputError
-from rlreps.plotting.seeds import legend_below, mean_and_interval, seed_count, set_limits
-from rlreps.plotting.style import MUTED, FloatArray, series_style, styled
+from rlreps.plotting.seeds import (
+    NOISE_FLOOR,
+    legend_below,
+    mean_and_interval,
+    seed_count,
+    set_limits,
+)
+from rlreps.plotting.style import FloatArray, series_style, styled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,7 +88,7 @@ def plot_curves(
     ends = np.concatenate([part for _, part in drawn])
     if noise_floor is not None:
         means = np.append(means, noise_floor)
-        _draw_noise_floor(axes, noise_floor)
+        axes.axhline(noise_floor, **NOISE_FLOOR)
     set_limits(axes, means, ends, log_y=log_y)
     _count_steps(axes, chosen)
     axes.set(xlabel=x_label, ylabel=y_label)
@@ -115,17 +121,6 @@ def _marker_places(points: int, index: int) -> list[int]:
     """At most about ten markers, staggered so that curves close together keep theirs apart."""
     stride = max(1, points // 10)
     return list(range((index * stride // 3) % stride, points, stride))
-
-
-def _draw_noise_floor(axes: Axes, height: float) -> None:
-    axes.axhline(
-        height,
-        color=MUTED,
-        linestyle=(0, (4, 3)),
-        linewidth=1.1,
-        zorder=1,
-        label="noise floor of the ground truth",
-    )
 
 
 def _count_steps(axes: Axes, curves: tuple[Curve, ...]) -> None:

@@ -3,19 +3,28 @@
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from rlreps.errors import InputError
-from rlreps.plotting.seeds import legend_below, mean_and_interval, seed_count, set_limits
+from rlreps.plotting.seeds import (
+    NOISE_FLOOR,
+    legend_below,
+    mean_and_interval,
+    seed_count,
+    set_limits,
+)
 from rlreps.plotting.style import FloatArray, series_style, styled
 
 _KEYS = ("method", "d", "subspace_distance")
 
 
 @styled
-def plot_distance_by_dimension(rows: Iterable[Mapping[str, object]]) -> Figure:
+def plot_distance_by_dimension(
+    rows: Iterable[Mapping[str, object]], *, noise_floor: npt.ArrayLike | None = None
+) -> Figure:
     """Subspace distance against the number of features, one line a method, error bars over seeds.
 
     Bars are 95 % confidence intervals of the mean, absent where there is one seed. The vertical
@@ -26,6 +35,7 @@ def plot_distance_by_dimension(rows: Iterable[Mapping[str, object]]) -> Figure:
         rows: One mapping a result with the keys `method` (str), `d` (int) and `subspace_distance`
             (a number, or one number a seed); rows of the same method and d are pooled as seeds.
             Values that are not finite are left out.
+        noise_floor: Error of the ground truth itself for d = 1 … k, [k], drawn as a dashed line.
 
     Raises:
         InputError: No row, a row without one of the keys, or a d below 1.
@@ -45,6 +55,11 @@ def plot_distance_by_dimension(rows: Iterable[Mapping[str, object]]) -> Figure:
     ]
     means = np.concatenate([mean for mean, _ in drawn])
     ends = np.concatenate([part for _, part in drawn])
+    if noise_floor is not None:
+        floor = np.array(noise_floor, dtype=np.float64)[: dimensions[-1]]
+        floor[: dimensions[0] - 1] = np.nan
+        axes.plot(np.arange(1, len(floor) + 1), floor, **NOISE_FLOOR)
+        means = np.concatenate([means, floor])
     set_limits(axes, means, ends, log_y=log_y)
     axes.set_xscale("log")
     axes.set_xlim(dimensions[0] / 1.25, dimensions[-1] * 1.25)

@@ -1,14 +1,27 @@
 """Statistics over seeds, and what the figures that show them have in common."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from rlreps.plotting.style import FloatArray, plain_log_ticks
+from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks
 
 CONFIDENCE = 0.95
+
+NOISE_FLOOR: Mapping[str, Any] = {
+    "color": MUTED,
+    "linestyle": (0, (4, 3)),
+    "linewidth": 1.1,
+    "zorder": 1,
+    "label": "noise floor of the ground truth",
+}
+"""How the error of the ground truth itself is drawn below what was measured against it."""
+
 _INTERVAL = "mean over seeds, 95 % confidence interval (Student's t)"
 _LOG_INTERVAL = (
     "geometric mean over seeds, 95 % confidence interval (Student's t of the logarithms)"

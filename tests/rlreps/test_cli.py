@@ -107,9 +107,16 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path):
     again = json.loads(rlreps("successor", "generate", "--out", store, *GENERATE))
     assert again["computed_transitions"] == 0
     assert again["transitions_per_second"] is None
-    info = json.loads(rlreps("successor", "info", store))
+    info = json.loads(rlreps("successor", "info", store, "--json"))
     assert (info["shape"], info["missing_blocks"]) == ([64, 64], 0)
     assert info["settings"]["discount"] == 0.9
+    error = info["error"]["subspace_distance"]
+    assert len(error) == 63  # the rank of a centred 64 x 64 matrix
+    assert 0.0 < error[4] < 0.25
+    said = rlreps("successor", "info", store)
+    assert f"   5 {error[4]:9.3g}" in said
+    assert f"standard error of an entry: {info['error']['standard_error']:.3g}" in said
+    assert (store / "error.png").stat().st_size > 1000
     verified = rlreps("successor", "verify", store)
     assert "4 blocks are whole, rows sum to 9.98203" in verified
     assert info["sha256"] in verified

@@ -58,6 +58,7 @@ FIGURES = [
     "curves_recommended.png",
     "distance_by_dimension.png",
     "environment.png",
+    "noise_floor.png",
     "spectrum.png",
 ]
 
