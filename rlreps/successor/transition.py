@@ -73,12 +73,12 @@ class TransitionSettings:
 class TransitionEstimator:
     """Computes rows of PuddleWorld's successor measure; prepared once, for any rows in any order.
 
-    With f = (bins · refinement)² sub-cells and a strip of b = f · w / (bins · refinement) of them,
-    where w rows of sub-cells are the longest move, preparation and use take about 12 f b bytes
-    (24 f b for discounts above 0.999, which are computed in float64) and 24 f² · (2 w + 1)² / f
-    for the probabilities while they are counted: 0.4 GB for 100 x 100 sub-cells, 3 GB for
-    200 x 200. Rows come in aligned tiles of ``TILE_ROWS``, so their bits depend on the machine and
-    its number of BLAS threads, but not on which rows are asked for.
+    With f = (bins · refinement)² sub-cells, the longest move crossing w rows of them, and strips of
+    b = w · bins · refinement sub-cells, it holds 12 f b bytes of factors (24 f b for discounts
+    above 0.999, which are computed in float64), after counting transitions in about 20 f (2 w + 1)²
+    bytes: 0.1 GB each for 100 x 100 sub-cells, 2 GB each for 200 x 200. Rows come in aligned tiles
+    of ``TILE_ROWS``, so their bits depend on the machine, its BLAS and that one's threads, but not
+    on which rows are asked for.
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:

@@ -1,0 +1,272 @@
+"""The transition method against brute force, closed forms and rollouts."""
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+from scipy.stats import norm
+
+from rlreps.configs import SuccessorConfig
+from rlreps.envs import PuddleWorld, load_arena
+from rlreps.errors import InputError
+from rlreps.successor import transition
+from rlreps.successor.aggregation import aggregation_error
+from rlreps.successor.banded_solver import factorise
+from rlreps.successor.generation import puddle_world_chain, rollout_settings
+from rlreps.successor.grid import Grid
+from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.slow_modes import slow_modes
+from rlreps.successor.transition import TransitionEstimator, TransitionSettings
+from rlreps.successor.transition_matrix import one_step
+
+BINS = 16
+
+
+@functools.cache
+def steps(arena, bins=BINS, points=64):
+    return one_step(load_arena(arena), Grid(bins), points=points, seed=1)
+
+
+def estimator(monkeypatch=None, arena="sutton", bins=BINS, **settings):
+    """A small estimator; equal one-step probabilities are counted once for all tests."""
+    settings = {"horizon": 30, "discount": 0.95, "points": 64, "seed": 1, **settings}
+    if monkeypatch is not None:
+        monkeypatch.setattr(
+            transition, "one_step", lambda _, grid, **__: steps(arena, grid.bins, 64)
+        )
+    return TransitionEstimator(load_arena(arena), Grid(bins), TransitionSettings(**settings))
+
+
+def averages(bins, refinement):
+    """[bins², fine²]: the mean over the sub-cells of each cell, by explicit loops."""
+    fine = bins * refinement
+    mean = np.zeros((bins**2, fine**2))
+    for row in range(fine):
+        for column in range(fine):
+            cell = row // refinement * bins + column // refinement
+            mean[cell, row * fine + column] = 1.0 / refinement**2
+    return mean
+
+
+def brute_force(arena, bins, refinement, horizon, discount, count_start):
+    """The sum, term by term, in float64."""
+    one = steps(arena, bins * refinement)
+    chain = one.chain.toarray()
+    mean = averages(bins, refinement)
+    gather = mean.T * refinement**2
+    moved, held = mean @ one.first.toarray(), np.diag(mean @ one.held)
+    total = np.eye(bins**2) if count_start else np.zeros((bins**2, bins**2))
+    weight = discount if count_start else 1.0
+    for _ in range(horizon - 1 if count_start else horizon):
+        total += weight * (moved @ gather + held)
+        moved, weight = moved @ chain, weight * discount
+    return total
+
+
+def kernel_1d(bins, shift, noise):
+    """P(cell → cell) of x + shift + noise·z clipped to [0, 1], x uniform in a cell, exactly."""
+    edges = np.arange(bins + 1) / bins
+
+    def below(edge):  # ∫ P(x + shift + noise z < edge) dx over each cell, times bins
+        def integral(x):
+            scaled = (edge - x - shift) / noise
+            return -noise * (scaled * norm.cdf(scaled) + norm.pdf(scaled))
+
+        return bins * (integral(edges[1:]) - integral(edges[:-1]))
+
+    cumulative = np.stack([below(edge) for edge in edges[1:-1]], axis=1)
+    zeros, ones = np.zeros((bins, 1)), np.ones((bins, 1))
+    return np.diff(np.concatenate([zeros, cumulative, ones], axis=1), axis=1)
+
+
+def test_first_steps_in_an_empty_arena_are_products_of_clipped_gaussians():
+    bins, size, noise = 12, 0.05, 0.02
+    world = PuddleWorld(step_size=size, noise=noise)
+    forth, stay, back = (kernel_1d(bins, shift, noise) for shift in (size, 0.0, -size))
+    expected = sum(
+        np.kron(rows, columns)
+        for rows, columns in ((forth, stay), (stay, forth), (back, stay), (stay, back))
+    )
+    found = one_step(world, Grid(bins), points=4096, seed=0)
+    difference = found.first.toarray() - expected / 4
+    # As many independent samples would give 3e-3 for the largest entries' standard error.
+    assert np.abs(difference).max() < 4e-3
+    assert np.sqrt(np.mean(np.square(difference))) < 2.5e-4
+    assert not found.held.any()
+
+
+def test_far_from_the_edges_of_an_empty_arena_entered_cells_are_left_like_start_cells():
+    bins = 12
+    found = one_step(PuddleWorld(), Grid(bins), points=4096, seed=0)
+    inside = (np.arange(bins) >= 2) & (np.arange(bins) < bins - 2)
+    cells = np.flatnonzero(np.outer(inside, inside))
+    difference = (found.chain - found.first).toarray()
+    assert np.abs(difference[cells]).max() < 1e-2
+    # At an edge, agents stand on the border itself: fewer leave the cell.
+    corner = found.chain.toarray()[0, 0] - found.first.toarray()[0, 0]
+    assert corner > 0.02
+
+
+@pytest.mark.parametrize("arena", ["sutton", "two_room"])
+def test_probabilities_sum_to_one(arena):
+    one = steps(arena)
+    np.testing.assert_allclose(one.first.sum(axis=1) + one.held, 1.0, atol=1e-12)
+    np.testing.assert_allclose(one.chain.sum(axis=1), 1.0, atol=1e-12)
+    assert one.first.data.min() > 0.0
+    assert one.chain.data.min() > 0.0
+
+
+def test_starts_are_held_in_walls_and_only_there():
+    held = steps("two_room", 20).held.reshape(20, 20)
+    walls = np.zeros((20, 20))
+    walls[:8, 8:12] = walls[12:, 8:12] = 1.0
+    np.testing.assert_array_equal(held, walls)
+
+
+def test_one_step_probabilities_depend_on_the_seed_and_not_on_the_threads(monkeypatch):
+    world, grid = load_arena("sutton"), Grid(6)
+    first = one_step(world, grid, points=4096, seed=1)
+    monkeypatch.setattr("rlreps.successor.transition_matrix._MAX_WORKERS", 1)
+    second = one_step(world, grid, points=4096, seed=1)
+    other = one_step(world, grid, points=4096, seed=2)
+    np.testing.assert_array_equal(first.chain.toarray(), second.chain.toarray())
+    np.testing.assert_array_equal(first.first.toarray(), second.first.toarray())
+    assert np.any(first.chain.toarray() != other.chain.toarray())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_banded_solves_equal_dense_ones(dtype):
+    bins, discount = 9, 0.9
+    rng = np.random.default_rng(0)
+    rows = np.arange(bins**2) // bins
+    near = np.abs(rows[:, None] - rows) <= 2
+    chain = np.where(near, rng.uniform(size=near.shape), 0.0)
+    chain /= chain.sum(axis=1, keepdims=True)
+    solver = factorise(scipy.sparse.csr_array(chain), bins, discount, dtype)
+    inverse = np.linalg.inv(np.eye(bins**2) - discount * chain)
+    right = rng.standard_normal((bins**2, 5))
+    late = np.where(rows[:, None] >= 6, right, 0.0)
+    tolerance = {"rtol": 0.0, "atol": 1e-5 if dtype == np.float32 else 1e-12}
+    assert len(solver.strips) == 5
+    np.testing.assert_allclose(solver.columns(right), inverse @ right, **tolerance)
+    np.testing.assert_allclose(solver.rows(right.T), right.T @ inverse, **tolerance)
+    np.testing.assert_allclose(solver.rows(late.T), late.T @ inverse, **tolerance)
+    np.testing.assert_array_equal(solver.rows(np.zeros((2, bins**2))), 0.0)
+
+
+def test_slow_modes_reproduce_high_powers():
+    chain = steps("sutton").chain
+    modes = slow_modes(chain, factorise(chain, BINS, 0.99), 0.95)
+    power = np.linalg.matrix_power(chain.toarray(), 300)
+    closed = modes.right @ np.linalg.matrix_power(modes.step, 300) @ modes.left
+    assert modes.next_eigenvalue <= 0.95
+    np.testing.assert_allclose(closed, power, atol=300 * modes.residual + 0.95**300)
+    eigenvalues = np.sort(np.abs(scipy.linalg.eigvals(chain.toarray())))[::-1]
+    assert modes.next_eigenvalue == pytest.approx(eigenvalues[len(modes.step)], abs=1e-4)
+
+
+@pytest.mark.parametrize("arena", ["sutton", "two_room"])
+@pytest.mark.parametrize("count_start", [True, False])
+@pytest.mark.parametrize(
+    ("horizon", "discount"),
+    [(1, 0.9), (2, 0.9), (3, 0.9), (9, 0.99), (50, 0.99), (50, 0.5), (700, 0.99), (700, 0.9995)],
+)
+def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizon, discount):
+    settings = {"horizon": horizon, "discount": discount, "count_start": count_start}
+    rows = estimator(monkeypatch, arena, **settings).rows(np.arange(BINS**2))
+    expected = brute_force(arena, BINS, 1, **settings)
+    row_sum = (1 - discount**horizon) / (1 - discount)
+    np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=2e-7 * row_sum)
+    np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=1e-6)
+
+
+@pytest.mark.parametrize("horizon", [2, 60])
+def test_refined_rows_are_means_over_starts_and_sums_over_ends(monkeypatch, horizon):
+    settings = {"horizon": horizon, "discount": 0.97, "count_start": True}
+    found = estimator(monkeypatch, "two_room", 8, refinement=2, **settings).rows(np.arange(64))
+    expected = brute_force("two_room", 8, 2, **settings)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_long_horizons_use_the_closed_form_and_short_ones_do_not(monkeypatch):
+    long = estimator(monkeypatch, horizon=700, discount=0.99)
+    assert long._solver is not None
+    assert long._end is not None
+    assert estimator(monkeypatch, horizon=5)._solver is None
+
+
+def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
+    whole = estimator(monkeypatch).rows(np.arange(BINS**2))
+    other = estimator(monkeypatch)
+    blocks = [range(190, 210), [3, 250, 3], range(95, 120), np.empty(0, np.int64)]
+    for block, estimates in zip(blocks, other.row_blocks(blocks), strict=True):
+        np.testing.assert_array_equal(estimates.rows, whole[np.asarray(block, np.int64)])
+        assert estimates.half_difference is None
+        assert estimates.rows.dtype == np.float32
+
+
+def test_rows_of_walls_stay_where_they_are_and_agents_at_their_edge_get_away(monkeypatch):
+    row_sum = (1 - 0.95**30) / 0.05
+    rows = estimator(monkeypatch, "two_room", 20).rows(np.arange(400)).reshape(20, 20, 400)
+    deep = 2 * 20 + 9
+    assert rows[2, 9, deep] == pytest.approx(row_sum, rel=1e-6)
+    # From the left room, moves to the right end on the wall's edge x = 0.4, in the wall's cells.
+    at_edge = rows[2, 7, 2 * 20 + 8]
+    assert 0.05 * row_sum < at_edge < 0.4 * row_sum
+    assert rows[2, 7, deep] == 0.0
+
+
+def rollout_rows(bins, rollouts, seed, **settings):
+    config = SuccessorConfig(bins=bins, rollouts=rollouts, seed=seed, **settings)
+    chain = puddle_world_chain(load_arena("sutton"), Grid(bins))
+    return RowSampler(chain, rollout_settings(config)).rows(np.arange(bins**2))
+
+
+def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch):
+    cached = functools.cache(
+        lambda bins: one_step(load_arena("sutton"), Grid(bins), points=256, seed=0)
+    )
+    monkeypatch.setattr(transition, "one_step", lambda _, grid, **__: cached(grid.bins))
+    bins, settings = 12, {"horizon": 60, "discount": 0.95}
+    halves = [rollout_rows(bins, 1000, seed, **settings) for seed in (0, 1)]
+    mean, sampling = (halves[0] + halves[1]) / 2, np.mean(np.square(halves[0] - halves[1])) / 4
+    # Visits are rare events: the variance of an entry is proportional to the entry.
+    variance = sampling * mean / mean.mean()
+    world, grid = load_arena("sutton"), Grid(bins)
+    excess, distances = [], []
+    for refinement in (1, 2):
+        chosen = TransitionSettings(refinement=refinement, points=256, **settings)
+        rows = TransitionEstimator(world, grid, chosen).rows(np.arange(bins**2))
+        stated = aggregation_error(world, grid, chosen, rank=10)
+        excess.append(np.mean(np.square(rows - mean)) - sampling)
+        distances.append(stated.distances)
+        # The estimate may be too low on a grid as coarse as this, but not by more than twofold.
+        assert excess[-1] < 4.0 * np.mean(np.square(stated.entries))
+        allowed = 16.0 * variance + 9.0 * np.square(stated.entries) + 1e-4
+        assert np.mean(np.square(rows - mean) > allowed) < 0.03
+        assert stated.distances.shape == (10,)
+    assert excess[1] < excess[0] / 2.0
+    assert distances[1].mean() < distances[0].mean()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"horizon": 0}, "horizon >= 1"),
+        ({"discount": 1.0}, "discount strictly between 0 and 1"),
+        ({"refinement": 0}, "refinement >= 1"),
+        ({"points": 100}, "power of two"),
+        ({"seed": -1}, "seed in"),
+    ],
+)
+def test_settings_out_of_range_are_refused(change, expected):
+    with pytest.raises(InputError, match=expected):
+        TransitionSettings(**{"horizon": 5, "discount": 0.9, **change})
+
+
+@pytest.mark.parametrize("cells", [[-1], [256]])
+def test_cells_out_of_range_are_refused(monkeypatch, cells):
+    with pytest.raises(InputError, match=r"start cells in \[0, 256\)"):
+        estimator(monkeypatch).rows(cells)
