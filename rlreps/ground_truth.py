@@ -69,9 +69,7 @@ class GroundTruth:
         require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
 
-def decompose(
-    matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig
-) -> PrincipalSubspace:
+def decompose(matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig) -> PrincipalSubspace:
     """The principal subspace of a centred matrix [n, tasks], by the configured method.
 
     Raises:
@@ -124,9 +122,7 @@ def principal_subspace(
     return kept or _compute(store, centred(StoreBlocks(store)), config, progress)
 
 
-def load_ground_truth(
-    path: Path, config: SubspaceConfig, *, progress: bool = False
-) -> GroundTruth:
+def load_ground_truth(path: Path, config: SubspaceConfig, *, progress: bool = False) -> GroundTruth:
     """Reads a store of a successor measure as a ground truth.
 
     Args:
@@ -165,10 +161,17 @@ def with_progress(
     if config.method == "exact":
         return work(matrix)
     reads = num_reads(config.power_iterations)
-    with progress_bar(
-        description, total=reads * matrix.shape[0], unit="rows", show=progress
-    ) as advance:
-        return work(WatchedBlocks(matrix, advance))
+    total, done = reads * matrix.shape[0], 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        advance(rows)
+
+    with progress_bar(description, total=total, unit="rows", show=progress) as advance:
+        result = work(WatchedBlocks(matrix, count))
+        advance(total - done)  # A matrix of low rank needs fewer reads.
+    return result
 
 
 def _coordinates(store: MatrixStore) -> np.ndarray:
@@ -203,7 +206,11 @@ def _compute(
     store: MatrixStore, matrix: RowBlocks, config: SubspaceConfig, progress: bool
 ) -> PrincipalSubspace:
     principal = with_progress(
-        matrix, config, "principal subspace", lambda rows: decompose(rows, config), progress=progress
+        matrix,
+        config,
+        "principal subspace",
+        lambda rows: decompose(rows, config),
+        progress=progress,
     )
     arrays = {
         "basis": principal.basis,

@@ -1,7 +1,8 @@
 """Locks that keep two processes out of one folder, and tell whether a process still works in it.
 
-Advisory locks of the operating system (``flock``): they end with the process that holds them, however
-it ends, so none is ever left behind. Where a system or a file system has none, nothing is locked.
+Advisory locks of the operating system (``flock``) end with the process that holds them, however it
+ends; what a kill leaves behind is an empty promise of a file. Where a system or a file system has
+no such locks, nothing is locked.
 """
 
 import contextlib
@@ -29,38 +30,54 @@ def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
 
     Args:
         folder: The folder; made if need be.
-        name: The lock file's name in it.
+        name: The lock file's name in it; the file is gone afterwards.
 
     Raises:
         InputError: If another process holds the lock (it is named), or the folder cannot be
             written.
     """
+    path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / name).open("a+", encoding="utf-8")
+        stream = _open_locked(path)
     except OSError as error:
         raise InputError(
             f"expected a folder that can be written, got {error.strerror}: {folder}"
         ) from error
     with stream:
-        if not _try_lock(stream):
-            stream.seek(0)
-            holder = stream.read().strip() or "another process"
-            raise InputError(f"expected {folder} to be free, got it in use by {holder}")
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         stream.flush()
-        yield
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def is_held(folder: Path, name: str = LOCK) -> bool:
-    """Whether a living process holds a folder's lock; also true where locks do not exist."""
+    """Whether a living process holds a folder's lock."""
     try:
         stream = (folder / name).open("r", encoding="utf-8")
     except OSError:
         return False
     with stream:
         return fcntl is None or not _try_lock(stream)
+
+
+def _open_locked(path: Path) -> IO[str]:
+    """The lock file, locked until it is closed."""
+    while True:
+        stream = path.open("a+", encoding="utf-8")
+        if not _try_lock(stream):
+            with stream:
+                stream.seek(0)
+                holder = stream.read().strip() or "another process"
+            raise InputError(f"expected {path.parent} to be free, got it in use by {holder}")
+        # A holder that ended between the two calls has taken the file with it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                return stream
+        stream.close()
 
 
 def _try_lock(stream: IO[str]) -> bool:

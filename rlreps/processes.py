@@ -129,6 +129,8 @@ def join(config: ProcessesConfig) -> Processes:
             return ALONE  # No cluster manager here.
         raise InputError(f"expected a place in a run of several processes, got {error}") from error
     except RuntimeError as error:
+        if config.coordinator is None and "must be called before" in str(error):
+            return ALONE  # JAX is at work already, in a program that calls this one.
         first_line = str(error).splitlines()[0]
         raise InputError(
             f"expected {config.num_processes or 'all'} processes to meet at "

@@ -89,9 +89,7 @@ class RunFolder:
             return folder
         unfinished = unfinished_writes(path, _CONFIG)
         others = sorted(
-            entry.name
-            for entry in path.iterdir()
-            if entry not in unfinished and entry.name != LOCK
+            entry.name for entry in path.iterdir() if entry not in unfinished and entry.name != LOCK
         )
         if others:
             raise InputError(

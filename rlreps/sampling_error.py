@@ -67,9 +67,7 @@ def sampling_error(
     )
 
 
-def _compute(
-    store: EstimateStore, config: SubspaceConfig, progress: bool
-) -> dict[str, np.ndarray]:
+def _compute(store: EstimateStore, config: SubspaceConfig, progress: bool) -> dict[str, np.ndarray]:
     assert store.half_difference is not None
     matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
     bases = [

@@ -62,9 +62,7 @@ def _transition_settings(config: SuccessorConfig) -> dict[str, Any]:
 
 
 def _monte_carlo(config: SuccessorConfig, environment: PuddleWorld) -> RowEstimator:
-    return RowSampler(
-        puddle_world_chain(environment, Grid(config.bins)), rollout_settings(config)
-    )
+    return RowSampler(puddle_world_chain(environment, Grid(config.bins)), rollout_settings(config))
 
 
 def _transition(config: SuccessorConfig, environment: PuddleWorld) -> RowEstimator:
@@ -130,9 +128,7 @@ def generate(
         sampled=config.method == "monte_carlo",
         make_estimator=lambda: _ESTIMATORS[config.method](config, environment),
     )
-    rows, seconds = fill_store(
-        plan, path, repair=repair, processes=processes, progress=progress
-    )
+    rows, seconds = fill_store(plan, path, repair=repair, processes=processes, progress=progress)
     figures: dict[str, Any] = {
         "path": str(path),
         "method": config.method,

@@ -107,7 +107,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path):
     again = json.loads(rlreps("successor", "generate", "--out", store, *GENERATE))
     assert again["computed_transitions"] == 0
     assert again["transitions_per_second"] is None
-    info = json.loads(rlreps("successor", "info", store, "--json"))
+    info = json.loads(rlreps("successor", "info", store, "--json", "--quiet"))
     assert (info["shape"], info["missing_blocks"]) == ([64, 64], 0)
     assert info["settings"]["discount"] == 0.9
     error = info["error"]["subspace_distance"]
@@ -222,7 +222,7 @@ BAD_GENERATE = {
     "discount of one": (["--discount", "1"], "expected discount strictly between 0 and 1, got 1.0"),
     "discount of zero": (["--discount", "0"], "strictly between 0 and 1, got 0.0"),
     "discount of nan": (["--discount", "nan"], "strictly between 0 and 1, got nan"),
-    "no rollouts": (["--rollouts", "0"], "expected rollouts >= 1, got 0"),
+    "no rollouts": (["--rollouts", "0"], "expected rollouts >= 2, one for each half, got 0"),
     "negative horizon": (["--horizon", "-3"], "expected horizon >= 1, got -3"),
     "negative seed": (["--seed", "-1"], r"expected seed in \[0, 2\*\*32\), got -1"),
     "a word for a number": (["--bins", "many"], "--bins: .*'many'"),
