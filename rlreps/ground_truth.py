@@ -25,6 +25,7 @@ from rlreps.subspace import (
     column_means,
     exact_svd,
     randomized_svd,
+    subspace_distance,
 )
 from rlreps.subspace.randomized import num_reads
 from rlreps.successor.box_grid import BoxGrid
@@ -51,12 +52,15 @@ class GroundTruth:
             larger than memory, None where only its subspace is known.
         principal: Its leading left singular vectors and values, and its total energy.
         settings: The settings of the store it came from.
+        error: Estimated subspace distance of its leading d components from the truth for
+            d = 1 … k, [k], where it is known; see ``sampling_error`` for stores.
     """
 
     coordinates: Array
     matrix: Array | RowBlocks | None
     principal: PrincipalSubspace
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: np.ndarray | None = None
 
     @property
     def num_states(self) -> int:
@@ -67,6 +71,18 @@ class GroundTruth:
         """Raises an ``InputError`` unless the subspace holds d components."""
         available = self.principal.basis.shape[1]
         require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
+
+    def distance(self, features: Array | np.ndarray) -> float:
+        """Subspace distance of features [n, d] of all states from the leading d components.
+
+        Raises:
+            InputError: If d exceeds the components held, or the number of states differs.
+        """
+        require(features.ndim == 2, "features of shape [states, d]", features.shape)
+        d = features.shape[1]
+        self.require_dimension(d)
+        basis = jnp.asarray(self.principal.truncated(d).basis)
+        return float(subspace_distance(jnp.asarray(features), basis))
 
 
 def decompose(matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig) -> PrincipalSubspace:

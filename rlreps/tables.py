@@ -40,7 +40,7 @@ _ROWS = 20
 
 
 def print_error_table(error: Mapping[str, Any]) -> None:
-    """Prints the error of a ground truth: of an entry, and of the leading d components for all d."""
+    """Prints how far the leading d components are from the truth for all d, and an entry."""
     print(f"{error['title']} (subspace distance of the leading d components from the truth)")
     cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(error["subspace_distance"], start=1)]
     for row in range(min(_ROWS, len(cells))):

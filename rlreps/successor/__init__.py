@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlreps.successor.markov_chain import MarkovChain, environment_chain
     from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
     from rlreps.successor.puddle_world_chain import puddle_world_chain
+    from rlreps.successor.released import load, released_names
     from rlreps.successor.store import (
         MatrixStore,
         VerifyReport,
@@ -30,8 +31,10 @@ _HOME = {
     "create_or_resume": "store",
     "environment_chain": "markov_chain",
     "generate": "generation",
+    "load": "released",
     "open_store": "store",
     "puddle_world_chain": "puddle_world_chain",
+    "released_names": "released",
     "rollout_settings": "generation",
     "verify": "store",
 }
@@ -46,8 +49,10 @@ __all__ = [
     "create_or_resume",
     "environment_chain",
     "generate",
+    "load",
     "open_store",
     "puddle_world_chain",
+    "released_names",
     "rollout_settings",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""From anything that computes rows to a complete store, by one process or several, through kills."""
+"""From anything that computes rows to a complete store: by several processes, through kills."""
 
 import contextlib
 import dataclasses

@@ -28,10 +28,10 @@ class MarkovChain(Generic[State, Draws]):
     Attributes:
         num_cells: Number of cells.
         start: (key, cell) → state drawn from the start distribution of that cell.
-        draw: (words, rollout, time) → the randomness of one step of one chain. ``words`` are the two
-            words (uint32, []) of a key, ``rollout`` and ``time`` (uint32, []) count below it: no two
-            of their pairs may give the same draws. Words and not key arrays, so that a batch of them
-            is contiguous in memory.
+        draw: (words, rollout, time) → the randomness of one step of one chain. ``words`` are the
+            two words (uint32, []) of a key, ``rollout`` and ``time`` (uint32, []) count below it:
+            no two of their pairs may give the same draws. Words and not key arrays, so that a batch
+            of them is contiguous in memory.
         advance: (state, draws) → next state, for one chain.
         cell: state → index [] (int32) of its cell.
     """

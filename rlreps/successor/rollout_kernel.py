@@ -71,8 +71,8 @@ def rollout_kernel(
 ) -> Callable[[Array, Array], Array]:
     """A jitted (start cells [c], block []) → discounted visits [c, cells] summed over rollouts.
 
-    Cells are spread over the mesh's one axis, so c must be a multiple of its size. Each device works
-    on its own share alone: the bits do not depend on the number of devices.
+    Cells are spread over the mesh's one axis, so c must be a multiple of its size. Each device
+    works on its own share alone: the bits do not depend on the number of devices.
     """
     weights, unit = _visit_weights(settings, rollouts)
     batched_cell = jax.vmap(chain.cell, in_axes=-1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.successor.matrix_store import MatrixStore
 from rlreps.subspace.row_blocks import RowBlocks
+from rlreps.successor.matrix_store import MatrixStore
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,38 +1,24 @@
 """Principal subspaces kept beside the matrix they were computed from.
 
 They lie in ``<store>/subspace/<hash of their settings>.npz``, outside the chunk folder, where Zarr
-readers do not look. Each file is a zip of ``.npy`` arrays (``numpy.load`` reads it) with one more
-entry, ``rlreps.json``, that holds the settings and the content key of the matrix: what was computed
-from other bytes or under other settings is never returned. Nothing is pickled.
+readers do not look. The record of each archive holds the settings and the content key of the
+matrix: what was computed from other bytes or under other settings is never returned.
 """
 
+import errno
 import hashlib
-import io
 import json
-import os
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from rlreps.archives import read_archive, write_archive
 from rlreps.errors import InputError
 from rlreps.successor.matrix_store import MatrixStore, plain_json
 
-_RECORD = "rlreps.json"
-_UNREADABLE = (
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def save_subspace(
@@ -40,32 +26,26 @@ def save_subspace(
 ) -> None:
     """Keeps arrays computed from the whole matrix, in place of any kept under equal settings.
 
+    Nothing is kept of a store that lies where nothing may be written, such as a read-only share.
+
     Args:
         store: The complete store that the arrays were computed from.
         arrays: What to keep, by name; numbers, of any shape.
         settings: What determines the arrays beside the matrix, as plain JSON values.
 
     Raises:
-        InputError: The matrix is incomplete.
+        InputError: The matrix is incomplete, or the disk is full or broken.
         ValueError: An array holds Python objects, or the settings hold NaN or infinity.
         TypeError: The settings hold what JSON cannot.
     """
-    record = {
-        "content_key": store.content_key(),
-        "settings": plain_json(settings),
-        "arrays": sorted(arrays),
-    }
-    file = _file(store, settings)
-    file.parent.mkdir(exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    record = {"content_key": store.content_key(), "settings": plain_json(settings)}
     try:
-        with temporary.open("wb") as stream:
-            _write(stream, arrays, record)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+        write_archive(_file(store, settings), arrays, record)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise InputError(
+                f"expected room for a subspace in {store.path}, got {error.strerror}"
+            ) from error
 
 
 def load_subspace(
@@ -79,38 +59,10 @@ def load_subspace(
     file = _file(store, settings)
     if not file.is_file():
         return None
-    try:
-        with zipfile.ZipFile(file) as archive:
-            record = json.loads(archive.read(_RECORD))
-            arrays = {name: _read(archive, name) for name in record["arrays"]}
-            origin = record["content_key"], record["settings"]
-    except _UNREADABLE as error:
-        raise InputError(
-            f"expected a readable subspace cache, got the corrupt file {file}, "
-            f"to be deleted and computed again ({error})"
-        ) from error
-    return arrays if origin == (store.content_key(), plain_json(settings)) else None
-
-
-def _write(
-    stream: io.BufferedWriter, arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]
-) -> None:
-    """Writes the archive; equal content gives equal bytes, as no time of day enters.
-
-    Not ``numpy.savez``: before NumPy 2.1 it cannot be told to refuse pickling.
-    """
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(_RECORD), json.dumps(record, indent=1, sort_keys=True))
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
-
-
-def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """One array; the whole entry is read first, which is when zipfile compares its checksum."""
-    entry = io.BytesIO(archive.read(f"{name}.npy"))
-    array: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
-    return array
+    name = f"subspace cache {file}, to be deleted and computed again"
+    arrays, record = read_archive(file, name)
+    made_from = record.get("content_key"), record.get("settings")
+    return arrays if made_from == (store.content_key(), plain_json(settings)) else None
 
 
 def _file(store: MatrixStore, settings: Mapping[str, Any]) -> Path:

@@ -508,7 +508,9 @@ def test_a_cache_cut_short_anywhere_is_refused_by_name(full_store):
     content = file.read_bytes()
     for length in range(len(content)):
         file.write_bytes(content[:length])
-        with pytest.raises(InputError, match=r"got the corrupt file .*\.npz"):
+        with pytest.raises(
+            InputError, match=r"got the corrupt subspace cache .*\.npz, to be deleted"
+        ):
             stores.load_subspace(full_store, SUBSPACE_SETTINGS)
 
 
@@ -522,7 +524,7 @@ def test_what_a_killed_save_leaves_is_not_mistaken_for_a_cache(full_store):
 def test_python_objects_are_never_pickled_into_a_cache(full_store):
     with pytest.raises(ValueError, match="allow_pickle=False"):
         stores.save_subspace(full_store, {"basis": np.array([{}, None])}, SUBSPACE_SETTINGS)
-    assert list((full_store.path / "subspace").iterdir()) == []
+    assert list((full_store.path).glob("subspace/*")) == []
     stores.save_subspace(full_store, ARRAYS, SUBSPACE_SETTINGS)
     assert {file.suffix for file in full_store.path.rglob("*") if file.is_file()} <= {
         "",

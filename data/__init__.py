@@ -1,0 +1,1 @@
+"""Released ground truths, as files of the package; see ``rlreps.successor.load``."""

@@ -1,0 +1,69 @@
+"""Ground truths that come with the package: targets to measure an encoder against at once."""
+
+import importlib.resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlreps.archives import read_archive
+from rlreps.configs import require_choice
+from rlreps.errors import InputError
+
+if TYPE_CHECKING:
+    from rlreps.ground_truth import GroundTruth
+
+_SUFFIX = ".npz"
+
+
+def released_names() -> list[str]:
+    """Names that ``load`` knows."""
+    files = importlib.resources.files("rlreps.data").iterdir()
+    return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
+
+
+def load(name: str) -> "GroundTruth":
+    """A released ground truth: leading subspace, spectrum, error and conventions, but no matrix.
+
+    ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
+    ``coordinates``, d ≤ 100.
+
+    Args:
+        name: One of ``released_names()``. ``sutton-100`` is PuddleWorld's ``sutton`` arena on
+            100 x 100 cells, discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023,
+            App. C.3).
+
+    Returns:
+        The ground truth; its ``settings`` say how it was made and by which command.
+
+    Raises:
+        InputError: If there is none of this name, or its file is corrupt.
+    """
+    # Deferred: those need JAX, and this module is imported to ask for names.
+    import jax.numpy as jnp
+
+    from rlreps.ground_truth import GroundTruth
+    from rlreps.subspace import PrincipalSubspace
+    from rlreps.successor.grid import Grid
+
+    require_choice("released ground truth", name, released_names())
+    file = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"
+    with file.open("rb") as stream:
+        arrays, record = read_archive(stream, f"{file}; install the package again")
+    settings: dict[str, Any] = record["settings"]
+    principal = PrincipalSubspace(
+        basis=arrays["basis"],
+        singular_values=arrays["singular_values"],
+        total_energy=float(arrays["total_energy"]),
+        method=record["decomposition"]["method"],
+        settings=record["decomposition"],
+        distance_bound=arrays["distance_bound"],
+    )
+    if not np.isfinite(principal.basis).all():
+        raise InputError(f"expected a finite basis in {file}, got NaN or infinity")
+    return GroundTruth(
+        coordinates=jnp.asarray(Grid(int(settings["bins"])).centres()),
+        matrix=None,
+        principal=principal,
+        settings={**settings, "command": record["command"]},
+        error=arrays["error"],
+    )

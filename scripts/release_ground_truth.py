@@ -1,0 +1,79 @@
+"""Makes a released ground truth: what ``rlreps.successor.load`` reads.
+
+    python scripts/release_ground_truth.py --out data/sutton-100.npz
+
+By the transition method at two refinements. The finer one is released; the distance between their
+subspaces tells its error. It takes some minutes and 4 GiB on two cores at the default refinement.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from rlreps.archives import write_archive
+from rlreps.configs import SubspaceConfig, SuccessorConfig
+from rlreps.ground_truth import principal_subspace
+from rlreps.subspace import PrincipalSubspace, nested_distances
+from rlreps.successor.generation import generate
+from rlreps.successor.store import open_store
+
+
+def subspace_of(config: SuccessorConfig, folder: Path) -> tuple[PrincipalSubspace, dict]:
+    """Principal subspace and settings of a matrix, generated if it is not there."""
+    path = folder / f"refinement{config.refinement}"
+    generate(config, path)
+    store = open_store(path)
+    return principal_subspace(store, SubspaceConfig(), progress=True), dict(store.settings)
+
+
+def error_of_finer(
+    coarse: np.ndarray, fine: np.ndarray, refinements: tuple[int, int]
+) -> np.ndarray:
+    """Estimated subspace distance of the finer basis from the truth for every d, [k].
+
+    An entry's error falls with the square of the sub-cells' width, c / r²; a subspace distance is
+    quadratic in it. With D the distance between the two, the finer one's own is
+    D (1 / r_fine²)² / (1 / r_coarse² - 1 / r_fine²)².
+    """
+    first, second = (1.0 / refinement**2 for refinement in refinements)
+    return nested_distances(coarse, fine) * (second / (first - second)) ** 2
+
+
+def main() -> None:
+    """Generates both matrices and writes the archive."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="archive to write (.npz)")
+    parser.add_argument("--work", type=Path, default=Path("runs/release"), help="folder of stores")
+    parser.add_argument("--refinements", type=int, nargs=2, default=(1, 2), metavar=("R", "FINER"))
+    options = parser.parse_args()
+    coarse_config, fine_config = (
+        SuccessorConfig(method="transition", refinement=refinement)
+        for refinement in options.refinements
+    )
+    coarse, _ = subspace_of(coarse_config, options.work)
+    fine, settings = subspace_of(fine_config, options.work)
+    error = error_of_finer(coarse.basis, fine.basis, options.refinements)
+    assert fine.distance_bound is not None
+    record = {
+        "settings": settings,
+        "decomposition": {"method": fine.method, **fine.settings},
+        "error": f"extrapolated from refinements {options.refinements}",
+        "command": "python scripts/release_ground_truth.py --out data/sutton-100.npz "
+        f"--refinements {options.refinements[0]} {options.refinements[1]}",
+    }
+    arrays = {
+        "basis": fine.basis,
+        "singular_values": fine.singular_values,
+        "total_energy": np.asarray(fine.total_energy),
+        "distance_bound": fine.distance_bound,
+        "error": error,
+    }
+    write_archive(options.out, arrays, record)
+    print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.2f} MB)")
+    for d in (1, 2, 5, 10, 20, 50, 100):
+        print(f"d = {d:3d}: error {error[d - 1]:.2e}")
+
+
+if __name__ == "__main__":
+    main()
