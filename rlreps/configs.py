@@ -10,13 +10,12 @@ a test holds the two lists together.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
-from rlreps.errors import InputError
+from rlreps.validation import require, require_choice, require_positive
 
 EncoderName = Literal["fourier_mlp", "mlp", "tabular"]
 MethodName = Literal[
@@ -30,22 +29,6 @@ DecompositionName = Literal["exact", "randomized"]
 
 _WEIGHT_ESTIMATES = {"danskin_empirical": 2, "danskin_lissa": 2, "naive": 1}
 """Methods that share a batch's rows out over roles → weight estimates, each with its own rows."""
-
-
-def require(condition: bool, expected: str, got: object) -> None:
-    """Raises an ``InputError`` with what was expected and what came, unless ``condition`` holds."""
-    if not condition:
-        raise InputError(f"expected {expected}, got {got!r}")
-
-
-def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raises an ``InputError`` that lists the valid names, unless ``value`` is one of them."""
-    require(value in choices, f"{name} to be one of {', '.join(sorted(choices))}", value)
-
-
-def require_positive(name: str, value: int) -> None:
-    """Raises an ``InputError`` unless ``value`` is at least 1."""
-    require(value >= 1, f"{name} >= 1", value)
 
 
 def as_json(config: Any) -> dict[str, Any]:

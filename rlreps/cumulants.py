@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.configs import require, require_positive
+from rlreps.validation import require, require_positive
 
 
 class Cumulants(Protocol):

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from flax import linen, nnx
 from jax import Array
 
-from rlreps.configs import EncoderConfig, require
+from rlreps.configs import EncoderConfig
+from rlreps.validation import require
 
 Params: TypeAlias = Any
 

@@ -10,12 +10,12 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps import subspace
-from rlreps.configs import require
 from rlreps.encoders import Encoder
 from rlreps.ground_truth import GroundTruth
 from rlreps.losses.base import Params
 from rlreps.subspace import RowBlocks
 from rlreps.training import Evaluate
+from rlreps.validation import require
 
 
 def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Array) -> Evaluate:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.configs import SubspaceConfig, as_json, require
+from rlreps.configs import SubspaceConfig, as_json
 from rlreps.errors import InputError
 from rlreps.progress import progress_bar
 from rlreps.subspace import (
@@ -32,6 +32,7 @@ from rlreps.successor.box_grid import BoxGrid
 from rlreps.successor.grid import Grid
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store_blocks import StoreBlocks, WatchedBlocks
+from rlreps.validation import require
 
 CENTRING = "column means over states removed"
 

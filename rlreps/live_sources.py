@@ -36,13 +36,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.configs import require, require_positive
 from rlreps.cumulants import Cumulants
 from rlreps.envs import PuddleWorld
 from rlreps.losses.base import Batch
 from rlreps.successor.grid import Grid
 from rlreps.successor.markov_chain import PRNG, MarkovChain
 from rlreps.successor.puddle_world_chain import puddle_world_chain
+from rlreps.validation import require, require_positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

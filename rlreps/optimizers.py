@@ -7,7 +7,8 @@ import jax
 import optax
 from jax import Array
 
-from rlreps.configs import OptimizerConfig, require_positive
+from rlreps.configs import OptimizerConfig
+from rlreps.validation import require_positive
 
 Schedule = Callable[[Any], Array]
 Params = TypeVar("Params")

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.configs import require
 from rlreps.losses.base import Batch, Population
+from rlreps.validation import require
 
 
 class Source(Protocol):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.configs import require
 from rlreps.errors import InputError
 from rlreps.subspace.row_blocks import subtract_means
 from rlreps.successor.matrix_store import MatrixStore
+from rlreps.validation import require
 
 Entries = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.integer]

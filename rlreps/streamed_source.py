@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.configs import require
 from rlreps.errors import InputError
 from rlreps.losses.base import Batch
 from rlreps.sources import Source, draw_rows_and_tasks, encoder_inputs
 from rlreps.store_reader import Entries, Indices, StoreReader
+from rlreps.validation import require
 
 __all__ = [
     "EntryReader",

@@ -19,7 +19,6 @@ import optax
 from jax import Array
 
 from rlreps.checkpoints import Checkpoints
-from rlreps.configs import require, require_positive
 from rlreps.encoders import Encoder
 from rlreps.errors import TrainingDivergedError
 from rlreps.learner import Learner, TrainState
@@ -29,6 +28,7 @@ from rlreps.progress import progress_bar
 from rlreps.run_folder import RunFolder
 from rlreps.sources import Source
 from rlreps.streamed_source import raise_read_failure
+from rlreps.validation import require, require_positive
 
 Evaluate = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rlreps import plotting, subspace
-from rlreps.configs import SubspaceConfig, require, require_positive
+from rlreps.configs import SubspaceConfig
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.experiments.store_training import ground_truth_for
 from rlreps.experiments.trained_runs import (
@@ -20,6 +20,7 @@ from rlreps.run_folder import RunFolder
 from rlreps.sampling_error import sampling_error
 from rlreps.successor.estimate_store import open_estimates
 from rlreps.successor.store import open_store
+from rlreps.validation import require, require_positive
 
 
 def draw_environment(arena: str, out: Path, *, bins: int | None = None) -> Path:

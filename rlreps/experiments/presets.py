@@ -11,9 +11,8 @@ from rlreps.configs import (
     OptimizerConfig,
     SuccessorConfig,
     TrainingConfig,
-    require,
-    require_positive,
 )
+from rlreps.validation import require, require_positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

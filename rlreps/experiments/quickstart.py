@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import SubspaceConfig, TrainingConfig, as_json, require
+from rlreps.configs import SubspaceConfig, TrainingConfig, as_json
 from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
 from rlreps.experiments.presets import QuickstartConfig
@@ -18,6 +18,7 @@ from rlreps.run_folder import RunFolder
 from rlreps.sampling_error import sampling_error
 from rlreps.successor.estimate_store import open_estimates
 from rlreps.successor.generation import generate
+from rlreps.validation import require
 
 KIND = "quickstart"
 STORE = "successor"

@@ -11,13 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps import evaluation
-from rlreps.configs import (
-    EncoderConfig,
-    SubspaceConfig,
-    TrainingConfig,
-    as_json,
-    require,
-)
+from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig, as_json
 from rlreps.encoders import Encoder, make_encoder
 from rlreps.errors import InputError
 from rlreps.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
@@ -32,6 +26,7 @@ from rlreps.streamed_source import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.training import TrainingResult, train
+from rlreps.validation import require
 
 KIND = "train"
 MATRIX = "matrix"

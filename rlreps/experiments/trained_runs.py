@@ -12,13 +12,7 @@ from jax import Array
 
 from rlreps import evaluation
 from rlreps.checkpoints import Checkpoints
-from rlreps.configs import (
-    EncoderConfig,
-    ObjectiveConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    require,
-)
+from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError
 from rlreps.experiments.store_training import (
@@ -31,6 +25,7 @@ from rlreps.experiments.store_training import (
 from rlreps.ground_truth import GroundTruth
 from rlreps.run_folder import RunFolder
 from rlreps.successor.store import open_store
+from rlreps.validation import require
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from rlreps.configs import require
 from rlreps.errors import InputError
 from rlreps.losses.base import (
     Batch,
@@ -21,6 +20,7 @@ from rlreps.losses.base import (
     two_weight_loss,
 )
 from rlreps.optimizers import optimizer_step
+from rlreps.validation import require
 
 
 class ExplicitState(NamedTuple):

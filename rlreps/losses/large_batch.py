@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.configs import require
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
 from rlreps.subspace.positive_definite import solve_positive_definite
+from rlreps.validation import require
 
 
 def large_batch(*, ridge: float = 1e-6) -> Objective:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlreps.archives import read_archive
-from rlreps.configs import require_choice
 from rlreps.errors import InputError
+from rlreps.validation import require_choice
 
 if TYPE_CHECKING:
     from rlreps.ground_truth import GroundTruth

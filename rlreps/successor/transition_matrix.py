@@ -22,10 +22,10 @@ import scipy.sparse
 from jax import Array, lax
 from scipy.stats import qmc
 
-from rlreps.configs import require
 from rlreps.envs import PuddleWorld
 from rlreps.successor.grid import Grid
 from rlreps.successor.markov_chain import PRNG
+from rlreps.validation import require
 
 _POINTS_PER_CHUNK = 2**16
 _ROWS_PER_CONVERSION = 1024
