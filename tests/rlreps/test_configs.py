@@ -12,6 +12,7 @@ from rlreps.configs import (
     EncoderConfig,
     ObjectiveConfig,
     OptimizerConfig,
+    ProcessesConfig,
     SubspaceConfig,
     SuccessorConfig,
     TrainingConfig,
@@ -25,7 +26,23 @@ METHODS = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracl
 
 BAD_VALUES = [
     (SuccessorConfig, {"bins": 1}, "bins >= 2", "1"),
-    (SuccessorConfig, {"rollouts": 0}, "rollouts >= 1", "0"),
+    (SuccessorConfig, {"rollouts": 1}, "rollouts >= 2, one for each half", "1"),
+    (
+        SuccessorConfig,
+        {"method": "magic"},
+        "method to be one of monte_carlo, transition",
+        "'magic'",
+    ),
+    (SuccessorConfig, {"refinement": 0}, "refinement >= 1", "0"),
+    (SuccessorConfig, {"points": 1000}, "points to be a power of two", "1000"),
+    (ProcessesConfig, {"num_processes": 2}, "together, or none of them", "(None, 2, None)"),
+    (
+        ProcessesConfig,
+        {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
+        "process_id in [0, 2)",
+        "2",
+    ),
+    (ProcessesConfig, {"timeout": 0}, "timeout >= 1", "0"),
     (SuccessorConfig, {"horizon": 0}, "horizon >= 1", "0"),
     (SuccessorConfig, {"discount": 0.0}, "discount strictly between 0 and 1", "0.0"),
     (SuccessorConfig, {"discount": 1.0}, "discount strictly between 0 and 1", "1.0"),
@@ -162,7 +179,7 @@ def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, val
 @pytest.mark.parametrize(
     ("config", "values"),
     [
-        (SuccessorConfig, {"bins": 2, "rollouts": 1, "horizon": 1, "discount": 1e-9}),
+        (SuccessorConfig, {"bins": 2, "rollouts": 2, "horizon": 1, "discount": 1e-9}),
         (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9}),
         (SubspaceConfig, {"rank": 1, "oversampling": 0, "power_iterations": 0}),
         (EncoderConfig, {"hidden": (), "frequencies": 1}),
