@@ -2,8 +2,9 @@
 
     python scripts/benchmark_successor.py
 
-Prints transitions per second of both, their ratio, and the memory that generation adds beyond the
-block of rows it returns. Absolute times vary with the machine; the ratio is measured in one run.
+Prints transitions per second of both, their ratio, the memory that generation adds beyond the
+blocks it returns, and how the rate grows with devices (on a CPU also with cores; devices beyond one
+come from XLA_FLAGS=--xla_force_host_platform_device_count=N). Absolute times vary with the machine; the ratio is measured in one run.
 The loop is written as one writes such an environment first; a second figure is for the same loop
 after tuning.
 """
@@ -14,6 +15,8 @@ import os
 import random
 import resource
 import statistics
+import subprocess
+import sys
 import time
 
 import jax
@@ -110,34 +113,78 @@ def python_loop(
     return transitions / (time.perf_counter() - start)
 
 
-def kernel(config: SuccessorConfig, rows: int, repeats: int) -> tuple[float, float]:
+def kernel(
+    config: SuccessorConfig, rows: int, repeats: int, num_devices: int
+) -> tuple[float, float]:
     """Median transitions per second of the compiled kernel, and MiB added beyond the rows."""
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sampler = RowSampler(chain, rollout_settings(config))
+    sampler = RowSampler(chain, rollout_settings(config), devices=jax.local_devices()[:num_devices])
     sampler.rows(range(1))
     rates = []
     for repeat in range(repeats):
         cells = [(repeat * rows + offset) % config.num_cells for offset in range(rows)]
         start = time.perf_counter()
-        block = sampler.rows(cells)
+        block = sampler.estimates(cells)
         rates.append(rows * config.rollouts * config.horizon / (time.perf_counter() - start))
     added = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return statistics.median(rates), added / 1024 - block.nbytes / 2**20
+    return statistics.median(rates), added / 1024 - 2 * block.rows.nbytes / 2**20
+
+
+def doubling(limit: int) -> list[int]:
+    """1, 2, 4, ... up to the limit."""
+    return [2**power for power in range(limit.bit_length())]
+
+
+def kernel_on(cores: set[int], options: argparse.Namespace) -> float:
+    """The kernel's rate in a process of its own that may use these cores only."""
+    arguments = [f"--{name}={getattr(options, name)}" for name in ("rows", "rollouts", "repeats")]
+    result = subprocess.run(
+        [sys.executable, __file__, "--kernel-only", *arguments],
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(result.stdout)
+
+
+def print_scaling(options: argparse.Namespace, config: SuccessorConfig) -> None:
+    """Rates over devices and, on a CPU, whose one device uses all cores, over cores."""
+    devices = doubling(jax.local_device_count())
+    by_device = [kernel(config, options.rows, options.repeats, count)[0] for count in devices]
+    print_rates("device(s)", devices, by_device)
+    if jax.default_backend() == "cpu" and hasattr(os, "sched_setaffinity"):
+        usable = sorted(os.sched_getaffinity(0))
+        cores = doubling(len(usable))
+        print_rates("core(s)", cores, [kernel_on({*usable[:count]}, options) for count in cores])
+
+
+def print_rates(unit: str, counts: list[int], rates: list[float]) -> None:
+    """A line for each count, with its rate and how many times the first one's that is."""
+    for count, rate in zip(counts, rates, strict=True):
+        name = f"{count} {unit}:"
+        print(f"{name:<24} {rate:12.4g} transitions/s  {rate / rates[0]:.2f} x")
 
 
 def main() -> None:
     """Runs both and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=256, help="start cells a repeat")
-    parser.add_argument("--rollouts", type=int, default=250, help="rollouts a start cell")
+    parser.add_argument("--rollouts", type=int, default=500, help="rollouts a start cell")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--python-seconds", type=float, default=10.0)
+    parser.add_argument("--kernel-only", action="store_true", help="print the kernel's rate alone")
     options = parser.parse_args()
     config = SuccessorConfig(rollouts=options.rollouts)
+    devices = jax.local_device_count()
+    if options.kernel_only:
+        print(kernel(config, options.rows, options.repeats, devices)[0])
+        return
     loop = python_loop(PlainPuddleWorld(), config, options.python_seconds)
     tuned = python_loop(TunedPuddleWorld(), config, options.python_seconds)
-    rate, memory = kernel(config, options.rows, options.repeats)
+    rate, memory = kernel(config, options.rows, options.repeats, devices)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     full = config.num_cells * 1000 * config.horizon
     print(f"machine: {os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, jax {jax.__version__}")
     print(f"Python + shapely loop:   {loop:12.4g} transitions/s")
@@ -146,7 +193,9 @@ def main() -> None:
     print(f"kernel / loop:           {rate / loop:12.0f} x")
     print(f"kernel / tuned loop:     {rate / tuned:12.0f} x")
     print(f"memory beyond rows:      {memory:12.0f} MiB")
+    print(f"peak memory:             {peak:12.0f} MiB")
     print(f"the paper's {full:.3g} transitions would take {math.ceil(full / rate)} s")
+    print_scaling(options, config)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from rlreps.experiments.presets import QUICKSTART_PRESETS, QuickstartConfig
 NAN, INFINITY = float("nan"), float("inf")
 METHODS = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
 
+TOGETHER = "coordinator, num_processes and process_id together, or none of them"
+
 BAD_VALUES = [
     (SuccessorConfig, {"bins": 1}, "bins >= 2", "1"),
     (SuccessorConfig, {"rollouts": 1}, "rollouts >= 2, one for each half", "1"),
@@ -35,7 +37,7 @@ BAD_VALUES = [
     ),
     (SuccessorConfig, {"refinement": 0}, "refinement >= 1", "0"),
     (SuccessorConfig, {"points": 1000}, "points to be a power of two", "1000"),
-    (ProcessesConfig, {"num_processes": 2}, "together, or none of them", "(None, 2, None)"),
+    (ProcessesConfig, {"num_processes": 2}, TOGETHER, "(None, 2, None)"),
     (
         ProcessesConfig,
         {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
