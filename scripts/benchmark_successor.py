@@ -4,7 +4,8 @@
 
 Prints transitions per second of both, their ratio, the memory that generation adds beyond the
 blocks it returns, and how the rate grows with devices (on a CPU also with cores; devices beyond one
-come from XLA_FLAGS=--xla_force_host_platform_device_count=N). Absolute times vary with the machine; the ratio is measured in one run.
+come from XLA_FLAGS=--xla_force_host_platform_device_count=N). Absolute times vary with the machine;
+the ratio is measured in one run.
 The loop is written as one writes such an environment first; a second figure is for the same loop
 after tuning.
 """

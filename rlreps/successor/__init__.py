@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlreps.successor.grid import Grid
     from rlreps.successor.markov_chain import MarkovChain, environment_chain
     from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
-    from rlreps.successor.puddle_world_chain import puddle_world_chain
+    from rlreps.successor.puddle_world import puddle_world_chain
     from rlreps.successor.released import load, released_names
     from rlreps.successor.store import (
         MatrixStore,
@@ -33,7 +33,7 @@ _HOME = {
     "generate": "generation",
     "load": "released",
     "open_store": "store",
-    "puddle_world_chain": "puddle_world_chain",
+    "puddle_world_chain": "puddle_world",
     "released_names": "released",
     "rollout_settings": "generation",
     "verify": "store",

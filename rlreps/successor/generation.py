@@ -12,7 +12,7 @@ from rlreps.successor.estimates import RowEstimator
 from rlreps.successor.filling import MatrixPlan, fill_store
 from rlreps.successor.grid import Grid
 from rlreps.successor.monte_carlo import ROLLOUTS_PER_BLOCK, RolloutSettings, RowSampler
-from rlreps.successor.puddle_world_chain import puddle_world_chain
+from rlreps.successor.puddle_world import puddle_world_chain
 
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
 
