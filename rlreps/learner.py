@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.encoders import Encoder
 from rlreps.losses.base import Batch, Objective, Params
@@ -57,6 +58,8 @@ class Learner:
         optimizer: How its parameters move.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
+        row_mesh: A mesh of one axis, over whose devices the rows of every batch are spread; None
+            leaves them where the state is.
     """
 
     encoder: Encoder
@@ -64,6 +67,7 @@ class Learner:
     optimizer: optax.GradientTransformation
     rows: int
     tasks: int
+    row_mesh: Mesh | None = None
 
     def init(self, seed: Array) -> TrainState:
         """The state before the first update, for a seed [] (uint32)."""
@@ -83,15 +87,38 @@ class Learner:
 
     def _sample(self, step: Array, source: Source, seed: Array) -> Batch:
         sample_key, _ = _step_keys(step, seed)
-        return source.sample(sample_key, self.rows, self.tasks)
+        batch = source.sample(sample_key, self.rows, self.tasks)
+        return batch._replace(
+            inputs=self._spread(batch.inputs), targets=self._spread(batch.targets)
+        )
+
+    def _spread(self, by_row: Array) -> Array:
+        """An array [b, ...] with its rows spread over the devices."""
+        if self.row_mesh is None:
+            return by_row
+        spec = PartitionSpec(*self.row_mesh.axis_names)
+        spread: Array = lax.with_sharding_constraint(by_row, NamedSharding(self.row_mesh, spec))
+        return spread
+
+    def _encode(self, params: Params, inputs: Array) -> Array:
+        """Features [b, d] of any inputs [b, ...] that an objective takes from a batch."""
+        # A slice of spread rows is spread no more: without this, every device would encode all.
+        return self._spread(self.encoder.apply(params, self._spread(inputs)))
+
+    def _replicate(self, state: TrainState) -> TrainState:
+        if self.row_mesh is None:
+            return state
+        everywhere = NamedSharding(self.row_mesh, PartitionSpec())
+        replicated: TrainState = lax.with_sharding_constraint(state, everywhere)
+        return replicated
 
     def _update_on(self, state: TrainState, batch: Batch, seed: Array) -> tuple[TrainState, Array]:
         _, loss_key = _step_keys(state.step, seed)
         (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
-            state.params, self.encoder.apply, batch, state.objective, loss_key
+            state.params, self._encode, batch, state.objective, loss_key
         )
         params, optimizer = optimizer_step(self.optimizer, gradients, state.optimizer, state.params)
-        return TrainState(state.step + 1, params, optimizer, objective), loss
+        return self._replicate(TrainState(state.step + 1, params, optimizer, objective)), loss
 
     def check(self, source: Source) -> None:
         """Traces one update without making it, so that what does not fit together says so now.

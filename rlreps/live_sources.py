@@ -41,7 +41,7 @@ from rlreps.envs import PuddleWorld
 from rlreps.losses.base import Batch
 from rlreps.successor.grid import Grid
 from rlreps.successor.markov_chain import PRNG, MarkovChain
-from rlreps.successor.puddle_world_chain import puddle_world_chain
+from rlreps.successor.puddle_world import puddle_world_chain
 from rlreps.validation import require, require_positive
 
 

@@ -24,6 +24,7 @@ from rlreps.errors import TrainingDivergedError
 from rlreps.learner import Learner, TrainState
 from rlreps.losses.base import Objective, Params
 from rlreps.metrics_log import MetricsLog
+from rlreps.placement import Placement, make_placement
 from rlreps.progress import progress_bar
 from rlreps.run_folder import RunFolder
 from rlreps.sources import Source
@@ -72,6 +73,7 @@ def train(
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
     checkpoint_every: int = 500,
+    devices: Sequence[jax.Device] | None = None,
     description: str = "training",
     progress: bool = True,
 ) -> TrainingResult:
@@ -91,14 +93,16 @@ def train(
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``.
+        devices: Where to train (see ``placement``); None is JAX's default device. They change
+            results by rounding at most, and an interrupted run may resume on others.
         description: Title of the progress bar.
         progress: Whether to show one.
 
     Returns:
-        The final state and the history.
+        The final state, on the first of the devices, and the history.
 
     Raises:
-        InputError: For counts below 1, a folder whose checkpoint or metrics cannot be read or are
+        InputError: For counts below 1, devices that are not this process's, a folder whose checkpoint or metrics cannot be read or are
             of a longer run, or entries that a streamed source could not read.
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
@@ -115,12 +119,13 @@ def train(
         "at least one seed, each in [0, 2**32)",
         tuple(seeds),
     )
+    placement = make_placement(devices, len(seeds))
     learner = Learner(
         encoder=encoder, objective=objective, optimizer=optimizer, rows=rows, tasks=tasks
     )
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(
-            contextlib.closing(_Loop(learner, source, tuple(seeds), evaluate, folder))
+            contextlib.closing(_Loop(learner, source, tuple(seeds), placement, evaluate, folder))
         )
         loop.start_or_resume(steps)
         bar = stack.enter_context(
@@ -134,7 +139,11 @@ def train(
                 loop.save()
             bar(count, _note(record))
     return TrainingResult(
-        loop.state, tuple(seeds), loop.history, loop.seconds, loop.compile_seconds
+        placement.collect(loop.state),
+        tuple(seeds),
+        loop.history,
+        loop.seconds,
+        loop.compile_seconds,
     )
 
 
@@ -153,11 +162,13 @@ class _Loop:
         learner: Learner,
         source: Source,
         seeds: tuple[int, ...],
+        placement: Placement,
         evaluate: Evaluate | None,
         folder: RunFolder | None,
     ) -> None:
-        self._learner, self._source = learner, source
-        self._seeds = jnp.asarray(seeds, jnp.uint32)
+        self._placement = placement
+        self._learner, self._source = placement.spread_rows(learner), placement.put(source)
+        self._seeds = placement.put_seeds(jnp.asarray(seeds, jnp.uint32))
         self._evaluate = jax.jit(jax.vmap(evaluate)) if evaluate is not None else None
         self._compiled: dict[int, Any] = {}
         self._loss = np.full(len(seeds), np.nan)
@@ -165,7 +176,8 @@ class _Loop:
         self._checkpoints = Checkpoints(folder.path / "checkpoints") if folder else None
         self.history: list[dict[str, Any]] = []
         self.step, self.seconds, self.compile_seconds = 0, 0.0, 0.0
-        self.state: TrainState = jax.vmap(learner.init)(self._seeds)
+        start: TrainState = jax.vmap(learner.init)(jnp.asarray(seeds, jnp.uint32))
+        self.state = placement.put_seeds(start)
 
     def start_or_resume(self, steps: int) -> None:
         """Goes to the newest checkpoint of a run of ``steps`` updates, or logs the start of one."""
@@ -175,7 +187,8 @@ class _Loop:
             self.log()
             return
         require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
-        self.state = self._checkpoints.restore(latest, self.state)
+        state = self._checkpoints.restore(latest, self._placement.collect(self.state))
+        self.state = self._placement.put_seeds(state)
         self.step = latest
         self.history = self._log.resume(latest)
         self.seconds = float(self.history[-1]["seconds"])
@@ -201,7 +214,7 @@ class _Loop:
         if self.step > 0:
             record["loss"] = self._loss.tolist()
         if self._evaluate is not None:
-            figures = self._evaluate(self.state.params)
+            figures = self._evaluate(self._placement.collect(self.state.params))
             record |= {name: np.asarray(value).tolist() for name, value in figures.items()}
         self.history.append(record)
         self._log.append(record)
@@ -210,7 +223,7 @@ class _Loop:
     def save(self) -> None:
         """Keeps the current state."""
         if self._checkpoints:
-            self._checkpoints.save(self.step, self.state)
+            self._checkpoints.save(self.step, self._placement.collect(self.state))
 
     def close(self) -> None:
         """Releases the log and the checkpoints."""
@@ -221,7 +234,7 @@ class _Loop:
     def _compile(self, count: int) -> Any:
         start = time.perf_counter()
         chunk = functools.partial(self._learner.chunk_over_seeds, count)
-        compiled = jax.jit(chunk).lower(self.state, self._source, self._seeds).compile()
+        compiled = jax.jit(self._placement.spread_seeds(chunk)).lower(self.state, self._source, self._seeds).compile()
         self.compile_seconds += time.perf_counter() - start
         return compiled
 

@@ -137,17 +137,11 @@ def doubling(limit: int) -> list[int]:
     return [2**power for power in range(limit.bit_length())]
 
 
-def kernel_on(cores: set[int], options: argparse.Namespace) -> float:
-    """The kernel's rate in a process of its own that may use these cores only."""
+def kernel_on(cores: int, options: argparse.Namespace) -> float:
+    """The kernel's rate in a process of its own that may use this many cores only."""
     arguments = [f"--{name}={getattr(options, name)}" for name in ("rows", "rollouts", "repeats")]
-    result = subprocess.run(
-        [sys.executable, __file__, "--kernel-only", *arguments],
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(result.stdout)
+    command = [sys.executable, __file__, f"--kernel-on={cores}", *arguments]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def print_scaling(options: argparse.Namespace, config: SuccessorConfig) -> None:
@@ -156,9 +150,8 @@ def print_scaling(options: argparse.Namespace, config: SuccessorConfig) -> None:
     by_device = [kernel(config, options.rows, options.repeats, count)[0] for count in devices]
     print_rates("device(s)", devices, by_device)
     if jax.default_backend() == "cpu" and hasattr(os, "sched_setaffinity"):
-        usable = sorted(os.sched_getaffinity(0))
-        cores = doubling(len(usable))
-        print_rates("core(s)", cores, [kernel_on({*usable[:count]}, options) for count in cores])
+        cores = doubling(len(os.sched_getaffinity(0)))
+        print_rates("core(s)", cores, [kernel_on(count, options) for count in cores])
 
 
 def print_rates(unit: str, counts: list[int], rates: list[float]) -> None:
@@ -175,13 +168,15 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=500, help="rollouts a start cell")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--python-seconds", type=float, default=10.0)
-    parser.add_argument("--kernel-only", action="store_true", help="print the kernel's rate alone")
+    parser.add_argument("--kernel-on", type=int, metavar="CORES", help="print that rate alone")
     options = parser.parse_args()
     config = SuccessorConfig(rollouts=options.rollouts)
-    devices = jax.local_device_count()
-    if options.kernel_only:
-        print(kernel(config, options.rows, options.repeats, devices)[0])
+    if options.kernel_on is not None:
+        # Before JAX starts its threads, which inherit it.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.kernel_on])
+        print(kernel(config, options.rows, options.repeats, 1)[0])
         return
+    devices = jax.local_device_count()
     loop = python_loop(PlainPuddleWorld(), config, options.python_seconds)
     tuned = python_loop(TunedPuddleWorld(), config, options.python_seconds)
     rate, memory = kernel(config, options.rows, options.repeats, devices)
