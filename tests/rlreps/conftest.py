@@ -1,5 +1,9 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache
@@ -51,3 +55,38 @@ def files_below():
         }
 
     return read
+
+
+@pytest.fixture(scope="session")
+def start_rlreps(compilation_cache_folder):
+    """Starts the command in a process of its own, on one core and with compiled programs kept.
+
+    ``first`` is Python that the process runs before anything else.
+    """
+    started = []
+
+    def start(*arguments, first="pass", **variables):
+        environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": str(compilation_cache_folder),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            **variables,
+        }
+        command = f"{first}\nfrom rlreps.cli import main; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, *map(str, arguments)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
