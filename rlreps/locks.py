@@ -45,10 +45,12 @@ def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
             f"expected a folder that can be written, got {error.strerror}: {folder}"
         ) from error
     with stream:
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        stream.flush()
         try:
+            # A disk that is full keeps nobody from holding a folder, only from signing it.
+            with contextlib.suppress(OSError):
+                stream.truncate(0)
+                holder = f"process {os.getpid()} on {socket.gethostname()}\n"
+                os.write(stream.fileno(), holder.encode())
             yield
         finally:
             path.unlink(missing_ok=True)

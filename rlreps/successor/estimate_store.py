@@ -13,7 +13,12 @@ from typing import Any
 from rlreps.errors import InputError
 from rlreps.successor.estimates import RowEstimates
 from rlreps.successor.matrix_store import MatrixStore
-from rlreps.successor.store import create_or_resume, open_store
+from rlreps.successor.store import (
+    create_or_resume,
+    find_store,
+    open_store,
+    require_place,
+)
 from rlreps.successor.verification import VerifyReport, verify
 
 HALF_DIFFERENCE = "half_difference"
@@ -115,4 +120,7 @@ def open_estimates(path: str | Path) -> EstimateStore:
     """
     matrix = open_store(path)
     beside = matrix.path / HALF_DIFFERENCE
-    return EstimateStore(matrix, open_store(beside) if beside.exists() else None)
+    half_difference = find_store(beside)
+    if half_difference is None:
+        require_place(beside)  # What a killed creation left is nothing; blocks would be.
+    return EstimateStore(matrix, half_difference)

@@ -77,14 +77,14 @@ def fill_store(
 
 
 def _is_finished(plan: MatrixPlan, path: Path) -> bool:
+    """Whether the store is complete and sound; writes nothing."""
     if find_store(path) is None:
         return False
-    store = _create(plan, path) if not open_estimates(path).missing_blocks() else None
-    return (
-        store is not None
-        and not store.missing_blocks()
-        and not _damaged(store, plan.settings.get("row_sum"))
-    )
+    found = open_estimates(path)
+    if found.missing_blocks() or plan.sampled != (found.half_difference is not None):
+        return False
+    store = _create(plan, path)  # Both are there: this only compares settings.
+    return not _damaged(store, plan.settings.get("row_sum"))
 
 
 def _create(plan: MatrixPlan, path: Path) -> EstimateStore:

@@ -172,7 +172,7 @@ def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
     (tmp_path / "file").touch()
     for place in (tmp_path / "file" / "below", tmp_path / "file"):
         with (
-            pytest.raises(InputError, match="expected a folder that can be written, got .*file"),
+            pytest.raises(InputError, match=r"expected a folder that can be written, got .*file"),
             exclusive(place),
         ):
             pytest.fail("locked a file as a folder")
