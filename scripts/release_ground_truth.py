@@ -19,12 +19,16 @@ from rlreps.successor.generation import generate
 from rlreps.successor.store import open_store
 
 
+# Twice the usual effort: what is released should not err by the decomposition.
+_DECOMPOSITION = SubspaceConfig(rank=100, oversampling=100, power_iterations=40)
+
+
 def subspace_of(config: SuccessorConfig, folder: Path) -> tuple[PrincipalSubspace, dict]:
     """Principal subspace and settings of a matrix, generated if it is not there."""
     path = folder / f"refinement{config.refinement}"
     generate(config, path)
     store = open_store(path)
-    return principal_subspace(store, SubspaceConfig(), progress=True), dict(store.settings)
+    return principal_subspace(store, _DECOMPOSITION, progress=True), dict(store.settings)
 
 
 def error_of_finer(

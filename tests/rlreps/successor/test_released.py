@@ -1,0 +1,104 @@
+"""Released ground truths: whole, consistent with what they claim, and usable in one line."""
+
+import numpy as np
+import pytest
+
+from rlreps import evaluation, subspace
+from rlreps.configs import SuccessorConfig
+from rlreps.envs import load_arena
+from rlreps.errors import InputError
+from rlreps.successor import load, puddle_world_chain, released, released_names, rollout_settings
+from rlreps.successor.generation import store_settings
+from rlreps.successor.grid import Grid
+from rlreps.successor.monte_carlo import RowSampler
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return load("sutton-100")
+
+
+def test_every_released_truth_loads():
+    assert released_names() == ["sutton-100"]
+    for name in released_names():
+        assert load(name).num_states > 0
+
+
+def test_the_canonical_truth_is_what_its_name_says(truth):
+    config = SuccessorConfig(method="transition", refinement=truth.settings["refinement"])
+    expected = store_settings(config, load_arena("sutton"))
+    stored = {name: value for name, value in truth.settings.items() if name != "command"}
+    assert stored == expected
+    assert (truth.settings["discount"], truth.settings["bins"]) == (0.99, 100)
+    assert truth.settings["count_start"] is True
+    assert "scripts/release_ground_truth.py" in truth.settings["command"]
+    np.testing.assert_array_equal(truth.coordinates, Grid(100).centres())
+
+
+def test_its_basis_is_orthonormal_centred_and_in_float32(truth):
+    basis = truth.principal.basis
+    assert (basis.shape, basis.dtype) == ((10_000, 100), np.float32)
+    gram = basis.astype(np.float64).T @ basis
+    np.testing.assert_allclose(gram, np.eye(100), atol=1e-5)
+    np.testing.assert_array_equal(subspace.fix_signs(basis), basis)
+    values = truth.principal.singular_values
+    assert np.all(np.diff(values) <= 0)
+    assert 0.7 < truth.principal.energy_captured()[-1] < 0.8
+
+
+def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
+    assert truth.error.shape == (100,)
+    for d, noise in ((1, 0.0005), (10, 0.0022), (50, 0.0116), (100, 0.023)):
+        assert 0.0 < truth.error[d - 1] < noise / 10
+        # What is left of the decomposition's own error does not count beside it.
+        assert truth.principal.distance_bound[d - 1] < 0.0022
+
+
+def test_rollouts_from_some_cells_agree_with_the_subspace_within_their_noise(truth):
+    """The components' coordinates of rows sampled by the other method: an independent check."""
+    config = SuccessorConfig(rollouts=2000)
+    cells = np.array([0, 1234, 4550, 7530, 9999])
+    chain = puddle_world_chain(load_arena("sutton"), Grid(100))
+    estimates = RowSampler(chain, rollout_settings(config)).estimates(cells)
+    # With Psi = F S V' + rest, a difference of two rows is that of F's rows in the metric S^2, up
+    # to the rest: distances between rows of Psi, within the share of energy that F leaves out.
+    weighted = truth.principal.basis[cells] * truth.principal.singular_values
+    for i in range(len(cells)):
+        for j in range(i):
+            sampled = float(np.linalg.norm(estimates.rows[i] - estimates.rows[j]))
+            leading = float(np.linalg.norm(weighted[i] - weighted[j]))
+            assert leading < 1.05 * sampled
+            assert leading > 0.5 * sampled
+
+
+def test_features_are_measured_in_one_line(truth):
+    generator = np.random.default_rng(0)
+    mixed = truth.principal.basis[:, :10] @ generator.normal(size=(10, 10)).astype(np.float32)
+    assert truth.distance(mixed) < 1e-5
+    assert truth.distance(truth.principal.basis[:, 10:20]) == pytest.approx(1.0, abs=1e-5)
+    random = generator.normal(size=(10_000, 10)).astype(np.float32)
+    assert truth.distance(random) == pytest.approx(1 - 10 / 10_000, abs=1e-3)
+
+
+def test_an_evaluation_without_a_matrix_leaves_out_what_needs_one(truth):
+    figures = evaluation.evaluate_features(truth.principal.basis[:, :5], truth)
+    assert figures["subspace_distance"] < 1e-6
+    assert figures["longest_eigenvector_streak"] == 5
+    assert figures["representation_loss"] is None
+    assert figures["relative_excess_loss"] is None
+
+
+def test_an_unknown_name_and_misfitting_features_are_refused(truth):
+    with pytest.raises(InputError, match="released ground truth to be one of sutton-100, got 'x'"):
+        load("x")
+    with pytest.raises(InputError, match="1 <= d <= 100"):
+        truth.distance(np.ones((10_000, 101), np.float32))
+    with pytest.raises(InputError, match=r"features of shape \[states, d\], got \(10000,\)"):
+        truth.distance(np.ones(10_000, np.float32))
+
+
+def test_a_damaged_file_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "broken.npz").write_bytes(b"not an archive")
+    monkeypatch.setattr(released.importlib.resources, "files", lambda package: tmp_path)
+    with pytest.raises(InputError, match=r"corrupt .*broken\.npz; install the package again"):
+        load("broken")
