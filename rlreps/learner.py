@@ -5,7 +5,7 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,10 @@ from rlreps.encoders import Encoder
 from rlreps.losses.base import Batch, Objective, Params
 from rlreps.optimizers import optimizer_step
 from rlreps.sources import Source
+from rlreps.streamed_source import StreamedSource
+from rlreps.successor.markov_chain import PRNG
+
+Tree = TypeVar("Tree")
 
 
 class TrainState(NamedTuple):
@@ -71,7 +75,9 @@ class Learner:
 
     def init(self, seed: Array) -> TrainState:
         """The state before the first update, for a seed [] (uint32)."""
-        encoder_key, objective_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
+        encoder_key, objective_key = jax.random.split(
+            jax.random.fold_in(jax.random.key(seed, impl=PRNG), 0)
+        )
         # Compiled apart, so that runs which share an encoder share its initialisation.
         params = jax.jit(self.encoder.init)(encoder_key)
         return TrainState(
@@ -88,6 +94,9 @@ class Learner:
     def _sample(self, step: Array, source: Source, seed: Array) -> Batch:
         sample_key, _ = _step_keys(step, seed)
         batch = source.sample(sample_key, self.rows, self.tasks)
+        if isinstance(source, StreamedSource):
+            # What the host reads comes to one device: it has to be whole before it is spread.
+            batch = self._replicate(batch)
         return batch._replace(
             inputs=self._spread(batch.inputs), targets=self._spread(batch.targets)
         )
@@ -105,11 +114,12 @@ class Learner:
         # A slice of spread rows is spread no more: without this, every device would encode all.
         return self._spread(self.encoder.apply(params, self._spread(inputs)))
 
-    def _replicate(self, state: TrainState) -> TrainState:
+    def _replicate(self, tree: Tree) -> Tree:
+        """Arrays that every device needs in whole."""
         if self.row_mesh is None:
-            return state
+            return tree
         everywhere = NamedSharding(self.row_mesh, PartitionSpec())
-        replicated: TrainState = lax.with_sharding_constraint(state, everywhere)
+        replicated: Tree = lax.with_sharding_constraint(tree, everywhere)
         return replicated
 
     def _update_on(self, state: TrainState, batch: Batch, seed: Array) -> tuple[TrainState, Array]:
@@ -170,7 +180,7 @@ class Learner:
 
 def _step_keys(step: Array, seed: Array) -> tuple[Array, Array]:
     """The keys of an update's batch and of its loss."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), step)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed, impl=PRNG), 1), step)
     sample_key, loss_key = jax.random.split(key)
     return sample_key, loss_key
 

@@ -234,7 +234,11 @@ class _Loop:
     def _compile(self, count: int) -> Any:
         start = time.perf_counter()
         chunk = functools.partial(self._learner.chunk_over_seeds, count)
-        compiled = jax.jit(self._placement.spread_seeds(chunk)).lower(self.state, self._source, self._seeds).compile()
+        compiled = (
+            jax.jit(self._placement.spread_seeds(chunk))
+            .lower(self.state, self._source, self._seeds)
+            .compile()
+        )
         self.compile_seconds += time.perf_counter() - start
         return compiled
 
