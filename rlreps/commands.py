@@ -74,7 +74,7 @@ class Info:
 
     def run(self) -> None:
         """Prints shape, completeness, digest, settings, provenance and the table of errors."""
-        from rlreps.experiments.store_description import describe_store, draw_store_error
+        from rlreps.experiments.store_description import describe_store, draw_errors
         from rlreps.tables import print_error_table
 
         description = describe_store(self.store, progress=not self.quiet)
@@ -86,7 +86,8 @@ class Info:
         if error is not None:
             print_error_table(error)
             out = self.figure if self.figure is not None else self.store / "error.png"
-            print(f"wrote {draw_store_error(error, out)}")
+            drawn = draw_errors({error["title"]: error["subspace_distance"]}, out)
+            print(f"wrote {drawn}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,13 +120,43 @@ class Verify:
 
 
 @dataclasses.dataclass(frozen=True)
+class Compare:
+    """Say how far the leading components of two stores are from each other.
+
+    Attributes:
+        store: Folder of a store.
+        other: Folder of another over the same states.
+        figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf).
+        quiet: Show no progress bar.
+    """
+
+    store: Positional[Path]
+    other: Positional[Path]
+    figure: Path | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Prints the distances for every number of components."""
+        from rlreps.experiments.store_description import compare_stores, draw_errors
+        from rlreps.tables import print_by_dimension
+
+        distances = compare_stores(self.store, self.other, progress=not self.quiet)
+        for name, values in distances.items():
+            print(name)
+            print_by_dimension(values)
+        if self.figure is not None:
+            print(f"wrote {draw_errors(distances, self.figure, y_label='subspace distance')}")
+
+
+@dataclasses.dataclass(frozen=True)
 class Successor:
-    """Ground truth: generate, inspect and verify successor measures."""
+    """Ground truth: generate, inspect, verify and compare successor measures."""
 
     command: (
         Annotated[Generate, subcommand("generate")]
         | Annotated[Info, subcommand("info")]
         | Annotated[Verify, subcommand("verify")]
+        | Annotated[Compare, subcommand("compare")]
     )
 
     def run(self) -> None:
@@ -168,19 +199,30 @@ class Train:
         store: Folder of the store.
         out: Folder of the run.
         config: The run.
+        devices: Devices to train on, each with seeds of its own if they share out evenly, else with
+            a share of every batch; None is all local accelerators, or one CPU device.
         quiet: Show no progress bar.
     """
 
     store: Positional[Path]
     out: Path
     config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    devices: int | None = None
     quiet: Switch = False
 
     def run(self) -> None:
         """Trains, then prints the summary."""
         from rlreps.experiments.store_training import run_training
+        from rlreps.placement import choose_devices
 
-        _print_json(run_training(self.config, self.store, self.out, progress=not self.quiet))
+        summary = run_training(
+            self.config,
+            self.store,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
+        )
+        _print_json(summary)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,8 +102,9 @@ def train(
         The final state, on the first of the devices, and the history.
 
     Raises:
-        InputError: For counts below 1, devices that are not this process's, a folder whose checkpoint or metrics cannot be read or are
-            of a longer run, or entries that a streamed source could not read.
+        InputError: For counts below 1, devices that are not this process's, a folder whose
+            checkpoint or metrics cannot be read or are of a longer run, or entries that a streamed
+            source could not read.
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
     for name, value in (("steps", steps), ("rows", rows), ("tasks", tasks)):

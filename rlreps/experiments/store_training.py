@@ -3,10 +3,11 @@
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -19,9 +20,10 @@ from rlreps.learner import Learner
 from rlreps.locks import exclusive
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.optimizers import make_optimizer
+from rlreps.placement import make_placement
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
-from rlreps.sources import MatrixSource, matrix_source
+from rlreps.sources import MatrixSource, Source, matrix_source
 from rlreps.streamed_source import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.successor.store import MatrixStore, open_store
@@ -68,8 +70,8 @@ def _encoder(config: EncoderConfig, num_inputs: int, num_states: int, num_featur
     )
 
 
-def make_learner(config: TrainingConfig, encoder: Encoder, num_tasks: int) -> Learner:
-    """The configured update of an encoder on a matrix of ``num_tasks`` columns."""
+def make_learner(config: TrainingConfig, encoder: Encoder, num_tasks: int | None) -> Learner:
+    """The configured update of an encoder on a matrix of ``num_tasks`` columns (None if live)."""
     problem = Problem(config.num_features, num_tasks, config.optimizer.learning_rate)
     return Learner(
         encoder=encoder,
@@ -86,6 +88,7 @@ def run_training(
     out: Path,
     *,
     truth: GroundTruth | None = None,
+    devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Trains on a store in a folder of its own, resuming what was interrupted.
@@ -95,6 +98,8 @@ def run_training(
         store_path: A complete store.
         out: The run's folder.
         truth: The store's ground truth, if the caller has loaded it.
+        devices: Where to train (see ``placement``); None is JAX's default device. They are no part
+            of what the run is: it may resume on others.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -107,8 +112,7 @@ def run_training(
     """
     store = open_store(store_path)
     described = _describe(store, config)
-    existing = RunFolder.find(out, kind=KIND, config=described)
-    finished = existing.read_summary() if existing is not None else None
+    finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
     if truth is None:
@@ -116,36 +120,102 @@ def run_training(
     truth.require_dimension(config.num_features)
     encoder, inputs = encoder_and_inputs(config, truth)
     learner = make_learner(config, encoder, store.shape[1])
-    with _source(config, store, truth, inputs) as source:
-        # All that can be wrong with the input has been said before the first file is written.
-        learner.check(source)
-        with exclusive(out):
-            folder = RunFolder.create_or_resume(
-                out,
-                kind=KIND,
-                config=described,
-                provenance={
-                    "store": str(store_path.absolute()),
-                    "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
-                    **provenance(),
-                },
-            )
-            result = _train(config, learner, source, truth, folder, progress)
-    figures = [
-        evaluation.evaluate_encoder(encoder, result.params(index), inputs, truth)
-        for index in range(config.num_seeds)
-    ]
-    summary = {
-        "method": config.objective.name,
-        "encoder": config.encoder.name,
-        "steps": config.steps,
-        "seeds": list(result.seeds),
-        "seconds": round(result.seconds, 3),
-        "compile_seconds": round(result.compile_seconds, 3),
-        **evaluation.summarise(figures),
+    where = {
+        "store": str(store_path.absolute()),
+        "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
     }
-    folder.write_summary(summary)
+    with _source(config, store, truth, inputs) as source:
+        run = EncoderRun(KIND, described, where, config, learner, source, Target(truth, inputs))
+        return train_in_folder(run, out, devices=devices, progress=progress)
+
+
+class Target(NamedTuple):
+    """What an encoder is measured against.
+
+    Attributes:
+        truth: The ground truth.
+        inputs: Encoder inputs of all its states, [n, ...].
+    """
+
+    truth: GroundTruth
+    inputs: Array
+
+
+class EncoderRun(NamedTuple):
+    """The training of an encoder, from whatever source.
+
+    Attributes:
+        kind: What kind of run it is.
+        described: All that decides its result, as JSON values.
+        origin: Where its data came from, as JSON values.
+        config: How to train.
+        learner: The configured update.
+        source: Where batches come from.
+        target: What the encoder is measured against, during training and at its end, if anything.
+    """
+
+    kind: str
+    described: dict[str, Any]
+    origin: dict[str, Any]
+    config: TrainingConfig
+    learner: Learner
+    source: Source
+    target: Target | None
+
+
+def finished_summary(out: Path, kind: str, described: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of a run that a folder holds finished; None where there is something to do.
+
+    Raises:
+        InputError: If the folder holds something else.
+    """
+    existing = RunFolder.find(out, kind=kind, config=described)
+    return existing.read_summary() if existing is not None else None
+
+
+def train_in_folder(
+    run: EncoderRun, out: Path, *, devices: Sequence[jax.Device] | None, progress: bool
+) -> dict[str, Any]:
+    """Trains in a folder, new or of the same run, and returns the summary it wrote there.
+
+    Without a target, the summary's only figure is ``loss``, the mean over the last updates for each
+    seed.
+
+    Raises:
+        InputError: For anything that does not fit, before the first file is written.
+        TrainingDivergedError: If training became non-finite.
+    """
+    make_placement(devices, run.config.num_seeds)
+    run.learner.check(run.source)
+    with exclusive(out):
+        folder = RunFolder.create_or_resume(
+            out, kind=run.kind, config=run.described, provenance={**run.origin, **provenance()}
+        )
+        result = _train(run, folder, devices, progress)
+        summary = {
+            "method": run.config.objective.name,
+            "encoder": run.config.encoder.name,
+            "steps": run.config.steps,
+            "seeds": list(result.seeds),
+            "seconds": round(result.seconds, 3),
+            "compile_seconds": round(result.compile_seconds, 3),
+            **_figures(run, result),
+        }
+        folder.write_summary(summary)
     return summary
+
+
+def _figures(run: EncoderRun, result: TrainingResult) -> dict[str, Any]:
+    """What the summary says of the trained encoder."""
+    if run.target is None:
+        return {"loss": result.history[-1]["loss"]}
+    figures = [
+        evaluation.evaluate_encoder(
+            run.learner.encoder, result.params(index), run.target.inputs, run.target.truth
+        )
+        for index in range(run.config.num_seeds)
+    ]
+    return evaluation.summarise(figures)
 
 
 @contextlib.contextmanager
@@ -175,27 +245,29 @@ def _describe(store: MatrixStore, config: TrainingConfig) -> dict[str, Any]:
 
 
 def _train(
-    config: TrainingConfig,
-    learner: Learner,
-    source: MatrixSource | StreamedSource,
-    truth: GroundTruth,
+    run: EncoderRun,
     folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
     progress: bool,
 ) -> TrainingResult:
-    basis = truth.principal.truncated(config.num_features).basis
+    config, learner, evaluate = run.config, run.learner, None
+    if run.target is not None:
+        basis = run.target.truth.principal.truncated(config.num_features).basis
+        evaluate = evaluation.distance_evaluation(learner.encoder, run.target.inputs, basis)
     return train(
         learner.encoder,
         learner.objective,
-        source,
+        run.source,
         optimizer=learner.optimizer,
         steps=config.steps,
         rows=config.rows,
         tasks=config.tasks,
         seeds=range(config.seed, config.seed + config.num_seeds),
-        evaluate=evaluation.distance_evaluation(learner.encoder, source.inputs, basis),
+        evaluate=evaluate,
         evaluate_every=config.evaluate_every,
         folder=folder,
         checkpoint_every=config.checkpoint_every,
+        devices=devices,
         description=f"{config.objective.name}, d = {config.num_features}",
         progress=progress,
     )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import optax
 
 from rlreps.configs import ObjectiveConfig
+from rlreps.errors import InputError
 from rlreps.losses.base import Objective
 from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, naive
 from rlreps.losses.explicit import explicit
@@ -18,12 +19,12 @@ class Problem(NamedTuple):
 
     Attributes:
         num_features: d.
-        num_tasks: Columns of the matrix.
+        num_tasks: Columns of the matrix; None where every batch brings tasks of its own.
         learning_rate: The encoder's learning rate.
     """
 
     num_features: int
-    num_tasks: int
+    num_tasks: int | None
     learning_rate: float
 
 
@@ -63,6 +64,11 @@ def _by_pseudo_inverse(build: Callable[..., Objective]) -> Build:
 
 
 def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
+    if problem.num_tasks is None:
+        raise InputError(
+            "expected a matrix with task columns to store weights for (method explicit), got a "
+            "live source, whose tasks never come twice"
+        )
     rate = config.weight_learning_rate
     return explicit(
         problem.num_features,
@@ -86,6 +92,6 @@ def make_objective(config: ObjectiveConfig, problem: Problem) -> Objective:
     """The objective that a configuration names.
 
     Raises:
-        InputError: For sizes below 1.
+        InputError: For sizes below 1, or a method that needs task columns where there are none.
     """
     return OBJECTIVES[config.name](config, problem)
