@@ -1,6 +1,6 @@
 """Tables on the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -41,14 +41,19 @@ _ROWS = 20
 
 def print_error_table(error: Mapping[str, Any]) -> None:
     """Prints how far the leading d components are from the truth for all d, and an entry."""
-    print(f"{error['title']} (subspace distance of the leading d components from the truth)")
-    cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(error["subspace_distance"], start=1)]
-    for row in range(min(_ROWS, len(cells))):
-        print("   ".join(cells[row::_ROWS]))
+    print(f"{error['title']}: subspace distance of the leading d components from the truth")
+    print_by_dimension(error["subspace_distance"])
     if error["standard_error"] is not None:
         print(
             f"standard error of an entry: {error['standard_error']:.3g} (root mean square over all)"
         )
+
+
+def print_by_dimension(values: Sequence[float]) -> None:
+    """Prints a figure for each d = 1 … k, down columns."""
+    cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(values, start=1)]
+    for row in range(min(_ROWS, len(cells))):
+        print("   ".join(cells[row::_ROWS]))
 
 
 def _decimals(value: float | None) -> str:

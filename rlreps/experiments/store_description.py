@@ -1,13 +1,17 @@
-"""What ``rlreps successor info`` says and draws of a store."""
+"""What ``rlreps successor info`` and ``compare`` say and draw of stores."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlreps import plotting
 from rlreps.configs import SubspaceConfig
+from rlreps.ground_truth import principal_subspace
+from rlreps.plotting.errors import DISTANCE_FROM_TRUTH
 from rlreps.sampling_error import sampling_error
+from rlreps.subspace import nested_distances
 from rlreps.successor.estimate_store import EstimateStore, open_estimates
+from rlreps.validation import require
 
 
 def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
@@ -41,10 +45,44 @@ def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
     }
 
 
-def draw_store_error(error: Mapping[str, Any], out: Path) -> Path:
-    """Draws the ``error`` of a store's description; returns the figure's path."""
-    figure = plotting.plot_subspace_error({error["title"]: error["subspace_distance"]})
-    return plotting.save_figure(figure, out)
+def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[str, list[float]]:
+    """Subspace distances between the leading components of two stores, and their noise floors.
+
+    Args:
+        path: A store's folder.
+        other: Another's, over the same states.
+        progress: Whether to show progress bars.
+
+    Returns:
+        By name, for d = 1 … k: the distance between the two stores, and the noise floor of each
+        that was sampled.
+
+    Raises:
+        InputError: If a store cannot be read, or they have different states.
+    """
+    stores = {str(place): open_estimates(place) for place in (path, other)}
+    require(len(stores) == 2, "two different stores", str(path))
+    first, second = (store.matrix for store in stores.values())
+    require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
+    bases = [
+        principal_subspace(matrix, SubspaceConfig(), progress=progress).basis
+        for matrix in (first, second)
+    ]
+    shared = min(basis.shape[1] for basis in bases)
+    distances = nested_distances(*(basis[:, :shared] for basis in bases))
+    found = {f"distance between {path} and {other}": distances.tolist()}
+    for name, store in stores.items():
+        error = _error(store, progress)
+        if error is not None:
+            found[f"noise floor of {name}"] = error["subspace_distance"]
+    return found
+
+
+def draw_errors(
+    errors: Mapping[str, Sequence[float]], out: Path, *, y_label: str = DISTANCE_FROM_TRUTH
+) -> Path:
+    """Draws errors or distances by name, for d = 1 … k; returns the figure's path."""
+    return plotting.save_figure(plotting.plot_subspace_error(errors, y_label=y_label), out)
 
 
 def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:

@@ -11,15 +11,19 @@ from rlreps.errors import InputError
 from rlreps.plotting.seeds import legend_below, set_limits
 from rlreps.plotting.style import series_style, styled
 
+DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 _TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @styled
-def plot_subspace_error(errors: Mapping[str, npt.ArrayLike]) -> Figure:
+def plot_subspace_error(
+    errors: Mapping[str, npt.ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
+) -> Figure:
     """Subspace distances that stand for an error, one line each, over d = 1 … k, both logarithmic.
 
     Args:
         errors: Label → distances [k] for d = 1 … k. Zeros are not drawn.
+        y_label: Text of the vertical axis.
 
     Raises:
         InputError: Nothing to draw, or distances that are not finite, not in [0, 1] or not [k].
@@ -53,7 +57,7 @@ def plot_subspace_error(errors: Mapping[str, npt.ArrayLike]) -> Figure:
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= longest]))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="number of components d", ylabel="subspace distance from the truth")
+    axes.set(xlabel="number of components d", ylabel=y_label)
     legend_below(figure, axes, has_intervals=False, logarithmic=True)
     return figure
 

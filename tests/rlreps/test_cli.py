@@ -100,6 +100,27 @@ def trained(toy_store, compilation_cache, tmp_path_factory):
     return out
 
 
+def test_two_stores_are_compared_beside_their_noise_floors(rlreps, tmp_path):
+    sampled, exact = tmp_path / "sampled", tmp_path / "exact"
+    rlreps("successor", "generate", "--out", sampled, "--quiet", *GENERATE)
+    made = rlreps(
+        "successor", "generate", "--out", exact, "--quiet", *GENERATE, "--method", "transition"
+    )
+    assert json.loads(made)["computed_rows"] == 64
+    assert "transitions" not in json.loads(made)
+    out = tmp_path / "compared.png"
+    said = rlreps("successor", "compare", sampled, exact, "--figure", out, "--quiet").splitlines()
+    assert said[0] == f"distance between {sampled} and {exact}"
+    assert said[21] == f"noise floor of {sampled}"  # the other one was not sampled
+    assert len(said) == 43
+    assert 0.0 < float(said[1].split()[1]) < 0.5
+    assert out.stat().st_size > 1000
+    alone = json.loads(rlreps("successor", "info", exact, "--json"))
+    assert alone["error"] is None
+    assert alone["settings"]["method"] == "transition"
+    assert "rollouts" not in alone["settings"]
+
+
 def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path):
     store, run = tmp_path / "psi", tmp_path / "run"
     made = json.loads(rlreps("successor", "generate", "--out", store, *GENERATE))
