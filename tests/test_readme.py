@@ -25,21 +25,37 @@ def run(example: str) -> dict[str, Any]:
     return names
 
 
+def example_with(phrase: str) -> str:
+    (example,) = [text for text in EXAMPLES if phrase in text]
+    return example
+
+
+def test_features_are_measured_against_the_released_ground_truth():
+    names = run(example_with("rlreps.successor.load"))
+    assert 0.1 < names["truth"].distance(names["features"]) < 1.0
+
+
 def test_an_encoder_learns_the_subspace_of_a_users_own_matrix():
-    names = run(EXAMPLES[0])
+    names = run(example_with("matrix_source"))
     distance = names["rlreps"].subspace.subspace_distance(names["features"], names["truth"].basis)
     assert float(distance) < 0.01
 
 
+def test_an_encoder_is_trained_without_a_matrix():
+    names = run(example_with("puddle_world_source"))
+    assert names["result"].history[-1]["step"] == 20
+    assert np.isfinite(names["result"].history[-1]["loss"][0])
+
+
 def test_a_loss_works_inside_a_users_own_training_step():
-    names = run(EXAMPLES[1])
+    names = run(example_with("value_and_grad"))
     assert np.isfinite(float(names["loss"]))
     initial = 0.1 * jax.random.normal(names["key"], (4, 16))
     assert float(np.max(np.abs(names["params"]["torso"] - initial))) > 0.0
 
 
 def test_puddle_world_can_be_made_through_all_three_interfaces():
-    names = run(EXAMPLES[2])
+    names = run(example_with("make_vec"))
     assert names["timestep"].observation.shape == (2,)
     assert names["environment"].reset(seed=0)[0].shape == (2,)
     assert names["batched"].reset(seed=0)[0].shape == (64, 2)
