@@ -7,7 +7,11 @@ break: a process that dies is noticed by its lock file (see ``locks``), not by a
 """
 
 import contextlib
+import ctypes
 import dataclasses
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +25,8 @@ from rlreps.errors import InputError
 from rlreps.locks import exclusive, is_held
 
 T = TypeVar("T")
+
+_LONGER_THAN_ANY_EXIT_SECONDS = 600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +124,7 @@ def join(config: ProcessesConfig) -> Processes:
     if config.num_processes == 1:
         return ALONE
     try:
-        jax.distributed.initialize(
-            config.coordinator,
-            config.num_processes,
-            config.process_id,
-            initialization_timeout=config.timeout,
-        )
+        _initialize(config)
     except ValueError as error:
         if config.coordinator is None:
             return ALONE  # No cluster manager here.
@@ -139,10 +140,55 @@ def join(config: ProcessesConfig) -> Processes:
     return Processes(jax.process_index(), jax.process_count())
 
 
+def _initialize(config: ProcessesConfig) -> None:
+    """``jax.distributed.initialize``, with an error where JAX would abort the whole process.
+
+    JAX does that when its own timeout ends, so it gets one that does not, and a thread to wait in.
+
+    Raises:
+        RuntimeError: Also if the others did not come in time.
+    """
+    failures: list[BaseException] = []
+
+    def meet() -> None:
+        try:
+            jax.distributed.initialize(
+                config.coordinator,
+                config.num_processes,
+                config.process_id,
+                initialization_timeout=config.timeout + _LONGER_THAN_ANY_EXIT_SECONDS,
+            )
+        except BaseException as error:
+            failures.append(error)
+
+    meeting = threading.Thread(target=meet, daemon=True)
+    meeting.start()
+    meeting.join(config.timeout)
+    if meeting.is_alive():
+        raise RuntimeError(f"nobody more within {config.timeout} seconds")
+    if failures:
+        raise failures[0]
+
+
+@contextlib.contextmanager
+def _nothing_on_stdout() -> Iterator[None]:
+    """Sends what C++ libraries print to standard error: standard output is for results."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _agree(here: bool, what: str) -> bool:
     """What process 0 says, told to all; waits for all."""
-    said = multihost_utils.broadcast_one_to_all(np.int32(here))
-    multihost_utils.sync_global_devices(what)
+    with _nothing_on_stdout():  # Gloo says there whom it has connected to.
+        said = multihost_utils.broadcast_one_to_all(np.int32(here))
+        multihost_utils.sync_global_devices(what)
     return bool(said)
 
 
