@@ -66,7 +66,7 @@ class GroundTruth:
     @property
     def num_states(self) -> int:
         """Number of states, n."""
-        return self.principal.basis.shape[0]
+        return len(self.principal.basis)
 
     def require_dimension(self, d: int) -> None:
         """Raises an ``InputError`` unless the subspace holds d components."""
@@ -96,8 +96,7 @@ def decompose(matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig) ->
     at_most = config.rank is None
     rank = min(DEFAULT_RANK, *matrix.shape) if config.rank is None else config.rank
     if config.method == "exact":
-        in_memory = matrix.matrix if isinstance(matrix, ArrayBlocks) else matrix
-        return exact_svd(in_memory, rank, at_most=at_most)
+        return exact_svd(_in_memory(matrix), rank, at_most=at_most)
     return randomized_svd(
         matrix,
         rank,
@@ -106,6 +105,17 @@ def decompose(matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig) ->
         seed=config.seed,
         at_most=at_most,
     )
+
+
+def _in_memory(matrix: np.ndarray | Array | RowBlocks) -> np.ndarray | Array:
+    if isinstance(matrix, ArrayBlocks):
+        return matrix.matrix
+    if isinstance(matrix, RowBlocks):
+        raise InputError(
+            f"expected a matrix of at most {IN_MEMORY_BYTES} bytes for an exact decomposition, "
+            f"got {matrix.shape[0]} x {matrix.shape[1]} entries"
+        )
+    return matrix
 
 
 def centred(source: RowBlocks) -> RowBlocks:

@@ -61,4 +61,5 @@ def standard_normal(bits: Array) -> Array:
 
 
 def _rotate(word: Array, distance: int) -> Array:
-    return (word << jnp.uint32(distance)) | (word >> jnp.uint32(32 - distance))
+    rotated: Array = (word << jnp.uint32(distance)) | (word >> jnp.uint32(32 - distance))
+    return rotated

@@ -91,5 +91,6 @@ def _key(words: Array) -> Array:
 def _uniform_action(words: Words, num_actions: int) -> Array:
     """A uniformly random action [] (int32) from 64 random bits."""
     if num_actions & (num_actions - 1) == 0:
-        return (words[0] & jnp.uint32(num_actions - 1)).astype(jnp.int32)
+        low_bits: Array = words[0] & jnp.uint32(num_actions - 1)
+        return low_bits.astype(jnp.int32)
     return jax.random.randint(_key(jnp.stack(words)), (), 0, num_actions, jnp.int32)

@@ -190,7 +190,7 @@ class RowSampler:
 
     def _sum_of_half(self, half: int, cells: jax.Array, stopped: threading.Event) -> np.ndarray:
         """Discounted visits [c, cells] summed over the rollouts of one half."""
-        visits = np.float32(0.0)
+        visits = np.zeros((len(cells), self._chain.num_cells), np.float32)
         for index, size in enumerate(self._sizes[half]):
             if stopped.is_set():
                 raise concurrent.futures.CancelledError
@@ -198,5 +198,5 @@ class RowSampler:
             # The option decides how keys turn into bits; a user's own setting must not.
             with jax.threefry_partitionable(True):
                 # Waiting for each block keeps the rest of the tile from being queued behind it.
-                visits = visits + np.asarray(self._kernels[size](cells, block))
-        return np.asarray(visits)
+                visits += np.asarray(self._kernels[size](cells, block))
+        return visits
