@@ -4,22 +4,19 @@ Commands import what they need when they run, so that ``rlreps --help`` answers 
 """
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-import tyro
 from tyro.conf import Positional, subcommand
 
-from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig, TrainingConfig
+from rlreps.command_parts import Switch, print_json
+from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot
+from rlreps.training_commands import Evaluate, Train, TrainLive
 
 DATA = Path("data")
-
-Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""A flag that is given or not, without a negation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ class Generate:
             processes=join(self.processes),
             progress=not self.quiet,
         )
-        _print_json(figures)
+        print_json(figures)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +76,10 @@ class Info:
 
         description = describe_store(self.store, progress=not self.quiet)
         if self.json:
-            _print_json(description)
+            print_json(description)
             return
         error = description.pop("error")
-        _print_json(description)
+        print_json(description)
         if error is not None:
             print_error_table(error)
             out = self.figure if self.figure is not None else self.store / "error.png"
@@ -191,59 +188,6 @@ class Svd:
             print(f"{index:9d}  {value:14.6g}  {100 * share:14.2f} %")
 
 
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train an encoder on a store; the same command resumes an interrupted run.
-
-    Attributes:
-        store: Folder of the store.
-        out: Folder of the run.
-        config: The run.
-        devices: Devices to train on, each with seeds of its own if they share out evenly, else with
-            a share of every batch; None is all local accelerators, or one CPU device.
-        quiet: Show no progress bar.
-    """
-
-    store: Positional[Path]
-    out: Path
-    config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
-    devices: int | None = None
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Trains, then prints the summary."""
-        from rlreps.experiments.store_training import run_training
-        from rlreps.placement import choose_devices
-
-        summary = run_training(
-            self.config,
-            self.store,
-            self.out,
-            devices=choose_devices(self.devices),
-            progress=not self.quiet,
-        )
-        _print_json(summary)
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """Measure a run's newest checkpoint against a ground truth.
-
-    Attributes:
-        run_folder: Folder of the training run.
-        store: Ground truth to measure against; by default the one trained on.
-    """
-
-    run_folder: Positional[Path]
-    store: Path | None = None
-
-    def run(self) -> None:
-        """Prints every measure."""
-        from rlreps.experiments.trained_runs import evaluate_run
-
-        _print_json(evaluate_run(self.run_folder, self.store))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quickstart:
     """Everything at once: ground truth, training, evaluation, pictures and a report.
@@ -273,6 +217,7 @@ Command: TypeAlias = (
     | Annotated[Successor, subcommand("successor")]
     | Annotated[Svd, subcommand("svd")]
     | Annotated[Train, subcommand("train")]
+    | Annotated[TrainLive, subcommand("train-live")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Plot, subcommand("plot")]
 )
@@ -291,7 +236,3 @@ def default_store(config: SuccessorConfig) -> Path:
         f"{arena}-{config.bins}bins-{effort}-{config.horizon}steps-"
         f"discount{config.discount:g}{start}-seed{config.seed}"
     )
-
-
-def _print_json(values: Any) -> None:
-    print(json.dumps(values, indent=2, allow_nan=False))
