@@ -11,6 +11,8 @@ from rlreps.errors import InputError
 from rlreps.experiments import figures
 from rlreps.experiments.store_training import ground_truth_for, run_training
 from rlreps.run_folder import RunFolder
+from rlreps.sampling_error import sampling_error
+from rlreps.successor.estimate_store import open_estimates
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -94,6 +96,41 @@ def test_both_runs_of_the_same_name_get_their_own_row(toy_store, runs, tmp_path,
         figures.draw_components(toy_store, runs, tmp_path / "components.png", d=4)
     names = [str(run) for run in runs]
     assert rows == [(["ground truth", *names], names)]
+
+
+def drawn_noise_floors(monkeypatch, runs, out):
+    """The noise floors that a figure of the runs' curves was asked to show."""
+    floors = []
+    draw = figures.plotting.plot_curves
+
+    def noting(*args, noise_floor, **kwargs):
+        floors.append(noise_floor)
+        return draw(*args, noise_floor=noise_floor, **kwargs)
+
+    monkeypatch.setattr(figures.plotting, "plot_curves", noting)
+    figures.draw_curves(runs, out)
+    return floors
+
+
+def test_curves_stand_above_the_noise_floor_of_the_matrix_they_share(
+    toy_store, runs, tmp_path, monkeypatch
+):
+    error = sampling_error(open_estimates(toy_store), SubspaceConfig())
+    expected = error.noise_floor[CONFIG.num_features - 1]
+    assert drawn_noise_floors(monkeypatch, runs, tmp_path / "curves.png") == [expected]
+
+
+def test_curves_without_a_common_matrix_at_hand_have_no_noise_floor(
+    toy_store, runs, tmp_path, monkeypatch
+):
+    other = tmp_path / "other"
+    run_training(dataclasses.replace(CONFIG, num_features=3), toy_store, other, progress=False)
+    assert drawn_noise_floors(monkeypatch, [runs[0], other], tmp_path / "a.png") == [None]
+    moved = tmp_path / "moved"
+    store = shutil.copytree(toy_store, tmp_path / "psi")
+    run_training(CONFIG, store, moved, progress=False)
+    shutil.rmtree(store)
+    assert drawn_noise_floors(monkeypatch, [moved], tmp_path / "b.png") == [None]
 
 
 def test_aligned_components_are_orthonormal_and_lie_in_the_features_span(toy_store, runs):
