@@ -44,7 +44,20 @@ class Checkpoints:
         return max(self._complete_steps(), default=None)
 
     def save(self, step: int, state: object) -> None:
-        """Saves a pytree of arrays as the checkpoint of a step."""
+        """Saves a pytree of arrays as the checkpoint of a step.
+
+        Raises:
+            InputError: If the disk refused it; older checkpoints are as they were.
+        """
+        try:
+            self._save(step, state)
+        except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
+            found = str(error).split(" [")[0].replace("\n", " ")
+            raise InputError(
+                f"expected room for a checkpoint in {self.path}, got {found}"
+            ) from error
+
+    def _save(self, step: int, state: object) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         if step in self._manager.all_steps():
             self._manager.delete(step)  # A kill came before its seal.

@@ -34,8 +34,10 @@ def main(arguments: list[str] | None = None) -> None:
     """
     if arguments is None:
         signal.signal(signal.SIGINT, _leave)
-    # Orbax warns of what a killed run left behind, which is nothing to worry about.
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    # Orbax warns of what a killed run left behind, which is nothing to worry about, and reports on
+    # a full disk from each of its threads, beside raising it.
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         _parse(sys.argv[1:] if arguments is None else arguments).run()
         sys.stdout.flush()

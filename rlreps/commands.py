@@ -83,8 +83,15 @@ class Info:
         if error is not None:
             print_error_table(error)
             out = self.figure if self.figure is not None else self.store / "error.png"
-            drawn = draw_errors({error["title"]: error["subspace_distance"]}, out)
-            print(f"wrote {drawn}")
+            try:
+                drawn = draw_errors({error["title"]: error["subspace_distance"]}, out)
+            except OSError as problem:
+                if self.figure is not None:
+                    raise
+                # Nobody named this place, and a store may lie where it can only be read.
+                print(f"no figure: {problem}; choose another place for it with --figure")
+            else:
+                print(f"wrote {drawn}")
 
 
 @dataclasses.dataclass(frozen=True)
