@@ -61,7 +61,6 @@ def start_pair(start_rlreps):
                 index,
                 "--timeout",
                 60,
-                first=first,
             )
             for index in range(2)
         ]

@@ -1,0 +1,366 @@
+"""Kills at random moments, full disks and folders that may only be read: nothing is lost."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from rlreps.checkpoints import Checkpoints
+from rlreps.successor.estimate_store import open_estimates
+
+SIZE = ["--bins", "10", "--block-rows", "7", "--discount", "0.95", "--quiet"]
+GENERATE = ["successor", "generate", *SIZE, "--rollouts", "600", "--horizon", "600"]
+SMALL = ["successor", "generate", *SIZE, "--rollouts", "20", "--horizon", "50"]
+SUBSPACE = [
+    ["svd", "--rank", "60", "--power-iterations", "40"],
+    ["successor", "info", "--json", "--quiet"],
+]
+TRAIN = [
+    *["--num-features", "3", "--steps", "600", "--rows", "100", "--tasks", "32", "--hidden", "32"],
+    *["--evaluate-every", "20", "--checkpoint-every", "40", "--quiet", "--num-seeds", "2"],
+]
+
+# A process of root's that may write only where the permissions say so, like anybody else's.
+AS_ANYBODY = """
+import ctypes, os, sys
+if os.getuid() == 0 and "RLREPS_TEST_DROPPED" not in os.environ:
+    PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+    if ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) != 0:
+        sys.exit("cannot drop the capability")
+    os.environ["RLREPS_TEST_DROPPED"] = "1"
+    command = "from rlreps.cli import main; main()"
+    os.execv(sys.executable, [sys.executable, "-c", command, *sys.argv[1:]])
+"""
+
+
+def finish(process, timeout=120):
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+
+
+def content(path):
+    """Bytes of every block of both arrays that is there."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for part in open_estimates(path).stores()
+        for file in map(part.block_file, range(part.num_blocks))
+        if file.exists()
+    }
+
+
+def caches(path):
+    return {file.name: file.read_bytes() for file in path.glob("subspace/*.npz")}
+
+
+def everything(path):
+    return {
+        file.relative_to(path): (file.stat().st_mtime_ns, file.is_file() and file.read_bytes())
+        for file in path.rglob("*")
+    }
+
+
+def parameters(run):
+    """Step and all arrays of a run's newest checkpoint."""
+    checkpoints = Checkpoints(run / "checkpoints")
+    step = checkpoints.latest_step()
+    checkpoints.close()
+    with ocp.StandardCheckpointer() as reader:
+        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
+
+
+@pytest.fixture
+def succeed(start_rlreps):
+    """Runs a command that has to succeed; returns what it printed and its seconds."""
+
+    def run(*arguments, **options):
+        start = time.monotonic()
+        code, out, err = finish(start_rlreps(*arguments, **options))
+        assert (code, err) == (0, "")
+        return out, time.monotonic() - start
+
+    return run
+
+
+@pytest.fixture
+def refuse(start_rlreps):
+    """Runs a command that has to fail in one line with exit code 2; returns that line."""
+
+    def run(*arguments, **options):
+        code, out, err = finish(start_rlreps(*arguments, **options))
+        assert (code, out) == (2, ""), err
+        assert err.startswith("rlreps: error: ")
+        assert err.count("\n") == 1
+        return err
+
+    return run
+
+
+@pytest.fixture
+def kill(start_rlreps):
+    """Starts a command and kills it after a while; whether it was still running."""
+
+    def run(delay, *arguments):
+        process = start_rlreps(*arguments)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        return finish(process)[0] == -signal.SIGKILL
+
+    return run
+
+
+@pytest.mark.slow
+def test_generation_killed_at_random_moments_ends_in_the_same_bytes(succeed, kill, tmp_path):
+    succeed(*GENERATE, "--out", tmp_path / "warm")
+    _, seconds = succeed(*GENERATE, "--out", tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    rng = np.random.default_rng(0)
+    kills, partial, path = 0, 0, tmp_path / "psi"
+    while kills < 9:
+        kills += kill(rng.uniform(0.1, 1.0) * seconds, *GENERATE, "--out", path)
+        if not (path / "zarr.json").exists():
+            continue
+        store = open_estimates(path)
+        assert not any(report.damaged_blocks for report in store.verify(None))
+        missing = len(store.missing_blocks())
+        partial += 0 < missing < store.matrix.num_blocks
+        if missing == 0:
+            assert content(path) == whole
+            shutil.rmtree(path)
+    assert partial > 0
+    succeed(*GENERATE, "--out", path)
+    assert content(path) == whole
+
+
+@pytest.mark.slow
+def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(succeed, kill, tmp_path):
+    path = tmp_path / "psi"
+    succeed(*SMALL, "--bins", 24, "--out", path)
+    commands = [[*command, path] for command in SUBSPACE]
+    seconds = [[succeed(*command)[1] for command in commands] for _ in range(2)][1]
+    shutil.rmtree(path / "subspace")
+    seconds = [succeed(*command)[1] for command in commands]
+    whole, matrix = caches(path), content(path)
+    assert len(whole) == 2
+    rng = np.random.default_rng(1)
+    for index, command in enumerate(commands):
+        kills = 0
+        while kills < 4:
+            shutil.rmtree(path / "subspace", ignore_errors=True)
+            kills += kill(rng.uniform(0.2, 1.0) * seconds[index], *command)
+            assert caches(path).items() <= whole.items()
+            succeed(*command)
+            assert caches(path).items() <= whole.items()
+            assert len(caches(path)) == 1
+    for command in commands:
+        succeed(*command)
+    assert caches(path) == whole
+    assert content(path) == matrix
+
+
+@pytest.mark.slow
+def test_training_killed_at_random_moments_ends_in_the_same_parameters(succeed, kill, tmp_path):
+    path = tmp_path / "psi"
+    succeed(*SMALL, "--out", path)
+    succeed("train", path, "--out", tmp_path / "warm", *TRAIN)
+    _, seconds = succeed("train", path, "--out", tmp_path / "whole", *TRAIN)
+    whole = caches(path)
+    rng = np.random.default_rng(2)
+    kills = 0
+    while kills < 8:
+        out = tmp_path / f"killed-{kills // 4}"
+        if kills % 4 == 0:
+            shutil.rmtree(path / "subspace", ignore_errors=True)
+        kills += kill(rng.uniform(0.2, 0.95) * seconds, "train", path, "--out", out, *TRAIN)
+        if (out / "summary.json").exists():
+            shutil.rmtree(out)
+    for out in (tmp_path / "killed-0", tmp_path / "killed-1"):
+        summary = json.loads(succeed("train", path, "--out", out, *TRAIN)[0])
+        expected = json.loads((tmp_path / "whole" / "summary.json").read_text())
+        for name, value in expected.items():
+            assert name.endswith("seconds") or summary[name] == value
+        (step, ours), (other_step, theirs) = map(parameters, (tmp_path / "whole", out))
+        assert step == other_step == 600
+        assert len(ours) == len(theirs) > 4
+        for first, second in zip(ours, theirs, strict=True):
+            assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+    assert caches(path) == whole
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB; a store of the small size takes half of it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
+    done = subprocess.run(options, capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("mounting a file system is not permitted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
+    succeed, refuse, small_disk, tmp_path
+):
+    succeed(*SMALL, "--out", tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(160 * 1024))
+    path = small_disk / "psi"
+    said = refuse(*SMALL, "--out", path)
+    assert re.search(
+        rf"{path}.*: expected to write block \d+ \(rows .*No space left on device", said
+    )
+    store = open_estimates(path)
+    assert 0 < len(store.missing_blocks()) < store.matrix.num_blocks
+    assert not any(report.damaged_blocks for report in store.verify(None))
+    assert content(path).items() <= whole.items()
+    said = refuse("successor", "verify", path)
+    assert ": missing" in said
+    assert "corrupt" not in said
+    assert "No space left" in refuse(*SMALL, "--out", path)
+    assert not (path / ".lock").exists()
+    ballast.unlink()
+    succeed(*SMALL, "--out", path)
+    assert content(path) == whole
+    # Now the disk is full for everything that is kept beside the matrix.
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
+    for command in SUBSPACE:
+        said = refuse(*command, path)
+        assert re.search(
+            r"expected room for a subspace in .*psi, got No space left on device", said
+        )
+    assert caches(path) == {}
+    assert content(path) == whole
+
+
+def test_a_limit_on_the_size_of_files_is_a_clear_error_and_leaves_a_store_to_go_on_from(
+    succeed, refuse, tmp_path
+):
+    path = tmp_path / "psi"
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))"
+    # Compiled programs would not fit either.
+    said = refuse(*SMALL, "--out", path, first=limit, JAX_ENABLE_COMPILATION_CACHE="0")
+    assert "expected to write block 0 (rows 0-6, file c/0/0), got" in said
+    assert "File too large" in said
+    store = open_estimates(path)
+    assert store.missing_blocks() == list(range(store.matrix.num_blocks))
+    said = refuse("successor", "verify", path)
+    assert "corrupt" not in said
+    succeed(*SMALL, "--out", path)
+    succeed(*SMALL, "--out", tmp_path / "whole")
+    assert content(path) == content(tmp_path / "whole")
+
+
+@pytest.fixture
+def read_only():
+    """Takes the right to write away from a folder and all below it, until the test ends."""
+    changed = []
+
+    def take(path):
+        for folder in [path, *(entry for entry in path.rglob("*") if entry.is_dir())]:
+            folder.chmod(0o555)
+            changed.append(folder)
+        return path
+
+    yield take
+    for folder in changed:
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
+def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(
+    succeed, refuse, read_only, tmp_path
+):
+    path = tmp_path / "psi"
+    succeed(*SMALL, "--out", path)
+    open_estimates(path).remove_block(3)
+    read_only(path)
+    before = everything(tmp_path)
+    said = refuse(*SMALL, "--out", path, first=AS_ANYBODY)
+    assert re.search(r"expected a folder that can be written, got Permission denied: .*psi", said)
+    said = refuse(*SMALL, "--out", path / "below", first=AS_ANYBODY)
+    assert re.search(r"expected a folder that can be written, got Permission denied: .*below", said)
+    said = refuse("successor", "verify", path, first=AS_ANYBODY)
+    assert "block 3 (rows 21-27, file c/3/0): missing" in said
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
+def test_a_complete_store_serves_every_purpose_where_it_can_only_be_read(
+    start_rlreps, succeed, read_only, tmp_path
+):
+    path = tmp_path / "psi"
+    succeed(*SMALL, "--out", path)
+    read_only(path)
+    before = everything(path)
+    out, _ = succeed(*SMALL, "--out", path, first=AS_ANYBODY)
+    assert json.loads(out)["computed_rows"] == 0
+    out, _ = succeed("successor", "verify", path, first=AS_ANYBODY)
+    assert "15 blocks are whole" in out
+    out, _ = succeed("svd", path, "--rank", 5, first=AS_ANYBODY)
+    assert len(out.splitlines()) == 7
+    out, _ = succeed("successor", "info", path, "--json", "--quiet", first=AS_ANYBODY)
+    assert len(json.loads(out)["error"]["subspace_distance"]) == 99
+    out, _ = succeed("successor", "info", path, "--quiet", first=AS_ANYBODY)
+    assert "standard error of an entry" in out
+    assert re.search(r"no figure: .*Permission denied.*--figure", out)
+    figure = tmp_path / "error.png"
+    out, _ = succeed("successor", "info", path, "--figure", figure, "--quiet", first=AS_ANYBODY)
+    assert out.endswith(f"wrote {figure}\n")
+    asked = ["--figure", path / "asked.png", "--quiet"]
+    code, _, said = finish(start_rlreps("successor", "info", path, *asked, first=AS_ANYBODY))
+    assert code == 2
+    assert re.search("^rlreps: error: .*Permission denied", said)
+    short = [*TRAIN, "--steps", "40"]
+    succeed("train", path, "--out", tmp_path / "run", *short, first=AS_ANYBODY)
+    out, _ = succeed("evaluate", tmp_path / "run", first=AS_ANYBODY)
+    assert json.loads(out)["step"] == 40
+    assert everything(path) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
+def test_training_into_a_read_only_folder_is_a_clear_error(succeed, refuse, read_only, tmp_path):
+    succeed(*SMALL, "--out", tmp_path / "psi")
+    (tmp_path / "runs").mkdir()
+    read_only(tmp_path / "runs")
+    run = tmp_path / "runs" / "run"
+    said = refuse("train", tmp_path / "psi", "--out", run, *TRAIN, first=AS_ANYBODY)
+    assert re.search(r"expected a folder that can be written, got Permission denied: .*run", said)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
+    succeed, refuse, tmp_path
+):
+    succeed(*SMALL, "--out", tmp_path / "psi")
+    arguments = ["train", tmp_path / "psi", *TRAIN]
+    succeed(*arguments, "--out", tmp_path / "whole")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        said = refuse(*arguments, "--out", place / "run")
+        assert "No space left on device" in said
+        assert not (place / "run" / "summary.json").exists()
+        room = ["mount", "-o", "remount,size=20m", str(place)]
+        subprocess.run(room, check=True)
+        succeed(*arguments, "--out", place / "run")
+        (_, ours), (_, theirs) = map(parameters, (tmp_path / "whole", place / "run"))
+        for first, second in zip(ours, theirs, strict=True):
+            assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
