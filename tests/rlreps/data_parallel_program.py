@@ -1,0 +1,220 @@
+"""Trains on meshes of forced host devices, and prints as JSON what came of it.
+
+A program of its own: the number of host devices is fixed when JAX starts. The names of its cases
+are its arguments.
+"""
+
+import contextlib
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rlreps import training
+from rlreps.configs import ObjectiveConfig
+from rlreps.cumulants import RandomFourier
+from rlreps.encoders import mlp
+from rlreps.envs import load_arena
+from rlreps.live_sources import puddle_world_source
+from rlreps.losses.registry import Problem, make_objective
+from rlreps.run_folder import RunFolder
+from rlreps.sources import matrix_source
+from rlreps.streamed_source import streamed_source
+
+OBJECTIVES = {
+    "danskin_empirical": ObjectiveConfig(name="danskin_empirical"),
+    "danskin_lissa": ObjectiveConfig(name="danskin_lissa"),
+    "danskin_lissa_exchanged": ObjectiveConfig(
+        name="danskin_lissa", permutations=2, whitening=True, feature_norm="running"
+    ),
+    "explicit": ObjectiveConfig(name="explicit"),
+    "large_batch": ObjectiveConfig(name="large_batch"),
+    "naive": ObjectiveConfig(name="naive"),
+    "oracle": ObjectiveConfig(name="oracle"),
+}
+STATES, TASKS, FEATURES = 60, 40, 3
+WIDTH = 17
+"""Of the hidden layer: no other axis has this size."""
+
+POSITIONS = np.random.default_rng(0).random((STATES, 2))
+MATRIX = np.cos(3.0 * POSITIONS @ np.random.default_rng(1).standard_normal((2, TASKS)))
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+
+programs = []
+
+
+def remember_programs():
+    compile_chunk = training._Loop._compile
+
+    def remembered(self, count):
+        compiled = compile_chunk(self, count)
+        programs.append(compiled.as_text())
+        return compiled
+
+    training._Loop._compile = remembered
+
+
+def in_memory():
+    return matrix_source(MATRIX, POSITIONS, with_population=True)
+
+
+class Reader:
+    shape = MATRIX.shape
+
+    def entries(self, rows, columns):
+        return MATRIX[np.ix_(rows, columns)].astype(np.float32)
+
+
+def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
+    """Flat parameters [seeds, p] after six updates on so many devices (None: wherever JAX does)."""
+    arguments = {
+        "optimizer": optax.sgd(0.05),
+        "steps": 6,
+        "rows": 21,
+        "tasks": 5,
+        "evaluate_every": 3,
+        "checkpoint_every": 3,
+    }
+    result = training.train(
+        mlp(2, FEATURES, hidden=(WIDTH,)),
+        make_objective(OBJECTIVES[objective], Problem(FEATURES, TASKS, 1e-2)),
+        in_memory() if source is None else source,
+        seeds=seeds,
+        devices=None if devices is None else jax.devices()[:devices],
+        progress=False,
+        **(arguments | changes),
+    )
+    leaves = jax.tree.leaves(result.state.params)
+    assert all(len(leaf.devices()) == 1 for leaf in leaves)
+    return np.concatenate([np.asarray(leaf).reshape(len(seeds), -1) for leaf in leaves], axis=1)
+
+
+def collectives():
+    """Collective operations in the newest program."""
+    return sum(len(re.findall(rf" {name}(?:-start)?\(", programs[-1])) for name in COLLECTIVES)
+
+
+def hidden_rows():
+    """How many rows of hidden activations the newest program holds at once, in any array."""
+    return sorted({int(rows) for rows in re.findall(rf"f64\[(\d+),{WIDTH}\]", programs[-1])})
+
+
+def objective_case(name):
+    """Largest difference from one device for even and uneven shares, and from no training."""
+    # The inverse of a covariance of few rows makes for huge steps, which would amplify rounding.
+    small = name in ("danskin_empirical", "naive")
+    step = {"optimizer": optax.sgd(1e-4 if small else 0.05)}
+    whole = {rows: run(None, name, rows=rows, **step) for rows in (21, 24)}
+    start = run(None, name, rows=24, optimizer=optax.sgd(0.0))
+    spread = ((2, 21), (8, 21), (8, 24))
+    return {
+        "moved": float(np.abs(whole[24] - start).max()),
+        "off": [float(np.abs(run(n, name, rows=r, **step) - whole[r]).max()) for n, r in spread],
+    }
+
+
+def shares_case():
+    """Rows that one device encodes of a batch of 24."""
+    figures = {}
+    for devices in (1, 2, 8):
+        run(devices, rows=24)
+        figures[str(devices)] = hidden_rows()
+    return figures
+
+
+def seeds_case():
+    """Seeds on devices of their own, and seeds that do not share out evenly."""
+    seeds = (1, 2, 3, 4)
+    together = run(None, seeds=seeds)
+    apart = {}
+    for devices in (2, 4):
+        off = float(np.abs(run(devices, seeds=seeds) - together).max())
+        apart[str(devices)] = {"off": off, "collectives": collectives()}
+    off = float(np.abs(run(8, seeds=seeds) - together).max())
+    return apart | {"8": {"off": off, "collectives": collectives()}}
+
+
+class Killed(BaseException):
+    pass
+
+
+class Dying(RunFolder):
+    def append_metrics(self, record):
+        if record["step"] == 6:
+            raise Killed
+        super().append_metrics(record)
+
+
+def resume_case():
+    """A run that dies after its first checkpoint and goes on with other devices."""
+    whole = {name: run(n, "explicit", seeds=(1, 2)) for name, n in (("one", None), ("eight", 8))}
+    figures = {}
+    for first, then in ((8, 8), (8, 2), (8, None), (None, 8), (2, 1)):
+        with tempfile.TemporaryDirectory() as path:
+            for devices, kind in ((first, Dying), (then, RunFolder)):
+                folder = kind.create_or_resume(
+                    Path(path) / "run", kind="test", config={}, provenance={}
+                )
+                with contextlib.suppress(Killed):
+                    params = run(devices, "explicit", seeds=(1, 2), folder=folder)
+            steps = [record["step"] for record in folder.read_metrics()]
+            if (first, then) == (8, 8):
+                figures["same"] = bool(np.array_equal(params, whole["eight"]))
+            off = float(np.abs(params - whole["one"]).max())
+            figures[f"{first}-{then}"] = {"off": off, "steps": steps}
+    return figures
+
+
+def sources_case():
+    """Sources that the host or a simulation feeds, spread by rows and by seeds (float32)."""
+    figures = {}
+    with jax.enable_x64(False):
+        positions = POSITIONS.astype(np.float32)
+        sources = {
+            "matrix": lambda: matrix_source(MATRIX.astype(np.float32), positions),
+            "streamed": lambda: streamed_source(Reader(), positions),
+            "live": lambda: puddle_world_source(
+                load_arena("empty"), RandomFourier(), horizon=5, discount=0.9
+            ),
+        }
+        for name, make in sources.items():
+            whole = run(None, source=make(), rows=24, seeds=(1, 2))
+            rows = run(8, source=make(), rows=24, seeds=(1, 2))
+            program = programs[-1]
+            seeds = run(2, source=make(), rows=24, seeds=(1, 2))
+            figures[name] = {
+                "moved": float(np.abs(whole).max()),
+                "off_rows": float(np.abs(rows - whole).max()),
+                "off_seeds": float(np.abs(seeds - whole).max()),
+                # Two seeds; 24 rows and as many starts to centre by: 6 rollouts a device.
+                "positions": sorted(set(re.findall(r"f32\[2,2,(\d+)\]", program))),
+            }
+    return figures
+
+
+def main():
+    remember_programs()
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    assert jax.device_count() == 8
+    assert jnp.zeros(()).dtype == jnp.float64
+    cases = {
+        "shares": shares_case,
+        "seeds": seeds_case,
+        "resume": resume_case,
+        "sources": sources_case,
+    }
+    found = {
+        name: cases[name]() if name in cases else objective_case(name) for name in sys.argv[1:]
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

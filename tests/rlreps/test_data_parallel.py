@@ -1,0 +1,156 @@
+"""Training on a mesh: forced host devices in a process of their own, in float64."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from rlreps.cli import main
+from rlreps.encoders import mlp
+from rlreps.errors import InputError
+from rlreps.losses import OBJECTIVES, large_batch
+from rlreps.placement import choose_devices, make_placement
+from rlreps.sources import matrix_source
+from rlreps.training import train
+
+PROGRAM = Path(__file__).with_name("data_parallel_program.py")
+ROUNDING = 1e-10
+"""Of float64, with room to grow over six updates."""
+
+LONG = [
+    "danskin_empirical",
+    "danskin_lissa",
+    "danskin_lissa_exchanged",
+    "explicit",
+    "naive",
+    "oracle",
+]
+
+
+def on_eight_devices(*cases):
+    """What the program prints for the cases, and what it writes on standard error."""
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_X64": "1",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    finished = subprocess.run(
+        [sys.executable, PROGRAM, *cases],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout), finished.stderr
+
+
+def assert_same_on_all_devices(names):
+    found, _ = on_eight_devices(*names)
+    for name in names:
+        assert found[name]["moved"] > 1e-4, name
+        assert max(found[name]["off"]) < ROUNDING, name
+
+
+def test_large_batch_means_the_same_on_1_2_and_8_devices_with_even_and_uneven_shares():
+    assert_same_on_all_devices(["large_batch"])
+
+
+@pytest.mark.slow
+def test_every_other_objective_means_the_same_on_1_2_and_8_devices():
+    assert_same_on_all_devices(LONG)
+
+
+def test_every_registered_objective_is_tried_on_a_mesh():
+    tried = {name.removesuffix("_exchanged") for name in ["large_batch", *LONG]}
+    assert tried == set(OBJECTIVES)
+
+
+def test_each_device_encodes_its_share_of_the_rows_and_seeds_of_its_own_exchange_nothing():
+    found, _ = on_eight_devices("shares", "seeds")
+    for devices, rows in (("1", 24), ("2", 12), ("8", 3)):
+        # The width of the hidden layer also comes with 2 inputs, 3 features and biases.
+        assert max(found["shares"][devices]) == rows
+    for devices in ("2", "4"):
+        assert found["seeds"][devices] == {"off": 0.0, "collectives": 0}
+    # Four seeds on eight devices: there the rows are spread.
+    assert found["seeds"]["8"]["collectives"] > 0
+    assert found["seeds"]["8"]["off"] < ROUNDING
+
+
+@pytest.mark.slow
+def test_a_run_that_died_goes_on_with_another_number_of_devices():
+    found = on_eight_devices("resume")[0]["resume"]
+    assert found.pop("same")  # The same bits, on the same devices.
+    assert len(found) == 5
+    for figures in found.values():
+        assert figures["steps"] == [0, 3, 6]
+        assert figures["off"] < ROUNDING
+
+
+@pytest.mark.slow
+def test_sources_fed_by_host_or_simulation_are_spread_without_a_word_from_the_compiler():
+    found, said = on_eight_devices("sources")
+    assert "SPMD" not in said
+    for name, figures in found["sources"].items():
+        assert figures["moved"] > 0.1, name
+        assert figures["off_rows"] < 1e-4, name
+        assert figures["off_seeds"] < 1e-4, name
+    assert "6" in found["sources"]["live"]["positions"]
+    assert "48" not in found["sources"]["live"]["positions"]
+
+
+def test_one_device_has_nothing_to_share_out():
+    assert make_placement(None, 3).axis is None
+    assert make_placement(jax.devices()[:1], 3).axis is None
+
+
+def test_naming_the_one_device_changes_no_bit():
+    positions = np.random.default_rng(0).random((30, 2)).astype(np.float32)
+
+    def params(devices):
+        result = train(
+            mlp(2, 2, hidden=(8,)),
+            large_batch(),
+            matrix_source(np.cos(positions @ np.ones((2, 5), np.float32)), positions),
+            optimizer=optax.sgd(0.1),
+            steps=4,
+            rows=10,
+            tasks=3,
+            devices=devices,
+            progress=False,
+        )
+        return jax.tree.leaves(result.state.params)
+
+    for one, other in zip(params(None), params(jax.devices()[:1]), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+        assert jnp.all(jnp.isfinite(one))
+
+
+@pytest.mark.parametrize("devices", [[], [0, 0]])
+def test_no_device_and_the_same_one_twice_are_refused(devices):
+    chosen = [jax.devices()[index] for index in devices]
+    with pytest.raises(InputError, match="expected at least one device, each once"):
+        make_placement(chosen, 1)
+
+
+def test_a_command_trains_on_one_cpu_device_unless_told_otherwise(capsys, tmp_path):
+    assert len(choose_devices(None)) == 1
+    most = len(jax.local_devices())
+    assert choose_devices(most) == jax.local_devices()
+    for count in (0, most + 1):
+        with pytest.raises(InputError, match=rf"expected devices in \[1, {most}\].*got {count}"):
+            choose_devices(count)
+    with pytest.raises(SystemExit) as ending:
+        main(["train", str(tmp_path), "--out", str(tmp_path / "run"), "--devices", "4096"])
+    assert ending.value.code == 2
+    assert "got 4096" in capsys.readouterr().err
