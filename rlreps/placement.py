@@ -131,7 +131,7 @@ def choose_devices(count: int | None) -> list[jax.Device]:
     Raises:
         InputError: If there are not as many.
     """
-    available = jax.local_devices()
+    available: list[jax.Device] = jax.local_devices()
     if count is None:
         return available[:1] if available[0].platform == "cpu" else available
     require(
