@@ -95,7 +95,7 @@ def test_an_unknown_method_is_refused_with_the_list_of_names():
 
 def test_weights_cannot_be_stored_for_a_source_without_task_columns():
     live = Problem(NUM_FEATURES, None, 1e-2)
-    with pytest.raises(InputError, match="expected a matrix with task columns .* a live source"):
+    with pytest.raises(InputError, match=r"expected a matrix with task columns .* a live source"):
         make_objective(ObjectiveConfig(name="explicit"), live)
     for name in set(OBJECTIVES) - {"explicit"}:
         make_objective(ObjectiveConfig(name=name), live)
