@@ -427,7 +427,7 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "quickstart, successor, svd, train, evaluate, plot"),
+        ([], "quickstart, successor, svd, train, train-live, evaluate, plot"),
         (["trian"], "Unrecognized options: trian; Available subcommands: quickstart"),
         (["successor"], "generate, info, verify"),
         (["plot", "curve"], "env, components, spectrum, curves"),
