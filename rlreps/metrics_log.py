@@ -1,5 +1,6 @@
 """Training metrics: one JSON line each, and TensorBoard where its extra is installed."""
 
+import contextlib
 import importlib.util
 from collections.abc import Mapping
 from typing import Any
@@ -61,4 +62,6 @@ class MetricsLog:
     def close(self) -> None:
         """Flushes and closes TensorBoard's file."""
         if self._writer is not None:
-            self._writer.close()
+            # All is in metrics.jsonl too, whose own error on a full disk must not be hidden.
+            with contextlib.suppress(OSError):
+                self._writer.close()

@@ -153,7 +153,7 @@ def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(succeed, 
     rng = np.random.default_rng(1)
     for index, command in enumerate(commands):
         kills = 0
-        while kills < 4:
+        while kills < 3:
             shutil.rmtree(path / "subspace", ignore_errors=True)
             kills += kill(rng.uniform(0.2, 1.0) * seconds[index], *command)
             assert caches(path).items() <= whole.items()
@@ -175,9 +175,9 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters(succeed, 
     whole = caches(path)
     rng = np.random.default_rng(2)
     kills = 0
-    while kills < 8:
-        out = tmp_path / f"killed-{kills // 4}"
-        if kills % 4 == 0:
+    while kills < 6:
+        out = tmp_path / f"killed-{kills // 3}"
+        if kills % 3 == 0:
             shutil.rmtree(path / "subspace", ignore_errors=True)
         kills += kill(rng.uniform(0.2, 0.95) * seconds, "train", path, "--out", out, *TRAIN)
         if (out / "summary.json").exists():
@@ -342,7 +342,7 @@ def test_training_into_a_read_only_folder_is_a_clear_error(succeed, refuse, read
 
 @pytest.mark.slow
 def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
-    succeed, refuse, tmp_path
+    start_rlreps, succeed, tmp_path
 ):
     succeed(*SMALL, "--out", tmp_path / "psi")
     arguments = ["train", tmp_path / "psi", *TRAIN]
@@ -353,8 +353,14 @@ def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parame
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a file system is not permitted here")
     try:
-        said = refuse(*arguments, "--out", place / "run")
-        assert "No space left on device" in said
+        code, out, said = finish(start_rlreps(*arguments, "--out", place / "run"))
+        assert (code, out) == (2, ""), said
+        # Threads of Orbax and TensorBoard may have complained before; the last line is ours.
+        assert re.search(
+            r"^rlreps: error: expected room for a checkpoint in .*run/checkpoints, got .*"
+            r"No space left on device",
+            said.splitlines()[-1],
+        )
         assert not (place / "run" / "summary.json").exists()
         room = ["mount", "-o", "remount,size=20m", str(place)]
         subprocess.run(room, check=True)
