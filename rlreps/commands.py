@@ -111,12 +111,7 @@ class Verify:
         store = open_estimates(self.store)
         row_sum = store.matrix.settings.get("row_sum")
         reports = store.verify(row_sum)
-        problems = [
-            f"{part.path}: {problem}"
-            for part, report in zip(store.stores(), reports, strict=True)
-            for problem in report.problems()
-        ]
-        if problems:
+        if problems := store.problems(reports):
             raise InputError("; ".join(problems))
         checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
         blocks, digest = store.matrix.num_blocks, reports[-1].digest

@@ -6,7 +6,7 @@ difference goes first, so that nobody finds a matrix whose error is missing.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,20 @@ class EstimateStore:
             nothing = None if row_sum is None else 0.0
             reports.append(verify(self.half_difference, row_sum=nothing, scale=row_sum))
         return [*reports, verify(self.matrix, row_sum=row_sum)]
+
+    def problems(self, reports: Sequence[VerifyReport]) -> list[str]:
+        """One line for everything that ``verify`` reported, or that should be there and is not."""
+        found = [
+            f"{store.path}: {problem}"
+            for store, report in zip(self.stores(), reports, strict=True)
+            for problem in report.problems()
+        ]
+        if self.matrix.settings.get("halves") and self.half_difference is None:
+            found.append(
+                f"{self.matrix.path}: expected the difference of its halves in {HALF_DIFFERENCE}, "
+                "got none; generate computes it again"
+            )
+        return found
 
     def remove_block(self, index: int) -> None:
         """Deletes what is there of a block, so that it counts as missing."""

@@ -53,6 +53,7 @@ def _monte_carlo_settings(config: SuccessorConfig) -> dict[str, Any]:
     return {
         "rollouts": config.rollouts,
         "rollouts_per_block": ROLLOUTS_PER_BLOCK,
+        "halves": 2,
         "random_numbers": "threefry2x32-13 by (seed, cell, block, rollout, step)",
     }
 

@@ -151,3 +151,15 @@ def test_half_differences_whose_metadata_were_deleted_are_not_overlooked(store):
     for call in (lambda: open_estimates(store.matrix.path), lambda: create(store.matrix.path)):
         with pytest.raises(InputError, match=r"half_difference with no zarr\.json but"):
             call()
+
+
+def test_a_sampled_matrix_without_its_half_difference_is_a_problem(tmp_path):
+    store = create(tmp_path / "psi", sampled=False, settings={**SETTINGS, "halves": 2})
+    for index in range(3):
+        store.write_block(index, block(store, index))
+    (problem,) = store.problems(store.verify(ROW_SUM))
+    assert "expected the difference of its halves in half_difference, got none" in problem
+    alone = create(tmp_path / "exact", sampled=False)
+    for index in range(3):
+        alone.write_block(index, block(alone, index))
+    assert alone.problems(alone.verify(ROW_SUM)) == []
