@@ -69,25 +69,14 @@ class ArrayBlocks:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CentredBlocks:
-    """Row blocks with a number per column subtracted, in float64 and rounded once.
-
-    With `column_means` of the same source, the rows are bit for bit those that
-    `centre_columns_in_place` leaves in an array.
+class DerivedBlocks:
+    """Row blocks made from others of the same shape and dtype.
 
     Attributes:
-      source: the matrix, [n, t].
-      means: [t] float64.
+      source: the others, [n, t].
     """
 
     source: RowBlocks
-    means: np.ndarray
-
-    def __post_init__(self) -> None:
-        if self.means.shape != self.source.shape[1:]:
-            raise InputError(
-                f"expected means of shape {self.source.shape[1:]}, got {self.means.shape}"
-            )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,6 +87,27 @@ class CentredBlocks:
     def dtype(self) -> np.dtype[Any]:
         """The source's dtype."""
         return self.source.dtype
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CentredBlocks(DerivedBlocks):
+    """Row blocks with a number per column subtracted, in float64 and rounded once.
+
+    With `column_means` of the same source, the rows are bit for bit those that
+    `centre_columns_in_place` leaves in an array.
+
+    Attributes:
+      source: the matrix, [n, t].
+      means: [t] float64.
+    """
+
+    means: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.means.shape != self.source.shape[1:]:
+            raise InputError(
+                f"expected means of shape {self.source.shape[1:]}, got {self.means.shape}"
+            )
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (first row, centred copy of the rows), blocked as the source is."""

@@ -14,7 +14,6 @@ import collections
 import concurrent.futures
 import contextlib
 import math
-import os
 import threading
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rlreps.cores import usable_cores
 from rlreps.successor.estimates import RowEstimates
 from rlreps.successor.markov_chain import MarkovChain, environment_chain
 from rlreps.successor.rollout_kernel import CELLS, RolloutSettings, rollout_kernel
@@ -41,13 +41,6 @@ ROLLOUTS_PER_BLOCK = 250
 """Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
 
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
-
-
-def _usable_cores() -> int:
-    """Cores this process may run on, or all where the system (macOS, Windows) cannot say."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _halves(rollouts: int) -> tuple[int, int]:
@@ -96,7 +89,7 @@ class RowSampler:
         self._cells_per_tile = per_device * mesh.size
         # One tile keeps a core of each device busy; on accelerators a second one hides the copy to
         # the host.
-        self._workers = max(1, _usable_cores() // mesh.size) if platform == "cpu" else 2
+        self._workers = max(1, usable_cores() // mesh.size) if platform == "cpu" else 2
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
         """Rows [len(cells), num_cells] (float32) of the matrix for the given start cells.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.subspace.row_blocks import RowBlocks
+from rlreps.subspace.row_blocks import DerivedBlocks
 from rlreps.successor.matrix_store import MatrixStore
 
 
@@ -76,7 +76,7 @@ class HalfBlocks:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class WatchedBlocks:
+class WatchedBlocks(DerivedBlocks):
     """Row blocks that say how far they have been read.
 
     Attributes:
@@ -84,18 +84,7 @@ class WatchedBlocks:
         advance: Told the number of rows of each block once it has been used.
     """
 
-    source: RowBlocks
     advance: Callable[[int], object]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, tasks)."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The source's dtype."""
-        return self.source.dtype
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (first row, rows)."""

@@ -11,7 +11,6 @@ agent that stops at a wall's edge, in a cell that the grid counts to the wall, w
 """
 
 import concurrent.futures
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import scipy.sparse
 from jax import Array, lax
 from scipy.stats import qmc
 
+from rlreps.cores import usable_cores
 from rlreps.envs import PuddleWorld
 from rlreps.successor.grid import Grid
 from rlreps.successor.markov_chain import PRNG
@@ -122,7 +122,9 @@ def _counts(
         return np.asarray(entered)
 
     # An accelerator works on one chunk after another anyway.
-    workers = min(_MAX_WORKERS, _cores(), len(chunks)) if jax.default_backend() == "cpu" else 1
+    workers = (
+        min(_MAX_WORKERS, usable_cores(), len(chunks)) if jax.default_backend() == "cpu" else 1
+    )
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         shares = pool.map(work, (chunks[worker::workers] for worker in range(workers)))
         entered = np.zeros_like(left)
@@ -221,8 +223,3 @@ def _sparse(counts: np.ndarray, bins: int, window: int) -> scipy.sparse.csr_arra
 def _scaled_rows(matrix: scipy.sparse.csr_array, scales: np.ndarray) -> scipy.sparse.csr_array:
     data = matrix.data * np.repeat(scales, np.diff(matrix.indptr))
     return scipy.sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-def _cores() -> int:
-    """Cores this process may run on, or all where the system cannot say."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -299,14 +299,6 @@ def test_the_size_of_a_tile_changes_no_bit_of_a_chain_on_whole_numbers(all_rows)
     assert ring_sampler().rows(range(NUM_CELLS)).tobytes() == all_rows.tobytes()
 
 
-def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    assert monte_carlo._usable_cores() == 3
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert monte_carlo._usable_cores() == 1
-
-
 def test_global_options_of_jax_change_no_bit():
     def everything():
         settings = RolloutSettings(rollouts=10, horizon=5, discount=0.9)
