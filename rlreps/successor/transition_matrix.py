@@ -122,9 +122,8 @@ def _counts(
         return np.asarray(entered)
 
     # An accelerator works on one chunk after another anyway.
-    workers = (
-        min(_MAX_WORKERS, usable_cores(), len(chunks)) if jax.default_backend() == "cpu" else 1
-    )
+    cores = usable_cores() if jax.default_backend() == "cpu" else 1
+    workers = min(_MAX_WORKERS, cores, len(chunks))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         shares = pool.map(work, (chunks[worker::workers] for worker in range(workers)))
         entered = np.zeros_like(left)
