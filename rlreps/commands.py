@@ -136,10 +136,16 @@ class Compare:
 
     def run(self) -> None:
         """Prints the distances for every number of components."""
-        from rlreps.experiments.store_description import compare_stores, draw_errors
+        from rlreps.experiments.store_description import (
+            compare_stores,
+            draw_errors,
+            shared_randomness,
+        )
         from rlreps.tables import print_by_dimension
 
         distances = compare_stores(self.store, self.other, progress=not self.quiet)
+        if shared := shared_randomness(self.store, self.other):
+            print(f"note: {shared}")
         for name, values in distances.items():
             print(name)
             print_by_dimension(values)
@@ -170,17 +176,20 @@ class Svd:
     Attributes:
         store: Folder of the store.
         config: How to compute it.
+        quiet: Show no progress bar.
     """
 
     store: Positional[Path]
     config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
+    quiet: Switch = False
 
     def run(self) -> None:
         """Prints the spectrum."""
         from rlreps.ground_truth import principal_subspace
+        from rlreps.memory import peak_memory_mib
         from rlreps.successor.store import open_store
 
-        principal = principal_subspace(open_store(self.store), self.config)
+        principal = principal_subspace(open_store(self.store), self.config, progress=not self.quiet)
         energy = principal.energy_captured()
         print(f"total energy {principal.total_energy:.6g}")
         print("component  singular value  energy captured")
@@ -188,6 +197,7 @@ class Svd:
             zip(principal.singular_values, energy, strict=True), start=1
         ):
             print(f"{index:9d}  {value:14.6g}  {100 * share:14.2f} %")
+        print(f"peak memory {peak_memory_mib()} MiB")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -57,20 +57,24 @@ def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
 
 
 def is_held(folder: Path, name: str = LOCK) -> bool:
-    """Whether a living process holds a folder's lock."""
+    """Whether a living process holds a folder's lock; where locks cannot tell, whether it is there.
+
+    Without locks of the operating system a lock file says only that its process has not ended by
+    itself.
+    """
     try:
         stream = (folder / name).open("r", encoding="utf-8")
     except OSError:
         return False
     with stream:
-        return fcntl is None or not _try_lock(stream)
+        return _try_lock(stream) is not True
 
 
 def _open_locked(path: Path) -> IO[str]:
     """The lock file, locked until it is closed."""
     while True:
         stream = path.open("a+", encoding="utf-8")
-        if not _try_lock(stream):
+        if _try_lock(stream) is False:
             with stream:
                 stream.seek(0)
                 holder = stream.read().strip() or "another process"
@@ -82,14 +86,18 @@ def _open_locked(path: Path) -> IO[str]:
         stream.close()
 
 
-def _try_lock(stream: IO[str]) -> bool:
-    """Takes the lock of an open file until it is closed; whether nobody else has it."""
+def _try_lock(stream: IO[str]) -> bool | None:
+    """Takes the lock of an open file until it is closed.
+
+    Returns:
+        Whether nobody else has it; None where there are no locks.
+    """
     if fcntl is None:
-        return True
+        return None
     try:
         # Shared for a mere look: two processes that look at once must not see each other.
         kind = fcntl.LOCK_EX if stream.writable() else fcntl.LOCK_SH
         fcntl.flock(stream, kind | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _HELD
+        return False if error.errno in _HELD else None
     return True

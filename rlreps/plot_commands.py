@@ -6,6 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, subcommand
 
+from rlreps.command_parts import Switch
 from rlreps.configs import SubspaceConfig
 
 
@@ -81,16 +82,18 @@ class PlotCurves:
     Attributes:
         runs: Folders of training runs.
         out: Figure file (.png, .svg or .pdf).
+        quiet: Show no progress bar.
     """
 
     runs: Positional[tuple[Path, ...]]
     out: Path
+    quiet: Switch = False
 
     def run(self) -> None:
         """Writes the figure."""
         from rlreps.experiments import figures
 
-        _say_written(figures.draw_curves(self.runs, self.out))
+        _say_written(figures.draw_curves(self.runs, self.out, progress=not self.quiet))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,32 +72,43 @@ class Processes:
                 yield prepare()
             return
         with contextlib.ExitStack() as stack:
-            prepared = self._prepare_in_turn(folder, check, prepare, stack)
-            stack.enter_context(exclusive(folder, _lock_name(self.index)))
-            _agree(True, "started")
+
+            def take_folder() -> T:
+                check()
+                stack.enter_context(exclusive(folder))
+                return prepare()
+
+            def take_place() -> T:
+                stack.enter_context(exclusive(folder, _lock_name(self.index)))
+                return prepare() if own is None else own
+
+            # Whoever fails says so before it leaves: the others would wait for it.
+            own = self._turn(folder, take_folder if self.index == 0 else None)
+            prepared = self._turn(folder, take_place)
+            assert prepared is not None
             jax.distributed.shutdown()
             yield prepared
 
-    def _prepare_in_turn(
-        self,
-        folder: Path,
-        check: Callable[[], object],
-        prepare: Callable[[], T],
-        stack: contextlib.ExitStack,
-    ) -> T:
-        if self.index == 0:
-            try:
-                check()
-                stack.enter_context(exclusive(folder))
-                prepared = prepare()
-            except BaseException:
-                _agree(False, "prepared")
-                raise
-            _agree(True, "prepared")
-            return prepared
-        if not _agree(True, "prepared"):
-            raise InputError(f"expected process 0 to open {folder}, got its error; see there")
-        return prepare()
+    def _turn(self, folder: Path, work: Callable[[], T] | None) -> T | None:
+        """Does this process's work, if it has any, and waits for that of the others.
+
+        Raises:
+            InputError: Another process failed; whatever ``work`` raises, if this one did.
+        """
+        result, failure = None, None
+        try:
+            result = work() if work is not None else None
+        except BaseException as error:
+            failure = error
+        failed = _everyone(failure is not None)
+        if failure is not None:
+            raise failure
+        if failed.any():
+            raise InputError(
+                f"expected all processes to work on {folder}, "
+                f"got an error in process {int(np.argmax(failed))}; see there"
+            )
+        return result
 
     def dead(self, folder: Path) -> list[int]:
         """Other processes that no longer hold their place in the folder: ended or dead."""
@@ -184,12 +195,11 @@ def _nothing_on_stdout() -> Iterator[None]:
         os.close(kept)
 
 
-def _agree(here: bool, what: str) -> bool:
-    """What process 0 says, told to all; waits for all."""
+def _everyone(here: bool) -> np.ndarray:
+    """What each process says, [count] (bool); waits for all."""
     with _nothing_on_stdout():  # Gloo says there whom it has connected to.
-        said = multihost_utils.broadcast_one_to_all(np.int32(here))
-        multihost_utils.sync_global_devices(what)
-    return bool(said)
+        said = multihost_utils.process_allgather(np.int32(here))
+    return np.asarray(said).reshape(-1) != 0
 
 
 def _lock_name(index: int) -> str:

@@ -9,6 +9,10 @@ SuccessorMethodName = Literal["monte_carlo", "transition"]
 DecompositionName = Literal["exact", "randomized"]
 
 
+LONGEST_HORIZON = 10**7
+"""Most terms of a discounted sum: each has a weight in memory."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuccessorConfig:
     """A successor measure of PuddleWorld's uniformly random policy.
@@ -46,14 +50,17 @@ class SuccessorConfig:
     def __post_init__(self) -> None:
         require_choice("method", self.method, get_args(SuccessorMethodName))
         require(self.bins >= 2, "bins >= 2", self.bins)
-        require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
-        require_positive("refinement", self.refinement)
+        if self.method == "monte_carlo":
+            require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
+        else:
+            require_positive("refinement", self.refinement)
+            power_of_two = self.points >= 1 and self.points.bit_count() == 1
+            require(power_of_two, "points to be a power of two", self.points)
         require(
-            self.points >= 1 and self.points.bit_count() == 1,
-            "points to be a power of two",
-            self.points,
+            1 <= self.horizon <= LONGEST_HORIZON,
+            f"horizon in [1, {LONGEST_HORIZON}]",
+            self.horizon,
         )
-        require_positive("horizon", self.horizon)
         require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
         require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
         require_positive("block_rows", self.block_rows)

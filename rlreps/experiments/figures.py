@@ -89,7 +89,7 @@ def aligned_components(
     return aligned, np.abs(np.sum(aligned * basis, axis=0))
 
 
-def draw_curves(runs: Sequence[Path], out: Path) -> Path:
+def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> Path:
     """Draws the learning curves of training runs; returns the figure's path."""
     require(len(runs) >= 1, "at least one training run", list(runs))
     curves = []
@@ -100,12 +100,12 @@ def draw_curves(runs: Sequence[Path], out: Path) -> Path:
         curves,
         x_label="update",
         y_label="subspace distance",
-        noise_floor=_common_noise_floor([RunFolder(run) for run in runs]),
+        noise_floor=_common_noise_floor([RunFolder(run) for run in runs], progress),
     )
     return plotting.save_figure(figure, out)
 
 
-def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
+def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float | None:
     """The noise floor under all runs; None unless they share d and one sampled matrix at hand."""
     dimensions = {load_config(folder).num_features for folder in folders}
     stores = {trained_store(folder) for folder in folders}
@@ -113,8 +113,9 @@ def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
         return None
     (d,), (store,) = dimensions, stores
     assert store is not None
-    error = sampling_error(open_estimates(store), SubspaceConfig(), progress=True)
-    return error.floor(d) if error is not None else None
+    error = sampling_error(open_estimates(store), SubspaceConfig(), progress=progress)
+    floor = error.floor(d) if error is not None else None
+    return floor if floor is None or floor > 0.0 else None
 
 
 def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:

@@ -117,7 +117,7 @@ def _figures(
             [dataclasses.replace(curve, label=_words(curve.label)) for curve in result.curves],
             x_label="update",
             y_label=f"{_DISTANCE} (d = {d})",
-            noise_floor=float(noise_floor[d - 1]),
+            noise_floor=float(noise_floor[d - 1]) or None,
         )
     return figures
 

@@ -6,12 +6,17 @@ from typing import Any
 
 from rlreps import plotting
 from rlreps.configs import SubspaceConfig
-from rlreps.ground_truth import principal_subspace
+from rlreps.envs import arena_from_settings
+from rlreps.ground_truth import DEFAULT_RANK, principal_subspace
 from rlreps.plotting.errors import DISTANCE_FROM_TRUTH
 from rlreps.sampling_error import sampling_error
 from rlreps.subspace import nested_distances
 from rlreps.successor.estimate_store import EstimateStore, open_estimates
+from rlreps.successor.grid import Grid
 from rlreps.validation import require
+
+_LARGEST_FINE_GRID = 40
+"""Cells along an axis, refinement included, up to which a transition matrix's error is computed."""
 
 
 def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
@@ -54,8 +59,8 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
         progress: Whether to show progress bars.
 
     Returns:
-        By name, for d = 1 … k: the distance between the two stores, and the noise floor of each
-        that was sampled.
+        By name, for d = 1 … k: the distance between the two stores, and the error of each where it
+        is known.
 
     Raises:
         InputError: If a store cannot be read, or they have different states.
@@ -74,8 +79,21 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
     for name, store in stores.items():
         error = _error(store, progress)
         if error is not None:
-            found[f"noise floor of {name}"] = error["subspace_distance"]
+            found[f"{error['title']} of {name}"] = error["subspace_distance"]
     return found
+
+
+def shared_randomness(path: Path, other: Path) -> str | None:
+    """What two stores share that makes them closer than their errors are; None if nothing."""
+    first, second = (open_estimates(place).matrix.settings for place in (path, other))
+    names = ("method", "seed", "bins", "environment")
+    sampled = first.get("method") == "monte_carlo"
+    if sampled and all(first.get(name) == second.get(name) for name in names):
+        return (
+            f"both were sampled with seed {first.get('seed')} and share rollouts: the distance is "
+            "smaller than that of independent ones"
+        )
+    return None
 
 
 def draw_errors(
@@ -86,6 +104,9 @@ def draw_errors(
 
 
 def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
+    settings = store.matrix.settings
+    if settings.get("method") == "transition":
+        return _aggregation_error(settings)
     sampled = sampling_error(store, SubspaceConfig(), progress=progress)
     if sampled is None:
         return None
@@ -93,4 +114,27 @@ def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
         "title": "noise floor",
         "subspace_distance": sampled.noise_floor.tolist(),
         "standard_error": sampled.standard_error,
+    }
+
+
+def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The error of a transition matrix, computed anew; None for grids where that takes minutes."""
+    bins, refinement = settings["bins"], settings["refinement"]
+    if bins * refinement > _LARGEST_FINE_GRID:
+        return None
+    # Deferred: what it needs of SciPy takes longer to import than all the rest.
+    from rlreps.successor.aggregation import aggregation_error
+    from rlreps.successor.transition import TransitionSettings
+
+    names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
+    found = aggregation_error(
+        arena_from_settings(settings["environment"]),
+        Grid(bins),
+        TransitionSettings(**{name: settings[name] for name in names}),
+        rank=DEFAULT_RANK,
+    )
+    return {
+        "title": f"aggregation error, from refinements {refinement} and {2 * refinement}",
+        "subspace_distance": found.distances.tolist(),
+        "standard_error": None,
     }

@@ -12,8 +12,9 @@ class RowEstimates(NamedTuple):
     Attributes:
         rows: Ψ for a block of start states, [r, tasks] (float32).
         half_difference: (A - B) / 2 for two independent halves A and B of the samples, whose mean
-            the rows are, [r, tasks] (float32). It has the variance of the rows' own error. None
-            where nothing was sampled.
+            the rows are, [r, tasks] (float32); scaled, where one half has a sample more, to have
+            the variance of the rows' own error all the same, and no correlation with it. None where
+            nothing was sampled.
     """
 
     rows: np.ndarray

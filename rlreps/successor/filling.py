@@ -60,7 +60,8 @@ def fill_store(
 
     Raises:
         InputError: The path holds something else, a store made under other settings or one with
-            damaged blocks; another run is at work in it; or the disk refused a write.
+            damaged blocks; another run is at work in it; the disk refused a write; or the store
+            was moved meanwhile.
         ProcessDiedError: Another process died before it had written its blocks.
     """
     if processes.count == 1 and _is_finished(plan, path):
@@ -73,6 +74,7 @@ def fill_store(
         rows = _compute(plan, store, missing, processes, progress)
         seconds = time.perf_counter() - start
         _wait_for_others(store, processes)
+        _require_in_place(path, store)
     return rows, seconds
 
 
@@ -155,6 +157,15 @@ def _wait_for_others(store: EstimateStore, processes: Processes) -> None:
     while processes.count > 1 and store.missing_blocks():
         _require_others(store, processes)
         time.sleep(_POLL_SECONDS)
+
+
+def _require_in_place(path: Path, store: EstimateStore) -> None:
+    """Raises InputError if the store was moved or deleted while blocks were written."""
+    if find_store(path) is None or store.missing_blocks():
+        raise InputError(
+            f"expected the store to stay in {path} while it was computed, got it moved or deleted; "
+            "bring its parts together and start again"
+        )
 
 
 def _require_others(store: EstimateStore, processes: Processes) -> None:

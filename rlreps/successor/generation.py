@@ -6,6 +6,7 @@ from typing import Any
 
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
+from rlreps.memory import peak_memory_mib
 from rlreps.processes import ALONE, Processes
 from rlreps.provenance import provenance
 from rlreps.successor.estimates import RowEstimator
@@ -109,10 +110,10 @@ def generate(
         progress: Whether to show a progress bar.
 
     Returns:
-        The run's own figures as JSON values: ``path``, ``method``, ``computed_rows`` and
-        ``seconds`` of this call and process; for Monte Carlo also ``transitions`` of the whole
-        matrix, ``computed_transitions`` and ``transitions_per_second`` (None if nothing was
-        missing).
+        The run's own figures as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
+        and ``peak_memory_mib`` of this call and process; for Monte Carlo also ``transitions`` of
+        the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if nothing
+        was missing).
 
     Raises:
         ArenaError: For an unknown or invalid arena.
@@ -135,6 +136,7 @@ def generate(
         "method": config.method,
         "computed_rows": rows,
         "seconds": round(seconds, 3),
+        "peak_memory_mib": peak_memory_mib(),
     }
     if config.method == "monte_carlo":
         computed = rows * config.rollouts * config.horizon

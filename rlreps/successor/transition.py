@@ -6,9 +6,10 @@ With the first step F and the chain P of ``OneStep``, a start that moves has
     Ψ_h = F Σ_{t=0}^{h-1} γᵗ Pᵗ              (sum from the first successor)
 
 and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. The one approximation, besides quadrature, is that
-an agent forgets where in a cell it is: it goes on as agents do that entered the cell anywhere. The
-error shrinks with the square of the cells' width; ``refinement`` divides cells for the computation
-and puts them together again in the result.
+an agent forgets where in a cell it is: it goes on as agents do that entered the cell anywhere. In
+an arena without walls the error shrinks with the square of the cells' width; with walls, at whose
+very edges agents stop, with the width itself. ``refinement`` divides cells for the computation and
+puts them together again in the result.
 """
 
 import dataclasses
@@ -139,17 +140,22 @@ class TransitionEstimator:
 
     def _prepare_closed_form(self, bins: int) -> None:
         discount, terms = self._settings.discount, self._terms
-        double = 1.0 / (1.0 - discount) > _LONGEST_SINGLE_PRECISION
-        solver = factorise(self._chain, bins, discount, np.float64 if double else np.float32)
         # Left out modes may be worth this share of the sum: γᵐ ρᵐ against 1 - γᵐ.
         weight = discount**terms
         log_rest = (np.log(_CUT_TOLERANCE) + np.log1p(-weight) - terms * np.log(discount)) / terms
-        if log_rest >= 0.0:
-            self._solver = solver
-            return
-        modes = slow_modes(self._chain, solver, float(np.exp(log_rest)))
-        if modes is not None and terms * weight * modes.residual <= _STEP_TOLERANCE:
-            self._solver, self._end = solver, _end_of_sum(modes, discount, terms)
+        double = 1.0 / (1.0 - discount) > _LONGEST_SINGLE_PRECISION
+        for dtype in (np.float64,) if double else (np.float32, np.float64):
+            solver = factorise(self._chain, bins, discount, dtype)
+            if log_rest >= 0.0:
+                self._solver = solver
+                return
+            modes = slow_modes(self._chain, solver, float(np.exp(log_rest)))
+            if modes is None:
+                return
+            # What single precision blurs too much for many terms, double precision does not.
+            if terms * weight * modes.residual <= _STEP_TOLERANCE:
+                self._solver, self._end = solver, _end_of_sum(modes, discount, terms)
+                return
 
     def _compute_tile(self, tile: int) -> np.ndarray:
         """Rows [at most TILE_ROWS, bins²] (float32)."""

@@ -111,12 +111,18 @@ def test_two_stores_are_compared_beside_their_noise_floors(rlreps, tmp_path):
     out = tmp_path / "compared.png"
     said = rlreps("successor", "compare", sampled, exact, "--figure", out, "--quiet").splitlines()
     assert said[0] == f"distance between {sampled} and {exact}"
-    assert said[21] == f"noise floor of {sampled}"  # the other one was not sampled
-    assert len(said) == 43
+    assert said[21] == f"noise floor of {sampled}"
+    assert said[42] == f"aggregation error, from refinements 1 and 2 of {exact}"
+    assert len(said) == 64
     assert 0.0 < float(said[1].split()[1]) < 0.5
     assert out.stat().st_size > 1000
     alone = json.loads(rlreps("successor", "info", exact, "--json"))
-    assert alone["error"] is None
+    assert alone["error"]["standard_error"] is None
+    assert 0.0 < alone["error"]["subspace_distance"][4] < 0.5
+    again = tmp_path / "again"
+    rlreps("successor", "generate", "--out", again, "--quiet", *GENERATE, "--block-rows", "9")
+    note = rlreps("successor", "compare", sampled, again, "--quiet").splitlines()[0]
+    assert note.startswith("note: both were sampled with seed 0 and share rollouts")
     assert alone["settings"]["method"] == "transition"
     assert "rollouts" not in alone["settings"]
 
@@ -142,7 +148,8 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path):
     assert "4 blocks are whole, rows sum to 9.98203" in verified
     assert info["sha256"] in verified
     spectrum = rlreps("svd", store, "--rank", "5").splitlines()
-    assert len(spectrum) == 7
+    assert len(spectrum) == 8
+    assert spectrum.pop().startswith("peak memory ")
     assert spectrum[0].startswith("total energy")
     values = [float(line.split()[1]) for line in spectrum[2:]]
     assert values == sorted(values, reverse=True)
