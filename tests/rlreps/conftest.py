@@ -1,6 +1,7 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache
 
 from rlreps.configs import SuccessorConfig
+from rlreps.successor.estimate_store import open_estimates
 from rlreps.successor.generation import generate
 
 CACHE_SETTINGS = {
@@ -55,6 +57,37 @@ def files_below():
         }
 
     return read
+
+
+@pytest.fixture(scope="session")
+def block_bytes():
+    """Folder of a store → content of every block of both arrays that is there, by relative name."""
+
+    def read(folder):
+        return {
+            str(file.relative_to(folder)): file.read_bytes()
+            for part in open_estimates(folder).stores()
+            for file in map(part.block_file, range(part.num_blocks))
+            if file.exists()
+        }
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def freeze():
+    """Stops processes until they get SIGCONT; returns once they stand still."""
+
+    def stop(*processes):
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        for process in processes:
+            # Left to be waited for again, so that Popen learns how the process ends.
+            options = os.WSTOPPED | os.WEXITED | os.WNOWAIT
+            found = os.waitid(os.P_PID, process.pid, options)
+            assert found.si_code == os.CLD_STOPPED, "the process ended before it was stopped"
+
+    return stop
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """A folder's lock: who is kept out, what is said, and what is left when the holder ends."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from rlreps import locks
 from rlreps.errors import InputError
 from rlreps.locks import LOCK, exclusive, is_held
 
@@ -176,3 +178,31 @@ def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
             exclusive(place),
         ):
             pytest.fail("locked a file as a folder")
+
+
+@pytest.mark.parametrize("missing", ["in the file system", "in the operating system"])
+def test_where_locks_are_missing_a_file_counts_as_held_while_it_is_there(
+    monkeypatch, tmp_path, missing
+):
+    """Otherwise every living process would seem dead to the others."""
+
+    def unsupported(stream, operation):
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    if missing == "in the file system":
+        monkeypatch.setattr(locks.fcntl, "flock", unsupported)
+    else:
+        monkeypatch.setattr(locks, "fcntl", None)
+    assert not is_held(tmp_path)
+    with exclusive(tmp_path):
+        assert is_held(tmp_path)
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+        with exclusive(tmp_path, ".other"):
+            assert is_held(tmp_path, ".other")
+    assert not is_held(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / LOCK).touch()  # what a kill leaves behind
+    assert is_held(tmp_path)
+    with exclusive(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
