@@ -16,9 +16,6 @@ from rlreps.successor.banded_solver import BandedSolver
 
 _FIRST_PANEL = 64
 _LARGEST_PANEL = 512
-_ALL_MODES = 400
-"""States up to which P itself is the answer: every mode is kept."""
-
 _ITERATIONS = 10
 _POLISHES = 2
 
@@ -59,10 +56,6 @@ def slow_modes(
         The modes; None where more than a quarter of the n, or some hundreds, would be needed, or
         the left and right subspaces do not come out with the same eigenvalues.
     """
-    size = chain.shape[0]
-    if size <= _ALL_MODES:
-        everything = np.eye(size)
-        return SlowModes(everything, chain.toarray(), everything, 0.0, 0.0)
     transposed = chain.T.tocsr()
     panel = _FIRST_PANEL
     while panel <= min(_LARGEST_PANEL, chain.shape[0] // 4):

@@ -32,6 +32,9 @@ TILE_ROWS = 100
 differently for other shapes."""
 
 _SHORTEST_CLOSED_FORM = 8
+_LARGEST_DENSE_CHAIN = 2500
+"""Sub-cells up to which the sum is one small dense matrix in float64."""
+
 _CUT_TOLERANCE = 1e-7
 _STEP_TOLERANCE = 1e-5
 _ROUNDING = 1e-3
@@ -100,7 +103,10 @@ class TransitionEstimator:
         self._chain = steps.chain
         self._solver: BandedSolver | None = None
         self._end: tuple[np.ndarray, np.ndarray] | None = None
-        if self._terms > _SHORTEST_CLOSED_FORM:
+        self._dense_sum: np.ndarray | None = None
+        if self._terms > _SHORTEST_CLOSED_FORM and fine.num_cells <= _LARGEST_DENSE_CHAIN:
+            self._dense_sum = _dense_sum(self._chain.toarray(), settings.discount, self._terms)
+        elif self._terms > _SHORTEST_CLOSED_FORM:
             self._prepare_closed_form(fine.bins)
         self._tile: tuple[int, np.ndarray] = (-1, np.empty(0))
 
@@ -178,6 +184,8 @@ class TransitionEstimator:
 
     def _summed(self, first: np.ndarray) -> np.ndarray:
         """Rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
+        if self._dense_sum is not None:
+            return first @ self._dense_sum
         if self._solver is None:
             return self._summed_term_by_term(first)
         rows = self._solver.rows(first)
@@ -198,6 +206,14 @@ class TransitionEstimator:
         bins, refinement = self._grid.bins, self._settings.refinement
         parts = fine_rows.reshape(-1, bins, refinement, bins, refinement)
         return np.asarray(parts.sum(axis=(2, 4)).reshape(len(fine_rows), -1))
+
+
+def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
+    """Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
+    identity, step = np.eye(len(chain)), discount * chain
+    powers = np.linalg.matrix_power(step, terms)
+    total: np.ndarray = np.linalg.solve(identity - step, identity - powers)
+    return total
 
 
 def _geometric(discount: float, terms: int) -> float:

@@ -24,6 +24,7 @@ from rlreps.experiments.presets import QUICKSTART_PRESETS, QuickstartConfig
 NAN, INFINITY = float("nan"), float("inf")
 METHODS = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
 
+TRANSITION = {"method": "transition"}
 TOGETHER = "coordinator, num_processes and process_id together, or none of them"
 
 BAD_VALUES = [
@@ -35,8 +36,8 @@ BAD_VALUES = [
         "method to be one of monte_carlo, transition",
         "'magic'",
     ),
-    (SuccessorConfig, {"refinement": 0}, "refinement >= 1", "0"),
-    (SuccessorConfig, {"points": 1000}, "points to be a power of two", "1000"),
+    (SuccessorConfig, {**TRANSITION, "refinement": 0}, "refinement >= 1", "0"),
+    (SuccessorConfig, {**TRANSITION, "points": 3}, "points to be a power of two", "3"),
     (ProcessesConfig, {"num_processes": 2}, TOGETHER, "(None, 2, None)"),
     (
         ProcessesConfig,
@@ -45,7 +46,8 @@ BAD_VALUES = [
         "2",
     ),
     (ProcessesConfig, {"timeout": 0}, "timeout >= 1", "0"),
-    (SuccessorConfig, {"horizon": 0}, "horizon >= 1", "0"),
+    (SuccessorConfig, {"horizon": 0}, "horizon in [1, 10000000]", "0"),
+    (SuccessorConfig, {"horizon": 10**7 + 1}, "horizon in [1, 10000000]", "10000001"),
     (SuccessorConfig, {"discount": 0.0}, "discount strictly between 0 and 1", "0.0"),
     (SuccessorConfig, {"discount": 1.0}, "discount strictly between 0 and 1", "1.0"),
     (SuccessorConfig, {"discount": NAN}, "discount strictly between 0 and 1", "nan"),
@@ -182,7 +184,8 @@ def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, val
     ("config", "values"),
     [
         (SuccessorConfig, {"bins": 2, "rollouts": 2, "horizon": 1, "discount": 1e-9}),
-        (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9}),
+        (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9, "refinement": 0}),
+        (SuccessorConfig, {**TRANSITION, "rollouts": 0, "points": 1}),
         (SubspaceConfig, {"rank": 1, "oversampling": 0, "power_iterations": 0}),
         (EncoderConfig, {"hidden": (), "frequencies": 1}),
         (ObjectiveConfig, {"kappa0": 1.999, "weight_learning_rate": 1e-9}),

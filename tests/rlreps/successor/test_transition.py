@@ -167,13 +167,16 @@ def test_slow_modes_reproduce_high_powers():
     assert modes.next_eigenvalue == pytest.approx(eigenvalues[len(modes.step)], abs=1e-4)
 
 
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("arena", ["sutton", "two_room"])
 @pytest.mark.parametrize("count_start", [True, False])
 @pytest.mark.parametrize(
     ("horizon", "discount"),
     [(1, 0.9), (2, 0.9), (3, 0.9), (9, 0.99), (50, 0.99), (50, 0.5), (700, 0.99), (700, 0.9995)],
 )
-def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizon, discount):
+def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizon, discount, dense):
+    if not dense:
+        monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
     settings = {"horizon": horizon, "discount": discount, "count_start": count_start}
     rows = estimator(monkeypatch, arena, **settings).rows(np.arange(BINS**2))
     expected = brute_force(arena, BINS, 1, **settings)
@@ -182,8 +185,11 @@ def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizo
     np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("horizon", [2, 60])
-def test_refined_rows_are_means_over_starts_and_sums_over_ends(monkeypatch, horizon):
+def test_refined_rows_are_means_over_starts_and_sums_over_ends(monkeypatch, horizon, dense):
+    if not dense:
+        monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
     settings = {"horizon": horizon, "discount": 0.97, "count_start": True}
     found = estimator(monkeypatch, "two_room", 8, refinement=2, **settings).rows(np.arange(64))
     expected = brute_force("two_room", 8, 2, **settings)
@@ -191,10 +197,23 @@ def test_refined_rows_are_means_over_starts_and_sums_over_ends(monkeypatch, hori
 
 
 def test_long_horizons_use_the_closed_form_and_short_ones_do_not(monkeypatch):
+    assert estimator(monkeypatch, horizon=700)._dense_sum is not None
+    assert estimator(monkeypatch, horizon=5)._dense_sum is None
+    monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
     long = estimator(monkeypatch, horizon=700, discount=0.99)
     assert long._solver is not None
     assert long._end is not None
     assert estimator(monkeypatch, horizon=5)._solver is None
+
+
+def test_what_single_precision_blurs_is_done_in_double(monkeypatch):
+    monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
+    monkeypatch.setattr(transition, "_STEP_TOLERANCE", 1e-9)  # beyond single precision
+    settings = {"horizon": 700, "discount": 0.99, "count_start": True}
+    found = estimator(monkeypatch, **settings)
+    assert found._end is not None
+    expected = brute_force("sutton", BINS, 1, **settings)
+    np.testing.assert_allclose(found.rows(np.arange(BINS**2)), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
