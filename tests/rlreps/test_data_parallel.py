@@ -143,9 +143,12 @@ def test_no_device_and_the_same_one_twice_are_refused(devices):
         make_placement(chosen, 1)
 
 
-def test_a_command_trains_on_one_cpu_device_unless_told_otherwise(capsys, tmp_path):
-    assert len(choose_devices(None)) == 1
+def test_a_command_trains_on_all_accelerators_or_one_cpu_device_unless_told_otherwise(
+    capsys, tmp_path
+):
     most = len(jax.local_devices())
+    on_cpu = jax.default_backend() == "cpu"
+    assert choose_devices(None) == jax.local_devices()[: 1 if on_cpu else most]
     assert choose_devices(most) == jax.local_devices()
     for count in (0, most + 1):
         with pytest.raises(InputError, match=rf"expected devices in \[1, {most}\].*got {count}"):

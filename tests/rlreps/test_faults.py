@@ -1,5 +1,6 @@
 """Kills at random moments, full disks and folders that may only be read: nothing is lost."""
 
+import functools
 import json
 import os
 import re
@@ -17,11 +18,14 @@ import pytest
 from rlreps.checkpoints import Checkpoints
 from rlreps.successor.estimate_store import open_estimates
 
-SIZE = ["--bins", "10", "--block-rows", "7", "--discount", "0.95", "--quiet"]
-GENERATE = ["successor", "generate", *SIZE, "--rollouts", "600", "--horizon", "600"]
-SMALL = ["successor", "generate", *SIZE, "--rollouts", "20", "--horizon", "50"]
+SMALL = ["successor", "generate", "--bins", "10", "--block-rows", "7", "--discount", "0.95"]
+SMALL += ["--rollouts", "20", "--horizon", "50", "--quiet"]
+# A few dozen start cells are simulated at a time: eight times a tenth of a second on one core.
+GENERATE = ["successor", "generate", "--bins", "16", "--block-rows", "7", "--discount", "0.95"]
+GENERATE += ["--rollouts", "400", "--horizon", "600", "--quiet"]
+ONE_CORE = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 SUBSPACE = [
-    ["svd", "--rank", "60", "--power-iterations", "40"],
+    ["svd", "--rank", "60", "--power-iterations", "40", "--quiet"],
     ["successor", "info", "--json", "--quiet"],
 ]
 TRAIN = [
@@ -47,16 +51,6 @@ def finish(process, timeout=120):
     return process.returncode, out, err
 
 
-def content(path):
-    """Bytes of every block of both arrays that is there."""
-    return {
-        str(file.relative_to(path)): file.read_bytes()
-        for part in open_estimates(path).stores()
-        for file in map(part.block_file, range(part.num_blocks))
-        if file.exists()
-    }
-
-
 def caches(path):
     return {file.name: file.read_bytes() for file in path.glob("subspace/*.npz")}
 
@@ -77,17 +71,39 @@ def parameters(run):
         return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def succeed(start_rlreps):
-    """Runs a command that has to succeed; returns what it printed and its seconds."""
+    """Runs a command that has to succeed; returns what it printed."""
 
     def run(*arguments, **options):
-        start = time.monotonic()
         code, out, err = finish(start_rlreps(*arguments, **options))
         assert (code, err) == (0, "")
-        return out, time.monotonic() - start
+        return out
 
     return run
+
+
+@pytest.fixture(scope="module")
+def whole(succeed, tmp_path_factory):
+    """A small store that nothing happened to; not to be changed."""
+    path = tmp_path_factory.mktemp("whole") / "psi"
+    succeed(*SMALL, "--out", path)
+    return path
+
+
+@pytest.fixture
+def psi(whole, tmp_path):
+    """A small store of a test's own."""
+    return shutil.copytree(whole, tmp_path / "psi")
+
+
+@pytest.fixture(scope="module")
+def trained(succeed, whole, tmp_path_factory):
+    """A store and a run on it that nothing happened to; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    shutil.copytree(whole, folder / "psi")
+    succeed("train", folder / "psi", "--out", folder / "run", *TRAIN)
+    return folder
 
 
 @pytest.fixture
@@ -106,10 +122,30 @@ def refuse(start_rlreps):
 
 @pytest.fixture
 def kill(start_rlreps):
-    """Starts a command and kills it after a while; whether it was still running."""
+    """Kills a command some seconds after ``look`` finds something new; whether it still ran."""
 
-    def run(delay, *arguments):
-        process = start_rlreps(*arguments)
+    def run(delay, look, *arguments, **options):
+        before = look()
+        process = start_rlreps(*arguments, **options)
+        deadline = time.monotonic() + 100
+        while look() == before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        code, _, err = finish(process)
+        assert code in (0, -signal.SIGKILL), err
+        return code != 0
+
+    return run
+
+
+@pytest.fixture
+def kill_starting(start_rlreps):
+    """Kills a command some seconds after its start; whether it still ran."""
+
+    def run(delay, *arguments, **options):
+        process = start_rlreps(*arguments, **options)
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
         return finish(process)[0] == -signal.SIGKILL
@@ -117,82 +153,121 @@ def kill(start_rlreps):
     return run
 
 
+def until(count, attempt):
+    """Repeats an attempt until it has succeeded so often."""
+    for _ in range(4 * count):
+        count -= bool(attempt())
+        if count == 0:
+            return
+    pytest.fail("the process ended before it was killed, again and again")
+
+
 @pytest.mark.slow
-def test_generation_killed_at_random_moments_ends_in_the_same_bytes(succeed, kill, tmp_path):
-    succeed(*GENERATE, "--out", tmp_path / "warm")
-    _, seconds = succeed(*GENERATE, "--out", tmp_path / "whole")
-    whole = content(tmp_path / "whole")
+def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
+    succeed, kill, kill_starting, block_bytes, tmp_path
+):
+    succeed(*GENERATE, "--out", tmp_path / "whole")
+    whole = block_bytes(tmp_path / "whole")
+    path = tmp_path / "psi"
+    command = [*GENERATE, "--out", path]
     rng = np.random.default_rng(0)
-    kills, partial, path = 0, 0, tmp_path / "psi"
-    while kills < 9:
-        kills += kill(rng.uniform(0.1, 1.0) * seconds, *GENERATE, "--out", path)
+    partial = []
+
+    def written():
+        return len(list(path.glob("c/*/0")))
+
+    def check():
         if not (path / "zarr.json").exists():
-            continue
+            return
         store = open_estimates(path)
         assert not any(report.damaged_blocks for report in store.verify(None))
+        assert block_bytes(path).items() <= whole.items()
         missing = len(store.missing_blocks())
-        partial += 0 < missing < store.matrix.num_blocks
+        partial.append(0 < missing < store.matrix.num_blocks)
         if missing == 0:
-            assert content(path) == whole
             shutil.rmtree(path)
-    assert partial > 0
-    succeed(*GENERATE, "--out", path)
-    assert content(path) == whole
+
+    def kill_at_work():
+        killed = kill(rng.uniform(0.0, 0.2), written, *command, first=ONE_CORE)
+        check()
+        return killed
+
+    for delay in rng.uniform(0.2, 1.0, 2):
+        kill_starting(delay, *command)
+        check()
+    until(8, kill_at_work)
+    assert sum(partial) >= 3
+    succeed(*command)
+    assert block_bytes(path) == whole
 
 
 @pytest.mark.slow
-def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(succeed, kill, tmp_path):
+def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
+    succeed, kill_starting, block_bytes, tmp_path
+):
     path = tmp_path / "psi"
     succeed(*SMALL, "--bins", 24, "--out", path)
     commands = [[*command, path] for command in SUBSPACE]
-    seconds = [[succeed(*command)[1] for command in commands] for _ in range(2)][1]
-    shutil.rmtree(path / "subspace")
-    seconds = [succeed(*command)[1] for command in commands]
-    whole, matrix = caches(path), content(path)
+    seconds = []
+    for command in commands:
+        start = time.monotonic()
+        succeed(*command)
+        seconds.append(time.monotonic() - start)
+    whole, matrix = caches(path), block_bytes(path)
     assert len(whole) == 2
     rng = np.random.default_rng(1)
-    for index, command in enumerate(commands):
-        kills = 0
-        while kills < 3:
-            shutil.rmtree(path / "subspace", ignore_errors=True)
-            kills += kill(rng.uniform(0.2, 1.0) * seconds[index], *command)
-            assert caches(path).items() <= whole.items()
-            succeed(*command)
-            assert caches(path).items() <= whole.items()
-            assert len(caches(path)) == 1
+
+    def kill_anywhere(command, most):
+        # What a kill leaves behind beside whole caches stays for the next one to find.
+        for file in path.glob("subspace/*.npz"):
+            file.unlink()
+        killed = kill_starting(rng.uniform(0.3, 1.0) * most, *command)
+        assert caches(path).items() <= whole.items()
+        return killed
+
+    for command, most in zip(commands, seconds, strict=True):
+        until(3, functools.partial(kill_anywhere, command, most))
     for command in commands:
         succeed(*command)
     assert caches(path) == whole
-    assert content(path) == matrix
+    assert block_bytes(path) == matrix
 
 
 @pytest.mark.slow
-def test_training_killed_at_random_moments_ends_in_the_same_parameters(succeed, kill, tmp_path):
-    path = tmp_path / "psi"
-    succeed(*SMALL, "--out", path)
-    succeed("train", path, "--out", tmp_path / "warm", *TRAIN)
-    _, seconds = succeed("train", path, "--out", tmp_path / "whole", *TRAIN)
-    whole = caches(path)
+def test_training_killed_at_random_moments_ends_in_the_same_parameters(
+    succeed, kill, kill_starting, psi, trained, tmp_path
+):
+    whole = caches(trained / "psi")
     rng = np.random.default_rng(2)
-    kills = 0
-    while kills < 6:
-        out = tmp_path / f"killed-{kills // 3}"
-        if kills % 3 == 0:
-            shutil.rmtree(path / "subspace", ignore_errors=True)
-        kills += kill(rng.uniform(0.2, 0.95) * seconds, "train", path, "--out", out, *TRAIN)
+
+    def kill_at_work(out, what):
+        def saved():
+            return sorted(file.stat().st_size for file in out.glob(what))
+
+        delay = rng.uniform(0.0, 0.25)
+        killed = kill(delay, saved, "train", psi, "--out", out, *TRAIN)
+        assert caches(psi).items() <= whole.items()
         if (out / "summary.json").exists():
             shutil.rmtree(out)
-    for out in (tmp_path / "killed-0", tmp_path / "killed-1"):
-        summary = json.loads(succeed("train", path, "--out", out, *TRAIN)[0])
-        expected = json.loads((tmp_path / "whole" / "summary.json").read_text())
+            return False
+        assert list(out.glob(what))
+        return killed
+
+    for delay in rng.uniform(0.3, 1.2, 2):
+        kill_starting(delay, "train", psi, "--out", tmp_path / "killed-0", *TRAIN)
+    for index, what in enumerate(["checkpoints/*/seal.json", "metrics.jsonl"]):
+        out = tmp_path / f"killed-{index}"
+        until(2, functools.partial(kill_at_work, out, what))
+        summary = json.loads(succeed("train", psi, "--out", out, *TRAIN))
+        expected = json.loads((trained / "run" / "summary.json").read_text())
         for name, value in expected.items():
             assert name.endswith("seconds") or summary[name] == value
-        (step, ours), (other_step, theirs) = map(parameters, (tmp_path / "whole", out))
+        (step, ours), (other_step, theirs) = map(parameters, (trained / "run", out))
         assert step == other_step == 600
         assert len(ours) == len(theirs) > 4
         for first, second in zip(ours, theirs, strict=True):
             assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
-    assert caches(path) == whole
+    assert caches(psi) == whole
 
 
 @pytest.fixture
@@ -209,10 +284,9 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
-    succeed, refuse, small_disk, tmp_path
+    succeed, refuse, block_bytes, small_disk, whole
 ):
-    succeed(*SMALL, "--out", tmp_path / "whole")
-    whole = content(tmp_path / "whole")
+    whole = block_bytes(whole)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(160 * 1024))
     path = small_disk / "psi"
@@ -223,7 +297,7 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
     store = open_estimates(path)
     assert 0 < len(store.missing_blocks()) < store.matrix.num_blocks
     assert not any(report.damaged_blocks for report in store.verify(None))
-    assert content(path).items() <= whole.items()
+    assert block_bytes(path).items() <= whole.items()
     said = refuse("successor", "verify", path)
     assert ": missing" in said
     assert "corrupt" not in said
@@ -231,7 +305,7 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
     assert not (path / ".lock").exists()
     ballast.unlink()
     succeed(*SMALL, "--out", path)
-    assert content(path) == whole
+    assert block_bytes(path) == whole
     # Now the disk is full for everything that is kept beside the matrix.
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_bsize))
@@ -241,11 +315,11 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
             r"expected room for a subspace in .*psi, got No space left on device", said
         )
     assert caches(path) == {}
-    assert content(path) == whole
+    assert block_bytes(path) == whole
 
 
 def test_a_limit_on_the_size_of_files_is_a_clear_error_and_leaves_a_store_to_go_on_from(
-    succeed, refuse, tmp_path
+    succeed, refuse, block_bytes, whole, tmp_path
 ):
     path = tmp_path / "psi"
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))"
@@ -258,8 +332,7 @@ def test_a_limit_on_the_size_of_files_is_a_clear_error_and_leaves_a_store_to_go_
     said = refuse("successor", "verify", path)
     assert "corrupt" not in said
     succeed(*SMALL, "--out", path)
-    succeed(*SMALL, "--out", tmp_path / "whole")
-    assert content(path) == content(tmp_path / "whole")
+    assert block_bytes(path) == block_bytes(whole)
 
 
 @pytest.fixture
@@ -280,10 +353,9 @@ def read_only():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
 def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(
-    succeed, refuse, read_only, tmp_path
+    succeed, refuse, read_only, psi, tmp_path
 ):
-    path = tmp_path / "psi"
-    succeed(*SMALL, "--out", path)
+    path = psi
     open_estimates(path).remove_block(3)
     read_only(path)
     before = everything(tmp_path)
@@ -298,25 +370,23 @@ def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
 def test_a_complete_store_serves_every_purpose_where_it_can_only_be_read(
-    start_rlreps, succeed, read_only, tmp_path
+    start_rlreps, succeed, read_only, psi, tmp_path
 ):
-    path = tmp_path / "psi"
-    succeed(*SMALL, "--out", path)
-    read_only(path)
+    path = read_only(psi)
     before = everything(path)
-    out, _ = succeed(*SMALL, "--out", path, first=AS_ANYBODY)
+    out = succeed(*SMALL, "--out", path, first=AS_ANYBODY)
     assert json.loads(out)["computed_rows"] == 0
-    out, _ = succeed("successor", "verify", path, first=AS_ANYBODY)
+    out = succeed("successor", "verify", path, first=AS_ANYBODY)
     assert "15 blocks are whole" in out
-    out, _ = succeed("svd", path, "--rank", 5, first=AS_ANYBODY)
-    assert len(out.splitlines()) == 7
-    out, _ = succeed("successor", "info", path, "--json", "--quiet", first=AS_ANYBODY)
+    out = succeed("svd", path, "--rank", 5, "--quiet", first=AS_ANYBODY)
+    assert len(re.findall(r"^ +\d+ +\d", out, re.MULTILINE)) == 5  # a line for each component
+    out = succeed("successor", "info", path, "--json", "--quiet", first=AS_ANYBODY)
     assert len(json.loads(out)["error"]["subspace_distance"]) == 99
-    out, _ = succeed("successor", "info", path, "--quiet", first=AS_ANYBODY)
+    out = succeed("successor", "info", path, "--quiet", first=AS_ANYBODY)
     assert "standard error of an entry" in out
     assert re.search(r"no figure: .*Permission denied.*--figure", out)
     figure = tmp_path / "error.png"
-    out, _ = succeed("successor", "info", path, "--figure", figure, "--quiet", first=AS_ANYBODY)
+    out = succeed("successor", "info", path, "--figure", figure, "--quiet", first=AS_ANYBODY)
     assert out.endswith(f"wrote {figure}\n")
     asked = ["--figure", path / "asked.png", "--quiet"]
     code, _, said = finish(start_rlreps("successor", "info", path, *asked, first=AS_ANYBODY))
@@ -324,29 +394,26 @@ def test_a_complete_store_serves_every_purpose_where_it_can_only_be_read(
     assert re.search("^rlreps: error: .*Permission denied", said)
     short = [*TRAIN, "--steps", "40"]
     succeed("train", path, "--out", tmp_path / "run", *short, first=AS_ANYBODY)
-    out, _ = succeed("evaluate", tmp_path / "run", first=AS_ANYBODY)
+    out = succeed("evaluate", tmp_path / "run", first=AS_ANYBODY)
     assert json.loads(out)["step"] == 40
     assert everything(path) == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
-def test_training_into_a_read_only_folder_is_a_clear_error(succeed, refuse, read_only, tmp_path):
-    succeed(*SMALL, "--out", tmp_path / "psi")
+def test_training_into_a_read_only_folder_is_a_clear_error(refuse, read_only, psi, tmp_path):
     (tmp_path / "runs").mkdir()
     read_only(tmp_path / "runs")
     run = tmp_path / "runs" / "run"
-    said = refuse("train", tmp_path / "psi", "--out", run, *TRAIN, first=AS_ANYBODY)
+    said = refuse("train", psi, "--out", run, *TRAIN, first=AS_ANYBODY)
     assert re.search(r"expected a folder that can be written, got Permission denied: .*run", said)
     assert list((tmp_path / "runs").iterdir()) == []
 
 
 @pytest.mark.slow
 def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
-    start_rlreps, succeed, tmp_path
+    start_rlreps, succeed, psi, trained, tmp_path
 ):
-    succeed(*SMALL, "--out", tmp_path / "psi")
-    arguments = ["train", tmp_path / "psi", *TRAIN]
-    succeed(*arguments, "--out", tmp_path / "whole")
+    arguments = ["train", psi, *TRAIN]
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(place)]
@@ -365,7 +432,7 @@ def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parame
         room = ["mount", "-o", "remount,size=20m", str(place)]
         subprocess.run(room, check=True)
         succeed(*arguments, "--out", place / "run")
-        (_, ours), (_, theirs) = map(parameters, (tmp_path / "whole", place / "run"))
+        (_, ours), (_, theirs) = map(parameters, (trained / "run", place / "run"))
         for first, second in zip(ours, theirs, strict=True):
             assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
     finally:
