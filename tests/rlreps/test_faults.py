@@ -192,9 +192,12 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
         check()
         return killed
 
-    for delay in rng.uniform(0.2, 1.0, 2):
-        kill_starting(delay, *command)
+    def kill_starting_up():
+        killed = kill_starting(rng.uniform(0.2, 1.0), *command)
         check()
+        return killed
+
+    until(2, kill_starting_up)
     until(8, kill_at_work)
     assert sum(partial) >= 3
     succeed(*command)
@@ -253,8 +256,8 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters(
         assert list(out.glob(what))
         return killed
 
-    for delay in rng.uniform(0.3, 1.2, 2):
-        kill_starting(delay, "train", psi, "--out", tmp_path / "killed-0", *TRAIN)
+    train = ["train", psi, "--out", tmp_path / "killed-0", *TRAIN]
+    until(2, lambda: kill_starting(rng.uniform(0.3, 1.2), *train))
     for index, what in enumerate(["checkpoints/*/seal.json", "metrics.jsonl"]):
         out = tmp_path / f"killed-{index}"
         until(2, functools.partial(kill_at_work, out, what))
