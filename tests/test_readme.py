@@ -67,6 +67,10 @@ def test_the_readme_names_the_commands_it_promises():
     assert re.search(r"-e \"\.\[dev\]\" && pytest$", README, flags=re.MULTILINE)
 
 
+def test_no_figure_is_left_to_be_filled_in():
+    assert re.findall(r"@[A-Z0-9]+@", README) == []
+
+
 def test_every_file_that_the_readme_shows_is_in_the_repository():
     root = Path(__file__).parents[1]
     shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
