@@ -199,7 +199,8 @@ def _everyone(here: bool) -> np.ndarray:
     """What each process says, [count] (bool); waits for all."""
     with _nothing_on_stdout():  # Gloo says there whom it has connected to.
         said = multihost_utils.process_allgather(np.int32(here))
-    return np.asarray(said).reshape(-1) != 0
+    flags: np.ndarray = np.asarray(said).reshape(-1) != 0
+    return flags
 
 
 def _lock_name(index: int) -> str:

@@ -40,7 +40,7 @@ class SuccessorConfig:
     bins: int = 100
     rollouts: int = 1000
     refinement: int = 1
-    points: int = 1024
+    points: int = 4096
     horizon: int = 700
     discount: float = 0.99
     count_start: bool = True

@@ -62,7 +62,7 @@ class TransitionSettings:
     discount: float
     count_start: bool = True
     refinement: int = 1
-    points: int = 1024
+    points: int = 4096
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class TransitionEstimator:
     def _summed(self, first: np.ndarray) -> np.ndarray:
         """Rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
         if self._dense_sum is not None:
-            return first @ self._dense_sum
+            return np.asarray(first @ self._dense_sum)
         if self._solver is None:
             return self._summed_term_by_term(first)
         rows = self._solver.rows(first)
