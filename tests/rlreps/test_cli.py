@@ -147,7 +147,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path):
     verified = rlreps("successor", "verify", store)
     assert "4 blocks are whole, rows sum to 9.98203" in verified
     assert info["sha256"] in verified
-    spectrum = rlreps("svd", store, "--rank", "5").splitlines()
+    spectrum = rlreps("svd", store, "--rank", "5", "--quiet").splitlines()
     assert len(spectrum) == 8
     assert spectrum.pop().startswith("peak memory ")
     assert spectrum[0].startswith("total energy")
