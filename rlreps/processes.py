@@ -43,7 +43,7 @@ class Processes:
 
     def share(self, items: list[int]) -> list[int]:
         """Those of the items (whole numbers) that are this process's to work on."""
-        return [item for item in items if item % self.count == self.index]
+        return [item for item in items if self.owner(item) == self.index]
 
     def owner(self, item: int) -> int:
         """The process that an item belongs to."""
