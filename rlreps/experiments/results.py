@@ -1,0 +1,89 @@
+"""What every experiment leaves behind: the numbers behind each figure, and its claims."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from rlreps.files import write_atomically
+from rlreps.plotting import save_figure
+from rlreps.report import Table
+from rlreps.run_folder import RunFolder
+
+
+def write_results(
+    folder: RunFolder,
+    name: str,
+    rows: Sequence[Mapping[str, object]],
+    figure: Figure | None = None,
+) -> None:
+    """Writes ``results/<name>.csv`` and ``.json``, and the figure as ``figures/<name>.png``.
+
+    Columns come in the order in which the rows first name them; a row without one leaves it empty.
+    What is not there, None, NaN or infinite, is empty in the CSV and null in the JSON file. Not
+    even a kill halfway leaves part of a file.
+
+    Args:
+        folder: The experiment's folder.
+        name: The figure's name, which the files share.
+        rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
+        figure: What shows them, if anything.
+    """
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = [{column: _cell(row.get(column)) for column in columns} for row in rows]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    # A row a line: small, and readable as text.
+    lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in table)
+    results = folder.path / "results"
+    write_atomically(results / f"{name}.csv", text.getvalue().encode())
+    write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
+    if figure is not None:
+        save_figure(figure, folder.figures / f"{name}.png")
+
+
+def _cell(value: object) -> object:
+    """A value as JSON and CSV hold it."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One thing that a paper states, and what became of it here.
+
+    Attributes:
+        statement: What it is about.
+        paper: What the paper states, or its number.
+        found: What was found, or its number.
+        holds: Whether what was found agrees; None where this run cannot tell.
+    """
+
+    statement: str
+    paper: object
+    found: object
+    holds: bool | None
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """The table of claims that every experiment's report has."""
+    return Table(
+        ("", "what the paper states", "what was found", "holds?"),
+        [
+            (
+                claim.statement,
+                claim.paper,
+                claim.found,
+                "cannot be told from this run" if claim.holds is None else claim.holds,
+            )
+            for claim in claims
+        ],
+        "What the paper states and what was found.",
+    )
