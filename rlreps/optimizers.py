@@ -20,21 +20,29 @@ OPTIMIZERS: dict[str, Callable[[Schedule], optax.GradientTransformation]] = {
 }
 """Optimizer name → transformation for a learning-rate schedule."""
 
-SCHEDULES: dict[str, Callable[[float, int], optax.Schedule]] = {
+SCHEDULES: dict[str, Callable[[Any, int], optax.Schedule]] = {
     "constant": lambda rate, steps: optax.constant_schedule(rate),
     "cosine": lambda rate, steps: optax.cosine_decay_schedule(rate, steps),
 }
 """Schedule name → schedule for (initial learning rate, updates in the run)."""
 
 
-def make_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
+def make_optimizer(
+    config: OptimizerConfig, steps: int, *, learning_rate: float | Array | None = None
+) -> optax.GradientTransformation:
     """The optimizer that a configuration names, scheduled over ``steps`` updates.
+
+    Args:
+        config: The configuration.
+        steps: Updates of the run.
+        learning_rate: Initial learning rate in place of the configuration's, [].
 
     Raises:
         InputError: If ``steps`` is below 1.
     """
     require_positive("steps", steps)
-    schedule = SCHEDULES[config.schedule](config.learning_rate, steps)
+    rate = config.learning_rate if learning_rate is None else learning_rate
+    schedule = SCHEDULES[config.schedule](rate, steps)
     return OPTIMIZERS[config.name](schedule)
 
 

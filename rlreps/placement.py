@@ -22,6 +22,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from rlreps.learner import Learner
+from rlreps.members import Build
 from rlreps.validation import require
 
 Tree = TypeVar("Tree")
@@ -47,17 +48,25 @@ class Placement:
             return None
         return str(self.mesh.axis_names[0])
 
-    def spread_rows(self, learner: Learner) -> Learner:
-        """The learner whose batches are spread over the devices, if rows are what is shared out."""
-        if self.mesh is None or self.axis != ROWS:
-            return learner
-        return dataclasses.replace(learner, row_mesh=self.mesh)
+    def spread_rows(self, build: Build) -> Build:
+        """Learners whose batches are spread over the devices, if rows are what is shared out."""
+        mesh = self.mesh
+        if mesh is None or self.axis != ROWS:
+            return build
 
-    def spread_seeds(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of (states, source, seeds), each device on its own seeds if they are spread.
+        def spread(settings: Any) -> Learner:
+            return dataclasses.replace(build(settings), row_mesh=mesh)
+
+        return spread
+
+    def spread_seeds(
+        self, function: Callable[..., Any], *, own_sources: bool
+    ) -> Callable[..., Any]:
+        """A function of (states, source, seeds, settings), each device on its own seeds if spread.
 
         Args:
-            function: Results have a leading seed axis, as have states and seeds.
+            function: Results have a leading seed axis, as have states, seeds and settings.
+            own_sources: Whether the source has one too.
         """
         if self.mesh is None or self.axis != SEEDS:
             return function
@@ -67,7 +76,7 @@ class Placement:
         return jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=(own, same, own),
+            in_specs=(own, own if own_sources else same, own, own),
             out_specs=own,
             check_vma=False,
         )

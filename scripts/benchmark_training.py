@@ -24,6 +24,7 @@ from jax import Array, lax
 from rlreps import encoders, sources
 from rlreps.configs import ObjectiveConfig, OptimizerConfig, TrainingConfig
 from rlreps.experiments.store_training import run_training
+from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.optimizers import make_optimizer
 from rlreps.training import Learner
@@ -65,9 +66,11 @@ def compare(tasks: int, rows: int, length: int, repeats: int) -> None:
     bare = bare_pass(encoder, rows, length)
     calls: dict[str, Callable[[], Any]] = {"bare": lambda: bare(params, inputs)}
     for method in ("large_batch", "explicit", "danskin_lissa"):
+        config = ObjectiveConfig(name=method)
+        numbers = Hyperparameters.of(config, 1e-3)
         learner = Learner(
             encoder=encoder,
-            objective=make_objective(ObjectiveConfig(name=method), Problem(FEATURES, STATES, 1e-3)),
+            objective=make_objective(config, Problem(FEATURES, STATES, numbers)),
             optimizer=make_optimizer(OptimizerConfig(), 1000),
             rows=rows,
             tasks=tasks,

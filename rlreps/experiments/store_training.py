@@ -16,6 +16,7 @@ from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig, as_jso
 from rlreps.encoders import Encoder, make_encoder
 from rlreps.errors import InputError
 from rlreps.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
+from rlreps.hyperparameters import Hyperparameters
 from rlreps.learner import Learner
 from rlreps.locks import exclusive
 from rlreps.losses.registry import Problem, make_objective
@@ -70,13 +71,33 @@ def _encoder(config: EncoderConfig, num_inputs: int, num_states: int, num_featur
     )
 
 
-def make_learner(config: TrainingConfig, encoder: Encoder, num_tasks: int | None) -> Learner:
-    """The configured update of an encoder on a matrix of ``num_tasks`` columns (None if live)."""
-    problem = Problem(config.num_features, num_tasks, config.optimizer.learning_rate)
+def make_learner(
+    config: TrainingConfig,
+    encoder: Encoder,
+    num_tasks: int | None,
+    hyperparameters: Hyperparameters | None = None,
+) -> Learner:
+    """The configured update of an encoder.
+
+    Args:
+        config: The run.
+        encoder: Its encoder.
+        num_tasks: Columns of the matrix; None if the source is live.
+        hyperparameters: Those that stand in for the configuration's.
+
+    Returns:
+        The learner.
+    """
+    numbers = hyperparameters
+    if numbers is None:
+        numbers = Hyperparameters.of(config.objective, config.optimizer.learning_rate)
+    problem = Problem(config.num_features, num_tasks, numbers)
     return Learner(
         encoder=encoder,
         objective=make_objective(config.objective, problem),
-        optimizer=make_optimizer(config.optimizer, config.steps),
+        optimizer=make_optimizer(
+            config.optimizer, config.steps, learning_rate=numbers.learning_rate
+        ),
         rows=config.rows,
         tasks=config.tasks,
     )
@@ -124,7 +145,7 @@ def run_training(
         "store": str(store_path.absolute()),
         "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
     }
-    with _source(config, store, truth, inputs) as source:
+    with batches_of(config, store, truth, inputs) as source:
         run = EncoderRun(KIND, described, where, config, learner, source, Target(truth, inputs))
         return train_in_folder(run, out, devices=devices, progress=progress)
 
@@ -219,10 +240,14 @@ def _figures(run: EncoderRun, result: TrainingResult) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _source(
+def batches_of(
     config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
 ) -> Iterator[MatrixSource | StreamedSource]:
-    """Batches from the matrix in memory, or from its store where it is larger than memory."""
+    """Batches from the matrix in memory, or from its store where it is larger than memory.
+
+    Raises:
+        InputError: If the method needs a matrix in memory and there is none.
+    """
     all_states = config.objective.name == "oracle"
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
@@ -239,9 +264,13 @@ def _source(
 
 def _describe(store: MatrixStore, config: TrainingConfig) -> dict[str, Any]:
     """All that decides a run's result: its configuration, and which matrix it is trained on."""
+    return {MATRIX: describe_matrix(store), **as_json(config)}
+
+
+def describe_matrix(store: MatrixStore) -> dict[str, Any]:
+    """Which matrix a store holds, as JSON values."""
     states, tasks = store.shape
-    matrix = {"checksum": store.content_key(), "states": states, "tasks": tasks}
-    return {MATRIX: matrix, **as_json(config)}
+    return {"checksum": store.content_key(), "states": states, "tasks": tasks}
 
 
 def _train(

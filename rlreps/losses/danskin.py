@@ -80,7 +80,7 @@ def danskin_lissa(
     num_features: int,
     *,
     roles: Roles | None = None,
-    kappa0: float = 1.9,
+    kappa0: float | Array = 1.9,
     feature_norm: str = "batch",
     permutations: int = 1,
     whitening: bool = False,
@@ -93,7 +93,7 @@ def danskin_lissa(
     Args:
         num_features: d.
         roles: Rows of each role, N + 2M + 2J = b; None shares the batch evenly.
-        kappa0: κ0 in (0, 2).
+        kappa0: κ0 in (0, 2); an array [] is taken as it is.
         feature_norm: ``batch`` takes max‖φ‖² over each estimate's own rows (the paper); ``running``
             takes a running average of the batch maximum, or the rows' own where that is larger.
         permutations: Random assignments of rows to roles in one update, averaged; each is as
@@ -109,7 +109,8 @@ def danskin_lissa(
     Raises:
         InputError: For options out of range.
     """
-    validate_kappa0(kappa0)
+    if not isinstance(kappa0, Array):
+        validate_kappa0(kappa0)
     require(feature_norm in ("batch", "running"), "feature_norm 'batch' or 'running'", feature_norm)
 
     def solve(features: Array, right_hand_side: Array, running_squared_norm: Array) -> Array:

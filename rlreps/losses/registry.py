@@ -7,6 +7,7 @@ import optax
 
 from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
+from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses.base import Objective
 from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, naive
 from rlreps.losses.explicit import explicit
@@ -20,12 +21,12 @@ class Problem(NamedTuple):
     Attributes:
         num_features: d.
         num_tasks: Columns of the matrix; None where every batch brings tasks of its own.
-        learning_rate: The encoder's learning rate.
+        hyperparameters: The numbers that runs of one compiled program may differ in.
     """
 
     num_features: int
     num_tasks: int | None
-    learning_rate: float
+    hyperparameters: Hyperparameters
 
 
 Build = Callable[[ObjectiveConfig, Problem], Objective]
@@ -42,7 +43,7 @@ def _danskin_lissa(config: ObjectiveConfig, problem: Problem) -> Objective:
     return danskin_lissa(
         problem.num_features,
         roles=_roles(config),
-        kappa0=config.kappa0,
+        kappa0=problem.hyperparameters.kappa0,
         feature_norm=config.feature_norm,
         permutations=config.permutations,
         whitening=config.whitening,
@@ -69,11 +70,10 @@ def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
             "expected a matrix with task columns to store weights for (method explicit), got a "
             "live source, whose tasks never come twice"
         )
-    rate = config.weight_learning_rate
     return explicit(
         problem.num_features,
         problem.num_tasks,
-        optimizer=optax.adam(problem.learning_rate if rate is None else rate),
+        optimizer=optax.adam(problem.hyperparameters.weight_learning_rate),
     )
 
 

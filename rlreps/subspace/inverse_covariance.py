@@ -22,13 +22,14 @@ def validate_kappa0(kappa0: float) -> None:
 
 
 def lissa_kappa(
-    features: jax.Array, kappa0: float, squared_norm: jax.Array | float | None = None
+    features: jax.Array, kappa0: float | jax.Array, squared_norm: jax.Array | float | None = None
 ) -> jax.Array:
     """Step size kappa = kappa0 / max ||phi||^2 of the series.
 
     Args:
       features: [j, d] rows of features.
-      kappa0: relative step size in (0, 2), a Python number; the paper's is 1.9.
+      kappa0: relative step size in (0, 2), the paper's is 1.9; an array is taken as it is, so
+        that a study can go beyond 2, where the series diverges.
       squared_norm: scalar to divide by in place of this batch's largest squared row norm, such as
         a running value.
 
@@ -37,9 +38,10 @@ def lissa_kappa(
       gives finite numbers.
 
     Raises:
-      InputError: if kappa0 is outside (0, 2).
+      InputError: if kappa0 is a number outside (0, 2).
     """
-    validate_kappa0(kappa0)
+    if not isinstance(kappa0, jax.Array):
+        validate_kappa0(kappa0)
     if squared_norm is None:
         largest = jnp.max(jnp.sum(jnp.square(features), axis=1))
     else:

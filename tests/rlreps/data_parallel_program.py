@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rlreps import training
+from rlreps import training, training_loop
 from rlreps.configs import ObjectiveConfig
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import mlp
 from rlreps.envs import load_arena
+from rlreps.hyperparameters import Hyperparameters
 from rlreps.live_sources import puddle_world_source
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.run_folder import RunFolder
@@ -50,14 +51,14 @@ programs = []
 
 
 def remember_programs():
-    compile_chunk = training._Loop._compile
+    compile_chunk = training_loop.Loop._compile
 
     def remembered(self, count):
         compiled = compile_chunk(self, count)
         programs.append(compiled.as_text())
         return compiled
 
-    training._Loop._compile = remembered
+    training_loop.Loop._compile = remembered
 
 
 def in_memory():
@@ -83,7 +84,10 @@ def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
     }
     result = training.train(
         mlp(2, FEATURES, hidden=(WIDTH,)),
-        make_objective(OBJECTIVES[objective], Problem(FEATURES, TASKS, 1e-2)),
+        make_objective(
+            OBJECTIVES[objective],
+            Problem(FEATURES, TASKS, Hyperparameters.of(OBJECTIVES[objective], 1e-2)),
+        ),
         in_memory() if source is None else source,
         seeds=seeds,
         devices=None if devices is None else jax.devices()[:devices],

@@ -9,11 +9,12 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps import metrics_log, training
+from rlreps import metrics_log, training_loop
 from rlreps.checkpoints import Checkpoints
 from rlreps.encoders import fourier_mlp, mlp, tabular
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.evaluation import distance_evaluation
+from rlreps.learner import Learner
 from rlreps.losses.base import Batch, Objective
 from rlreps.losses.danskin import danskin_lissa
 from rlreps.losses.explicit import explicit
@@ -265,7 +266,7 @@ def test_the_length_of_chunks_does_not_change_a_bit(encoder, objective):
 
 
 def test_an_update_depends_on_its_seed_and_step_alone():
-    learner = training.Learner(
+    learner = Learner(
         **{name: problem()[name] for name in ("encoder", "objective", "optimizer", "rows", "tasks")}
     )
     source, seed = problem()["source"], jnp.asarray(3, jnp.uint32)
@@ -299,7 +300,7 @@ def test_each_length_of_chunk_is_compiled_once_and_python_runs_no_update():
 
 def test_a_chunk_makes_one_call_and_never_goes_back_to_the_host(monkeypatch):
     calls, programs = [], []
-    compile_chunk = training._Loop._compile
+    compile_chunk = training_loop.Loop._compile
 
     def counted(self, count):
         compiled = compile_chunk(self, count)
@@ -312,7 +313,7 @@ def test_a_chunk_makes_one_call_and_never_goes_back_to_the_host(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(training._Loop, "_compile", counted)
+    monkeypatch.setattr(training_loop.Loop, "_compile", counted)
     train(**problem("large_batch", steps=22))
     assert calls == [4, 4, 4, 4, 4, 2]
     assert len(programs) == 2
@@ -398,7 +399,7 @@ def test_only_the_seed_that_went_wrong_is_named():
         return jax.random.uniform(key) * 1.0
 
     def draw(seed):
-        learner = training.Learner(
+        learner = Learner(
             encoder=tabular(2, 1), objective=objective, optimizer=optax.sgd(1.0), rows=1, tasks=1
         )
         return float(learner.init(jnp.uint32(seed)).objective)

@@ -23,6 +23,7 @@ from rlreps.experiments.trained_runs import (
     load_config,
     load_encoder,
 )
+from rlreps.hyperparameters import Hyperparameters
 from rlreps.run_folder import RunFolder
 from rlreps.successor.generation import generate
 from rlreps.successor.store import create_or_resume, open_store
@@ -225,7 +226,7 @@ def test_a_batch_that_the_objective_cannot_use_leaves_no_run_behind(
         raise InputError("expected another batch, got this one")
 
     objective = store_training.make_objective(
-        CONFIG.objective, store_training.Problem(3, 64, 1e-2)
+        CONFIG.objective, store_training.Problem(3, 64, Hyperparameters.of(CONFIG.objective, 1e-2))
     )._replace(loss=refuse)
     monkeypatch.setattr(store_training, "make_objective", lambda config, problem: objective)
     with pytest.raises(InputError, match="expected another batch"):

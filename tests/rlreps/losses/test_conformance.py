@@ -11,6 +11,7 @@ import pytest
 from rlreps.configs import MethodName, ObjectiveConfig, TrainingConfig
 from rlreps.encoders import tabular
 from rlreps.errors import InputError
+from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses import OBJECTIVES, Roles, make_objective
 from rlreps.losses.registry import Problem
 from rlreps.sources import matrix_source
@@ -47,7 +48,9 @@ class _Setup:
 
     def __init__(self, config, num_tasks, num_rows=NUM_ROWS, dtype=np.float32):
         rng = np.random.default_rng(0)
-        self.objective = make_objective(config, Problem(NUM_FEATURES, NUM_TASKS, 1e-2))
+        self.objective = make_objective(
+            config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2))
+        )
         self.encoder = tabular(NUM_STATES, NUM_FEATURES)
         self.source = matrix_source(
             rng.normal(size=(NUM_STATES, NUM_TASKS)).astype(dtype), with_population=True
@@ -94,7 +97,7 @@ def test_an_unknown_method_is_refused_with_the_list_of_names():
 
 
 def test_weights_cannot_be_stored_for_a_source_without_task_columns():
-    live = Problem(NUM_FEATURES, None, 1e-2)
+    live = Problem(NUM_FEATURES, None, Hyperparameters(1e-2, 1.9, 1e-2))
     with pytest.raises(InputError, match=r"expected a matrix with task columns .* a live source"):
         make_objective(ObjectiveConfig(name="explicit"), live)
     for name in set(OBJECTIVES) - {"explicit"}:
@@ -216,7 +219,9 @@ def test_the_configuration_and_the_objective_agree_on_the_rows_of_a_batch(name):
     estimates = 1 if name == "naive" else 2
     rows = Roles(*ROLES.values()).rows(estimates)
     TrainingConfig(objective=config, rows=rows)
-    objective = make_objective(config, Problem(NUM_FEATURES, NUM_TASKS, 1e-2))
+    objective = make_objective(
+        config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2))
+    )
     setup = _Setup(config, 1)
     params, state = setup.init(jax.random.key(0))
     batch = setup.source.sample(jax.random.key(0), rows, 1)

@@ -1,0 +1,149 @@
+"""The host's side of a training run: chunks on the device, records, checkpoints, resumption."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.checkpoints import Checkpoints
+from rlreps.errors import TrainingDivergedError
+from rlreps.learner import TrainState
+from rlreps.losses.base import Params
+from rlreps.members import Members
+from rlreps.metrics_log import MetricsLog
+from rlreps.placement import Placement
+from rlreps.run_folder import RunFolder
+from rlreps.sources import Source
+from rlreps.streamed_source import raise_read_failure
+from rlreps.validation import require
+
+EvaluateMember = Callable[[Params, Any], Mapping[str, Array]]
+"""One member's parameters and settings → named scalars; mapped by ``train_members``."""
+
+
+class Run(NamedTuple):
+    """What is to be trained, wherever it is placed."""
+
+    members: Members
+    source: Source
+    settings: Any
+    seeds: tuple[int, ...]
+
+
+class Loop:
+    """The host's side of a run: where it stands, what it has logged, where it is kept."""
+
+    def __init__(
+        self,
+        run: Run,
+        placement: Placement,
+        evaluate: EvaluateMember | None,
+        folder: RunFolder | None,
+    ) -> None:
+        self._placement = placement
+        members, seeds = run.members, jnp.asarray(run.seeds, jnp.uint32)
+        self._members = dataclasses.replace(members, build=placement.spread_rows(members.build))
+        put_source = placement.put_seeds if members.own_sources else placement.put
+        self._source = put_source(run.source)
+        self._seeds, self._settings = placement.put_seeds((seeds, run.settings))
+        self._evaluate = jax.jit(jax.vmap(evaluate)) if evaluate is not None else None
+        self._compiled: dict[int, Any] = {}
+        self._loss = np.full(len(run.seeds), np.nan)
+        one_member = jax.tree.map(lambda leaf: leaf[0], run.settings)
+        self._resets = members.build(one_member).resets_diverged
+        self._log = MetricsLog(folder)
+        self._checkpoints = Checkpoints(folder.path / "checkpoints") if folder else None
+        self.history: list[dict[str, Any]] = []
+        self.step, self.seconds, self.compile_seconds = 0, 0.0, 0.0
+        self.state: TrainState = placement.put_seeds(members.init(seeds, run.settings))
+
+    def start_or_resume(self, steps: int) -> None:
+        """Goes to the newest checkpoint of a run of ``steps`` updates, or logs the start of one."""
+        latest = self._checkpoints.latest_step() if self._checkpoints else None
+        if self._checkpoints is None or latest is None:
+            self._log.resume(-1)
+            self.log()
+            return
+        require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
+        state = self._checkpoints.restore(latest, self._placement.collect(self.state))
+        self.state = self._placement.put_seeds(state)
+        self.step = latest
+        self.history = self._log.resume(latest)
+        self.seconds = float(self.history[-1]["seconds"])
+
+    def advance(self, count: int) -> None:
+        """Makes ``count`` updates, and stops the run if they went wrong."""
+        if count not in self._compiled:
+            self._compiled[count] = self._compile(count)
+        start = time.perf_counter()
+        state, report = self._compiled[count](self.state, self._source, self._seeds, self._settings)
+        bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
+        self.seconds += time.perf_counter() - start
+        if np.any(bad_steps >= 0):
+            # Entries that could not be read are NaN too, and no fault of the training.
+            raise_read_failure(self._source)
+            if not self._resets:
+                self._stop(bad_steps)
+        self.state, self._loss = state, np.asarray(report.loss)
+        self.step += count
+
+    def log(self) -> dict[str, Any]:
+        """Evaluates the current parameters and adds a record to the history."""
+        record: dict[str, Any] = {"step": self.step, "seconds": round(self.seconds, 3)}
+        if self.step > 0:
+            record["loss"] = self._loss.tolist()
+        if self._evaluate is not None:
+            figures = self._evaluate(*self._placement.collect((self.state.params, self._settings)))
+            record |= {name: np.asarray(value).tolist() for name, value in figures.items()}
+        if self._resets:
+            record["diverged"] = np.asarray(_all_zero(self.state.params)).tolist()
+        self.history.append(record)
+        self._log.append(record)
+        return record
+
+    def save(self) -> None:
+        """Keeps the current state."""
+        if self._checkpoints:
+            self._checkpoints.save(self.step, self._placement.collect(self.state))
+
+    def close(self) -> None:
+        """Releases the log and the checkpoints."""
+        self._log.close()
+        if self._checkpoints:
+            self._checkpoints.close()
+
+    def _compile(self, count: int) -> Any:
+        start = time.perf_counter()
+        chunk = functools.partial(self._members.chunk, count)
+        spread = self._placement.spread_seeds(chunk, own_sources=self._members.own_sources)
+        lowered = jax.jit(spread).lower(self.state, self._source, self._seeds, self._settings)
+        compiled = lowered.compile()
+        self.compile_seconds += time.perf_counter() - start
+        return compiled
+
+    def _stop(self, bad_steps: np.ndarray) -> None:
+        index = int(np.argmax(bad_steps >= 0))
+        kept = self._checkpoints.latest_step() if self._checkpoints else None
+        where = (
+            "no checkpoint was made"
+            if kept is None
+            else f"the checkpoint of step {kept} is untouched"
+        )
+        raise TrainingDivergedError(
+            f"expected finite losses and parameters, got NaN or infinity at step "
+            f"{int(bad_steps[index])} of seed {int(self._seeds[index])}; {where}; "
+            "try a smaller learning rate or kappa0"
+        )
+
+
+@jax.jit
+def _all_zero(params: Params) -> Array:
+    """Which members have no parameter but zeros: those that were reset, [members] (bool)."""
+    leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in jax.tree.leaves(params)]
+    return jnp.all(jnp.stack(leaves), axis=0)
