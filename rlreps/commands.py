@@ -14,6 +14,7 @@ from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot
+from rlreps.sweep_commands import Sweep
 from rlreps.training_commands import Evaluate, Train, TrainLive
 
 DATA = Path("data")
@@ -230,6 +231,7 @@ Command: TypeAlias = (
     | Annotated[Svd, subcommand("svd")]
     | Annotated[Train, subcommand("train")]
     | Annotated[TrainLive, subcommand("train-live")]
+    | Annotated[Sweep, subcommand("sweep")]
     | Annotated[Evaluate, subcommand("evaluate")]
     | Annotated[Plot, subcommand("plot")]
 )

@@ -56,8 +56,9 @@ class MetricsLog:
         self._folder.append_metrics(record)
         if self._writer is not None:
             for name, value in record.items():
-                if name != "step":
-                    self._writer.add_scalar(name, float(np.mean(value)), record["step"])
+                # TensorBoard has no place for the NaN of members that diverged, and complains.
+                if name != "step" and np.isfinite(mean := float(np.mean(value))):
+                    self._writer.add_scalar(name, mean, record["step"])
 
     def close(self) -> None:
         """Flushes and closes TensorBoard's file."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 
@@ -34,6 +35,47 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
     console.print(table)
     # Plain print: a console would break a long path over lines.
     print(f"Report: {summary['report']}")
+
+
+def print_sweep(summary: Mapping[str, Any]) -> None:
+    """Prints a sweep's summary: every point of its grid with intervals, and the report's path."""
+    table = Table(title="Final distances, with 95 % intervals over runs", box=box.SIMPLE)
+    for field in summary["fields"]:
+        table.add_column(field.replace(".", ".\n"), justify="right")
+    for name in ("runs", "diverged", *_SWEEP_FIGURES, "seconds"):
+        table.add_column(name, justify="right")
+    for point in summary["points"]:
+        table.add_row(
+            *(_value(point[field]) for field in summary["fields"]),
+            str(point["runs"]),
+            str(point["diverged"]),
+            *(_with_interval(point, name) for name in _SWEEP_FIGURES.values()),
+            f"{point['seconds']:.1f}",
+        )
+    console = Console()
+    if not console.is_terminal:
+        # A file has no edge to break lines at.
+        everything = console.options.update(max_width=10_000)
+        console.width = max(console.width, Measurement.get(console, everything, table).maximum)
+    console.print(table)
+    print(f"Report: {summary['report']}")
+
+
+_SWEEP_FIGURES = {
+    "mean distance": "subspace_distance_mean",
+    "interquartile mean": "subspace_distance_interquartile_mean",
+    "excess loss": "excess_loss_mean",
+}
+
+
+def _with_interval(point: Mapping[str, Any], name: str) -> str:
+    low, high = point[f"{name}_low"], point[f"{name}_high"]
+    interval = "" if low is None else f" [{low:.4f}, {high:.4f}]"
+    return f"{_decimals(point[name])}{interval}"
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 _ROWS = 20
