@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from rlreps.configs.sweep import as_text, flag_of
+
 
 def print_quickstart(summary: Mapping[str, Any]) -> None:
     """Prints a quickstart's summary: ground truth, every training run, the report's path."""
@@ -41,15 +43,16 @@ def print_sweep(summary: Mapping[str, Any]) -> None:
     """Prints a sweep's summary: every point of its grid with intervals, and the report's path."""
     table = Table(title="Final distances, with 95 % intervals over runs", box=box.SIMPLE)
     for field in summary["fields"]:
-        table.add_column(field.replace(".", ".\n"), justify="right")
-    for name in ("runs", "diverged", *_SWEEP_FIGURES, "seconds"):
+        table.add_column(flag_of(field), justify="right")
+    for name in ("runs", "diverged", *_SWEEP_FIGURES, "group", "group's seconds"):
         table.add_column(name, justify="right")
     for point in summary["points"]:
         table.add_row(
-            *(_value(point[field]) for field in summary["fields"]),
+            *(as_text(point[field]) for field in summary["fields"]),
             str(point["runs"]),
             str(point["diverged"]),
             *(_with_interval(point, name) for name in _SWEEP_FIGURES.values()),
+            str(point["group"]),
             f"{point['seconds']:.1f}",
         )
     console = Console()
@@ -72,10 +75,6 @@ def _with_interval(point: Mapping[str, Any], name: str) -> str:
     low, high = point[f"{name}_low"], point[f"{name}_high"]
     interval = "" if low is None else f" [{low:.4f}, {high:.4f}]"
     return f"{_decimals(point[name])}{interval}"
-
-
-def _value(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 _ROWS = 20

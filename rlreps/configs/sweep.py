@@ -150,8 +150,17 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
 
 def field_value(config: TrainingConfig, field: str) -> FieldValue:
     """The value of a field, named by its dotted name."""
-    value: FieldValue = functools.reduce(getattr, field.split("."), config)
+    section: Any = config
+    for name in field.split("."):
+        section = getattr(section, name)
+    value: FieldValue = section
     return value
+
+
+def flag_of(field: str) -> str:
+    """The name of a field's flag of ``rlreps train``: what a reader knows it by."""
+    short = {dotted: flag for flag, dotted in _flags().items()}
+    return _words(short.get(field, field))
 
 
 def as_text(value: FieldValue) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from rlreps.configs.sweep import FieldValue, GridAxis, SweepConfig, as_text
+from rlreps.configs.sweep import FieldValue, GridAxis, SweepConfig, as_text, flag_of
 from rlreps.experiments.results import write_results
 from rlreps.experiments.sweep.grid import Group
 from rlreps.plotting.sweeps import SweepLine, plot_sweep
@@ -65,8 +65,9 @@ def gather(
 def _aggregated(prefix: str, values: Sequence[float | None]) -> dict[str, float | None]:
     """Aggregates over runs; None where a run has no value, and for ends that one run has not."""
     found: dict[str, Any] = dict.fromkeys(_STATISTICS)
-    if None not in values:
-        aggregates = aggregate(values)
+    known = [value for value in values if value is not None]
+    if len(known) == len(values):
+        aggregates = aggregate(known)
         found = {name: aggregates[name] for name in _STATISTICS}
     return {
         f"{prefix}_{name}": None if value is None or math.isnan(value) else value
@@ -84,7 +85,7 @@ def write_sweep_report(
     """Writes the numbers, the figure and the report; returns the path of ``report.html``."""
     figure = draw_sweep(config, rows)
     write_results(folder, NAME, rows, figure)
-    fields = ", ".join(axis.field for axis in config.grid)
+    fields = ", ".join(flag_of(axis.field) for axis in config.grid)
     return write_report(
         folder.path / "report.html",
         title=f"Sweep over {fields}",
@@ -112,7 +113,9 @@ def _in_words(rows: Sequence[Mapping[str, Any]]) -> str:
     runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
     best = min(rows, key=lambda row: row["subspace_distance_mean"])
     names = list(best)
-    place = ", ".join(f"{name} = {as_text(best[name])}" for name in names[: names.index("runs")])
+    place = ", ".join(
+        f"{flag_of(name)} = {as_text(best[name])}" for name in names[: names.index("runs")]
+    )
     return (
         f"{runs} runs at {len(rows)} points, of which {diverged or 'none'} diverged. The lowest "
         f"mean distance is {format_number(best['subspace_distance_mean'])}, at {place}."
@@ -131,7 +134,7 @@ def _table(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Table:
     fields = [axis.field for axis in config.grid]
     return Table(
         (
-            *fields,
+            *map(flag_of, fields),
             "runs",
             "diverged",
             "distance",
@@ -141,7 +144,7 @@ def _table(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Table:
             "excess loss",
             "95 % interval",
             "group",
-            "seconds",
+            "group's seconds",
         ),
         [
             (
@@ -182,15 +185,13 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
         if _is_numeric(axis.values):
             points.sort(key=lambda row: float(row[axis.field]))
         lines.append(_line(key, axis, points))
-    return plot_sweep(
-        lines, x_label=axis.field, y_label="subspace distance (0 equal, 1 orthogonal)"
-    )
+    return plot_sweep(lines, x_label=flag_of(axis.field), y_label="subspace distance")
 
 
 def _line(key: Mapping[str, Any], axis: GridAxis, points: Sequence[Mapping[str, Any]]) -> SweepLine:
     places = [point[axis.field] for point in points]
     return SweepLine(
-        label=", ".join(f"{field} = {as_text(value)}" for field, value in key.items()),
+        label=", ".join(f"{flag_of(field)} = {as_text(value)}" for field, value in key.items()),
         places=places if _is_numeric(axis.values) else [as_text(place) for place in places],
         mean=[point["subspace_distance_mean"] for point in points],
         low=[point["subspace_distance_mean_low"] for point in points],
