@@ -1,0 +1,1 @@
+"""Known spectra: the methods on matrices whose singular values are set."""

@@ -1,0 +1,125 @@
+"""The synthetic experiment: every setting with every seed, one program a shape."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps.configs import as_json
+from rlreps.experiments.synthetic.config import Setting, SyntheticConfig
+from rlreps.experiments.synthetic.problem import (
+    SettingResult,
+    member_distance,
+    member_learner,
+    member_sources,
+    planted_matrix,
+    stack_settings,
+)
+from rlreps.experiments.synthetic.report import write_synthetic_report
+from rlreps.locks import exclusive
+from rlreps.members import Members
+from rlreps.provenance import provenance
+from rlreps.run_folder import RunFolder
+from rlreps.training import train_members
+
+KIND = "synthetic"
+GROUP_KIND = "synthetic-group"
+RUNS = "runs"
+
+
+def run_synthetic(config: SyntheticConfig, out: Path, *, progress: bool = True) -> dict[str, Any]:
+    """Runs the experiment in a folder, resuming what was interrupted.
+
+    Args:
+        config: A preset.
+        out: The run's folder: a folder a program, figures, results, report and summary.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The summary: ``settings`` with each one's final distances, ``claims``, ``member_updates``,
+        ``seconds`` of training, and the report's path.
+
+    Raises:
+        InputError: If the folder holds something else.
+    """
+    with exclusive(out):
+        folder = RunFolder.create_or_resume(
+            out, kind=KIND, config=as_json(config), provenance=provenance()
+        )
+        finished = folder.read_summary()
+        if finished is not None:
+            return finished
+        results: dict[Setting, SettingResult] = {}
+        seconds, groups = 0.0, _groups(config.settings())
+        for number, group in enumerate(groups, start=1):
+            position = f"{number}/{len(groups)}"
+            found, spent = _run_group(config, group, folder, position, progress)
+            results |= found
+            seconds += spent
+        summary = write_synthetic_report(config, folder, results, seconds)
+        folder.write_summary(summary)
+    return summary
+
+
+def _shape(setting: Setting) -> tuple[str, int, int]:
+    return setting.method, setting.num_features, setting.rows
+
+
+def _groups(settings: Sequence[Setting]) -> list[list[Setting]]:
+    """Settings that one program can run together: those of one shape."""
+    ordered = sorted(settings, key=_shape)
+    return [list(group) for _, group in itertools.groupby(ordered, key=_shape)]
+
+
+def _run_group(
+    config: SyntheticConfig,
+    group: Sequence[Setting],
+    folder: RunFolder,
+    position: str,
+    progress: bool,
+) -> tuple[dict[Setting, SettingResult], float]:
+    """Trains all settings of one shape with all seeds; (results, seconds of training)."""
+    method, d, rows = _shape(group[0])
+    members = [(setting, seed) for setting in group for seed in range(config.num_seeds)]
+    settings = [setting for setting, _ in members]
+    matrices = [
+        planted_matrix(setting.spectrum, config.num_states, seed) for setting, seed in members
+    ]
+    result = train_members(
+        Members(member_learner(group[0], config.num_states, config.step_size), own_sources=True),
+        member_sources(group[0], matrices),
+        stack_settings(settings, matrices),
+        steps=config.steps,
+        seeds=[seed for _, seed in members],
+        evaluate=member_distance,
+        evaluate_every=config.evaluate_every,
+        folder=_group_folder(config, group, folder.path / RUNS / f"{method}-d{d}-rows{rows}"),
+        checkpoint_every=config.checkpoint_every,
+        description=f"{position} {method}, d = {d}, {len(members)} runs",
+        progress=progress,
+    )
+    steps = np.asarray([record["step"] for record in result.history])
+    distances = np.asarray([record["subspace_distance"] for record in result.history]).T
+    diverged = np.asarray(result.history[-1]["diverged"])
+    seeds = config.num_seeds
+    found = {
+        setting: SettingResult(
+            steps,
+            distances[index * seeds : (index + 1) * seeds],
+            diverged[index * seeds : (index + 1) * seeds],
+        )
+        for index, setting in enumerate(group)
+    }
+    return found, result.seconds
+
+
+def _group_folder(config: SyntheticConfig, group: Sequence[Setting], path: Path) -> RunFolder:
+    described = {
+        "experiment": as_json(config),
+        "settings": [setting._asdict() for setting in group],
+    }
+    return RunFolder.create_or_resume(
+        path, kind=GROUP_KIND, config=described, provenance=provenance()
+    )
