@@ -12,6 +12,7 @@ from tyro.conf import Positional, subcommand
 from rlreps.command_parts import Switch, print_json
 from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig
 from rlreps.errors import InputError
+from rlreps.experiment_commands import Experiment
 from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot
 from rlreps.sweep_commands import Sweep
@@ -227,6 +228,7 @@ class Quickstart:
 
 Command: TypeAlias = (
     Annotated[Quickstart, subcommand("quickstart")]
+    | Annotated[Experiment, subcommand("experiment")]
     | Annotated[Successor, subcommand("successor")]
     | Annotated[Svd, subcommand("svd")]
     | Annotated[Train, subcommand("train")]

@@ -77,6 +77,20 @@ def _with_interval(point: Mapping[str, Any], name: str) -> str:
     return f"{_decimals(point[name])}{interval}"
 
 
+def print_claims(summary: Mapping[str, Any]) -> None:
+    """Prints what a paper states beside what an experiment found, and the report's path."""
+    table = Table(title="What the paper states, and what was found", box=box.SIMPLE)
+    for name in ("", "stated", "found", "holds"):
+        table.add_column(name, overflow="fold")
+    words = {True: "yes", False: "no", None: "-"}
+    for claim in summary["claims"]:
+        table.add_row(
+            claim["statement"], str(claim["paper"]), str(claim["found"]), words[claim["holds"]]
+        )
+    Console().print(table)
+    print(f"Report: {summary['report']}")
+
+
 _ROWS = 20
 
 

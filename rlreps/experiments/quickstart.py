@@ -4,24 +4,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import SubspaceConfig, TrainingConfig, as_json
+from rlreps.configs import TrainingConfig, as_json
 from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
+from rlreps.experiments.ground_truths import STORE, generation_figures, own_ground_truth
 from rlreps.experiments.presets import QuickstartConfig
 from rlreps.experiments.quickstart_report import RecipeResult, write_quickstart_report
-from rlreps.experiments.store_training import ground_truth_for, run_training
+from rlreps.experiments.store_training import run_training
 from rlreps.experiments.trained_runs import distance_history
 from rlreps.ground_truth import GroundTruth
 from rlreps.plotting import Curve
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
-from rlreps.sampling_error import sampling_error
-from rlreps.successor.estimate_store import open_estimates
-from rlreps.successor.generation import generate
 from rlreps.validation import require
 
 KIND = "quickstart"
-STORE = "successor"
 RUNS = "runs"
 
 
@@ -69,39 +66,17 @@ def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True
 def _ground_truth(
     config: QuickstartConfig, folder: RunFolder, progress: bool
 ) -> tuple[GroundTruth, dict[str, Any]]:
-    path = folder.path / STORE
-    generated = generate(config.successor, path, progress=progress)
-    if generated["computed_transitions"]:
-        folder.append_metrics({"stage": STORE, **generated})
-    truth = ground_truth_for(path, max(config.dimensions), progress=progress)
-    error = sampling_error(open_estimates(path), SubspaceConfig(), progress=progress)
-    assert error is not None, "quickstarts use Monte Carlo"
-    singular_values = [float(value) for value in truth.principal.singular_values]
-    energy = [float(value) for value in truth.principal.energy_captured()]
-    return truth, {
-        **_generation_figures(folder, config),
-        "store": str(path),
+    ground = own_ground_truth(config.successor, folder, max(config.dimensions), progress=progress)
+    assert ground.noise_floor is not None, "quickstarts use Monte Carlo"
+    principal = ground.truth.principal
+    return ground.truth, {
+        **generation_figures(folder, config.successor),
+        "store": str(ground.path),
         "bins": config.successor.bins,
-        "singular_values": singular_values,
-        "energy_captured": energy,
-        "standard_error": error.standard_error,
-        "noise_floor": error.noise_floor.tolist(),
-    }
-
-
-def _generation_figures(folder: RunFolder, config: QuickstartConfig) -> dict[str, Any]:
-    """Transitions and time of the ground truth over all starts of this run that finished it.
-
-    A start that was killed leaves blocks but no time, so the rate is over the rest.
-    """
-    records = [record for record in folder.read_metrics() if record["stage"] == STORE]
-    seconds = sum(record["seconds"] for record in records)
-    computed = sum(record["computed_transitions"] for record in records)
-    return {
-        "transitions": config.successor.transitions,
-        "computed_transitions": computed,
-        "seconds": round(seconds, 3),
-        "transitions_per_second": round(computed / seconds) if seconds else 0,
+        "singular_values": [float(value) for value in principal.singular_values],
+        "energy_captured": [float(value) for value in principal.energy_captured()],
+        "standard_error": ground.standard_error,
+        "noise_floor": ground.noise_floor.tolist(),
     }
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from rlreps import plotting
 from rlreps.configs import ObjectiveConfig, TrainingConfig
 from rlreps.envs import PuddleWorld
+from rlreps.experiments.method_names import method_name
 from rlreps.experiments.presets import QuickstartConfig
 from rlreps.ground_truth import GroundTruth
 from rlreps.report import Section, Table, write_report
@@ -18,7 +19,6 @@ from rlreps.run_folder import RunFolder
 
 _RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
 _DISTANCE = "subspace distance"
-_LABELS = {"danskin_empirical": "Danskin-empirical", "danskin_lissa": "Danskin-LISSA"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,15 +106,15 @@ def _figures(
         "noise_floor": plotting.plot_subspace_error({"noise floor": noise_floor}),
     }
     for recipe, result in results.items():
-        named = {_words(method): maps for method, maps in result.components.items()}
+        named = {method_name(method): maps for method, maps in result.components.items()}
         figures[f"components_{recipe}"] = plotting.plot_components(
             {"ground truth": basis, **named},
             bins=bins,
             environment=environment,
-            cosines={_words(method): values for method, values in result.cosines.items()},
+            cosines={method_name(method): values for method, values in result.cosines.items()},
         )
         figures[f"curves_{recipe}"] = plotting.plot_curves(
-            [dataclasses.replace(curve, label=_words(curve.label)) for curve in result.curves],
+            [dataclasses.replace(curve, label=method_name(curve.label)) for curve in result.curves],
             x_label="update",
             y_label=f"{_DISTANCE} (d = {d})",
             noise_floor=float(noise_floor[d - 1]) or None,
@@ -125,7 +125,7 @@ def _figures(
 def _distance_rows(result: RecipeResult) -> list[dict[str, Any]]:
     return [
         {
-            "method": _words(run["method"]),
+            "method": method_name(run["method"]),
             "d": run["d"],
             "subspace_distance": [seed["subspace_distance"] for seed in run["per_seed"]],
         }
@@ -193,7 +193,7 @@ def _recipe_section(
     header = ("method", "d", "updates", "training s", _DISTANCE, "excess loss", "streak")
     rows = [
         (
-            _words(run["method"]),
+            method_name(run["method"]),
             run["d"],
             run["steps"],
             run["seconds"],
@@ -258,7 +258,7 @@ def _describe_options(objectives: Sequence[ObjectiveConfig]) -> str:
         if objective.weight_learning_rate is not None:
             options.append(f"weights learned at rate {objective.weight_learning_rate:g}")
         if options:
-            sentences.append(f"{_words(objective.name)} has {' and '.join(options)}.")
+            sentences.append(f"{method_name(objective.name)} has {' and '.join(options)}.")
     return " ".join(sentences)
 
 
@@ -266,13 +266,10 @@ def _abstract(config: QuickstartConfig, summary: Mapping[str, Any]) -> str:
     best = min(summary["methods"].items(), key=lambda item: item[1]["subspace_distance"])
     energy = np.asarray(summary["ground_truth"]["energy_captured"])
     d = config.headline_dimension
+    method, figures = best
     return (
         f"The {d} leading components hold {100 * energy[d - 1]:.1f} % of the energy of the centred "
-        f"successor measure. Under the recommended recipe {_words(best[0])} comes closest to them: "
-        f"subspace distance {best[1]['subspace_distance']:.4f} after {best[1]['steps']} updates."
+        f"successor measure. Under the recommended recipe {method_name(method)} comes closest to "
+        f"them: subspace distance {figures['subspace_distance']:.4f} after {figures['steps']} "
+        "updates."
     )
-
-
-def _words(name: str) -> str:
-    """A method's name as the papers write it."""
-    return _LABELS.get(name, name.replace("_", " "))

@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 
+from rlreps.experiments.method_names import method_name
 from rlreps.experiments.results import Claim
 from rlreps.experiments.synthetic.config import Setting, SpectrumName, SyntheticConfig
-from rlreps.experiments.synthetic.figures import METHOD_NAMES, Results
+from rlreps.experiments.synthetic.figures import Results
 
 
 def compare_with_paper(config: SyntheticConfig, results: Results) -> list[Claim]:
@@ -59,7 +60,7 @@ def _claim_methods(config: SyntheticConfig, results: Results, spectrum: Spectrum
         statement=f"(c) {spectrum}: methods at equal rows",
         paper="Danskin-LISSA ends closest of the sampled methods, above the oracle",
         found="; ".join(
-            f"{METHOD_NAMES[method]} {', '.join(f'{value:.3f}' for value in values)}"
+            f"{method_name(method)} {', '.join(f'{value:.3f}' for value in values)}"
             for method, values in ends.items()
         )
         + f" at {', '.join(map(str, config.totals))} rows",

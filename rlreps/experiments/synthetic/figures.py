@@ -5,19 +5,13 @@ from typing import Any, TypeAlias
 
 from matplotlib.figure import Figure
 
+from rlreps.experiments.method_names import method_name
 from rlreps.experiments.synthetic.config import Setting, SyntheticConfig
 from rlreps.experiments.synthetic.problem import SettingResult
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.statistics import aggregate
 
 Results: TypeAlias = Mapping[Setting, SettingResult]
-
-METHOD_NAMES = {
-    "danskin_lissa": "Danskin-LISSA",
-    "danskin_empirical": "Danskin-empirical",
-    "naive": "naive",
-    "oracle": "oracle (exact weights)",
-}
 
 _DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 
@@ -66,7 +60,7 @@ def _by_method(config: SyntheticConfig, results: Results) -> Figure:
         Panel(
             title=f"{spectrum} spectrum",
             lines=[
-                _final_line(METHOD_NAMES[method], by_total, results)
+                _final_line(method_name(method), by_total, results)
                 for method, by_total in config.panel_methods(spectrum).items()
             ],
         )

@@ -1,13 +1,15 @@
 """Figures, tables and report of the synthetic experiment."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlreps.experiments.method_names import method_name
 from rlreps.experiments.results import Claim, claims_table, write_results
 from rlreps.experiments.synthetic.claims import compare_with_paper
 from rlreps.experiments.synthetic.config import ROLES, Setting, SyntheticConfig
-from rlreps.experiments.synthetic.figures import METHOD_NAMES, Results, draw_figures, interval_note
+from rlreps.experiments.synthetic.figures import Results, draw_figures, interval_note
 from rlreps.report import Section, Table, write_report
 from rlreps.run_folder import RunFolder
 from rlreps.statistics import aggregate
@@ -31,7 +33,7 @@ def write_synthetic_report(
     updates = len(results) * config.num_seeds * config.steps
     summary = {
         "settings": [_final(setting, results) for setting in results],
-        "claims": [claim.__dict__ for claim in claims],
+        "claims": [dataclasses.asdict(claim) for claim in claims],
         "diverged": int(sum(result.diverged.sum() for result in results.values())),
         "runs": len(results) * config.num_seeds,
         "member_updates": updates,
@@ -147,7 +149,7 @@ def _diverged_table(config: SyntheticConfig, name: str, results: Results) -> Tab
         rows.append(
             (
                 setting.spectrum,
-                METHOD_NAMES[setting.method],
+                method_name(setting.method),
                 setting.num_features,
                 end["total_rows"],
                 setting.kappa0,

@@ -1,0 +1,146 @@
+"""The commands below ``rlreps experiment``: the published experiments, run by name."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from tyro.conf import subcommand
+
+from rlreps.command_parts import Switch
+
+PresetName: TypeAlias = Literal["smoke", "laptop", "paper"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Known spectra: the methods on matrices whose singular values are set.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.synthetic.config import PRESETS
+        from rlreps.experiments.synthetic.run import run_synthetic
+        from rlreps.tables import print_claims
+
+        print_claims(run_synthetic(PRESETS[self.preset], self.out, progress=not self.quiet))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mnist:
+    """Principal components of handwritten digits, learned from sampled pixels.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        data_dir: Folder of the IDX files, gzipped or not; by default they are downloaded through
+            scikit-learn, if it is installed.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    data_dir: Path | None = None
+    preset: PresetName = "laptop"
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.mnist.config import PRESETS
+        from rlreps.experiments.mnist.run import run_mnist
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_mnist(
+                PRESETS[self.preset], self.out, data_dir=self.data_dir, progress=not self.quiet
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PuddleWorld:
+    """Subspace distance against d on PuddleWorld, under the paper's protocol.
+
+    Attributes:
+        out: Folder of the run; run again to resume, after days as after minutes.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        devices: As for ``train``.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.puddle_world.config import PRESETS
+        from rlreps.experiments.puddle_world.run import run_puddle_world
+        from rlreps.placement import choose_devices
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_puddle_world(
+                PRESETS[self.preset],
+                self.out,
+                devices=choose_devices(self.devices),
+                progress=not self.quiet,
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PuddleWorldFast:
+    """Our best recipes on PuddleWorld: time to a given subspace distance.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds, laptop minutes; paper has more seeds and updates.
+        devices: As for ``train``.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints the goals and what was found."""
+        from rlreps.experiments.puddle_world_fast.config import PRESETS
+        from rlreps.experiments.puddle_world_fast.run import run_puddle_world_fast
+        from rlreps.placement import choose_devices
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_puddle_world_fast(
+                PRESETS[self.preset],
+                self.out,
+                devices=choose_devices(self.devices),
+                progress=not self.quiet,
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Published experiments by name, each with what its paper states beside what was found."""
+
+    command: (
+        Annotated[Synthetic, subcommand("synthetic")]
+        | Annotated[Mnist, subcommand("mnist")]
+        | Annotated[PuddleWorld, subcommand("puddle-world")]
+        | Annotated[PuddleWorldFast, subcommand("puddle-world-fast")]
+    )
+
+    def run(self) -> None:
+        """Runs the chosen experiment."""
+        self.command.run()

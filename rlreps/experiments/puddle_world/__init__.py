@@ -1,0 +1,1 @@
+"""The paper's PuddleWorld protocol: subspace distance against d, for three methods."""
