@@ -1,0 +1,326 @@
+"""Figures, tables and report of the MNIST experiment."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rlreps import plotting, subspace
+from rlreps.experiments.mnist.config import PRESETS, MnistConfig
+from rlreps.experiments.mnist.problem import DoubleArray, Problem
+from rlreps.experiments.results import Claim, claims_table, write_results
+from rlreps.plotting.reconstructions import plot_reconstructions, plot_signed_images
+from rlreps.report import Section, Table, write_report
+from rlreps.run_folder import RunFolder
+
+PAPER_EXACT, PAPER_LEARNED, PAPER_RATIO = 21.46, 21.53, 1.0033
+"""Test reconstruction errors that the paper states, and their ratio."""
+
+_PAPER_TASK = (60_000, 784, 16)
+"""Training images, pixels and components of the paper's numbers."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MethodResult:
+    """A method's finished runs.
+
+    Attributes:
+        label: Its name, as the figures show it.
+        name: Its folder's name.
+        history: Records of its runs, with ``step`` and lists over seeds.
+        bases: An orthonormal basis [pixels, d] of each seed's features.
+        summary: Its ``summary.json``.
+    """
+
+    label: str
+    name: str
+    history: list[dict[str, Any]]
+    bases: list[DoubleArray]
+    summary: dict[str, Any]
+
+
+def write_mnist_report(
+    config: MnistConfig,
+    problem: Problem,
+    results: Sequence[MethodResult],
+    folder: RunFolder,
+    summary: Mapping[str, Any],
+) -> Path:
+    """Writes figures, the numbers behind them and ``report.html``; returns the page's path."""
+    write_results(folder, "curves", _curve_rows(results), _curves(results, config))
+    rows, figure = _reconstructions(config, problem, results)
+    write_results(folder, "reconstructions", rows, figure)
+    rows, figure = _components(problem, results, summary["best"]["method"])
+    write_results(folder, "components", rows, figure)
+    write_results(folder, "test_errors", _error_rows(problem, results))
+    return write_report(
+        folder.path / "report.html",
+        title="MNIST: principal components from a few pixels at a time",
+        summary=_abstract(results, summary),
+        sections=[
+            _claims_section(config, problem, summary),
+            _errors_section(config, problem, results, folder),
+            _curves_section(config, folder),
+            _settings_section(config),
+        ],
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
+    )
+
+
+def compare_with_paper(
+    config: MnistConfig, problem: Problem, summary: Mapping[str, Any]
+) -> list[Claim]:
+    """The paper's numbers beside this run's; they can be told only where the task is the same."""
+    num_images, num_pixels = problem.source.images.shape
+    same = (num_images, num_pixels, config.num_components) == _PAPER_TASK
+    exact, best = summary["exact"]["test_error"], summary["best"]
+
+    def agrees(paper: float, found: float) -> bool | None:
+        return bool(abs(found / paper - 1.0) <= 0.005) if same else None
+
+    return [
+        Claim(
+            statement="Test error of exact PCA (holds within 0.5 %)",
+            paper=f"{PAPER_EXACT:.2f}",
+            found=f"{exact:.2f} (training images: {summary['exact']['train_error']:.2f})",
+            holds=agrees(PAPER_EXACT, exact),
+        ),
+        Claim(
+            statement="Test error of the best Danskin-LISSA (holds within 0.5 %)",
+            paper=f"{PAPER_LEARNED:.2f}",
+            found=f"{best['test_error']:.2f} ({best['method']})",
+            holds=agrees(PAPER_LEARNED, best["test_error"]),
+        ),
+        Claim(
+            statement="Ratio of the learned to the exact test error (holds if no larger)",
+            paper=f"{PAPER_RATIO:.4f}",
+            found=f"{best['test_error_ratio']:.4f}",
+            holds=bool(best["test_error_ratio"] <= PAPER_RATIO) if same else None,
+        ),
+    ]
+
+
+def _curves(results: Sequence[MethodResult], config: MnistConfig) -> Figure:
+    return plotting.plot_curves(
+        [
+            plotting.Curve(
+                label=result.label,
+                steps=[record["step"] for record in result.history],
+                values=np.transpose([record["subspace_distance"] for record in result.history]),
+            )
+            for result in results
+        ],
+        x_label="update",
+        y_label=f"subspace distance to the exact {config.num_components} components",
+    )
+
+
+def _curve_rows(results: Sequence[MethodResult]) -> list[dict[str, object]]:
+    return [
+        {
+            "method": result.name,
+            "run": run,
+            "step": record["step"],
+            "seconds": record["seconds"],
+            "subspace_distance": distance,
+            "test_error_ratio": ratio,
+        }
+        for result in results
+        for record in result.history
+        for run, (distance, ratio) in enumerate(
+            zip(record["subspace_distance"], record["test_error_ratio"], strict=True)
+        )
+    ]
+
+
+def _reconstructions(
+    config: MnistConfig, problem: Problem, results: Sequence[MethodResult]
+) -> tuple[list[dict[str, object]], Figure]:
+    """The first test images under exact and learned components (of the first seed)."""
+    centred = problem.test[: config.shown_images]
+    bases = {"exact PCA": problem.basis, **{each.label: each.bases[0] for each in results}}
+    pictures = {"test image": centred.astype(np.float64)}
+    pictures |= {label: (centred @ basis) @ basis.T for label, basis in bases.items()}
+    errors = {
+        label: np.sum(np.square(centred - images), axis=1)
+        for label, images in pictures.items()
+        if label in bases
+    }
+    rows: list[dict[str, object]] = [
+        {"image": index, "components": label, "squared_error": float(error)}
+        for label, row in errors.items()
+        for index, error in enumerate(row)
+    ]
+    notes = {label: f"error {row.mean():.2f}" for label, row in errors.items()}
+    shown = {
+        label: (images + problem.mean).reshape(-1, *problem.shape)
+        for label, images in pictures.items()
+    }
+    return rows, plot_reconstructions(shown, notes=notes)
+
+
+def _components(
+    problem: Problem, results: Sequence[MethodResult], best: str
+) -> tuple[list[dict[str, object]], Figure]:
+    """Exact components above those of the best Danskin-LISSA and of EigenGame, first seed."""
+    shown = [result for result in results if result.name in (best, results[-1].name)]
+    count = problem.basis.shape[1]
+    pictures, cosines = {"exact PCA": problem.basis}, {}
+    for result in shown:
+        aligned = np.asarray(subspace.align(result.bases[0].astype(np.float32), problem.basis))
+        pictures[result.label] = aligned.astype(np.float64)
+        cosines[result.label] = np.abs(np.sum(aligned * problem.basis, axis=0))
+    rows: list[dict[str, object]] = [
+        {"method": result.name, "component": index + 1, "cosine": float(cosine)}
+        for result in shown
+        for index, cosine in enumerate(cosines[result.label])
+    ]
+    images = {label: basis.T.reshape(-1, *problem.shape) for label, basis in pictures.items()}
+    titles = [str(number) for number in range(1, count + 1)]
+    return rows, plot_signed_images(images, titles=titles, cosines=cosines)
+
+
+def _error_rows(problem: Problem, results: Sequence[MethodResult]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = [
+        {"method": "exact", "test_error": problem.test_error, "test_error_ratio": 1.0}
+    ]
+    for result in results:
+        error, ratio = result.summary["test_error"], result.summary["test_error_ratio"]
+        rows.append(
+            {
+                "method": result.name,
+                "test_error": error["mean"],
+                "test_error_low": error["mean_low"],
+                "test_error_high": error["mean_high"],
+                "test_error_interquartile_mean": error["interquartile_mean"],
+                "test_error_ratio": ratio["mean"],
+                "test_error_ratio_low": ratio["mean_low"],
+                "test_error_ratio_high": ratio["mean_high"],
+                "subspace_distance": result.summary["subspace_distance"]["mean"],
+                **{name: result.summary[name] for name in ("steps", "entries_read", "seconds")},
+                **{name: result.summary[name] for name in ("runs", "diverged")},
+            }
+        )
+    return rows
+
+
+def _claims_section(config: MnistConfig, problem: Problem, summary: Mapping[str, Any]) -> Section:
+    return Section(
+        title="What the paper states",
+        text="Errors are means of ||x - Px||² over test images: x is a test image divided by 255 "
+        "less the mean training image, and P projects onto components of the training images. "
+        "Where the exact error differs from the paper's, the images there were scaled, centred or "
+        "split in another way; the ratio of two errors depends on that far less.",
+        tables=[claims_table(compare_with_paper(config, problem, summary))],
+    )
+
+
+def _errors_section(
+    config: MnistConfig, problem: Problem, results: Sequence[MethodResult], folder: RunFolder
+) -> Section:
+    rows: list[tuple[object, ...]] = [
+        ("exact PCA", None, None, None, 0.0, f"{problem.test_error:.3f}", "1.0000", None, None)
+    ]
+    for result in results:
+        found = result.summary
+        rows.append(
+            (
+                result.label,
+                found["steps"],
+                found["entries_read"],
+                found["seconds"],
+                found["subspace_distance"]["mean"],
+                f"{found['test_error']['mean']:.3f}",
+                f"{found['test_error_ratio']['mean']:.4f}{_interval(found['test_error_ratio'])}",
+                found["runs"],
+                found["diverged"],
+            )
+        )
+    header = ("components", "updates", "entries read a run", "training s", "subspace distance")
+    header += ("test error", "over the exact", "runs", "diverged")
+    return Section(
+        title="Reconstruction of test images",
+        tables=[
+            Table(
+                header,
+                rows,
+                "Mean squared error of test images under each method's components, means over "
+                "runs with a 95 % bootstrap interval. Training time is of all runs of a method "
+                "together, without compilation and evaluation. A run that diverged counts with "
+                "the error of no components at all.",
+            )
+        ],
+        figures=[
+            (
+                folder.figures / "reconstructions.png",
+                f"The first {config.shown_images} test images and what {config.num_components} "
+                "components keep of them (learned ones: first run). Below each name, the mean "
+                "error of the images shown.",
+            ),
+            (
+                folder.figures / "components.png",
+                "Exact components, and those of the best Danskin-LISSA and of EigenGame, rotated "
+                "within their span onto the exact ones (orthogonal Procrustes; first run). Below "
+                "each image, its |cosine| with the exact component.",
+            ),
+        ],
+    )
+
+
+def _interval(aggregated: Mapping[str, Any]) -> str:
+    low, high = aggregated["mean_low"], aggregated["mean_high"]
+    return f" [{low:.4f}, {high:.4f}]" if math.isfinite(low) else ""
+
+
+def _curves_section(config: MnistConfig, folder: RunFolder) -> Section:
+    return Section(
+        title="Learning curves",
+        text="An update of Danskin-LISSA reads 5 N pixels of each of its images and changes the "
+        "features of N; an update of EigenGame reads all pixels of its images.",
+        figures=[
+            (
+                folder.figures / "curves.png",
+                f"Subspace distance to the exact {config.num_components} components against "
+                f"updates, geometric mean over {config.num_seeds} runs; 0 is the exact subspace, "
+                "1 is orthogonal to it.",
+            )
+        ],
+    )
+
+
+def _settings_section(config: MnistConfig) -> Section:
+    """This run's settings beside the paper's, where they differ."""
+    here, paper = _flat(dataclasses.asdict(config)), _flat(dataclasses.asdict(PRESETS["paper"]))
+    rows = [(name, str(paper[name]), str(here[name])) for name in here if here[name] != paper[name]]
+    if not rows:
+        return Section(title="Settings", text="This run has the settings of the paper's preset.")
+    return Section(
+        title="Settings",
+        text="Drawing several images an update lowers the variance of the estimates; whitening "
+        "and a running norm shorten what the truncated series leaves; a learning rate that "
+        "decays to zero averages the rest away.",
+        tables=[Table(("setting", "paper preset", "this run"), rows, "What this run changes.")],
+    )
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        inner = f"{prefix}{name}"
+        flat |= _flat(value, f"{inner}.") if isinstance(value, Mapping) else {inner: value}
+    return flat
+
+
+def _abstract(results: Sequence[MethodResult], summary: Mapping[str, Any]) -> str:
+    best = next(each for each in results if each.name == summary["best"]["method"])
+    return (
+        f"The best Danskin-LISSA ({best.label.split(', ')[-1]}) reconstructs test images with "
+        f"{summary['best']['test_error_ratio']:.4f} times the error of the exact {summary['d']} "
+        f"components ({summary['best']['test_error']:.3f} against "
+        f"{summary['exact']['test_error']:.3f})."
+    )
