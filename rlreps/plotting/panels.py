@@ -1,6 +1,7 @@
 """Panels side by side: lines with intervals that were worked out beforehand."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_sty
 from rlreps.validation import require
 
 _MOST_MARKERS = 10
+_MOST_COLUMNS = 3
+"""Panels side by side before they wrap."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +66,7 @@ def plot_panels(
     reference_x: tuple[float, str] | None = None,
     note: str | None = None,
 ) -> Figure:
-    """Panels in a row with the same limits and one legend.
+    """Panels, three to a row, with the same limits and one legend.
 
     Args:
         panels: The panels, at least one.
@@ -80,15 +83,20 @@ def plot_panels(
     """
     require(len(panels) >= 1, "at least one panel", len(panels))
     require(all(panel.lines for panel in panels), "at least one line in every panel", "none")
-    figure = Figure(figsize=(1.2 + 3.3 * len(panels), 3.9))
-    grid: npt.NDArray[Any] = figure.subplots(
-        1, len(panels), sharex=True, sharey=True, squeeze=False
-    )[0]
+    columns = min(len(panels), _MOST_COLUMNS)
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(max(5.6, 1.2 + 3.3 * columns), 1.0 + 2.9 * rows))
+    cells: npt.NDArray[Any] = figure.subplots(
+        rows, columns, sharex=True, sharey=True, squeeze=False
+    )
+    grid = cells.ravel()[: len(panels)]
+    for unused in cells.ravel()[len(panels) :]:
+        unused.set_axis_off()
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     few = all(len(np.asarray(line.x)) <= _MOST_MARKERS for panel in panels for line in panel.lines)
     for axes, panel in zip(grid, panels, strict=True):
         axes.grid(visible=True)
-        axes.set(xlabel=x_label, title=panel.title)
+        axes.set_title(panel.title)
         axes.set_xscale("log" if log_x else "linear")
         axes.set_yscale("log" if log_y else "linear")
         if reference_x is not None:
@@ -97,7 +105,10 @@ def plot_panels(
             _draw(axes, line, labels.index(line.label), bars=few, log_y=log_y)
         if panel.noise_floor is not None:
             axes.plot(*(np.asarray(part) for part in panel.noise_floor), **NOISE_FLOOR)
-    grid[0].set_ylabel(y_label)
+    for axes in grid[-columns:]:
+        axes.set_xlabel(x_label)
+        axes.xaxis.set_tick_params(labelbottom=True)
+    figure.supylabel(y_label, fontsize=grid[0].yaxis.label.get_size())
     if log_y:
         _set_heights(grid, panels)
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
@@ -163,7 +174,7 @@ def _legend(figure: Figure, grid: npt.NDArray[Any], note: str | None) -> None:
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    columns = 2 * len(grid) if max(map(len, entries)) <= 24 else len(grid)
+    columns = 2 * min(len(grid), _MOST_COLUMNS) if max(map(len, entries)) <= 24 else 2
     figure.legend(
         list(entries.values()),
         list(entries),

@@ -1,0 +1,1 @@
+"""Our best recipes on PuddleWorld: time to a given subspace distance."""
