@@ -28,7 +28,11 @@ TRAIN_IMAGES = "train-images-idx3-ubyte"
 TEST_IMAGES = "t10k-images-idx3-ubyte"
 """Names of a data directory's files, with or without ``.gz``."""
 
-_DTYPES = {0x08: np.dtype("u1"), 0x0D: np.dtype(">f4"), 0x0E: np.dtype(">f8")}
+_DTYPES: dict[int, np.dtype[Any]] = {
+    0x08: np.dtype("u1"),
+    0x0D: np.dtype(">f4"),
+    0x0E: np.dtype(">f8"),
+}
 _TYPES = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
 _AXES = 3
 _OPENML_TRAIN = 60_000
@@ -109,7 +113,8 @@ def read_idx_images(path: Path) -> npt.NDArray[Any]:
             f"expected {needed} bytes for {shape[0]} images of {shape[1]} x {shape[2]} in {path}, "
             f"got {len(content)} ({found})"
         )
-    return np.frombuffer(content, dtype, offset=header).reshape(shape)
+    entries: npt.NDArray[Any] = np.frombuffer(content, dtype, offset=header)
+    return entries.reshape(shape)
 
 
 def write_idx_images(path: Path, images: npt.NDArray[Any]) -> Path:
@@ -163,7 +168,8 @@ def _scaled(images: npt.NDArray[Any], name: str) -> FloatArray:
 def _fetch() -> Images:
     """MNIST by way of OpenML: its first 60,000 images are for training."""
     try:
-        from sklearn.datasets import fetch_openml  # An optional dependency.
+        # An optional dependency, without types.
+        from sklearn.datasets import fetch_openml  # type: ignore[import-untyped]
     except ImportError as error:
         raise InputError(f"{_WAYS}; got neither") from error
     pixels = _download(fetch_openml)

@@ -15,13 +15,13 @@ from rlreps.plotting.style import FloatArray, signed_colormap, styled
 _SIDE = 0.62
 """Width of one image in inches."""
 
-_LABEL = 1.6
+_LABEL = 1.85
 """Width of the row labels in inches."""
 
 _MARGIN = 0.1
 """Height of the figure's margins in inches."""
 
-_TITLE = 0.3
+_TITLE = 0.2
 """Height of column titles and of a line below every row, in inches."""
 
 
@@ -95,7 +95,8 @@ def plot_signed_images(
         ax=grid.ravel().tolist(),
         label="value relative to\nits column's largest",
         ticks=[-1, 0, 1],
-        shrink=0.9,
+        shrink=0.8,
+        aspect=18,
         pad=0.01,
     )
     return figure

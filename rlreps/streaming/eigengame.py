@@ -104,4 +104,5 @@ def utility_gradients(vectors: Array, batch: Array) -> Array:
 
 
 def _unit_columns(vectors: Array) -> Array:
-    return vectors / jnp.linalg.norm(vectors, axis=0, keepdims=True)
+    units: Array = vectors / jnp.linalg.norm(vectors, axis=0, keepdims=True)
+    return units

@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.figure import Figure
-
-from rlreps import plotting, subspace
 from rlreps.experiments.mnist.config import PRESETS, MnistConfig
-from rlreps.experiments.mnist.problem import DoubleArray, Problem
+from rlreps.experiments.mnist.figures import (
+    MethodResult,
+    draw_components,
+    draw_curves,
+    draw_reconstructions,
+)
+from rlreps.experiments.mnist.problem import Problem
 from rlreps.experiments.results import Claim, claims_table, write_results
-from rlreps.plotting.reconstructions import plot_reconstructions, plot_signed_images
 from rlreps.report import Section, Table, write_report
 from rlreps.run_folder import RunFolder
+
+EIGENGAME = "eigengame"
+"""Name of EigenGame's runs."""
 
 PAPER_EXACT, PAPER_LEARNED, PAPER_RATIO = 21.46, 21.53, 1.0033
 """Test reconstruction errors that the paper states, and their ratio."""
@@ -23,24 +27,17 @@ PAPER_EXACT, PAPER_LEARNED, PAPER_RATIO = 21.46, 21.53, 1.0033
 _PAPER_TASK = (60_000, 784, 16)
 """Training images, pixels and components of the paper's numbers."""
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MethodResult:
-    """A method's finished runs.
-
-    Attributes:
-        label: Its name, as the figures show it.
-        name: Its folder's name.
-        history: Records of its runs, with ``step`` and lists over seeds.
-        bases: An orthonormal basis [pixels, d] of each seed's features.
-        summary: Its ``summary.json``.
-    """
-
-    label: str
-    name: str
-    history: list[dict[str, Any]]
-    bases: list[DoubleArray]
-    summary: dict[str, Any]
+_ERROR_HEADER = (
+    "components",
+    "updates",
+    "entries read a run",
+    "training s",
+    "subspace distance",
+    "test error",
+    "over the exact",
+    "runs",
+    "diverged",
+)
 
 
 def write_mnist_report(
@@ -51,11 +48,10 @@ def write_mnist_report(
     summary: Mapping[str, Any],
 ) -> Path:
     """Writes figures, the numbers behind them and ``report.html``; returns the page's path."""
-    write_results(folder, "curves", _curve_rows(results), _curves(results, config))
-    rows, figure = _reconstructions(config, problem, results)
-    write_results(folder, "reconstructions", rows, figure)
-    rows, figure = _components(problem, results, summary["best"]["method"])
-    write_results(folder, "components", rows, figure)
+    write_results(folder, "curves", *draw_curves(config, results))
+    write_results(folder, "reconstructions", *draw_reconstructions(config, problem, results))
+    shown = [each for each in results if each.name in (summary["best"]["method"], EIGENGAME)]
+    write_results(folder, "components", *draw_components(problem, shown))
     write_results(folder, "test_errors", _error_rows(problem, results))
     return write_report(
         folder.path / "report.html",
@@ -103,86 +99,6 @@ def compare_with_paper(
             holds=bool(best["test_error_ratio"] <= PAPER_RATIO) if same else None,
         ),
     ]
-
-
-def _curves(results: Sequence[MethodResult], config: MnistConfig) -> Figure:
-    return plotting.plot_curves(
-        [
-            plotting.Curve(
-                label=result.label,
-                steps=[record["step"] for record in result.history],
-                values=np.transpose([record["subspace_distance"] for record in result.history]),
-            )
-            for result in results
-        ],
-        x_label="update",
-        y_label=f"subspace distance to the exact {config.num_components} components",
-    )
-
-
-def _curve_rows(results: Sequence[MethodResult]) -> list[dict[str, object]]:
-    return [
-        {
-            "method": result.name,
-            "run": run,
-            "step": record["step"],
-            "seconds": record["seconds"],
-            "subspace_distance": distance,
-            "test_error_ratio": ratio,
-        }
-        for result in results
-        for record in result.history
-        for run, (distance, ratio) in enumerate(
-            zip(record["subspace_distance"], record["test_error_ratio"], strict=True)
-        )
-    ]
-
-
-def _reconstructions(
-    config: MnistConfig, problem: Problem, results: Sequence[MethodResult]
-) -> tuple[list[dict[str, object]], Figure]:
-    """The first test images under exact and learned components (of the first seed)."""
-    centred = problem.test[: config.shown_images]
-    bases = {"exact PCA": problem.basis, **{each.label: each.bases[0] for each in results}}
-    pictures = {"test image": centred.astype(np.float64)}
-    pictures |= {label: (centred @ basis) @ basis.T for label, basis in bases.items()}
-    errors = {
-        label: np.sum(np.square(centred - images), axis=1)
-        for label, images in pictures.items()
-        if label in bases
-    }
-    rows: list[dict[str, object]] = [
-        {"image": index, "components": label, "squared_error": float(error)}
-        for label, row in errors.items()
-        for index, error in enumerate(row)
-    ]
-    notes = {label: f"error {row.mean():.2f}" for label, row in errors.items()}
-    shown = {
-        label: (images + problem.mean).reshape(-1, *problem.shape)
-        for label, images in pictures.items()
-    }
-    return rows, plot_reconstructions(shown, notes=notes)
-
-
-def _components(
-    problem: Problem, results: Sequence[MethodResult], best: str
-) -> tuple[list[dict[str, object]], Figure]:
-    """Exact components above those of the best Danskin-LISSA and of EigenGame, first seed."""
-    shown = [result for result in results if result.name in (best, results[-1].name)]
-    count = problem.basis.shape[1]
-    pictures, cosines = {"exact PCA": problem.basis}, {}
-    for result in shown:
-        aligned = np.asarray(subspace.align(result.bases[0].astype(np.float32), problem.basis))
-        pictures[result.label] = aligned.astype(np.float64)
-        cosines[result.label] = np.abs(np.sum(aligned * problem.basis, axis=0))
-    rows: list[dict[str, object]] = [
-        {"method": result.name, "component": index + 1, "cosine": float(cosine)}
-        for result in shown
-        for index, cosine in enumerate(cosines[result.label])
-    ]
-    images = {label: basis.T.reshape(-1, *problem.shape) for label, basis in pictures.items()}
-    titles = [str(number) for number in range(1, count + 1)]
-    return rows, plot_signed_images(images, titles=titles, cosines=cosines)
 
 
 def _error_rows(problem: Problem, results: Sequence[MethodResult]) -> list[dict[str, object]]:
@@ -241,13 +157,11 @@ def _errors_section(
                 found["diverged"],
             )
         )
-    header = ("components", "updates", "entries read a run", "training s", "subspace distance")
-    header += ("test error", "over the exact", "runs", "diverged")
     return Section(
         title="Reconstruction of test images",
         tables=[
             Table(
-                header,
+                _ERROR_HEADER,
                 rows,
                 "Mean squared error of test images under each method's components, means over "
                 "runs with a 95 % bootstrap interval. Training time is of all runs of a method "

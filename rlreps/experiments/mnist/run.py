@@ -10,6 +10,7 @@ import numpy as np
 from rlreps.configs import OptimizerConfig, as_json
 from rlreps.encoders import tabular
 from rlreps.experiments.mnist.config import MnistConfig
+from rlreps.experiments.mnist.figures import MethodResult
 from rlreps.experiments.mnist.problem import (
     Problem,
     evaluation,
@@ -18,8 +19,8 @@ from rlreps.experiments.mnist.problem import (
     orthonormal,
     reconstruction_errors,
 )
-from rlreps.experiments.mnist.report import MethodResult, write_mnist_report
-from rlreps.images import Images, load_images
+from rlreps.experiments.mnist.report import EIGENGAME, write_mnist_report
+from rlreps.images import load_images
 from rlreps.learner import Learner
 from rlreps.locks import exclusive
 from rlreps.losses.danskin import Roles, danskin_lissa
@@ -95,7 +96,7 @@ def run_mnist(
             out, kind=KIND, config=described, provenance=provenance()
         )
         results = _run_methods(config, problem, folder, progress)
-        summary = _summary(config, images, problem, results, folder)
+        summary = _summary(config, problem, results, folder)
         write_mnist_report(config, problem, results, folder, summary)
         folder.write_summary(summary)
     return summary
@@ -110,9 +111,9 @@ def _run_methods(
         run = _method_folder(folder, name, {"pixels": pixels, "learning_rate": rate})
         trained = _train_danskin(config, problem, pixels, rate, run, progress)
         results.append(_measure(f"Danskin-LISSA, N = {pixels}", name, problem, trained, run))
-    run = _method_folder(folder, "eigengame", {})
+    run = _method_folder(folder, EIGENGAME, {})
     trained = _train_eigengame(config, problem, run, progress)
-    results.append(_measure("EigenGame, whole images", "eigengame", problem, trained, run))
+    results.append(_measure("EigenGame, whole images", EIGENGAME, problem, trained, run))
     return results
 
 
@@ -233,7 +234,6 @@ def _measure(
 
 def _summary(
     config: MnistConfig,
-    images: Images,
     problem: Problem,
     results: list[MethodResult],
     folder: RunFolder,
@@ -241,7 +241,7 @@ def _summary(
     danskin = results[: len(config.danskin.pixels)]
     best = min(danskin, key=lambda result: float(result.summary["test_error"]["mean"]))
     return {
-        "images": fingerprint(images),
+        "data": folder.config["data"],
         "d": config.num_components,
         "exact": {"test_error": problem.test_error, "train_error": problem.train_error},
         "methods": {result.name: result.summary for result in results},
