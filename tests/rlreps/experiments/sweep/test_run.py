@@ -46,7 +46,7 @@ def words(text):
 
 ARGUMENTS = words(
     "--hidden 16 --frequencies 4 --method danskin_lissa --schedule constant --num-features 3 "
-    "--rows 40 --tasks 32 --num-seeds 2 --seed 5 --evaluate-every 20 --checkpoint-every 100 --quiet"
+    "--rows 40 --num-seeds 2 --seed 5 --evaluate-every 20 --checkpoint-every 100 --quiet"
 )
 
 
@@ -69,7 +69,7 @@ def without_times(summary):
 
 
 # Two programs, of which each trains two points that learn and two that diverge.
-GRID = ("num-features=2,3", "learning-rate=1e-2,1e30", "kappa0=0.3,1.9")
+GRID = ("tasks=16,32", "learning-rate=1e-2,1e30", "kappa0=0.3,1.9")
 FLAGS = [word for text in GRID for word in ("--grid", text)]
 
 
@@ -125,7 +125,7 @@ def test_the_worst_values_are_those_of_knowing_nothing(finished, toy_store):
     principal = ground_truth_for(toy_store, 3).principal
     for point in finished[1]["points"]:
         if point["diverged"]:
-            captured = float(np.sum(principal.singular_values[: point["num_features"]] ** 2))
+            captured = float(np.sum(principal.singular_values[:3] ** 2))
             excess = principal.total_energy / (principal.total_energy - captured) - 1
             assert point["excess_loss_mean"] == pytest.approx(excess, rel=1e-3)
             assert point["subspace_distance_mean"] == pytest.approx(1.0, abs=1e-6)
@@ -134,7 +134,7 @@ def test_the_worst_values_are_those_of_knowing_nothing(finished, toy_store):
 def test_the_table_holds_means_and_intervals_of_every_points_own_runs(finished):
     out, summary = finished
     assert summary["fields"] == [
-        "num_features",
+        "tasks",
         "optimizer.learning_rate",
         "objective.kappa0",
     ]
@@ -267,12 +267,12 @@ def test_the_command_trains_prints_the_table_and_comes_back_to_it(
     assert said.err == ""
     assert json.loads((out / "config.json").read_text())["config"] == RunFolder(finished[0]).config
     lines = said.out.splitlines()
-    header = next(line for line in lines if "num-features" in line)
+    header = next(line for line in lines if "tasks" in line)
     assert "learning-rate" in header
-    rows = [line.split() for line in lines if line.split()[:1] in (["2"], ["3"])]
+    rows = [line.split() for line in lines if line.split()[:1] in (["16"], ["32"])]
     assert [row[:5] for row in rows] == [
-        [d, rate, kappa0, "2", diverged]
-        for d in "23"
+        [tasks, rate, kappa0, "2", diverged]
+        for tasks in ("16", "32")
         for rate, diverged in (("0.01", "0"), ("1e+30", "2"))
         for kappa0 in ("0.3", "1.9")
     ]
