@@ -434,7 +434,7 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "quickstart, successor, svd, train, train-live, evaluate, plot"),
+        ([], "quickstart, experiment, successor, svd, train, train-live, sweep, evaluate, plot"),
         (["trian"], "Unrecognized options: trian; Available subcommands: quickstart"),
         (["successor"], "generate, info, verify"),
         (["plot", "curve"], "env, components, spectrum, curves"),
@@ -523,7 +523,7 @@ def test_help_comes_fast_and_neither_it_nor_the_package_imports_the_heavy_librar
 
 @pytest.mark.parametrize(
     "command",
-    ["successor generate", "svd", "train", "evaluate", "plot curves", "quickstart"],
+    ["successor generate", "svd", "train", "sweep", "evaluate", "plot curves", "quickstart"],
 )
 def test_every_command_explains_itself(capsys, command):
     with pytest.raises(SystemExit) as ending:
