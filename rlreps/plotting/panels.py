@@ -145,7 +145,9 @@ def _set_ticks(
             axes.xaxis.set_major_locator(FixedLocator(list(x_ticks)))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        elif not log_x:
+        elif log_x:
+            plain_log_ticks(axes.xaxis)
+        else:
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
