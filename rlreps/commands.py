@@ -13,7 +13,6 @@ from rlreps.command_parts import Switch, print_json
 from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiment_commands import Experiment
-from rlreps.experiments.presets import QUICKSTART_PRESETS
 from rlreps.plot_commands import Plot
 from rlreps.sweep_commands import Sweep
 from rlreps.training_commands import Evaluate, Train, TrainLive
@@ -218,12 +217,11 @@ class Quickstart:
 
     def run(self) -> None:
         """Runs the pipeline, then prints the table and the report's path."""
-        from rlreps.experiments.quickstart import run_quickstart
+        from rlreps.experiments.quickstart.config import PRESETS
+        from rlreps.experiments.quickstart.run import run_quickstart
         from rlreps.tables import print_quickstart
 
-        print_quickstart(
-            run_quickstart(QUICKSTART_PRESETS[self.preset], self.out, progress=not self.quiet)
-        )
+        print_quickstart(run_quickstart(PRESETS[self.preset], self.out, progress=not self.quiet))
 
 
 Command: TypeAlias = (

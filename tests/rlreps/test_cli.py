@@ -17,7 +17,7 @@ from PIL import Image
 from rlreps import cli, commands
 from rlreps.checkpoints import Checkpoints
 from rlreps.configs import EncoderConfig, SuccessorConfig
-from rlreps.experiments.presets import QUICKSTART_PRESETS
+from rlreps.experiments.quickstart.config import PRESETS
 from rlreps.run_folder import RunFolder
 from rlreps.successor.store import open_store
 
@@ -202,7 +202,7 @@ def test_default_folders_tell_configurations_apart():
 
 
 def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_path, monkeypatch):
-    smoke = QUICKSTART_PRESETS["smoke"]
+    smoke = PRESETS["smoke"]
     training = dataclasses.replace(
         smoke.recommended,
         encoder=EncoderConfig(hidden=(16,)),
@@ -220,7 +220,7 @@ def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_
         dimensions=(3,),
         headline_dimension=3,
     )
-    monkeypatch.setitem(commands.QUICKSTART_PRESETS, "smoke", tiny)
+    monkeypatch.setitem(commands.PRESETS, "smoke", tiny)
     out = tmp_path / "quick"
     printed = rlreps("quickstart", "--preset", "smoke", "--out", out, "--quiet")
     assert "large_batch" in printed

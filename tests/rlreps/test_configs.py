@@ -19,7 +19,7 @@ from rlreps.configs import (
     as_json,
 )
 from rlreps.errors import InputError
-from rlreps.experiments.presets import QUICKSTART_PRESETS, QuickstartConfig
+from rlreps.experiments.quickstart.config import PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")
 METHODS = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
@@ -150,19 +150,19 @@ BAD_VALUES = [
     ),
     (
         QuickstartConfig,
-        {**vars(QUICKSTART_PRESETS["smoke"]), "headline_dimension": 7},
+        {**vars(PRESETS["smoke"]), "headline_dimension": 7},
         "headline_dimension to be one of dimensions (5, 10)",
         "7",
     ),
     (
         QuickstartConfig,
-        {**vars(QUICKSTART_PRESETS["smoke"]), "dimensions": (0, 10)},
+        {**vars(PRESETS["smoke"]), "dimensions": (0, 10)},
         "dimensions >= 1",
         "0",
     ),
     (
         QuickstartConfig,
-        {**vars(QUICKSTART_PRESETS["smoke"]), "objectives": ()},
+        {**vars(PRESETS["smoke"]), "objectives": ()},
         "at least one objective",
         "()",
     ),
@@ -212,7 +212,7 @@ CONFIGS = [
     ObjectiveConfig(name="naive", gradient_rows=1, weight_rows=2, covariance_rows=3),
     OptimizerConfig(name="sgd"),
     TrainingConfig(encoder=EncoderConfig(hidden=(5,)), seed=3),
-    *QUICKSTART_PRESETS.values(),
+    *PRESETS.values(),
 ]
 
 
@@ -268,9 +268,9 @@ def test_the_derived_figures_of_a_successor_measure_follow_their_formulas():
     assert config.row_sum == 1.0 + 0.5 + 0.25 + 0.125
 
 
-@pytest.mark.parametrize("name", sorted(QUICKSTART_PRESETS))
+@pytest.mark.parametrize("name", sorted(PRESETS))
 def test_a_preset_gives_every_method_the_same_budget(name):
-    preset = QUICKSTART_PRESETS[name]
+    preset = PRESETS[name]
     methods = [objective.name for objective in preset.objectives]
     for runs, repeats in (
         (preset.paper_runs(), 1),
@@ -284,7 +284,7 @@ def test_a_preset_gives_every_method_the_same_budget(name):
 
 
 def test_the_papers_protocol_runs_methods_without_our_extensions():
-    for run in QUICKSTART_PRESETS["laptop"].paper_runs():
+    for run in PRESETS["laptop"].paper_runs():
         assert run.objective == ObjectiveConfig(name=run.objective.name)
         assert (run.encoder.name, run.tasks) == ("mlp", 1)
 

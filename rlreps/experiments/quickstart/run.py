@@ -8,8 +8,8 @@ from rlreps.configs import TrainingConfig, as_json
 from rlreps.envs import load_arena
 from rlreps.experiments.figures import aligned_components
 from rlreps.experiments.ground_truths import STORE, generation_figures, own_ground_truth
-from rlreps.experiments.presets import QuickstartConfig
-from rlreps.experiments.quickstart_report import RecipeResult, write_quickstart_report
+from rlreps.experiments.quickstart.config import QuickstartConfig
+from rlreps.experiments.quickstart.report import RecipeResult, write_quickstart_report
 from rlreps.experiments.store_training import run_training
 from rlreps.experiments.trained_runs import distance_history
 from rlreps.ground_truth import GroundTruth

@@ -15,9 +15,10 @@ from rlreps.configs import (
 )
 from rlreps.envs.errors import ArenaError
 from rlreps.errors import InputError
-from rlreps.experiments import quickstart, store_training
-from rlreps.experiments.presets import QUICKSTART_PRESETS, QuickstartConfig
-from rlreps.experiments.quickstart import run_quickstart
+from rlreps.experiments import store_training
+from rlreps.experiments.quickstart import run as quickstart
+from rlreps.experiments.quickstart.config import PRESETS, QuickstartConfig
+from rlreps.experiments.quickstart.run import run_quickstart
 from rlreps.run_folder import RunFolder
 from rlreps.tables import print_quickstart
 
@@ -265,7 +266,7 @@ def test_a_figure_without_a_value_is_a_dash_in_the_table(finished, capsys):
 
 
 def test_presets_give_every_method_equal_budgets_under_both_recipes():
-    for preset in QUICKSTART_PRESETS.values():
+    for preset in PRESETS.values():
         assert [objective.name for objective in preset.objectives] == [
             "danskin_lissa",
             "large_batch",
@@ -275,5 +276,5 @@ def test_presets_give_every_method_equal_budgets_under_both_recipes():
             budgets = {(run.steps, run.rows, run.tasks, run.num_seeds, run.seed) for run in runs}
             assert len(budgets) == 1
         assert {run.encoder.name for run in preset.paper_runs()} == {"mlp"}
-    assert QUICKSTART_PRESETS["laptop"].successor.bins == 100
+    assert PRESETS["laptop"].successor.bins == 100
     assert quickstart.KIND == "quickstart"

@@ -81,7 +81,7 @@ _PAPER_PROTOCOL = TrainingConfig(
     checkpoint_every=1500,
 )
 
-QUICKSTART_PRESETS: dict[str, QuickstartConfig] = {
+PRESETS: dict[str, QuickstartConfig] = {
     "smoke": QuickstartConfig(
         successor=SuccessorConfig(bins=20, rollouts=100, horizon=200, block_rows=100),
         paper=dataclasses.replace(

@@ -12,7 +12,7 @@ from rlreps import plotting
 from rlreps.configs import ObjectiveConfig, TrainingConfig
 from rlreps.envs import PuddleWorld
 from rlreps.experiments.method_names import method_name
-from rlreps.experiments.presets import QuickstartConfig
+from rlreps.experiments.quickstart.config import QuickstartConfig
 from rlreps.ground_truth import GroundTruth
 from rlreps.report import Section, Table, write_report
 from rlreps.run_folder import RunFolder
