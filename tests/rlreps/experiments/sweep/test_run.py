@@ -168,7 +168,7 @@ def test_a_finished_sweep_computes_nothing_and_changes_nothing(
     assert files_below(out) == before
 
 
-class Interruption(Exception):
+class SimulatedKillError(Exception):
     """Stands for whatever ends a process."""
 
 
@@ -180,12 +180,12 @@ def test_a_sweep_interrupted_between_groups_trains_only_the_others(
 
     def train_one(*arguments, **options):
         if trained:
-            raise Interruption
+            raise SimulatedKillError
         trained.append(options["folder"].path)
         return train(*arguments, **options)
 
     monkeypatch.setattr(sweep_run, "train_members", train_one)
-    with pytest.raises(Interruption):
+    with pytest.raises(SimulatedKillError):
         run_sweep(config, toy_store, out, progress=False)
     assert not (out / "summary.json").exists()
     assert trained == [out / "groups" / "001"]
@@ -205,10 +205,10 @@ def test_a_sweep_interrupted_inside_a_group_goes_on_from_its_checkpoint(
         save(loop)
         saved.append(loop.step)
         if len(saved) == 3:
-            raise Interruption
+            raise SimulatedKillError
 
     monkeypatch.setattr(training_loop.Loop, "save", save_three)
-    with pytest.raises(Interruption):
+    with pytest.raises(SimulatedKillError):
         run_sweep(config, toy_store, out, progress=False)
     assert saved == [100, 200, 100]
     resumed = run_sweep(config, toy_store, out, progress=False)
