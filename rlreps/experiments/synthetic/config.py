@@ -4,6 +4,7 @@ Like ``rlreps.configs``, this module does not import JAX.
 """
 
 import dataclasses
+import math
 from typing import Literal, NamedTuple, get_args
 
 from rlreps.validation import require, require_choice, require_positive
@@ -48,11 +49,11 @@ class SyntheticConfig:
         kappa0: κ0 where it is not what varies.
         rows: J = M = N where they are not what varies.
         dimension: d where it is not what varies.
-        dimensions: d of panel (a).
-        rows_by_total: J = M = N of panel (b).
-        totals: Rows an update of panel (c), all roles together; multiples of 15.
-        kappa_values: κ0 of panel (d).
-        kappa_dimensions: d of panel (d).
+        dimensions: d of panel (a), increasing.
+        rows_by_total: J = M = N of panel (b), increasing.
+        totals: Rows an update of panel (c), all roles together; increasing multiples of 15.
+        kappa_values: κ0 of panel (d), increasing, on both sides of 2.
+        kappa_dimensions: d of panel (d), increasing.
         steps: Updates.
         num_seeds: Runs of each setting, each with a matrix of its own.
         evaluate_every: Updates between measurements.
@@ -76,10 +77,21 @@ class SyntheticConfig:
     checkpoint_every: int
 
     def __post_init__(self) -> None:
+        require(len(self.spectra) >= 1, "at least one of spectra", self.spectra)
         for spectrum in self.spectra:
             require_choice("spectra", spectrum, get_args(SpectrumName))
         for name in ("num_states", "rows", "steps", "num_seeds", "evaluate_every"):
             require_positive(name, getattr(self, name))
+        require(0.0 < self.step_size < math.inf, "a finite step_size > 0", self.step_size)
+        # What is compared along an axis: a claim about its ends needs them in order.
+        for name in ("dimensions", "rows_by_total", "totals", "kappa_values", "kappa_dimensions"):
+            values = getattr(self, name)
+            require(
+                len(values) >= 1 and list(values) == sorted(set(values)),
+                f"increasing {name}, at least one",
+                values,
+            )
+        require(self.rows_by_total[0] >= 1, "rows_by_total of at least 1", self.rows_by_total)
         require(
             self.checkpoint_every >= 1 and self.checkpoint_every % self.evaluate_every == 0,
             f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
@@ -90,7 +102,12 @@ class SyntheticConfig:
         for total in self.totals:
             require(total >= 15 and total % 15 == 0, "totals that are multiples of 15", total)
         for kappa in (self.kappa0, *self.kappa_values):
-            require(kappa > 0.0, "kappa0 > 0", kappa)
+            require(0.0 < kappa < math.inf, "a finite kappa0 > 0", kappa)
+        require(
+            self.kappa_values[0] < 2.0 < self.kappa_values[-1],
+            "kappa_values on both sides of 2, where the series stops converging",
+            self.kappa_values,
+        )
 
     def panel_dimensions(self, spectrum: SpectrumName) -> dict[int, Setting]:
         """Panel (a): d → setting."""
