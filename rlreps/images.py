@@ -5,6 +5,7 @@ as a big-endian 32-bit integer, and the entries, big-endian, in C order.
 """
 
 import gzip
+import http.client
 import math
 import os
 import zlib
@@ -183,7 +184,7 @@ def _download(fetch_openml: Callable[..., Any]) -> npt.NDArray[Any]:
     try:
         # "liac-arff" needs no pandas.
         found = fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{_WAYS}; got no data directory, and from the download: {cause}") from (
             error

@@ -149,7 +149,7 @@ PRESETS: dict[str, MnistConfig] = {
     ),
     "laptop": MnistConfig(
         danskin=DanskinConfig(
-            learning_rates=(0.02, 0.03, 0.03),
+            learning_rates=(0.1, 0.1, 0.03),
             schedule="cosine",
             steps=150_000,
             images=32,
