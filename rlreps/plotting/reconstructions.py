@@ -1,5 +1,6 @@
 """Small images in rows of the same name: reconstructions in grey, components in colour."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,6 +25,9 @@ _MARGIN = 0.1
 _TITLE = 0.2
 """Height of column titles and of a line below every row, in inches."""
 
+_WIDEST = 10
+"""Most signed images side by side; more wrap into blocks of rows."""
+
 
 @styled
 def plot_reconstructions(
@@ -42,7 +46,8 @@ def plot_reconstructions(
     """
     tables, remarks = _as_tables(rows), dict(notes or {})
     _require_known(remarks, tables, "notes")
-    figure, grid = _panels(tables, extra=0.0)
+    count = len(next(iter(tables.values())))
+    figure, grid = _panels(tables, count, 1, text_height=0.0)
     for (name, images), line in zip(tables.items(), grid, strict=True):
         for image, axes in zip(images, line, strict=True):
             axes.imshow(image, cmap="gray", vmin=0.0, vmax=1.0, origin="upper")
@@ -60,7 +65,8 @@ def plot_signed_images(
     """A row of images of signed values for each name, such as principal components.
 
     The images of one column share their limits, symmetric about zero: the largest magnitude among
-    them. Signs and order are the caller's to match beforehand.
+    them. Signs and order are the caller's to match beforehand. More than ten columns wrap into
+    blocks of rows.
 
     Args:
         rows: Images [count, height, width] by name, the top row of pixels first.
@@ -78,18 +84,22 @@ def plot_signed_images(
         if len(given) != count:
             raise InputError(f"expected {count} entries of {what}, got {len(given)}")
     limits = np.max(np.abs(np.stack(list(tables.values()))), axis=(0, 2, 3))
-    figure, grid = _panels(tables, extra=_TITLE * (1 + len(matches)))
-    for row, (name, images) in enumerate(tables.items()):
-        for column, axes in enumerate(grid[row]):
-            limit = float(limits[column]) or 1.0
+    blocks = math.ceil(count / _WIDEST)
+    columns = math.ceil(count / blocks)
+    figure, grid = _panels(tables, columns, blocks, text_height=_TITLE * (1 + len(matches)))
+    for index in range(count):
+        block, column = divmod(index, columns)
+        panels = grid[block * len(tables) : (block + 1) * len(tables), column]
+        limit = float(limits[index]) or 1.0
+        for axes, (name, images) in zip(panels, tables.items(), strict=True):
             axes.imshow(
-                images[column], cmap=signed_colormap(), vmin=-limit, vmax=limit, origin="upper"
+                images[index], cmap=signed_colormap(), vmin=-limit, vmax=limit, origin="upper"
             )
-            if row == 0:
-                axes.set_title(titles[column], fontsize=8.5)
             if name in matches:
-                axes.set_xlabel(f"{matches[name][column]:.3f}", fontsize=7.5, labelpad=2)
-        _label_row(grid[row, 0], f"{name}\n|cos|, below" if name in matches else name)
+                axes.set_xlabel(f"{matches[name][index]:.3f}", fontsize=7.5, labelpad=2)
+            if column == 0:
+                _label_row(axes, f"{name}\n|cos|, below" if name in matches else name)
+        panels[0].set_title(titles[index], fontsize=8.5)
     figure.colorbar(
         ScalarMappable(Normalize(-1, 1), signed_colormap()),
         ax=grid.ravel().tolist(),
@@ -103,13 +113,15 @@ def plot_signed_images(
 
 
 def _panels(
-    tables: Mapping[str, FloatArray], *, extra: float
+    tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """A figure with one axes an image, and ``extra`` inches of height for text."""
-    count, height, width = next(iter(tables.values())).shape
-    rows_height = _SIDE * height / width * len(tables)
-    figure = Figure(figsize=(_LABEL + _SIDE * count, _MARGIN + rows_height + extra))
-    grid = figure.subplots(len(tables), count, squeeze=False, gridspec_kw={"wspace": 0.04})
+    """A figure with one axes an image; each block has ``text_height`` inches for text beside."""
+    _, height, width = next(iter(tables.values())).shape
+    block_height = _SIDE * height / width * len(tables) + text_height
+    figure = Figure(figsize=(_LABEL + _SIDE * columns, _MARGIN + block_height * blocks))
+    grid = figure.subplots(
+        len(tables) * blocks, columns, squeeze=False, gridspec_kw={"wspace": 0.04}
+    )
     for axes in grid.ravel():
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)

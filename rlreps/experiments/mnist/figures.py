@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from rlreps import plotting, subspace
 from rlreps.experiments.mnist.config import MnistConfig
-from rlreps.experiments.mnist.problem import DoubleArray, Problem
+from rlreps.experiments.mnist.problem import DoubleArray, Problem, reconstruction_errors
 from rlreps.plotting.reconstructions import plot_reconstructions, plot_signed_images
 
 Rows: TypeAlias = list[dict[str, object]]
@@ -22,6 +22,7 @@ class MethodResult:
     Attributes:
         label: Its name, as the figures show it.
         name: Its folder's name.
+        entries_per_update: Matrix entries that one update of a run reads.
         history: Records of its runs, with ``step`` and lists over seeds.
         bases: An orthonormal basis [pixels, d] of each seed's features.
         summary: Its ``summary.json``.
@@ -29,34 +30,45 @@ class MethodResult:
 
     label: str
     name: str
+    entries_per_update: int
     history: list[dict[str, Any]]
     bases: list[DoubleArray]
     summary: dict[str, Any]
 
 
-def draw_curves(config: MnistConfig, results: Sequence[MethodResult]) -> tuple[Rows, Figure]:
-    """Subspace distance of every method against updates: the numbers and the figure."""
-    figure = plotting.plot_curves(
-        [
-            plotting.Curve(
-                label=result.label,
-                steps=[record["step"] for record in result.history],
-                values=np.transpose([record["subspace_distance"] for record in result.history]),
-            )
-            for result in results
-        ],
-        x_label="update",
-        y_label=f"subspace distance to the exact {config.num_components} components",
+def draw_curves(config: MnistConfig, results: Sequence[MethodResult]) -> dict[str, Figure]:
+    """Subspace distance of every method, against updates and against entries read."""
+
+    def figure(x_label: str, entries: bool) -> Figure:
+        return plotting.plot_curves(
+            [_curve(result, entries) for result in results],
+            x_label=x_label,
+            y_label=f"subspace distance to the exact {config.num_components} components",
+        )
+
+    return {
+        "curves": figure("update", False),
+        "curves_by_entries": figure("matrix entries read (millions)", True),
+    }
+
+
+def _curve(result: MethodResult, entries: bool) -> plotting.Curve:
+    steps = np.asarray([record["step"] for record in result.history])
+    return plotting.Curve(
+        label=result.label,
+        steps=steps * (result.entries_per_update / 1e6) if entries else steps,
+        values=np.transpose([record["subspace_distance"] for record in result.history]),
     )
-    return _curve_rows(results), figure
 
 
-def _curve_rows(results: Sequence[MethodResult]) -> Rows:
+def curve_rows(results: Sequence[MethodResult]) -> Rows:
+    """The numbers behind the curves."""
     return [
         {
             "method": result.name,
             "run": run,
             "step": record["step"],
+            "entries_read": record["step"] * result.entries_per_update,
             "seconds": record["seconds"],
             "subspace_distance": distance,
             "test_error_ratio": ratio,
@@ -87,7 +99,10 @@ def draw_reconstructions(
         for label, row in errors.items()
         for index, error in enumerate(row)
     ]
-    notes = {label: f"error {row.mean():.2f}" for label, row in errors.items()}
+    notes = {
+        label: f"error {reconstruction_errors(problem.test, basis).mean():.2f}"
+        for label, basis in bases.items()
+    }
     shown = {
         label: (images + problem.mean).reshape(-1, *problem.shape)
         for label, images in pictures.items()

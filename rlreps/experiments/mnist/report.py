@@ -9,6 +9,7 @@ from typing import Any
 from rlreps.experiments.mnist.config import PRESETS, MnistConfig
 from rlreps.experiments.mnist.figures import (
     MethodResult,
+    curve_rows,
     draw_components,
     draw_curves,
     draw_reconstructions,
@@ -48,7 +49,8 @@ def write_mnist_report(
     summary: Mapping[str, Any],
 ) -> Path:
     """Writes figures, the numbers behind them and ``report.html``; returns the page's path."""
-    write_results(folder, "curves", *draw_curves(config, results))
+    for name, figure in draw_curves(config, results).items():
+        write_results(folder, name, curve_rows(results), figure)
     write_results(folder, "reconstructions", *draw_reconstructions(config, problem, results))
     shown = [each for each in results if each.name in (summary["best"]["method"], EIGENGAME)]
     write_results(folder, "components", *draw_components(problem, shown))
@@ -130,8 +132,9 @@ def _claims_section(config: MnistConfig, problem: Problem, summary: Mapping[str,
         title="What the paper states",
         text="Errors are means of ||x - Px||² over test images: x is a test image divided by 255 "
         "less the mean training image, and P projects onto components of the training images. "
-        "Where the exact error differs from the paper's, the images there were scaled, centred or "
-        "split in another way; the ratio of two errors depends on that far less.",
+        "An exact error other than the paper's comes from images that were scaled, centred or "
+        "split in some other way, not from learning; the ratio of two errors depends on that far "
+        "less.",
         tables=[claims_table(compare_with_paper(config, problem, summary))],
     )
 
@@ -173,8 +176,8 @@ def _errors_section(
             (
                 folder.figures / "reconstructions.png",
                 f"The first {config.shown_images} test images and what {config.num_components} "
-                "components keep of them (learned ones: first run). Below each name, the mean "
-                "error of the images shown.",
+                "components keep of them (learned ones: first run). Below each name, its mean "
+                "error over all test images.",
             ),
             (
                 folder.figures / "components.png",
@@ -202,7 +205,12 @@ def _curves_section(config: MnistConfig, folder: RunFolder) -> Section:
                 f"Subspace distance to the exact {config.num_components} components against "
                 f"updates, geometric mean over {config.num_seeds} runs; 0 is the exact subspace, "
                 "1 is orthogonal to it.",
-            )
+            ),
+            (
+                folder.figures / "curves_by_entries.png",
+                "The same against the entries of the matrix that a run has read, repeated ones "
+                "counted again.",
+            ),
         ],
     )
 
@@ -215,9 +223,9 @@ def _settings_section(config: MnistConfig) -> Section:
         return Section(title="Settings", text="This run has the settings of the paper's preset.")
     return Section(
         title="Settings",
-        text="Drawing several images an update lowers the variance of the estimates; whitening "
-        "and a running norm shorten what the truncated series leaves; a learning rate that "
-        "decays to zero averages the rest away.",
+        text="Several images an update and a learning rate that decays to zero lower the noise of "
+        "the weight estimates; whitening brings the truncated series nearer to the inverse that it "
+        "stands for; a running norm keeps its step from jumping with the largest row of a batch.",
         tables=[Table(("setting", "paper preset", "this run"), rows, "What this run changes.")],
     )
 

@@ -229,7 +229,7 @@ def _measure(
     for figure, values in list(summary["per_seed"].items()):
         summary[figure] = aggregate(values)
     run.write_summary(summary)
-    return MethodResult(label, name, trained.history, bases, summary)
+    return MethodResult(label, name, trained.entries, trained.history, bases, summary)
 
 
 def _summary(

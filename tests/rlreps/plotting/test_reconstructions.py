@@ -40,6 +40,19 @@ def test_signed_images_share_limits_about_zero_down_each_column():
     assert figure_bytes(figure).startswith(b"\x89PNG")
 
 
+def test_more_than_ten_signed_images_wrap_into_blocks_of_rows():
+    images = np.random.default_rng(1).normal(size=(13, 4, 4))
+    titles = [str(number) for number in range(13)]
+    figure = plot_signed_images({"a": images, "b": -images}, titles=titles)
+    pictures = drawn(figure)[:26]
+    order = [*range(7), *range(7), *range(7, 13), *range(7, 13)]
+    signs = [1] * 7 + [-1] * 7 + [1] * 6 + [-1] * 6
+    for picture, index, sign in zip(pictures, order, signs, strict=True):
+        np.testing.assert_array_equal(picture.get_array(), sign * images[index])
+    shown = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert shown == titles
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -31,7 +31,7 @@ from rlreps.sources import matrix_source
 
 DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
 METHODS = ["danskin-lissa-4", "danskin-lissa-8", "eigengame"]
-FIGURES = ["components", "curves", "reconstructions"]
+FIGURES = ["components", "curves", "curves_by_entries", "reconstructions"]
 SHORT = dataclasses.replace(
     PRESETS["smoke"],
     danskin=dataclasses.replace(PRESETS["smoke"].danskin, steps=200),
@@ -150,6 +150,8 @@ def test_every_figure_has_its_numbers_beside_it(finished):
                 assert min(picture.size) > 300
     curves = json.loads((out / "results" / "curves.json").read_text())
     assert len(curves) == 3 * 11 * 2
+    ends = {row["method"]: row["entries_read"] for row in curves}
+    assert ends == {name: summary["methods"][name]["entries_read"] for name in METHODS}
     errors = json.loads((out / "results" / "test_errors.json").read_text())
     assert [row["method"] for row in errors] == ["exact", *METHODS]
     assert errors[3]["test_error"] == summary["methods"]["eigengame"]["test_error"]["mean"]
