@@ -26,6 +26,8 @@ from rlreps.validation import require
 EvaluateMember = Callable[[Params, Any], Mapping[str, Array]]
 """One member's parameters and settings → named scalars; mapped by ``train_members``."""
 
+_EVALUATED_TOGETHER = 16
+
 
 class Run(NamedTuple):
     """What is to be trained, wherever it is placed."""
@@ -52,7 +54,7 @@ class Loop:
         put_source = placement.put_seeds if members.own_sources else placement.put
         self._source = put_source(run.source)
         self._seeds, self._settings = placement.put_seeds((seeds, run.settings))
-        self._evaluate = jax.jit(jax.vmap(evaluate)) if evaluate is not None else None
+        self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
         self._compiled: dict[int, Any] = {}
         self._loss = np.full(len(run.seeds), np.nan)
         one_member = jax.tree.map(lambda leaf: leaf[0], run.settings)
@@ -140,6 +142,26 @@ class Loop:
             f"{int(bad_steps[index])} of seed {int(self._seeds[index])}; {where}; "
             "try a smaller learning rate or kappa0"
         )
+
+
+def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
+    """An evaluation of all members at once, some at a time.
+
+    Every member's activations at all states can be many times as large as its parameters.
+    """
+
+    def evaluate_all(params: Params, settings: Any) -> Mapping[str, Array]:
+        count = len(jax.tree.leaves(params)[0])
+        if count <= _EVALUATED_TOGETHER:
+            return jax.vmap(evaluate)(params, settings)
+        figures: Mapping[str, Array] = jax.lax.map(
+            lambda member: evaluate(*member),
+            (params, settings),
+            batch_size=_EVALUATED_TOGETHER,
+        )
+        return figures
+
+    return evaluate_all
 
 
 @jax.jit
