@@ -1,9 +1,8 @@
 """Matrices with set singular values, and the learners of the synthetic experiment."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
@@ -141,8 +140,3 @@ class SettingResult(NamedTuple):
     steps: npt.NDArray[np.int64]
     distances: npt.NDArray[np.float64]
     diverged: npt.NDArray[np.bool_]
-
-
-def dispatched_update(build: Build, member: MemberSettings) -> Callable[..., Any]:
-    """One jitted update of one member, to be called from a Python loop: what to compare with."""
-    return jax.jit(build(member).update)

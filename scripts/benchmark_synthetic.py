@@ -1,0 +1,92 @@
+"""Throughput of the synthetic experiment: seeds in one scan against updates from a Python loop.
+
+    python scripts/benchmark_synthetic.py [--seeds 30]
+
+Both are measured side by side in one run. All seeds of a setting are members of one compiled scan,
+as the experiment runs them; the other way dispatches one jitted update of one seed at a time.
+"""
+
+import argparse
+import functools
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rlreps.experiments.synthetic.config import ROLES, Setting, SyntheticConfig
+from rlreps.experiments.synthetic.problem import (
+    member_learner,
+    member_sources,
+    planted_matrix,
+    stack_settings,
+)
+from rlreps.members import Members
+
+STATES, FEATURES, ROWS = 50, 10, 5
+STEP_SIZE, KAPPA0 = SyntheticConfig.step_size, SyntheticConfig.kappa0
+GOALS = {"danskin_lissa": 50.0}
+"""Method → the least ratio asked for."""
+
+
+def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Callable[[], Any]]:
+    """[a scan of ``length`` updates of all seeds, a loop of ``loop_length`` updates of one]."""
+    setting = Setting(method, FEATURES, ROWS, "exponential", KAPPA0)
+    planted = [planted_matrix(setting.spectrum, STATES, seed) for seed in range(seeds)]
+    build = member_learner(setting, STATES, STEP_SIZE)
+    members = Members(build, own_sources=True)
+    source, settings = member_sources(setting, planted), stack_settings([setting] * seeds, planted)
+    numbers = jnp.arange(seeds, dtype=jnp.uint32)
+    states = members.init(numbers, settings)
+    chunk = jax.jit(functools.partial(members.chunk, length))
+    one = jax.tree.map(lambda leaf: leaf[0], (states, source, numbers, settings))
+    update = jax.jit(build(one[3]).update)
+
+    def loop() -> Any:
+        state = one[0]
+        for _ in range(loop_length):
+            state, loss = update(state, one[1], one[2])
+        return state, loss
+
+    return [functools.partial(chunk, states, source, numbers, settings), loop]
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Seconds until a call's result is there."""
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - start
+
+
+def compare(method: str, seeds: int, length: int, loop_length: int, repeats: int) -> None:
+    """Prints both throughputs of a method and their ratio, measured in turns."""
+    calls = calls_of(method, seeds, length, loop_length)
+    for call in calls:
+        seconds(call)
+    times = [[seconds(call) for call in calls] for _ in range(repeats)]
+    together, alone = (statistics.median(column) for column in zip(*times, strict=True))
+    rates = (seeds * length / together, loop_length / alone)
+    goal = f"   goal {GOALS[method]:.0f}" if method in GOALS else ""
+    print(f"{method:18s} {rates[0]:12,.0f} {rates[1]:12,.0f} {rates[0] / rates[1]:8.1f} x{goal}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Compares every method."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--length", type=int, default=2000, help="updates in a scan")
+    parser.add_argument("--loop-length", type=int, default=1000, help="updates from Python")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args(arguments)
+    print(f"machine: {os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    print(f"d = {FEATURES}, J = M = N = {ROWS}, {STATES} x {STATES}; updates of one seed a second")
+    print(f"{'method':18s} {f'{options.seeds} in a scan':>12s} {'loop':>12s} {'ratio':>8s}")
+    for method in ROLES:
+        compare(method, options.seeds, options.length, options.loop_length, options.repeats)
+
+
+if __name__ == "__main__":
+    main()
