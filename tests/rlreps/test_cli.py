@@ -220,7 +220,7 @@ def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_
         dimensions=(3,),
         headline_dimension=3,
     )
-    monkeypatch.setitem(commands.PRESETS, "smoke", tiny)
+    monkeypatch.setitem(PRESETS, "smoke", tiny)
     out = tmp_path / "quick"
     printed = rlreps("quickstart", "--preset", "smoke", "--out", out, "--quiet")
     assert "large_batch" in printed
