@@ -1,5 +1,6 @@
 """The MNIST experiment: every method in a folder of its own, then tables, figures and report."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from rlreps.experiments.mnist.problem import (
     orthonormal,
     reconstruction_errors,
 )
-from rlreps.experiments.mnist.report import EIGENGAME, write_mnist_report
+from rlreps.experiments.mnist.report import EIGENGAME, compare_with_paper, write_mnist_report
 from rlreps.images import load_images
 from rlreps.learner import Learner
 from rlreps.locks import exclusive
@@ -73,7 +74,8 @@ def run_mnist(
 
     Returns:
         The summary, as in ``summary.json``: ``exact`` errors, ``methods`` with their figures per
-        seed and over seeds, and the ``best`` Danskin-LISSA's test error over the exact one.
+        seed and over seeds, the ``best`` Danskin-LISSA's test error over the exact one, and
+        ``claims``, what the paper states beside what was found.
 
     Raises:
         InputError: If there are no images or they cannot be used, d exceeds the number of pixels,
@@ -97,9 +99,12 @@ def run_mnist(
         )
         results = _run_methods(config, problem, folder, progress)
         summary = _summary(config, problem, results, folder)
-        write_mnist_report(config, problem, results, folder, summary)
-        folder.write_summary(summary)
-    return summary
+        claims = compare_with_paper(config, problem, summary)
+        write_mnist_report(config, problem, results, folder, summary, claims)
+        folder.write_summary({**summary, "claims": [dataclasses.asdict(each) for each in claims]})
+        written = folder.read_summary()
+    assert written is not None
+    return written
 
 
 def _run_methods(

@@ -116,6 +116,7 @@ def test_the_smoke_preset_learns_and_says_so_as_valid_json(finished, problem):
     stored = json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail)
     assert stored == summary
     assert list(summary["methods"]) == METHODS
+    assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
     assert summary["exact"]["test_error"] == problem.test_error
     for name, figures in summary["methods"].items():
         records = RunFolder(out / "runs" / name).read_metrics()
