@@ -5,7 +5,8 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 import math
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 from rlreps.validation import require, require_choice, require_positive
 
@@ -151,7 +152,7 @@ class SyntheticConfig:
         """Every setting of any panel, once."""
         found: dict[Setting, None] = {}
         for spectrum in self.spectra:
-            panels = [
+            panels: list[Mapping[Any, Setting]] = [
                 self.panel_dimensions(spectrum),
                 self.panel_rows(spectrum),
                 *self.panel_methods(spectrum).values(),
