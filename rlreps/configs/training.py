@@ -10,7 +10,13 @@ from rlreps.validation import require, require_choice, require_positive
 
 EncoderName = Literal["fourier_mlp", "mlp", "tabular"]
 MethodName = Literal[
-    "danskin_empirical", "danskin_lissa", "explicit", "large_batch", "naive", "oracle"
+    "danskin_chunked",
+    "danskin_empirical",
+    "danskin_lissa",
+    "explicit",
+    "large_batch",
+    "naive",
+    "oracle",
 ]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
 ScheduleName = Literal["constant", "cosine"]
@@ -57,6 +63,11 @@ class ObjectiveConfig:
             where that is larger (``running``).
         permutations: Times the rows exchange roles within one step; 1 uses each row once.
         whitening: Whiten features by a running covariance (our extension; the loss is invariant).
+        groups: Independent weight estimates of ``danskin_chunked``, at least 3.
+        chunks: Terms of each of its series; a chunk has rows / (groups · chunks) rows.
+        chunk_step: Step of its series in (0, 1), relative to features near white.
+        gauge: Weight of its term that keeps the features near white; their span is left free.
+        chunked_ridge: Ridge of its gradient preconditioner, relative to the mean eigenvalue.
         weight_learning_rate: Learning rate of ``explicit``'s stored weights (Adam); None takes the
             encoder's.
     """
@@ -69,6 +80,11 @@ class ObjectiveConfig:
     feature_norm: FeatureNormName = "batch"
     permutations: int = 1
     whitening: bool = False
+    groups: int = 3
+    chunks: int = 4
+    chunk_step: float = 0.5
+    gauge: float = 1.0
+    chunked_ridge: float = 1e-2
     weight_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
@@ -85,6 +101,11 @@ class ObjectiveConfig:
                 require_positive("gradient_rows, weight_rows and covariance_rows", rows)
         require(0.0 < self.kappa0 < 2.0, "kappa0 strictly between 0 and 2", self.kappa0)
         require_positive("permutations", self.permutations)
+        require(self.groups >= 3, "groups >= 3", self.groups)
+        require_positive("chunks", self.chunks)
+        require(0.0 < self.chunk_step < 1.0, "chunk_step strictly between 0 and 1", self.chunk_step)
+        require(0.0 <= self.gauge < math.inf, "a finite gauge >= 0", self.gauge)
+        require(0.0 < self.chunked_ridge < math.inf, "a finite ridge > 0", self.chunked_ridge)
         rate = self.weight_learning_rate
         require(
             rate is None or (rate > 0.0 and math.isfinite(rate)),
@@ -94,6 +115,9 @@ class ObjectiveConfig:
 
     def require_batch(self, rows: int) -> None:
         """Raises an ``InputError`` unless a batch of this many rows fills the method's roles."""
+        if self.name == "danskin_chunked":
+            least = self.groups * self.chunks
+            require(rows >= least, f"rows >= {least}, one for each chunk of {self.name}", rows)
         if self.name not in _WEIGHT_ESTIMATES:
             return
         estimates = _WEIGHT_ESTIMATES[self.name]

@@ -2,6 +2,7 @@
 
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population, two_weight_loss
 from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, even_roles, naive
+from rlreps.losses.danskin_chunked import danskin_chunked
 from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
@@ -15,6 +16,7 @@ __all__ = [
     "Objective",
     "Population",
     "Roles",
+    "danskin_chunked",
     "danskin_empirical",
     "danskin_lissa",
     "even_roles",

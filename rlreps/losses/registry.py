@@ -10,6 +10,7 @@ from rlreps.errors import InputError
 from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses.base import Objective
 from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, naive
+from rlreps.losses.danskin_chunked import danskin_chunked
 from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
@@ -50,6 +51,17 @@ def _danskin_lissa(config: ObjectiveConfig, problem: Problem) -> Objective:
     )
 
 
+def _danskin_chunked(config: ObjectiveConfig, problem: Problem) -> Objective:
+    return danskin_chunked(
+        problem.num_features,
+        groups=config.groups,
+        chunks=config.chunks,
+        chunk_step=config.chunk_step,
+        gauge=config.gauge,
+        precondition_ridge=config.chunked_ridge,
+    )
+
+
 def _by_pseudo_inverse(build: Callable[..., Objective]) -> Build:
     """The builder of a method whose Ĉ is a pseudo-inverse of the rows' own covariance."""
 
@@ -78,6 +90,7 @@ def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
 
 
 OBJECTIVES: dict[str, Build] = {
+    "danskin_chunked": _danskin_chunked,
     "danskin_empirical": _by_pseudo_inverse(danskin_empirical),
     "danskin_lissa": _danskin_lissa,
     "explicit": _explicit,

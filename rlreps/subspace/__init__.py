@@ -3,6 +3,7 @@
 from rlreps.subspace.centring import centre_columns, centre_columns_in_place
 from rlreps.subspace.exact import exact_svd
 from rlreps.subspace.inverse_covariance import (
+    chunked_lissa,
     empirical_inverse_covariance,
     lissa,
     lissa_inverse_covariance,
@@ -22,6 +23,7 @@ from rlreps.subspace.metrics import (
     representation_loss,
     subspace_distance,
 )
+from rlreps.subspace.newton_schulz import largest_eigenvalue_bound, newton_schulz_step
 from rlreps.subspace.noise_floor import nested_distances, noise_floor
 from rlreps.subspace.principal import PrincipalSubspace, fix_signs, relative_tolerance
 from rlreps.subspace.projection import project_rows
@@ -37,11 +39,13 @@ __all__ = [
     "align",
     "centre_columns",
     "centre_columns_in_place",
+    "chunked_lissa",
     "column_means",
     "empirical_inverse_covariance",
     "exact_svd",
     "fix_signs",
     "grassmann_distance",
+    "largest_eigenvalue_bound",
     "lissa",
     "lissa_inverse_covariance",
     "lissa_kappa",
@@ -49,6 +53,7 @@ __all__ = [
     "matched_cosines",
     "nested_distances",
     "neumann_series",
+    "newton_schulz_step",
     "noise_floor",
     "numerical_rank",
     "optimal_loss",

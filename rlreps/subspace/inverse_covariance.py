@@ -89,6 +89,39 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     return estimate
 
 
+@jax.jit
+def chunked_lissa(
+    covariances: jax.Array, right_hand_sides: jax.Array, kappa: jax.Array | float
+) -> jax.Array:
+    """LISSA in chunks of rows, each term with a right-hand side of its own.
+
+    w_0 = 0 and w_j = w_{j-1} + kappa (b_j - C_j w_{j-1}), an extension of ours. For independent
+    chunks with mean covariance C and mean right-hand side b, the expectation is that of LISSA: the
+    truncated Neumann series kappa sum_{i<J} (I - kappa C)^i b, `neumann_series` with J - 1 terms
+    beyond the first. With b_j and C_j from the same rows the noise is that of the residual
+    phi^T w - psi, not of psi: far smaller near the solution. With one row a chunk and the same
+    b_j throughout it is `lissa` without the first row.
+
+    Args:
+      covariances: [J, d, d] mean phi phi^T of each chunk.
+      right_hand_sides: [J, d, t] mean phi psi of each chunk.
+      kappa: scalar step size in (0, 2 / lambda_max).
+
+    Returns:
+      [d, t] array w_J.
+    """
+    step = jnp.asarray(kappa, right_hand_sides.dtype)
+
+    def add_term(weights: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        covariance, right_hand_side = chunk
+        missing = right_hand_side - jnp.matmul(covariance, weights, precision=_HIGHEST)
+        return weights + step * missing, None
+
+    start = jnp.zeros_like(right_hand_sides[0])
+    weights, _ = jax.lax.scan(add_term, start, (covariances, right_hand_sides))
+    return weights
+
+
 def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> jax.Array:
     """The LISSA estimate Delta_J as a matrix; see `lissa`.
 

@@ -20,6 +20,8 @@ NUM_STATES, NUM_TASKS, NUM_FEATURES, NUM_ROWS = 24, 7, 4, 21
 ROLES = {"gradient_rows": 5, "weight_rows": 3, "covariance_rows": 5}
 
 CONFIGS = [
+    ObjectiveConfig(name="danskin_chunked"),
+    ObjectiveConfig(name="danskin_chunked", groups=4, chunks=2, chunk_step=0.7, gauge=0.1),
     ObjectiveConfig(name="danskin_lissa"),
     ObjectiveConfig(name="danskin_lissa", whitening=True, permutations=3, **ROLES),
     ObjectiveConfig(name="danskin_lissa", whitening=True, feature_norm="running"),
@@ -91,7 +93,7 @@ def test_the_registry_holds_exactly_the_names_of_the_configuration():
 
 
 def test_an_unknown_method_is_refused_with_the_list_of_names():
-    names = "danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
+    names = "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
     with pytest.raises(InputError, match=f"expected method to be one of {names}, got 'pca'"):
         ObjectiveConfig(name="pca")
 

@@ -7,6 +7,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.subspace import (
+    chunked_lissa,
     empirical_inverse_covariance,
     lissa,
     lissa_inverse_covariance,
@@ -212,3 +213,47 @@ def test_dead_and_duplicate_features_are_handled():
 def test_features_that_are_not_finite_do_not_pass_for_an_inverse():
     rows = jnp.ones((4, 2)).at[1, 0].set(jnp.nan)
     assert np.all(np.isnan(empirical_inverse_covariance(rows)))
+
+
+def test_chunks_average_over_all_sequences_to_the_truncated_series_of_the_mean_right_hand_side():
+    targets = np.array([[1.0, -0.4], [0.3, 0.8], [-0.9, 0.5]])
+    num_chunks = 3
+    # Chunks of one row each, every sequence of three of three states.
+    sequences = np.array(list(itertools.product(range(3), repeat=num_chunks)))
+    probabilities = np.prod(PROBABILITIES[sequences], axis=1)
+    features = SUPPORT[sequences]
+    covariances = jnp.asarray(np.einsum("sji,sjk->sjik", features, features), jnp.float32)
+    products = jnp.asarray(np.einsum("sji,sjt->sjit", features, targets[sequences]), jnp.float32)
+    estimates = jax.vmap(chunked_lissa, in_axes=(0, 0, None))(covariances, products, KAPPA)
+    expectation = np.einsum("s,sit->it", probabilities, np.asarray(estimates, np.float64))
+    mean_product = np.einsum("s,si,st->it", PROBABILITIES, SUPPORT, targets)
+    series = _summed_series(COVARIANCE, KAPPA, num_chunks - 1)
+    np.testing.assert_allclose(expectation, series @ mean_product, atol=1e-5)
+
+
+def test_one_row_a_chunk_and_one_right_hand_side_give_lissa():
+    rng = np.random.default_rng(8)
+    rows = jnp.asarray(rng.standard_normal((6, 4)), jnp.float32)
+    right_hand_side = jnp.asarray(rng.standard_normal((4, 2)), jnp.float32)
+    covariances = rows[:, :, None] * rows[:, None, :]
+    repeated = jnp.broadcast_to(right_hand_side, (6, 4, 2))
+    np.testing.assert_allclose(
+        chunked_lissa(covariances, repeated, 0.1),
+        lissa(rows[1:], right_hand_side, 0.1),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_own_right_hand_sides_leave_only_the_noise_of_the_residual():
+    rng = np.random.default_rng(9)
+    rows = rng.standard_normal((400, 20, 5, 3))  # Samples, chunks, rows, features.
+    weights = np.array([[2.0], [-1.0], [0.5]])
+    targets = rows @ weights  # No residual: exact weights explain every row.
+    covariances = jnp.asarray(np.einsum("njri,njrk->njik", rows, rows) / 5, jnp.float32)
+    products = jnp.asarray(np.einsum("njri,njrt->njit", rows, targets) / 5, jnp.float32)
+    estimate = jax.vmap(chunked_lissa, in_axes=(0, 0, None))
+    own = np.asarray(estimate(covariances, products, 0.5))
+    apart = jnp.broadcast_to(products[:, :1], products.shape)
+    shared = np.asarray(estimate(covariances, apart, 0.5))
+    assert np.median(np.abs(own - weights)) < 1e-2 * np.median(np.abs(shared - weights))

@@ -1,0 +1,232 @@
+"""Danskin-LISSA in chunks of rows: unbiased up to its truncation, by matrix products alone.
+
+An extension of ours to Le Lan et al. 2023, Algorithm 1, which keeps its two promises (independent
+weight estimates in the two factors; no inverse, no solve, no factorisation) and changes four
+things, each for a cause:
+
+* A term of the series takes a chunk of rows and the right-hand side of those same rows
+  (``chunked_lissa``): the weights' noise is that of the residual, not of the targets.
+* Rows are dealt into groups with a weight estimate each, and the gradient at a group averages over
+  all ordered pairs of the others' estimates: every row plays every role in every update.
+* γ/4 · ‖C − I‖² is added. L depends on the span alone, so the minimisers keep their spans and
+  their loss; but features near white are what makes a short series of steps κ < 1 converge.
+* The gradient is multiplied by a running inverse of mean ŵŵᵀ, followed by Newton-Schulz steps: the
+  gradient along a component scales with its squared singular value, and the tail would wait.
+
+Given the past, the running matrices are constants. The gradient's expectation is then the
+preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ with w_J the truncated series' weights, exactly; P is
+the running inverse and τ in [0, 1] falls as the running covariance leaves the identity. Where
+features are white, w_J = (1 − (1 − κ)ᴶ) w*: a common factor, which moves them within their span.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
+from rlreps.subspace.inverse_covariance import chunked_lissa
+from rlreps.subspace.newton_schulz import largest_eigenvalue_bound, newton_schulz_step
+from rlreps.validation import require
+
+_COVARIANCE_DECAY = 0.9
+_MOMENT_DECAY = 0.97
+_HIGHEST = lax.Precision.HIGHEST
+
+
+class RunningMatrix(NamedTuple):
+    """A decayed average.
+
+    Attributes:
+        total: Decayed sum, [d, d], not corrected for its zero start.
+        weight: Total weight behind it, []; 0 before the first update.
+    """
+
+    total: Array
+    weight: Array
+
+    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "RunningMatrix":
+        """The average after another matrix [d, d], counted ``amount`` times."""
+        share = (1.0 - decay) * amount
+        return RunningMatrix(decay * self.total + share * matrix, decay * self.weight + share)
+
+    def mean(self) -> Array:
+        """The average, [d, d]; zero before the first update."""
+        return self.total / jnp.where(self.weight > 0.0, self.weight, 1.0)
+
+
+class ChunkedState(NamedTuple):
+    """What earlier batches left.
+
+    Attributes:
+        covariance: Running covariance of the features.
+        weight_moment: Running mean of ŵŵᵀ over tasks.
+        inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero before the first.
+    """
+
+    covariance: RunningMatrix
+    weight_moment: RunningMatrix
+    inverse_moment: Array
+
+
+class _Groups(NamedTuple):
+    """Of each group: rows, what its chunks average to, and its weight estimate."""
+
+    features: Array
+    targets: Array
+    covariance: Array
+    right_hand_side: Array
+    weights: Array
+
+
+def danskin_chunked(
+    num_features: int,
+    *,
+    groups: int = 3,
+    chunks: int = 4,
+    chunk_step: float = 0.5,
+    gauge: float = 1.0,
+    precondition_ridge: float = 1e-2,
+) -> Objective:
+    """Danskin-LISSA in chunks of rows (see the module's docstring).
+
+    A batch of b rows gives chunks of b / (groups · chunks) rows, which should not be fewer than d;
+    rows that do not divide are left out. The first update has no past and fixes the gauge only.
+
+    Args:
+        num_features: d.
+        groups: Independent weight estimates an update, at least 3.
+        chunks: J, terms of the series, each a chunk of rows.
+        chunk_step: κ in (0, 1), relative to a covariance near the identity; divided by half a bound
+            on the running covariance's largest eigenvalue where that exceeds 2.
+        gauge: γ ≥ 0, in units of the preconditioned gradient.
+        precondition_ridge: Added to mean ŵŵᵀ, relative to its mean eigenvalue.
+
+    Returns:
+        The objective. Its gradient is the preconditioned one; its value is half the mean squared
+        residual, without the gauge term.
+
+    Raises:
+        InputError: For options out of range, or a batch of fewer rows than chunks.
+    """
+    require(num_features >= 1, "num_features >= 1", num_features)
+    require(groups >= 3, "groups >= 3", groups)
+    require(chunks >= 1, "chunks >= 1", chunks)
+    require(0.0 < chunk_step < 1.0, "chunk_step strictly between 0 and 1", chunk_step)
+    require(gauge >= 0.0, "gauge >= 0", gauge)
+    require(precondition_ridge > 0.0, "precondition_ridge > 0", precondition_ridge)
+
+    def init(key: Array) -> ChunkedState:
+        del key  # Nothing here is random.
+        zeros, none = jnp.zeros((num_features, num_features)), jnp.zeros(())
+        return ChunkedState(RunningMatrix(zeros, none), RunningMatrix(zeros, none), zeros)
+
+    def loss(
+        params: Params, encode: Encode, batch: Batch, state: ChunkedState, key: Array
+    ) -> tuple[Array, tuple[ChunkedState, Metrics]]:
+        del key  # Rows come in random order already.
+        per_chunk = batch.inputs.shape[0] // (groups * chunks)
+        require(per_chunk >= 1, f"at least {groups * chunks} rows a batch", batch.inputs.shape[0])
+        used = groups * chunks * per_chunk
+        features = encode(params, batch.inputs[:used])
+        require_features(features, used, num_features)
+        # The weights are estimates at the current features, held fixed by Danskin's theorem.
+        fixed = lax.stop_gradient(features)
+        dealt = _deal(fixed, batch.targets[:used], (groups, chunks), _step(state, chunk_step))
+        inverse = _trust(state) * state.inverse_moment
+        slopes, value = _pairwise_gradient(dealt, inverse, gauge)
+        # Its gradient is the slopes; its value cancels, and the residual's stands in.
+        surrogate = jnp.mean(jnp.sum(slopes.reshape(features.shape) * features, axis=1))
+        total = value + (surrogate - lax.stop_gradient(surrogate))
+        return total, (_update_state(state, dealt, precondition_ridge), {})
+
+    return Objective(init, loss)
+
+
+def _step(state: ChunkedState, chunk_step: float) -> Array:
+    """κ for the running covariance, []; 0 before there is one."""
+    bound = largest_eigenvalue_bound(state.covariance.mean())
+    started = state.covariance.weight > 0.0
+    return jnp.where(started, chunk_step / jnp.maximum(1.0, 0.5 * bound), 0.0)
+
+
+def _trust(state: ChunkedState) -> Array:
+    """1 where the running covariance is the identity, falling to 0 away from it, [].
+
+    Weights move as fast as features do while these become white, and a preconditioner that lags
+    behind them would blow the gradient up: the gauge term goes first, at the start and whenever
+    features have left.
+    """
+    excess = state.covariance.mean() - jnp.eye(len(state.inverse_moment))
+    return jnp.maximum(0.0, 1.0 - 4.0 * jnp.sum(jnp.square(excess)) / float(len(excess)))
+
+
+def _deal(features: Array, targets: Array, shape: tuple[int, int], step: Array) -> _Groups:
+    """Deals rows [b, ...] into groups of chunks and estimates each group's weights."""
+    groups, chunks = shape
+
+    def mean_of_chunk(rows: tuple[Array, Array]) -> tuple[Array, Array]:
+        phi, psi = rows
+        scaled = phi.T / float(phi.shape[0])
+        product = jnp.matmul(scaled, phi, precision=_HIGHEST)
+        return product, jnp.matmul(scaled, psi, precision=_HIGHEST)
+
+    def estimate(rows: tuple[Array, Array]) -> _Groups:
+        phi, psi = (part.reshape(chunks, -1, part.shape[-1]) for part in rows)
+        covariances, right_hand_sides = lax.map(mean_of_chunk, (phi, psi))
+        weights = chunked_lissa(covariances, right_hand_sides, step)
+        return _Groups(*rows, covariances.mean(0), right_hand_sides.mean(0), weights)
+
+    by_group = [part.reshape(groups, -1, part.shape[-1]) for part in (features, targets)]
+    dealt: _Groups = lax.map(estimate, (by_group[0], by_group[1]))
+    return dealt
+
+
+def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float) -> tuple[Array, Array]:
+    """The gradient at each row, [groups, rows, d], and half the mean squared residual, [].
+
+    At group g it averages P ŵ_i(φᵀŵ_j − ψ) over all i ≠ j of the other groups, from sums over them:
+    Σ_{i≠j} ŵ_i ŵ_jᵀ = (Σŵ)(Σŵ)ᵀ − Σ ŵŵᵀ.
+    """
+    num_groups, _, num_features = dealt.features.shape
+    others = float(num_groups - 1)
+    identity = jnp.eye(num_features, dtype=dealt.features.dtype)
+    squares = lax.map(lambda w: jnp.matmul(w, w.T, precision=_HIGHEST), dealt.weights)
+    sums = dealt.weights.sum(0), squares.sum(0), dealt.covariance.sum(0)
+
+    def at_group(group: tuple[_Groups, Array]) -> tuple[Array, Array]:
+        own, square = group
+        num_tasks = float(own.targets.shape[1])
+        weights = sums[0] - own.weights
+        pairs = jnp.matmul(weights, weights.T, precision=_HIGHEST) - (sums[1] - square)
+        slopes = jnp.matmul(own.features, pairs / (others * (others - 1.0)), precision=_HIGHEST)
+        slopes -= jnp.matmul(own.targets, weights.T / others, precision=_HIGHEST)
+        slopes = jnp.matmul(slopes / num_tasks, inverse, precision=_HIGHEST)
+        excess = (sums[2] - own.covariance) / others - identity
+        slopes += gauge * jnp.matmul(own.features, excess, precision=_HIGHEST)
+        mean = weights / others
+        fitted = jnp.matmul(own.covariance, mean, precision=_HIGHEST) - 2.0 * own.right_hand_side
+        residual = jnp.mean(jnp.square(own.targets)) + jnp.sum(mean * fitted) / num_tasks
+        return slopes, 0.5 * residual
+
+    slopes, values = lax.map(at_group, (dealt, squares))
+    return slopes, values.mean()
+
+
+def _update_state(state: ChunkedState, dealt: _Groups, ridge: float) -> ChunkedState:
+    num_features, num_tasks = dealt.weights.shape[1:]
+    # The first update's weights are zero and say nothing.
+    started = jnp.where(state.covariance.weight > 0.0, 1.0, 0.0)
+    square = lax.map(lambda w: jnp.matmul(w, w.T, precision=_HIGHEST), dealt.weights).mean(0)
+    moment = state.weight_moment.add(square / float(num_tasks), _MOMENT_DECAY, started)
+    mean = moment.mean()
+    scale = ridge * jnp.trace(mean) / float(num_features) + float(np.finfo(mean.dtype).tiny)
+    regular = mean + scale * jnp.eye(num_features, dtype=mean.dtype)
+    inverse = newton_schulz_step(state.inverse_moment, regular)
+    known = moment.weight > 0.0
+    return ChunkedState(
+        state.covariance.add(dealt.covariance.mean(0), _COVARIANCE_DECAY),
+        moment,
+        jnp.where(known, inverse, jnp.zeros_like(inverse)),
+    )

@@ -1,0 +1,182 @@
+"""Danskin-LISSA in chunks: its expected gradient, its fixed points and its running matrices."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.losses import Batch, danskin_chunked
+from rlreps.losses.danskin_chunked import ChunkedState, RunningMatrix
+
+TABLE = np.array([[1.2, 0.4], [0.5, 1.1], [1.0, -0.6]])
+MATRIX = np.array([[1.0, -0.5, 2.0], [0.3, 0.8, -1.0], [-0.7, 0.4, 0.6]])
+NUM_STATES, NUM_FEATURES = TABLE.shape
+COVARIANCE = TABLE.T @ TABLE / NUM_STATES
+INVERSE = np.array([[0.7, 0.2], [0.2, 1.3]])
+
+
+def lookup(params, inputs):
+    return params[inputs]
+
+
+def _past():
+    """A state that earlier batches could have left: all constants, given the past."""
+    running = RunningMatrix(jnp.eye(NUM_FEATURES), jnp.ones(()))
+    return ChunkedState(running, running, jnp.asarray(INVERSE, jnp.float32))
+
+
+def _gradients(objective, rows, matrix=MATRIX):
+    """Each batch's gradient with respect to the features of all states, [batches, n, d]."""
+    table, targets = jnp.asarray(TABLE, jnp.float32), jnp.asarray(matrix, jnp.float32)
+
+    @jax.jit
+    @jax.vmap
+    def one(rows):
+        batch = Batch(rows, targets[rows])
+        return jax.grad(objective.loss, has_aux=True)(
+            table, lookup, batch, _past(), jax.random.key(0)
+        )[0]
+
+    return np.asarray(one(jnp.asarray(rows, jnp.int32)), np.float64)
+
+
+def _expected(chunks, step, gauge, matrix=MATRIX):
+    factor = np.eye(NUM_FEATURES) - step * COVARIANCE
+    series = step * sum(np.linalg.matrix_power(factor, i) for i in range(chunks))
+    weights = series @ (TABLE.T @ matrix / NUM_STATES)
+    slopes = (TABLE @ weights - matrix) @ weights.T @ INVERSE / matrix.shape[1]
+    return (slopes + gauge * TABLE @ (COVARIANCE - np.eye(NUM_FEATURES))) / NUM_STATES
+
+
+@pytest.mark.parametrize("num_tasks", [1, 3])
+@pytest.mark.parametrize(("groups", "chunks"), [(3, 1), (3, 2), (4, 1)])
+def test_averaged_over_every_batch_the_gradient_is_that_of_the_truncated_series(
+    groups, chunks, num_tasks
+):
+    matrix = MATRIX[:, :num_tasks]
+    objective = danskin_chunked(
+        NUM_FEATURES, groups=groups, chunks=chunks, chunk_step=0.6, gauge=0.3
+    )
+    batches = np.array(list(itertools.product(range(NUM_STATES), repeat=groups * chunks)))
+    mean = _gradients(objective, batches, matrix).mean(axis=0)
+    np.testing.assert_allclose(mean, _expected(chunks, 0.6, 0.3, matrix), atol=2e-6)
+
+
+def test_with_several_rows_a_chunk_the_mean_lies_within_its_standard_errors():
+    objective = danskin_chunked(NUM_FEATURES, groups=3, chunks=4, chunk_step=0.6, gauge=0.3)
+    rows = np.random.default_rng(0).integers(0, NUM_STATES, size=(10_000, 24))
+    gradients = _gradients(objective, rows)
+    error = gradients.std(axis=0, ddof=1) / np.sqrt(len(gradients))
+    deviations = np.abs(gradients.mean(axis=0) - _expected(4, 0.6, 0.3)) / error
+    assert deviations.max() < 4.0
+    # One term fewer would be noticed.
+    assert (np.abs(_expected(3, 0.6, 0.3) - _expected(4, 0.6, 0.3)) / error).max() > 20.0
+
+
+def test_descent_finds_the_principal_subspace_and_white_features():
+    rng = np.random.default_rng(2)
+    vectors = np.linalg.qr(rng.normal(size=(40, 6)))[0]
+    matrix = (
+        vectors
+        @ np.diag([8.0, 6.0, 5.0, 1.0, 0.7, 0.4])
+        @ np.linalg.qr(rng.normal(size=(30, 6)))[0].T
+    )
+    targets = jnp.asarray(10.0 * matrix, jnp.float32)
+    objective = danskin_chunked(3, chunks=4, chunk_step=0.5)
+
+    def update(carry, key):
+        table, state = carry
+        rows = jax.random.randint(key, (240,), 0, 40)
+        gradient, (state, _) = jax.grad(objective.loss, has_aux=True)(
+            table, lookup, Batch(rows, targets[rows]), state, key
+        )
+        return (table - 0.2 * 40.0 * gradient, state), None
+
+    table = 0.3 * jax.random.normal(jax.random.key(0), (40, 3))
+    start = (table, objective.init(jax.random.key(0)))
+    keys = jax.random.split(jax.random.key(1), 600)
+    (table, state), _ = jax.jit(lambda: jax.lax.scan(update, start, keys))()
+    orthonormal = np.linalg.qr(np.asarray(table))[0]
+    assert 1 - np.sum((orthonormal.T @ vectors[:, :3]) ** 2) / 3 < 0.02
+    np.testing.assert_allclose(np.asarray(table.T @ table) / 40, np.eye(3), atol=0.25)
+    moment = np.asarray(state.weight_moment.mean())
+    moment = moment + 1e-2 * np.trace(moment) / 3 * np.eye(3)
+    np.testing.assert_allclose(
+        state.inverse_moment @ moment.astype(np.float32), np.eye(3), atol=0.05
+    )
+
+
+def test_the_value_is_half_the_mean_squared_residual_of_the_others_weights():
+    objective = danskin_chunked(NUM_FEATURES, chunks=1, chunk_step=0.4, gauge=5.0)
+    rows = np.array([0, 1, 1, 2, 2, 0])
+    table, targets = jnp.asarray(TABLE, jnp.float32), jnp.asarray(MATRIX, jnp.float32)
+    value, _ = objective.loss(
+        table, lookup, Batch(jnp.asarray(rows), targets[rows]), _past(), jax.random.key(0)
+    )
+    groups = rows.reshape(3, 2)
+    weights = [0.4 * TABLE[group].T @ MATRIX[group] / 2 for group in groups]
+    expected = 0.0
+    for index, group in enumerate(groups):
+        others = (sum(weights) - weights[index]) / 2
+        expected += 0.5 * np.mean((TABLE[group] @ others - MATRIX[group]) ** 2) / 3
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_only_the_gauge_acts_while_the_running_covariance_is_far_from_the_identity():
+    rows = jnp.asarray(np.random.default_rng(4).integers(0, NUM_STATES, size=12))
+    batch = Batch(rows, jnp.asarray(MATRIX, jnp.float32)[rows])
+    table = jnp.asarray(TABLE, jnp.float32)
+
+    def gradient(scale, gauge):
+        objective = danskin_chunked(NUM_FEATURES, chunks=2, gauge=gauge)
+        covariance = RunningMatrix(scale * jnp.eye(NUM_FEATURES), jnp.ones(()))
+        state = _past()._replace(covariance=covariance)
+        found, _ = jax.grad(objective.loss, has_aux=True)(
+            table, lookup, batch, state, jax.random.key(0)
+        )
+        return np.asarray(found)
+
+    np.testing.assert_array_equal(gradient(0.4, 0.0), np.zeros_like(TABLE))
+    np.testing.assert_array_equal(gradient(1.6, 0.0), np.zeros_like(TABLE))
+    # 1 − 4 (0.3)² of it is left.
+    np.testing.assert_allclose(gradient(1.3, 0.0), 0.64 * gradient(1.0, 0.0), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        gradient(1.3, 0.7) - gradient(1.3, 0.0), 0.7 * gradient(0.0, 1.0), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_features_of_any_scale_start_without_an_explosion():
+    objective = danskin_chunked(NUM_FEATURES, chunks=2)
+    table = jnp.asarray(1e3 * TABLE, jnp.float32)
+    state = objective.init(jax.random.key(0))
+    for seed in range(5):
+        rows = jax.random.randint(jax.random.key(seed), (60,), 0, NUM_STATES)
+        batch = Batch(rows, jnp.asarray(MATRIX, jnp.float32)[rows])
+        value, (state, _) = objective.loss(table, lookup, batch, state, jax.random.key(0))
+        assert float(value) <= 1.5 * np.mean(MATRIX**2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": 2}, "groups >= 3"),
+        ({"chunks": 0}, "chunks >= 1"),
+        ({"chunk_step": 1.0}, "chunk_step strictly between 0 and 1"),
+        ({"gauge": -0.1}, "gauge >= 0"),
+        ({"precondition_ridge": 0.0}, "precondition_ridge > 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        danskin_chunked(NUM_FEATURES, **options)
+
+
+def test_a_batch_of_fewer_rows_than_chunks_is_refused():
+    objective = danskin_chunked(NUM_FEATURES)
+    rows = jnp.zeros((11,), jnp.int32)
+    batch = Batch(rows, jnp.zeros((11, 1)))
+    with pytest.raises(InputError, match="expected at least 12 rows a batch, got 11"):
+        objective.loss(jnp.asarray(TABLE, jnp.float32), lookup, batch, _past(), jax.random.key(0))
