@@ -23,6 +23,7 @@ OPTIMIZERS: dict[str, Callable[[Schedule], optax.GradientTransformation]] = {
 SCHEDULES: dict[str, Callable[[Any, int], optax.Schedule]] = {
     "constant": lambda rate, steps: optax.constant_schedule(rate),
     "cosine": lambda rate, steps: optax.cosine_decay_schedule(rate, steps),
+    "linear": lambda rate, steps: optax.linear_schedule(rate, 0.0, steps),
 }
 """Schedule name → schedule for (initial learning rate, updates in the run)."""
 

@@ -65,7 +65,14 @@ class Objective(NamedTuple):
     loss: Callable[[Params, Encode, Batch, Any, Array], tuple[Array, tuple[Any, Metrics]]]
 
 
-def two_weight_loss(features: Array, targets: Array, weights: Array, other_weights: Array) -> Array:
+def two_weight_loss(
+    features: Array,
+    targets: Array,
+    weights: Array,
+    other_weights: Array,
+    *,
+    residual_scale: Array | None = None,
+) -> Array:
     """A scalar whose gradient at features [b, d] is ŵ'(φᵀŵ − ψ), averaged over rows and tasks.
 
     This is the form that every objective's gradient takes; with ŵ = ŵ' it is the gradient of half
@@ -76,15 +83,18 @@ def two_weight_loss(features: Array, targets: Array, weights: Array, other_weigh
         targets: ψ, [b, t].
         weights: ŵ in the residual, [d, t].
         other_weights: ŵ' in front of it, [d, t].
+        residual_scale: Factor on each row's residual, [b]; None is 1.
 
     Returns:
-        Half the mean squared residual φᵀŵ − ψ, [].
+        Half the mean squared (scaled) residual φᵀŵ − ψ, [].
     """
     # The weights are estimates at the current features, held fixed by Danskin's theorem: the
     # minimiser's own dependence on the features contributes nothing to the gradient.
     weights, other_weights = lax.stop_gradient(weights), lax.stop_gradient(other_weights)
     # A residual is a difference of near equals: an accelerator's default product would blur it.
     residuals = jnp.matmul(features, weights, precision=lax.Precision.HIGHEST) - targets
+    if residual_scale is not None:
+        residuals = residuals * residual_scale[:, None]
     # Only the factor φᵀŵ' may carry a gradient: it alone multiplies the residual in Lemma 1.
     surrogate = jnp.mean(lax.stop_gradient(residuals) * (features @ other_weights))
     value = 0.5 * jnp.mean(jnp.square(residuals))

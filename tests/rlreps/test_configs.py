@@ -67,7 +67,7 @@ BAD_VALUES = [
     (
         EncoderConfig,
         {"name": "resnet"},
-        "encoder to be one of fourier_mlp, mlp, tabular",
+        "encoder to be one of cosine, fourier_mlp, mlp, tabular",
         "'resnet'",
     ),
     (EncoderConfig, {"hidden": (8, 0)}, "hidden layer widths >= 1", "0"),
@@ -108,7 +108,12 @@ BAD_VALUES = [
         "inf",
     ),
     (OptimizerConfig, {"name": "lbfgs"}, "optimizer to be one of adam, rmsprop, sgd", "'lbfgs'"),
-    (OptimizerConfig, {"schedule": "linear"}, "schedule to be one of constant, cosine", "'linear'"),
+    (
+        OptimizerConfig,
+        {"schedule": "exponential"},
+        "schedule to be one of constant, cosine, linear",
+        "'exponential'",
+    ),
     (OptimizerConfig, {"learning_rate": 0.0}, "a finite learning_rate > 0", "0.0"),
     (OptimizerConfig, {"learning_rate": INFINITY}, "a finite learning_rate > 0", "inf"),
     (OptimizerConfig, {"learning_rate": NAN}, "a finite learning_rate > 0", "nan"),

@@ -11,7 +11,9 @@ from flax import linen, nnx
 from rlreps.configs import EncoderConfig, EncoderName
 from rlreps.encoders import (
     ENCODERS,
+    cosine,
     cosine_features,
+    cosine_products,
     fourier_mlp,
     from_linen,
     from_nnx,
@@ -42,6 +44,7 @@ class _NnxNetwork(nnx.Module):
 ENCODERS_UNDER_TEST = {
     "mlp": mlp(2, NUM_FEATURES, hidden=(8, 6)),
     "fourier_mlp": fourier_mlp(2, NUM_FEATURES, hidden=(8,), frequencies=3),
+    "cosine": cosine(2, NUM_FEATURES, frequencies=3),
     "linear": mlp(2, NUM_FEATURES, hidden=()),
     "from_nnx": from_nnx(_NnxNetwork),
     "from_linen": from_linen(_LinenNetwork(), jnp.zeros((1, 2))),
@@ -129,7 +132,7 @@ def test_parameters_train_as_a_plain_tree_through_a_scan(name):
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.parametrize("name", ["mlp", "fourier_mlp", "tabular"])
+@pytest.mark.parametrize("name", ["mlp", "fourier_mlp", "cosine", "tabular"])
 def test_the_librarys_encoders_follow_jaxs_default_precision(name):
     encoder = ENCODERS_UNDER_TEST[name]
     with jax.enable_x64(True):
@@ -218,11 +221,13 @@ def test_modules_with_other_state_than_parameters_are_refused():
         (lambda: mlp(2, 0), "expected num_features >= 1, got 0"),
         (lambda: mlp(2, 3, hidden=(8, 0)), "expected hidden layer widths >= 1, got (8, 0)"),
         (lambda: fourier_mlp(2, 3, frequencies=-1), "expected frequencies >= 0, got -1"),
+        (lambda: cosine(2, 3, frequencies=-1), "expected frequencies >= 0, got -1"),
+        (lambda: cosine(4, 3), "expected at most 100000 products of cosines, got 331776"),
         (lambda: tabular(0, 3), "expected num_states >= 1, got 0"),
         (lambda: tabular(3, 0), "expected num_features >= 1, got 0"),
         (
             lambda: EncoderConfig(name="resnet"),
-            "expected encoder to be one of fourier_mlp, mlp, tabular, got 'resnet'",
+            "expected encoder to be one of cosine, fourier_mlp, mlp, tabular, got 'resnet'",
         ),
     ],
 )
@@ -243,6 +248,25 @@ def test_a_configuration_makes_the_encoder_it_names(name):
     direct = {
         "mlp": lambda: mlp(2, NUM_FEATURES, hidden=(8,)),
         "fourier_mlp": lambda: fourier_mlp(2, NUM_FEATURES, hidden=(8,), frequencies=3),
+        "cosine": lambda: cosine(2, NUM_FEATURES, frequencies=3),
         "tabular": lambda: tabular(NUM_STATES, NUM_FEATURES),
     }[name]()
     _assert_close(encoder.init(jax.random.key(0)), direct.init(jax.random.key(0)))
+
+
+def test_cosine_products_are_orthogonal_over_a_grid_with_the_stated_scale():
+    centres = (np.arange(16) + 0.5) / 16
+    inputs = np.stack(np.meshgrid(centres, centres, indexing="ij"), axis=-1).reshape(-1, 2)
+    products = np.asarray(cosine_products(jnp.asarray(inputs, jnp.float32), 5), np.float64)
+    frequencies = np.arange(6)
+    squares = (frequencies[:, None] ** 2 + frequencies[None, :] ** 2).reshape(-1)
+    np.testing.assert_allclose(
+        products.T @ products / len(inputs), np.diag(1.0 / (1.0 + squares / 9.0)), atol=1e-5
+    )
+
+
+def test_cosine_products_of_three_coordinates_are_products_of_cosines():
+    inputs = jnp.asarray([[0.2, 0.5, 0.9]])
+    products = np.asarray(cosine_products(inputs, 2)).reshape(3, 3, 3)
+    expected = np.sqrt(8.0) * np.cos(0.2 * np.pi) * np.cos(np.pi) * np.cos(0.9 * np.pi)
+    np.testing.assert_allclose(products[1, 2, 1], expected / np.sqrt(1.0 + 6.0 / 9.0), rtol=1e-5)
