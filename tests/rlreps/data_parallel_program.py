@@ -29,6 +29,7 @@ from rlreps.sources import matrix_source
 from rlreps.streamed_source import streamed_source
 
 OBJECTIVES = {
+    "danskin_chunked": ObjectiveConfig(name="danskin_chunked", chunks=2),
     "danskin_empirical": ObjectiveConfig(name="danskin_empirical"),
     "danskin_lissa": ObjectiveConfig(name="danskin_lissa"),
     "danskin_lissa_exchanged": ObjectiveConfig(

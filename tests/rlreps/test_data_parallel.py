@@ -25,6 +25,7 @@ ROUNDING = 1e-10
 """Of float64, with room to grow over six updates."""
 
 LONG = [
+    "danskin_chunked",
     "danskin_empirical",
     "danskin_lissa",
     "danskin_lissa_exchanged",
