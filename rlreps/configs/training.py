@@ -8,7 +8,7 @@ import tyro
 
 from rlreps.validation import require, require_choice, require_positive
 
-EncoderName = Literal["fourier_mlp", "mlp", "tabular"]
+EncoderName = Literal["cosine", "fourier_mlp", "mlp", "tabular"]
 MethodName = Literal[
     "danskin_chunked",
     "danskin_empirical",
@@ -19,7 +19,7 @@ MethodName = Literal[
     "oracle",
 ]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
-ScheduleName = Literal["constant", "cosine"]
+ScheduleName = Literal["constant", "cosine", "linear"]
 FeatureNormName = Literal["batch", "running"]
 
 _WEIGHT_ESTIMATES = {"danskin_empirical": 2, "danskin_lissa": 2, "naive": 1}
@@ -31,10 +31,12 @@ class EncoderConfig:
     """A state encoder φ: S → R^d.
 
     Attributes:
-        name: ``mlp`` (coordinates in), ``fourier_mlp`` (cosines of the coordinates beside them) or
-            ``tabular`` (one free feature vector per state).
+        name: ``mlp`` (coordinates in), ``fourier_mlp`` (cosines of the coordinates beside them),
+            ``cosine`` (a linear map of products of cosines) or ``tabular`` (one free feature vector
+            per state).
         hidden: Widths of the hidden ReLU layers.
-        frequencies: Cosines per coordinate, cos(jπx) for j = 1 … frequencies (``fourier_mlp``).
+        frequencies: Cosines per coordinate, cos(jπx) for j = 1 … frequencies
+            (``fourier_mlp``, ``cosine``).
     """
 
     name: Annotated[EncoderName, tyro.conf.arg(name="encoder")] = "fourier_mlp"
@@ -70,6 +72,10 @@ class ObjectiveConfig:
         chunked_ridge: Ridge of its gradient preconditioner, relative to the mean eigenvalue.
         weight_learning_rate: Learning rate of ``explicit``'s stored weights (Adam); None takes the
             encoder's.
+        precondition: Ridge of ``large_batch``'s gradient preconditioner, relative to the mean
+            eigenvalue of the running WWᵀ (our extension); None leaves the gradient as it is.
+        leave_one_out: Residuals of ``large_batch`` from weights fitted without the row itself (our
+            extension).
     """
 
     name: Annotated[MethodName, tyro.conf.arg(name="method")] = "large_batch"
@@ -86,6 +92,8 @@ class ObjectiveConfig:
     gauge: float = 1.0
     chunked_ridge: float = 1e-2
     weight_learning_rate: float | None = None
+    precondition: float | None = None
+    leave_one_out: bool = False
 
     def __post_init__(self) -> None:
         require_choice("method", self.name, get_args(MethodName))
@@ -112,6 +120,11 @@ class ObjectiveConfig:
             "a finite weight_learning_rate > 0",
             rate,
         )
+        require(
+            self.precondition is None or 0.0 < self.precondition < math.inf,
+            "a finite precondition > 0",
+            self.precondition,
+        )
 
     def require_batch(self, rows: int) -> None:
         """Raises an ``InputError`` unless a batch of this many rows fills the method's roles."""
@@ -137,7 +150,7 @@ class OptimizerConfig:
     Attributes:
         name: An optax optimizer.
         learning_rate: Its (initial) learning rate.
-        schedule: ``constant``, or ``cosine`` decay to zero over the run.
+        schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
     """
 
     name: Annotated[OptimizerName, tyro.conf.arg(name="optimizer")] = "adam"

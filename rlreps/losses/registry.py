@@ -94,7 +94,11 @@ OBJECTIVES: dict[str, Build] = {
     "danskin_empirical": _by_pseudo_inverse(danskin_empirical),
     "danskin_lissa": _danskin_lissa,
     "explicit": _explicit,
-    "large_batch": lambda config, problem: large_batch(),
+    "large_batch": lambda config, problem: large_batch(
+        problem.num_features,
+        precondition=config.precondition,
+        leave_one_out=config.leave_one_out,
+    ),
     "naive": _by_pseudo_inverse(naive),
     "oracle": lambda config, problem: oracle(),
 }

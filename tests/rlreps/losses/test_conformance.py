@@ -29,6 +29,7 @@ CONFIGS = [
     ObjectiveConfig(name="danskin_empirical", whitening=True, permutations=2, **ROLES),
     ObjectiveConfig(name="explicit", weight_learning_rate=0.1),
     ObjectiveConfig(name="large_batch"),
+    ObjectiveConfig(name="large_batch", precondition=0.01, leave_one_out=True),
     ObjectiveConfig(name="naive"),
     ObjectiveConfig(name="naive", permutations=2, whitening=True),
     ObjectiveConfig(name="oracle"),
@@ -93,7 +94,9 @@ def test_the_registry_holds_exactly_the_names_of_the_configuration():
 
 
 def test_an_unknown_method_is_refused_with_the_list_of_names():
-    names = "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
+    names = (
+        "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
+    )
     with pytest.raises(InputError, match=f"expected method to be one of {names}, got 'pca'"):
         ObjectiveConfig(name="pca")
 
