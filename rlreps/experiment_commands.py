@@ -29,9 +29,17 @@ class Synthetic:
         """Runs the experiment, then prints what the paper states and what was found."""
         from rlreps.experiments.synthetic.config import PRESETS
         from rlreps.experiments.synthetic.run import run_synthetic
+        from rlreps.placement import devices_for_small_runs
         from rlreps.tables import print_claims
 
-        print_claims(run_synthetic(PRESETS[self.preset], self.out, progress=not self.quiet))
+        print_claims(
+            run_synthetic(
+                PRESETS[self.preset],
+                self.out,
+                devices=devices_for_small_runs(),
+                progress=not self.quiet,
+            )
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,13 @@ class ChunkReport(NamedTuple):
     bad_step: Array
 
 
+class _StreamKeys(NamedTuple):
+    """Keys that are folded with the step: of batches, and of what a loss draws for itself."""
+
+    sample: Array
+    loss: Array
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learner:
     """How one update is made.
@@ -91,11 +98,11 @@ class Learner:
 
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
         """One update: (next state, loss [])."""
-        return self._update_on(state, self._sample(state.step, source, seed), seed)
+        keys = _stream_keys(seed)
+        return self._update_on(state, self._sample(state.step, source, keys), keys)
 
-    def _sample(self, step: Array, source: Source, seed: Array) -> Batch:
-        sample_key, _ = _step_keys(step, seed)
-        batch = source.sample(sample_key, self.rows, self.tasks)
+    def _sample(self, step: Array, source: Source, keys: _StreamKeys) -> Batch:
+        batch = source.sample(jax.random.fold_in(keys.sample, step), self.rows, self.tasks)
         if isinstance(source, StreamedSource):
             # What the host reads comes to one device: it has to be whole before it is spread.
             batch = self._replicate(batch)
@@ -124,8 +131,10 @@ class Learner:
         replicated: Tree = lax.with_sharding_constraint(tree, everywhere)
         return replicated
 
-    def _update_on(self, state: TrainState, batch: Batch, seed: Array) -> tuple[TrainState, Array]:
-        _, loss_key = _step_keys(state.step, seed)
+    def _update_on(
+        self, state: TrainState, batch: Batch, keys: _StreamKeys
+    ) -> tuple[TrainState, Array]:
+        loss_key = jax.random.fold_in(keys.loss, state.step)
         (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
             state.params, self._encode, batch, state.objective, loss_key
         )
@@ -151,16 +160,17 @@ class Learner:
         self, num_steps: int, state: TrainState, source: Source, seed: Array
     ) -> tuple[TrainState, ChunkReport]:
         """``num_steps`` updates in one scan."""
+        keys = _stream_keys(seed)  # Once: XLA does not move them out of the loop by itself.
 
         # The next batch is drawn an update ahead and carried: within one update XLA would read the
         # entries from the matrix again for every use of them, a quarter of the whole step.
         def body(
             carry: tuple[TrainState, Batch], _: None
         ) -> tuple[tuple[TrainState, Batch], Array]:
-            new_state, loss = self._update_on(*carry, seed)
-            return (new_state, self._sample(new_state.step, source, seed)), loss
+            new_state, loss = self._update_on(*carry, keys)
+            return (new_state, self._sample(new_state.step, source, keys)), loss
 
-        start = (state, self._sample(state.step, source, seed))
+        start = (state, self._sample(state.step, source, keys))
         (new_state, _), losses = lax.scan(body, start, None, length=num_steps)
         bad = ~jnp.isfinite(losses)
         first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
@@ -169,11 +179,10 @@ class Learner:
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
 
 
-def _step_keys(step: Array, seed: Array) -> tuple[Array, Array]:
-    """The keys of an update's batch and of its loss."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed, impl=PRNG), 1), step)
-    sample_key, loss_key = jax.random.split(key)
-    return sample_key, loss_key
+def _stream_keys(seed: Array) -> _StreamKeys:
+    """The keys of a seed's two streams; key 0 of the seed initialises."""
+    key = jax.random.key(seed, impl=PRNG)
+    return _StreamKeys(jax.random.fold_in(key, 1), jax.random.fold_in(key, 2))
 
 
 def _zero_unless_finite(state: TrainState) -> TrainState:

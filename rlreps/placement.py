@@ -13,6 +13,7 @@ Random draws do not depend on the devices, and where the state is kept it lies o
 run may go on with another number of devices, and results agree up to rounding.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
+from rlreps.cores import usable_cores
 from rlreps.learner import Learner
 from rlreps.members import Build
 from rlreps.validation import require
@@ -149,6 +151,26 @@ def choose_devices(count: int | None) -> list[jax.Device]:
         count,
     )
     return available[:count]
+
+
+def devices_for_small_runs() -> list[jax.Device]:
+    """The devices over which many runs too small to fill one are shared out.
+
+    Returns:
+        All accelerators or, without any, one CPU device for each core; a process in which JAX has
+        started already keeps the CPU devices it has.
+    """
+    # Too late is no error: one device does the same, in more time.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", usable_cores())
+    devices: list[jax.Device] = jax.local_devices()
+    return devices
+
+
+def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
+    """As many of the devices, from the first, as share this many runs out evenly."""
+    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
+    return devices[:count]
 
 
 def _put(tree: Tree, sharding: Sharding) -> Tree:

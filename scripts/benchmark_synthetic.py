@@ -25,6 +25,7 @@ from rlreps.experiments.synthetic.problem import (
     stack_settings,
 )
 from rlreps.members import Members
+from rlreps.placement import devices_for_small_runs, largest_even_share, make_placement
 
 STATES, FEATURES, ROWS = 50, 10, 5
 STEP_SIZE, KAPPA0 = SyntheticConfig.step_size, SyntheticConfig.kappa0
@@ -41,7 +42,8 @@ def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Cal
     source, settings = member_sources(setting, planted), stack_settings([setting] * seeds, planted)
     numbers = jnp.arange(seeds, dtype=jnp.uint32)
     states = members.init(numbers, settings)
-    chunk = jax.jit(functools.partial(members.chunk, length))
+    placement = make_placement(largest_even_share(devices_for_small_runs(), seeds), seeds)
+    spread = placement.spread_seeds(functools.partial(members.chunk, length), own_sources=True)
     one = jax.tree.map(lambda leaf: leaf[0], (states, source, numbers, settings))
     update = jax.jit(build(one[3]).update)
 
@@ -51,7 +53,8 @@ def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Cal
             state, loss = update(state, one[1], one[2])
         return state, loss
 
-    return [functools.partial(chunk, states, source, numbers, settings), loop]
+    arguments = placement.put_seeds((states, source, numbers, settings))
+    return [functools.partial(jax.jit(spread).lower(*arguments).compile(), *arguments), loop]
 
 
 def seconds(call: Callable[[], Any]) -> float:
@@ -81,7 +84,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--loop-length", type=int, default=1000, help="updates from Python")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args(arguments)
-    print(f"machine: {os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    devices = len(devices_for_small_runs())
+    print(
+        f"machine: {os.cpu_count()} CPUs, {jax.devices()[0].device_kind} x {devices}, "
+        f"jax {jax.__version__}"
+    )
     print(f"d = {FEATURES}, J = M = N = {ROWS}, {STATES} x {STATES}; updates of one seed a second")
     print(f"{'method':18s} {f'{options.seeds} in a scan':>12s} {'loop':>12s} {'ratio':>8s}")
     for method in ROLES:

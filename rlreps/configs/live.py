@@ -28,7 +28,10 @@ class LiveTrainingConfig:
             what their sampling adds to the distance falls as its inverse.
     """
 
-    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    # Every row of a live batch is a rollout and every task a function of each of its states.
+    training: TrainingConfig = dataclasses.field(
+        default_factory=lambda: TrainingConfig(steps=2000, rows=250, tasks=256)
+    )
     arena: str = "sutton"
     cumulants: CumulantsName = "discs"
     horizon: int = 700

@@ -1,6 +1,7 @@
 """Time to a given distance: every recipe at every d, one seed at a time."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,11 +97,16 @@ def _released(config: PuddleWorldFastConfig) -> GroundTruth | None:
     return truth if same == theirs else None
 
 
+def _in_path(name: str) -> str:
+    """A recipe's name as part of a path."""
+    return re.sub(r"\W+", "-", name)
+
+
 def _run(place: _Place, recipe: str, training: TrainingConfig) -> FastRun:
     """One seed of one recipe at one d, alone on the machine: its time is its own."""
     ground, d = place.ground, training.num_features
     folder = RunFolder.create_or_resume(
-        place.folder.path / RUNS / f"{recipe.replace(' ', '-')}-d{d}-seed{training.seed}",
+        place.folder.path / RUNS / f"{_in_path(recipe)}-d{d}-seed{training.seed}",
         kind=RUN_KIND,
         config=as_json(training),
         provenance=provenance(),

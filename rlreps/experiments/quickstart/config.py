@@ -33,7 +33,7 @@ class QuickstartConfig:
     successor: SuccessorConfig
     objectives: tuple[ObjectiveConfig, ...] = (
         ObjectiveConfig(name="danskin_lissa", permutations=5, whitening=True),
-        ObjectiveConfig(name="large_batch"),
+        ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True),
         ObjectiveConfig(name="explicit", weight_learning_rate=0.01),
     )
     paper: TrainingConfig
@@ -72,8 +72,9 @@ class QuickstartConfig:
 
 
 _PAPER_PROTOCOL = TrainingConfig(
-    encoder=EncoderConfig(name="mlp"),
+    encoder=EncoderConfig(name="mlp", hidden=(512, 512)),
     optimizer=OptimizerConfig(learning_rate=1e-4, schedule="constant"),
+    rows=250,
     tasks=1,
     steps=3000,
     num_seeds=3,
@@ -88,7 +89,7 @@ PRESETS: dict[str, QuickstartConfig] = {
             _PAPER_PROTOCOL, steps=200, num_seeds=2, evaluate_every=50, checkpoint_every=100
         ),
         recommended=TrainingConfig(
-            steps=300, num_seeds=2, tasks=64, evaluate_every=50, checkpoint_every=150
+            steps=300, num_seeds=2, rows=250, tasks=64, evaluate_every=50, checkpoint_every=150
         ),
         dimensions=(5, 10),
     ),
@@ -96,7 +97,7 @@ PRESETS: dict[str, QuickstartConfig] = {
         successor=SuccessorConfig(rollouts=500),
         paper=_PAPER_PROTOCOL,
         recommended=TrainingConfig(
-            steps=1500, num_seeds=3, evaluate_every=150, checkpoint_every=750
+            steps=1000, num_seeds=3, evaluate_every=100, checkpoint_every=500
         ),
     ),
 }

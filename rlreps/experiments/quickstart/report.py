@@ -255,6 +255,10 @@ def _describe_options(objectives: Sequence[ObjectiveConfig]) -> str:
             options.append(f"rows that exchange roles {objective.permutations} times an update")
         if objective.whitening:
             options.append("features whitened by a running covariance (our extension)")
+        if objective.precondition is not None:
+            options.append("its gradient preconditioned by the running WWᵀ (our extension)")
+        if objective.leave_one_out:
+            options.append("residuals of weights fitted without the row (our extension)")
         if objective.weight_learning_rate is not None:
             options.append(f"weights learned at rate {objective.weight_learning_rate:g}")
         if options:

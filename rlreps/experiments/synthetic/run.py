@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from rlreps.configs import as_json
@@ -20,6 +21,7 @@ from rlreps.experiments.synthetic.problem import (
 from rlreps.experiments.synthetic.report import write_synthetic_report
 from rlreps.locks import exclusive
 from rlreps.members import Members
+from rlreps.placement import largest_even_share
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.training import train_members
@@ -29,12 +31,19 @@ GROUP_KIND = "synthetic-group"
 RUNS = "runs"
 
 
-def run_synthetic(config: SyntheticConfig, out: Path, *, progress: bool = True) -> dict[str, Any]:
+def run_synthetic(
+    config: SyntheticConfig,
+    out: Path,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
     """Runs the experiment in a folder, resuming what was interrupted.
 
     Args:
         config: A preset.
         out: The run's folder: a folder a program, figures, results, report and summary.
+        devices: What the runs of a program are shared out to; None is JAX's default device.
         progress: Whether to show progress bars.
 
     Returns:
@@ -54,8 +63,8 @@ def run_synthetic(config: SyntheticConfig, out: Path, *, progress: bool = True) 
         results: dict[Setting, SettingResult] = {}
         seconds, groups = 0.0, _groups(config.settings())
         for number, group in enumerate(groups, start=1):
-            position = f"{number}/{len(groups)}"
-            found, spent = _run_group(config, group, folder, position, progress)
+            place = _Place(config, folder, devices, f"{number}/{len(groups)}", progress)
+            found, spent = _run_group(place, group)
             results |= found
             seconds += spent
         summary = write_synthetic_report(config, folder, results, seconds)
@@ -73,14 +82,21 @@ def _groups(settings: Sequence[Setting]) -> list[list[Setting]]:
     return [list(group) for _, group in itertools.groupby(ordered, key=_shape)]
 
 
+class _Place(NamedTuple):
+    """Where the experiment stands, and what it runs on."""
+
+    config: SyntheticConfig
+    folder: RunFolder
+    devices: Sequence[jax.Device] | None
+    position: str
+    progress: bool
+
+
 def _run_group(
-    config: SyntheticConfig,
-    group: Sequence[Setting],
-    folder: RunFolder,
-    position: str,
-    progress: bool,
+    place: _Place, group: Sequence[Setting]
 ) -> tuple[dict[Setting, SettingResult], float]:
     """Trains all settings of one shape with all seeds; (results, seconds of training)."""
+    config, devices = place.config, place.devices
     method, d, rows = _shape(group[0])
     members = [(setting, seed) for setting in group for seed in range(config.num_seeds)]
     settings = [setting for setting, _ in members]
@@ -95,10 +111,11 @@ def _run_group(
         seeds=[seed for _, seed in members],
         evaluate=member_distance,
         evaluate_every=config.evaluate_every,
-        folder=_group_folder(config, group, folder.path / RUNS / f"{method}-d{d}-rows{rows}"),
+        folder=_group_folder(config, group, place.folder.path / RUNS / f"{method}-d{d}-rows{rows}"),
         checkpoint_every=config.checkpoint_every,
-        description=f"{position} {method}, d = {d}, {len(members)} runs",
-        progress=progress,
+        devices=devices and largest_even_share(devices, len(members)),
+        description=f"{place.position} {method}, d = {d}, {len(members)} runs",
+        progress=place.progress,
     )
     steps = np.asarray([record["step"] for record in result.history])
     distances = np.asarray([record["subspace_distance"] for record in result.history]).T
