@@ -151,7 +151,7 @@ BAD_VALUES = [
             )
         },
         "rows = 150, the sum over danskin_lissa's roles",
-        "250",
+        "1000",
     ),
     (
         QuickstartConfig,

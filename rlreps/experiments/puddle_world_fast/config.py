@@ -125,8 +125,8 @@ _COSINE_LARGE_BATCH = Recipe(
         _training(2, objective=_LARGE_BATCH, encoder=_cosine(19), learning_rate=0.03, steps=600),
         _training(5, objective=_LARGE_BATCH, encoder=_cosine(19), learning_rate=0.03, steps=600),
         _training(10, objective=_LARGE_BATCH, encoder=_cosine(19), learning_rate=0.03, steps=1000),
-        _training(20, objective=_LARGE_BATCH, encoder=_cosine(23), learning_rate=0.03, steps=1500),
-        _training(50, objective=_LARGE_BATCH, encoder=_cosine(31), learning_rate=0.1, steps=4000),
+        _training(20, objective=_LARGE_BATCH, encoder=_cosine(23), learning_rate=0.03, steps=2200),
+        _training(50, objective=_LARGE_BATCH, encoder=_cosine(31), learning_rate=0.1, steps=5400),
         _training(
             100,
             objective=_LARGE_BATCH,
@@ -143,9 +143,11 @@ _COSINE_DANSKIN = Recipe(
         _training(2, objective=_DANSKIN, encoder=_cosine(19), learning_rate=0.03, steps=540),
         _training(5, objective=_DANSKIN, encoder=_cosine(19), learning_rate=0.03, steps=540),
         _training(10, objective=_DANSKIN, encoder=_cosine(19), learning_rate=0.03, steps=900),
-        _training(20, objective=_DANSKIN, encoder=_cosine(23), learning_rate=0.03, steps=1340),
         _training(
-            50, objective=_DANSKIN, encoder=_cosine(31), learning_rate=0.05, steps=1640, rows=2000
+            20, objective=_DANSKIN, encoder=_cosine(23), learning_rate=0.01, steps=1000, rows=2000
+        ),
+        _training(
+            50, objective=_DANSKIN, encoder=_cosine(31), learning_rate=0.05, steps=1000, rows=4000
         ),
         _training(
             100, objective=_DANSKIN, encoder=_cosine(31), learning_rate=0.03, steps=1360, rows=4000
