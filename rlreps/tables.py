@@ -79,16 +79,13 @@ def _with_interval(point: Mapping[str, Any], name: str) -> str:
 
 def print_claims(summary: Mapping[str, Any]) -> None:
     """Prints what a paper states beside what an experiment found, and the report's path."""
-    table = Table(title="What the paper states, and what was found", box=box.SIMPLE)
-    for name in ("", "stated", "found", "holds"):
-        table.add_column(name, overflow="fold")
-    words = {True: "yes", False: "no", None: "-"}
+    verdicts = {True: "holds", False: "does not hold", None: "cannot be told"}
+    print("What is stated, and what was found")
     for claim in summary["claims"]:
-        table.add_row(
-            claim["statement"], str(claim["paper"]), str(claim["found"]), words[claim["holds"]]
-        )
-    Console().print(table)
-    print(f"Report: {summary['report']}")
+        print(f"\n{claim['statement']}: {verdicts[claim['holds']]}")
+        print(f"  stated  {claim['paper']}")
+        print(f"  found   {claim['found']}")
+    print(f"\nReport: {summary['report']}")
 
 
 _ROWS = 20
