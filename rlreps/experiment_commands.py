@@ -111,7 +111,7 @@ class PuddleWorldFast:
 
     Attributes:
         out: Folder of the run; run again to resume.
-        preset: smoke takes seconds, laptop minutes; paper has more seeds and updates.
+        preset: smoke takes seconds, laptop minutes; paper has more seeds.
         devices: As for ``train``.
         quiet: Show no progress bars.
     """

@@ -70,7 +70,7 @@ class Learner:
         tasks: t, columns drawn per update.
         row_mesh: A mesh of one axis, over whose devices the rows of every batch are spread; None
             leaves them where the state is.
-        resets_diverged: Whether a run whose state becomes non-finite is set to zero, where it
+        resets_diverged: Whether a chunk that ends with a non-finite state sets it to zero, where it
             stays (its features span nothing: distance 1), instead of going on with NaN.
     """
 
@@ -139,10 +139,7 @@ class Learner:
             state.params, self._encode, batch, state.objective, loss_key
         )
         params, optimizer = optimizer_step(self.optimizer, gradients, state.optimizer, state.params)
-        new_state = TrainState(state.step + 1, params, optimizer, objective)
-        if self.resets_diverged:
-            new_state = _zero_unless_finite(new_state)
-        return self._replicate(new_state), loss
+        return self._replicate(TrainState(state.step + 1, params, optimizer, objective)), loss
 
     def check(self, source: Source) -> None:
         """Traces one update without making it, so that what does not fit together says so now.
@@ -175,7 +172,10 @@ class Learner:
         bad = ~jnp.isfinite(losses)
         first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
         # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
-        after = jnp.where(_all_finite(new_state), -1, new_state.step - 1)
+        finite = _all_finite(new_state)
+        after = jnp.where(finite, -1, new_state.step - 1)
+        if self.resets_diverged:
+            new_state = zero_unless(finite, new_state)
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
 
 
@@ -185,17 +185,16 @@ def _stream_keys(seed: Array) -> _StreamKeys:
     return _StreamKeys(jax.random.fold_in(key, 1), jax.random.fold_in(key, 2))
 
 
-def _zero_unless_finite(state: TrainState) -> TrainState:
-    """A state with every number but the step at zero, unless all are finite.
+def zero_unless(kept: Array, state: TrainState) -> TrainState:
+    """A state with every number but the step at zero, unless it is to be kept, [] (bool).
 
     Zero features give zero weights and so zero gradients: what has diverged stays put. NaN would
     too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
     """
-    finite = _all_finite(state)
-    kept: TrainState = jax.tree.map(
-        lambda leaf: jnp.where(finite, leaf, jnp.zeros_like(leaf)), state
+    zeroed: TrainState = jax.tree.map(
+        lambda leaf: jnp.where(kept, leaf, jnp.zeros_like(leaf)), state
     )
-    return kept._replace(step=state.step)
+    return zeroed._replace(step=state.step)
 
 
 def _all_finite(tree: object) -> Array:

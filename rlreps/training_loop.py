@@ -13,7 +13,7 @@ from jax import Array
 
 from rlreps.checkpoints import Checkpoints
 from rlreps.errors import TrainingDivergedError
-from rlreps.learner import TrainState
+from rlreps.learner import TrainState, zero_unless
 from rlreps.losses.base import Params
 from rlreps.members import Members
 from rlreps.metrics_log import MetricsLog
@@ -100,14 +100,26 @@ class Loop:
         record: dict[str, Any] = {"step": self.step, "seconds": round(self.seconds, 3)}
         if self.step > 0:
             record["loss"] = self._loss.tolist()
-        if self._evaluate is not None:
-            figures = self._evaluate(*self._placement.collect((self.state.params, self._settings)))
-            record |= {name: np.asarray(value).tolist() for name, value in figures.items()}
+        figures = self._figures()
+        measured = np.asarray([np.isfinite(value) for value in figures.values()])
+        if self._resets and not measured.all():
+            # Finite parameters can give features too large for numbers.
+            kept = self._placement.put_seeds(jnp.asarray(measured.all(axis=0)))
+            self.state = jax.vmap(zero_unless)(kept, self.state)
+            figures = self._figures()
+        record |= {name: value.tolist() for name, value in figures.items()}
         if self._resets:
             record["diverged"] = np.asarray(_all_zero(self.state.params)).tolist()
         self.history.append(record)
         self._log.append(record)
         return record
+
+    def _figures(self) -> dict[str, np.ndarray]:
+        """Every evaluated figure of every member, each [members]."""
+        if self._evaluate is None:
+            return {}
+        figures = self._evaluate(*self._placement.collect((self.state.params, self._settings)))
+        return {name: np.asarray(value) for name, value in figures.items()}
 
     def save(self) -> None:
         """Keeps the current state."""

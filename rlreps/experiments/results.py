@@ -61,7 +61,7 @@ class Claim:
 
     Attributes:
         statement: What it is about.
-        paper: What the paper states, or its number.
+        paper: What the paper states, or its number; of an experiment of ours, the goal.
         found: What was found, or its number.
         holds: Whether what was found agrees; None where this run cannot tell.
     """
@@ -72,10 +72,10 @@ class Claim:
     holds: bool | None
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
-    """The table of claims that every experiment's report has."""
+def claims_table(claims: Sequence[Claim], *, stated: str = "what the paper states") -> Table:
+    """The table of claims that every experiment's report has; ``stated`` heads what is claimed."""
     return Table(
-        ("", "what the paper states", "what was found", "holds?"),
+        ("", stated, "what was found", "holds?"),
         [
             (
                 claim.statement,
@@ -85,5 +85,5 @@ def claims_table(claims: Sequence[Claim]) -> Table:
             )
             for claim in claims
         ],
-        "What the paper states and what was found.",
+        f"{stated.capitalize()} and what was found.",
     )

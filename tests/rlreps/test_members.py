@@ -13,11 +13,12 @@ from jax import Array
 from rlreps import training_loop
 from rlreps.checkpoints import Checkpoints
 from rlreps.configs import ObjectiveConfig
-from rlreps.encoders import tabular
+from rlreps.encoders import mlp, tabular
 from rlreps.errors import TrainingDivergedError
 from rlreps.hyperparameters import Hyperparameters
 from rlreps.learner import Learner
 from rlreps.losses.danskin import Roles, danskin_lissa
+from rlreps.losses.large_batch import large_batch
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.members import Members
 from rlreps.run_folder import RunFolder
@@ -299,3 +300,38 @@ def test_one_program_serves_all_members_and_is_traced_no_oftener_for_more(togeth
         )
         traces[size] = len(seen)
     assert traces[2] == traces[6] > 0
+
+
+def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_parameters():
+    def build(rate):
+        return Learner(
+            encoder=mlp(2, FEATURES, hidden=(8, 8)),
+            objective=large_batch(),
+            optimizer=optax.adam(rate),
+            rows=8,
+            tasks=4,
+            resets_diverged=True,
+        )
+
+    inputs = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
+
+    def measure(params, _):
+        features = mlp(2, FEATURES, hidden=(8, 8)).apply(params, jnp.asarray(inputs))
+        return {"subspace_distance": subspace_distance(features, BASIS)}
+
+    result = train_members(
+        Members(build),
+        matrix_source(matrix(0), inputs),
+        jnp.asarray([1e-3, HUGE], jnp.float32),
+        seeds=[0, 0],
+        evaluate=measure,
+        steps=1,
+        evaluate_every=1,
+        checkpoint_every=1,
+        progress=False,
+    )
+    last = result.history[-1]
+    assert last["diverged"] == [False, True]
+    assert last["subspace_distance"][1] == pytest.approx(1.0)
+    assert 0.0 < last["subspace_distance"][0] < 1.0
+    assert all(not np.any(leaf[1]) for leaf in jax.tree.leaves(result.state.params))

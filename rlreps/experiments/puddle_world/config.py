@@ -12,7 +12,10 @@ from rlreps.configs import (
     SuccessorConfig,
     TrainingConfig,
 )
-from rlreps.validation import require, require_positive
+from rlreps.validation import require, require_choice, require_positive
+
+MASKABLE = ("danskin_lissa", "explicit", "large_batch")
+"""Methods to which a feature that is zero at every state is the same as one that is not there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,12 @@ class PuddleWorldConfig:
         )
         require_positive("members", self.members)
         for objective in self.objectives:
+            require_choice("objectives", str(objective.name), MASKABLE)
+            require(
+                objective.precondition is None and not objective.whitening,
+                "objectives without precondition and whitening, which mix masked features in",
+                objective,
+            )
             objective.require_batch(self.training.rows)
 
     def method(self, objective: ObjectiveConfig) -> TrainingConfig:
@@ -68,8 +77,8 @@ _PROTOCOL = TrainingConfig(
     tasks=1,
     steps=100_000_000,
     num_seeds=5,
-    evaluate_every=100_000,
-    checkpoint_every=1_000_000,
+    evaluate_every=20_000,
+    checkpoint_every=100_000,
 )
 
 PRESETS: dict[str, PuddleWorldConfig] = {

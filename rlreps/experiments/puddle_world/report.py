@@ -71,7 +71,7 @@ def write_puddle_world_report(
     write_results(
         folder, "components", _component_rows(results), _components(config, ground, results)
     )
-    claims = _claims(config, results)
+    claims = compare_with_paper(config, results)
     summary = {
         "ground_truth": {**generated, "standard_error": ground.standard_error},
         "distances": rows,
@@ -176,20 +176,22 @@ def _component_rows(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _claims(config: PuddleWorldConfig, results: Results) -> list[Claim]:
-    """The paper's ordering at every d, beside the one that was found."""
+def compare_with_paper(config: PuddleWorldConfig, results: Results) -> list[Claim]:
+    """The paper's ordering at every d, beside the one that was found.
+
+    A run of fewer updates than the paper's is on its way: its ordering decides nothing.
+    """
+    whole = config.training.steps >= PRESETS["paper"].training.steps
     claims = []
     for d in config.dimensions:
         ends = {name: float(result.distances[d][:, -1].mean()) for name, result in results.items()}
-        found = ", ".join(
-            f"{method_name(name)} {ends[name]:.3f}" for name in sorted(ends, key=ends.__getitem__)
-        )
+        nearest_first = sorted(ends, key=ends.__getitem__)
         claims.append(
             Claim(
-                statement=f"methods at d = {d}, closest first",
+                statement=f"methods at d = {d} after {config.training.steps:,} updates",
                 paper="Danskin-LISSA ends closer than explicit weights and large batch",
-                found=found,
-                holds=min(ends, key=ends.__getitem__) == "danskin_lissa",
+                found=", ".join(f"{method_name(name)} {ends[name]:.3f}" for name in nearest_first),
+                holds=nearest_first[0] == "danskin_lissa" if whole else None,
             )
         )
     return claims
@@ -205,7 +207,7 @@ def _note(config: PuddleWorldConfig) -> str:
 def _sections(
     config: PuddleWorldConfig, folder: RunFolder, rows: list[dict[str, Any]], claims: list[Claim]
 ) -> list[Section]:
-    header = ("method", "d", "distance", "low", "high", "IQM", "noise floor", "diverged")
+    header = ("method", "d", "distance", "low", "high", "middle half", "noise floor", "diverged")
     table = Table(
         header,
         [
@@ -221,7 +223,8 @@ def _sections(
             )
             for row in rows
         ],
-        f"Subspace distance after {config.training.steps:,} updates: {_note(config)}.",
+        f"Subspace distance after {config.training.steps:,} updates: {_note(config)}. The middle "
+        "half is the interquartile mean.",
     )
     figures = {
         "distance_by_dimension": "Subspace distance against the number of features. The dashed "

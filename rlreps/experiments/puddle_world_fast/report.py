@@ -175,7 +175,7 @@ def _goals(config: PuddleWorldFastConfig, runs: Sequence[FastRun]) -> list[Claim
         claims.append(
             Claim(
                 statement=f"d = {goal.d}: {config.recipes[0].name}",
-                paper=f"goal: {goal.distance:g} within {goal.seconds:g} s",
+                paper=f"{goal.distance:g} within {goal.seconds:g} s",
                 found=f"{distance:.4f} after {seconds:.1f} s",
                 holds=distance <= goal.distance and seconds <= goal.seconds,
             )
@@ -191,13 +191,16 @@ def _equal_time(config: PuddleWorldFastConfig, runs: Sequence[FastRun]) -> list[
         distance, seconds = _mean_end(_of(runs, winner, d))
         other, other_seconds = _mean_end(_of(runs, danskin, d))
         ratio = other / max(distance, 1e-12)
+        within = ratio <= config.factor
+        # More time could make up for a larger distance, or be what made it smaller.
+        fair = other_seconds <= 1.05 * seconds if within else other_seconds >= 0.95 * seconds
         claims.append(
             Claim(
                 statement=f"d = {d}: {danskin}",
-                paper=f"goal: within {config.factor:g} times {winner} at equal time",
+                paper=f"within {config.factor:g} times {winner} at equal time",
                 found=f"{other:.4f} after {other_seconds:.1f} s against {distance:.4f} after "
                 f"{seconds:.1f} s: {ratio:.2f} times",
-                holds=ratio <= config.factor and other_seconds <= 1.05 * seconds,
+                holds=within if fair else None,
             )
         )
     return claims
@@ -225,7 +228,7 @@ def _sections(
         "subspace of the matrix that was trained on, then to the released ground truth.",
     )
     return [
-        Section(title="Goals", tables=[claims_table(claims)]),
+        Section(title="Goals", tables=[claims_table(claims, stated="goal")]),
         Section(
             title="Distance against training time",
             figures=[

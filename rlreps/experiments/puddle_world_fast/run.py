@@ -92,9 +92,9 @@ class _Place(NamedTuple):
 def _released(config: PuddleWorldFastConfig) -> GroundTruth | None:
     """The released ground truth, where it is of the process that the encoders learn."""
     truth = load(RELEASED)
-    same = (config.successor.arena, config.successor.bins, config.successor.discount)
-    theirs = ("sutton", truth.settings["bins"], truth.settings["discount"])
-    return truth if same == theirs else None
+    names = ("bins", "discount", "horizon", "count_start")
+    same = all(getattr(config.successor, name) == truth.settings[name] for name in names)
+    return truth if same and config.successor.arena == "sutton" else None
 
 
 def _in_path(name: str) -> str:

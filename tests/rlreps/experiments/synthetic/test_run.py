@@ -165,7 +165,7 @@ def test_the_report_sets_every_claim_of_the_paper_beside_what_was_found(finished
         "(d)",
     ] * 2
     for claim in summary["claims"]:
-        holds = "yes" if claim["holds"] else "no"
+        holds = {True: "yes", False: "no", None: "cannot be told from this run"}[claim["holds"]]
         assert [claim["statement"], claim["paper"], claim["found"], holds] in shown
 
 
@@ -183,8 +183,7 @@ def test_runs_that_diverge_are_counted_at_distance_one_and_said_in_the_report(fi
     assert f"{total} runs diverged, count as distance 1" in (out / "report.html").read_text()
     for claim in summary["claims"]:
         if claim["statement"].startswith("(d)"):
-            assert claim["holds"]
-            assert "worst 1.000 above" in claim["found"]
+            assert f"1.000 at {DIVERGING:g}" in claim["found"]
 
 
 def test_the_oracle_ends_closer_than_naive_and_the_claims_order_the_methods(finished):
@@ -197,11 +196,11 @@ def test_the_oracle_ends_closer_than_naive_and_the_claims_order_the_methods(fini
         }
         if spectrum == "exponential":
             assert ends["oracle"] < 0.5 * ends["naive"]
-        sampled = min(ends["danskin_empirical"], ends["naive"])
         (claim,) = [
             claim for claim in summary["claims"] if claim["statement"].startswith(f"(c) {spectrum}")
         ]
-        assert claim["holds"] == (ends["danskin_lissa"] <= sampled)
+        # Two runs of a few updates: their intervals overlap.
+        assert claim["holds"] is not True
 
 
 class Killed(BaseException):
