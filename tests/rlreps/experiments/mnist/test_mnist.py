@@ -307,6 +307,22 @@ def test_the_paper_preset_is_the_papers_protocol():
     assert {PRESETS[name].num_components for name in ("laptop", "paper")} == {16}
 
 
+def test_the_papers_own_settings_learn_too_without_our_options(data_dir, tmp_path):
+    config = MnistConfig(
+        num_components=4,
+        danskin=DanskinConfig(pixels=(12,), learning_rates=(0.01,), steps=1500),
+        eigengame=EigenGameConfig(steps=50, images=64),
+        num_seeds=1,
+        evaluations=5,
+        shown_images=2,
+    )
+    run_mnist(config, tmp_path / "run", data_dir=data_dir, progress=False)
+    rows = csv.DictReader((tmp_path / "run" / "results" / "curves.csv").read_text().splitlines())
+    distances = [float(row["subspace_distance"]) for row in rows if "12" in row["method"]]
+    assert len(distances) == 6
+    assert distances[-1] < 0.8 * distances[0]
+
+
 def test_the_configuration_does_not_import_jax():
     code = (
         "import sys; import rlreps.experiments.mnist.config; "
