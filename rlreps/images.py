@@ -169,8 +169,7 @@ def _scaled(images: npt.NDArray[Any], name: str) -> FloatArray:
 def _fetch() -> Images:
     """MNIST by way of OpenML: its first 60,000 images are for training."""
     try:
-        # An optional dependency, without types.
-        from sklearn.datasets import fetch_openml  # type: ignore[import-untyped]
+        from sklearn.datasets import fetch_openml  # Optional.
     except ImportError as error:
         raise InputError(f"{_WAYS}; got neither") from error
     pixels = _download(fetch_openml)

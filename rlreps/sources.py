@@ -104,7 +104,7 @@ def _scaled(words: Array, size: int) -> Array:
     # The upper half of the product of two 32-bit words, in 16-bit pieces.
     middle = high * small + ((low * small) >> halves)
     other = low * large + (middle & jnp.uint32(0xFFFF))
-    upper = high * large + (middle >> halves) + (other >> halves)
+    upper: Array = high * large + (middle >> halves) + (other >> halves)
     return upper.astype(jnp.int32)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from rlreps import sources
 from rlreps.errors import InputError
 from rlreps.sources import matrix_source
 
@@ -179,3 +180,13 @@ def test_a_row_says_nothing_of_its_column_in_a_square_matrix():
     batches = jax.jit(jax.vmap(lambda key: source.sample(key, 1, 1)))(keys)
     pairs = np.bincount(np.ravel(batches.targets).astype(int), minlength=size * size)
     assert scipy.stats.chisquare(pairs).pvalue > 0.01
+
+
+@pytest.mark.parametrize("size", [1, 50, 65_535, 65_536, 90_000, 2**31 - 1])
+def test_words_are_scaled_as_exact_integers_are(size):
+    rng = np.random.default_rng(0)
+    words = np.concatenate([rng.integers(2**32, size=1000, dtype=np.uint32), [0, 2**32 - 1]])
+    expected = [int(word) * size >> 32 for word in words]
+    scaled = sources._scaled(jnp.asarray(words.astype(np.uint32)), size)
+    np.testing.assert_array_equal(scaled, expected)
+    assert scaled.dtype == jnp.int32
