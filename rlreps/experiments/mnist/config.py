@@ -134,10 +134,10 @@ def _require_rate(name: str, rate: float) -> None:
 # after 200,000 updates, 1.0095 after 2,500,000. With 32 images and cosine decay from 0.005:
 # 1.013 after 100,000; whitened, 1.012. From 0.02, whitened, running norm: 1.0058 after 60,000. From
 # 0.03, whitened, 150,000 updates, two seeds: 1.0041 and 1.0030 with the batch's norm, 1.0021 and
-# 1.0022 with the running one. Three permutations reached 1.0037 after 40,000, in no less time.
-# 1.0022 again and 1.0018 with two seeds of other draws, whose third was left with one component wrong
-# (1.0069): hence 300,000. At N = 64 and 32, from 0.1, after 150,000: 1.0055 and 1.015; lower rates with more images reached no better. Four
-# permutations, from 0.01 at N = 32: 1.0118.
+# 1.0022 with the running one. With other draws two seeds reached 1.0023 and 1.0018, and a third was
+# left with one component wrong (1.0069): hence 300,000. Three permutations reached 1.0037 after
+# 40,000, in no less time. At N = 64 and 32, from 0.1, after 150,000: 1.0055 and 1.015; lower rates
+# with more images reached no better. Four permutations, from 0.01 at N = 32: 1.0118.
 PRESETS: dict[str, MnistConfig] = {
     "smoke": MnistConfig(
         num_components=8,
