@@ -84,9 +84,6 @@ def make_learner(
         encoder: Its encoder.
         num_tasks: Columns of the matrix; None if the source is live.
         hyperparameters: Those that stand in for the configuration's.
-
-    Returns:
-        The learner.
     """
     numbers = hyperparameters
     if numbers is None:
