@@ -281,7 +281,7 @@ def test_the_papers_numbers_are_compared_with_runs_of_the_papers_task_alone():
         (lambda: DanskinConfig(learning_rates=(0.1,)), "a learning rate for each of the 3"),
         (lambda: DanskinConfig(learning_rates=(0.1, 0.1, -1.0)), "finite learning_rates > 0"),
         (lambda: DanskinConfig(kappa0=2.0), "kappa0 strictly between 0 and 2, got 2.0"),
-        (lambda: DanskinConfig(schedule="linear"), "schedule to be one of constant, cosine"),
+        (lambda: DanskinConfig(schedule="steps"), "schedule to be one of constant, cosine"),
         (lambda: EigenGameConfig(learning_rate=float("nan")), "finite learning_rate > 0, got nan"),
         (lambda: EigenGameConfig(images=0), "images >= 1, got 0"),
         (lambda: MnistConfig(num_components=0), "num_components >= 1, got 0"),

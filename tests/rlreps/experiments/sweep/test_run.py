@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 BASE = TrainingConfig(
     encoder=EncoderConfig(hidden=(16,), frequencies=4),
-    objective=ObjectiveConfig(name="danskin_lissa"),
+    objective=dataclasses.replace(TrainingConfig().objective, name="danskin_lissa"),
     optimizer=OptimizerConfig(schedule="constant"),
     num_features=3,
     steps=200,
