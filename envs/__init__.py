@@ -1,7 +1,7 @@
 """Environments in pure JAX, with Gymnasium and dm_env adapters.
 
-Names load on first use: importing this package registers PuddleWorld with Gymnasium, which is
-quick, and leaves JAX alone.
+Names load on first use: importing this package registers them with Gymnasium, which is quick,
+and leaves JAX alone.
 """
 
 import importlib
@@ -11,17 +11,28 @@ from rlreps.envs.registration import register
 
 if TYPE_CHECKING:
     from rlreps.envs.arenas import ARENAS, arena_from_settings, arena_settings, load_arena
+    from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
     from rlreps.envs.core import Environment, TimeStep
-    from rlreps.envs.dm_env_adapter import PuddleWorldDmEnv
+    from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv, PuddleWorldDmEnv
     from rlreps.envs.errors import ArenaError
     from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
-    from rlreps.envs.gymnasium_adapter import PuddleWorldEnv, PuddleWorldVectorEnv
+    from rlreps.envs.gymnasium_adapter import (
+        BouncingBallsEnv,
+        BouncingBallsVectorEnv,
+        PuddleWorldEnv,
+        PuddleWorldVectorEnv,
+    )
     from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
-    from rlreps.envs.rendering import render_frame
+    from rlreps.envs.rendering import render_frame, render_video_frame
 
 _HOMES = {
     "ARENAS": "arenas",
     "ArenaError": "errors",
+    "BouncingBalls": "bouncing_balls",
+    "BouncingBallsDmEnv": "dm_env_adapter",
+    "BouncingBallsEnv": "gymnasium_adapter",
+    "BouncingBallsState": "bouncing_balls",
+    "BouncingBallsVectorEnv": "gymnasium_adapter",
     "Capsule": "geometry",
     "ConvexPolygon": "geometry",
     "Disc": "geometry",
@@ -38,11 +49,17 @@ _HOMES = {
     "arena_settings": "arenas",
     "load_arena": "arenas",
     "render_frame": "rendering",
+    "render_video_frame": "rendering",
 }
 
 __all__ = [
     "ARENAS",
     "ArenaError",
+    "BouncingBalls",
+    "BouncingBallsDmEnv",
+    "BouncingBallsEnv",
+    "BouncingBallsState",
+    "BouncingBallsVectorEnv",
     "Capsule",
     "ConvexPolygon",
     "Disc",
@@ -60,6 +77,7 @@ __all__ = [
     "load_arena",
     "register",
     "render_frame",
+    "render_video_frame",
 ]
 
 register()

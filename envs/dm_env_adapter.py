@@ -1,4 +1,4 @@
-"""PuddleWorld for dm_env."""
+"""PuddleWorld and BouncingBalls for dm_env."""
 
 import dataclasses
 from pathlib import Path
@@ -9,12 +9,78 @@ import numpy as np
 from dm_env import specs
 
 from rlreps.envs.arenas import resolve_arena
+from rlreps.envs.bouncing_balls import BouncingBalls
+from rlreps.envs.core import Environment
 from rlreps.envs.errors import ArenaError
-from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState
-from rlreps.envs.streams import make_streams, reset_stream, step_stream
+from rlreps.envs.puddle_world import PuddleWorld
+from rlreps.envs.streams import (
+    make_streams,
+    name_actions,
+    observation_shape,
+    reset_stream,
+    step_stream,
+)
 
 
-class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
+class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
+    """One environment of the core contract.
+
+    Args:
+        environment: any whose observations lie in [0, 1].
+        seed: decides everything random; only its remainder by 2^32 counts.
+        observation_name: what the specification calls an observation.
+        action_name: what the specification calls an action.
+    """
+
+    def __init__(
+        self, environment: Environment, seed: int, observation_name: str, action_name: str
+    ) -> None:
+        self.environment = environment
+        self._stream = make_streams(seed, 1)[0]
+        self._state: Any = None
+        self._observation_spec = specs.BoundedArray(
+            observation_shape(environment), np.float32, 0.0, 1.0, name=observation_name
+        )
+        self._action_spec = specs.DiscreteArray(environment.num_actions, name=action_name)
+
+    def reset(self) -> dm_env.TimeStep:
+        """Start an episode in a random state."""
+        self._stream, self._state, observation = reset_stream(self.environment, self._stream)
+        return dm_env.restart(np.array(observation, np.float32))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Take an action; start an episode instead where none is running.
+
+        Raises:
+            ArenaError: unknown action.
+        """
+        if self._state is None:
+            return self.reset()
+        if not 0 <= int(action) < self.environment.num_actions:
+            valid = name_actions(self.environment)
+            raise ArenaError(f"expected an action in {valid}, got {action!r}")
+        self._stream, taken = step_stream(
+            self.environment, self._stream, self._state, np.int32(action)
+        )
+        terminated, truncated = bool(taken.terminated), bool(taken.truncated)
+        self._state = None if terminated or truncated else taken.state
+        reward, observation = float(taken.reward), np.array(taken.observation, np.float32)
+        if terminated:
+            return dm_env.termination(reward, observation)
+        if truncated:
+            return dm_env.truncation(reward, observation)
+        return dm_env.transition(reward, observation)
+
+    def observation_spec(self) -> specs.BoundedArray:
+        """Float32 arrays in [0, 1]."""
+        return self._observation_spec
+
+    def action_spec(self) -> specs.DiscreteArray:
+        """Actions, numbered from 0."""
+        return self._action_spec
+
+
+class PuddleWorldDmEnv(JaxDmEnv):
     """One PuddleWorld; observations are positions (float32 [2]), actions as in ``PuddleWorld``.
 
     Args:
@@ -39,42 +105,19 @@ class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has 
         environment = resolve_arena(arena, task=task)
         if max_steps is not None:
             environment = dataclasses.replace(environment, max_steps=max_steps)
-        self.environment = environment
-        self._stream = make_streams(seed, 1)[0]
-        self._state: PuddleWorldState | None = None
+        super().__init__(environment, seed, "position", "direction")
 
-    def reset(self) -> dm_env.TimeStep:
-        """Start an episode at a random position."""
-        self._stream, state = reset_stream(self.environment, self._stream)
-        self._state = state
-        return dm_env.restart(np.array(self.environment.observe(state), np.float32))
 
-    def step(self, action: Any) -> dm_env.TimeStep:
-        """Take an action; start an episode instead where none is running.
+class BouncingBallsDmEnv(JaxDmEnv):
+    """One video of bouncing balls; observations are frames, and action 0, the only one, waits.
 
-        Raises:
-            ArenaError: unknown action.
-        """
-        if self._state is None:
-            return self.reset()
-        if not 0 <= int(action) < self.environment.num_actions:
-            raise ArenaError(f"expected an action in {{0, 1, 2, 3}}, got {action!r}")
-        self._stream, taken = step_stream(
-            self.environment, self._stream, self._state, np.int32(action)
-        )
-        terminated, truncated = bool(taken.terminated), bool(taken.truncated)
-        self._state = None if terminated or truncated else taken.state
-        reward, observation = float(taken.reward), np.array(taken.observation, np.float32)
-        if terminated:
-            return dm_env.termination(reward, observation)
-        if truncated:
-            return dm_env.truncation(reward, observation)
-        return dm_env.transition(reward, observation)
+    Args:
+        seed: decides everything random; only its remainder by 2^32 counts.
+        **parameters: of ``BouncingBalls``.
 
-    def observation_spec(self) -> specs.BoundedArray:
-        """Positions in the unit square."""
-        return specs.BoundedArray((2,), np.float32, 0.0, 1.0, name="position")
+    Raises:
+        ArenaError: a parameter cannot be used.
+    """
 
-    def action_spec(self) -> specs.DiscreteArray:
-        """Four directions."""
-        return specs.DiscreteArray(self.environment.num_actions, name="direction")
+    def __init__(self, *, seed: int = 0, **parameters: Any) -> None:
+        super().__init__(BouncingBalls(**parameters), seed, "frame", "wait")

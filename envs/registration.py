@@ -1,25 +1,28 @@
-"""Tells Gymnasium about PuddleWorld. Imports neither JAX nor the environment itself."""
+"""Tells Gymnasium about the environments. Imports neither JAX nor the environments themselves."""
 
 import gymnasium
 
-ENV_ID = "rlreps/PuddleWorld-v0"
-"""The id for ``gymnasium.make`` and ``gymnasium.make_vec``."""
+ENV_IDS = {
+    "rlreps/PuddleWorld-v0": "PuddleWorld",
+    "rlreps/BouncingBalls-v0": "BouncingBalls",
+}
+"""The ids for ``gymnasium.make`` and ``gymnasium.make_vec``, and what their classes begin with."""
 
 MAX_EPISODE_STEPS = 1000
 """Steps after which Gymnasium truncates an episode, unless told otherwise."""
 
 
 def register() -> None:
-    """Register ``ENV_ID``; a second call changes nothing.
+    """Register ``ENV_IDS``; a second call changes nothing.
 
     Runs when ``rlreps.envs`` is imported. ``gymnasium.make("rlreps.envs:rlreps/PuddleWorld-v0")``
     does the import by itself.
     """
-    if ENV_ID in gymnasium.registry:
-        return
-    gymnasium.register(
-        id=ENV_ID,
-        entry_point="rlreps.envs.gymnasium_adapter:PuddleWorldEnv",
-        vector_entry_point="rlreps.envs.gymnasium_adapter:PuddleWorldVectorEnv",
-        max_episode_steps=MAX_EPISODE_STEPS,
-    )
+    for env_id, name in ENV_IDS.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(
+                id=env_id,
+                entry_point=f"rlreps.envs.gymnasium_adapter:{name}Env",
+                vector_entry_point=f"rlreps.envs.gymnasium_adapter:{name}VectorEnv",
+                max_episode_steps=MAX_EPISODE_STEPS,
+            )

@@ -1,12 +1,14 @@
-"""Pictures of PuddleWorld as arrays of pixels, drawn with Pillow."""
+"""Pictures of the environments as arrays of pixels; those of PuddleWorld are drawn with Pillow."""
 
 from functools import lru_cache
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
+from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld
@@ -54,6 +56,29 @@ def render_frame(
     body = _coverage(Disc((point[0], point[1]), AGENT_RADIUS), size)
     picture = _paint(background.astype(np.float64), outline, OUTLINE_COLOUR)
     return _to_pixels(_paint(picture, body, AGENT_COLOUR))
+
+
+def render_video_frame(environment: BouncingBalls, state: BouncingBallsState | None) -> Picture:
+    """Return the frame that an agent sees, in grey.
+
+    Args:
+        environment: what to draw.
+        state: where the balls are; None for no balls.
+
+    Returns:
+        uint8 [frame_size, frame_size, 3], RGB.
+    """
+    size = environment.frame_size
+    if state is None:
+        return np.zeros((size, size, 3), np.uint8)
+    frame = np.asarray(_video_frame(environment, state), np.float64)
+    return _to_pixels(np.repeat(frame[:, :, None] * 255.0, 3, axis=2))
+
+
+@jax.jit
+def _video_frame(environment: BouncingBalls, state: BouncingBallsState) -> jax.Array:
+    frame: jax.Array = environment.render(state)
+    return frame
 
 
 @lru_cache(maxsize=16)

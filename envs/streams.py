@@ -1,10 +1,11 @@
 """Streams of random numbers for the adapters: a key that is split once per reset and per step."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
-from rlreps.envs.core import TimeStep
-from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState
+from rlreps.envs.core import Environment, TimeStep
 
 
 def make_streams(seed: int, count: int) -> jax.Array:
@@ -14,16 +15,30 @@ def make_streams(seed: int, count: int) -> jax.Array:
 
 
 @jax.jit
-def reset_stream(environment: PuddleWorld, stream: jax.Array) -> tuple[jax.Array, PuddleWorldState]:
-    """Start an episode; return the stream's next key beside the state."""
+def reset_stream(environment: Environment, stream: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
+    """Start an episode; return the stream's next key beside the state and its observation."""
     stream, key = jax.random.split(stream)
-    return stream, environment.reset(key)
+    state = environment.reset(key)
+    return stream, state, environment.observe(state)
 
 
 @jax.jit
 def step_stream(
-    environment: PuddleWorld, stream: jax.Array, state: PuddleWorldState, action: jax.Array
+    environment: Environment, stream: jax.Array, state: Any, action: jax.Array
 ) -> tuple[jax.Array, TimeStep]:
     """Take a step; return the stream's next key beside what came of it."""
     stream, key = jax.random.split(stream)
     return stream, environment.step(key, state, action)
+
+
+def observation_shape(environment: Environment) -> tuple[int, ...]:
+    """Return the shape of an observation, without computing one."""
+    shape: tuple[int, ...] = jax.eval_shape(
+        lambda key: environment.observe(environment.reset(key)), jax.random.key(0)
+    ).shape
+    return shape
+
+
+def name_actions(environment: Environment) -> str:
+    """Return the valid actions as a set, for messages."""
+    return "{" + ", ".join(map(str, range(environment.num_actions))) + "}"

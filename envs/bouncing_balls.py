@@ -1,0 +1,266 @@
+"""Bouncing balls: a video of equal discs that collide elastically in a box.
+
+Source: Sutskever, Hinton & Taylor (2008), "The recurrent temporal restricted Boltzmann machine",
+whose videos Pfau et al. (2019), "Spectral inference networks", learn slow features of. The default
+size and speed are theirs (radius 1.2 in a box of side 10; velocities of all three balls together of
+norm 0.5 per frame). Two things differ: motion here is exact, where their balls move in steps of
+half a frame and collide when they overlap; and the edge of a ball here is about one pixel wide.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlreps.envs.core import TimeStep
+from rlreps.envs.errors import ArenaError
+from rlreps.envs.pytrees import as_number, check_range, pytree_dataclass
+
+EVENTS_PER_BALL = 100
+"""Collisions per ball that a frame may hold; a guard that no accepted parameters come near."""
+
+LEAST_ACCEPTANCE = 0.01
+"""Least bound on the chance that independently placed balls do not overlap."""
+
+Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+"""Positions, velocities, what is left of the frame, and collisions so far."""
+
+
+class BouncingBallsState(NamedTuple):
+    """Where the balls are and where they go.
+
+    Attributes:
+        positions: [balls, 2], centres (x, y) in [radius, 1 - radius]².
+        velocities: [balls, 2], in sides of the unit square per frame.
+        steps: int32 scalar, frames since the episode's start.
+    """
+
+    positions: jax.Array
+    velocities: jax.Array
+    steps: jax.Array
+
+
+@pytree_dataclass(static=("num_balls", "frame_size", "max_steps"))
+@dataclass(frozen=True, kw_only=True)
+class BouncingBalls:
+    """Equal hard discs in the unit square, without friction; an agent can only watch.
+
+    The law that ``reset`` draws from is stationary. The motion is that of a Hamiltonian system with
+    elastic collisions and reflecting walls, so it keeps the volume of phase space (Liouville) and
+    the energy: the uniform law over one energy surface, positions uniform over all that do not
+    overlap and velocities uniform over a sphere, is the law of every later frame. A pair of
+    consecutive frames can therefore be had from ``reset`` and one ``step``, without a burn-in.
+
+    Attributes:
+        num_balls: how many balls there are.
+        radius: of each ball, in sides of the unit square, in (0, 0.25].
+        speed: root mean square of the balls' speeds, in sides of the square per frame, in (0, 1].
+            The total energy is num_balls · speed² / 2 for balls of mass 1.
+        frame_size: side of a frame in pixels.
+        max_steps: steps after which an episode is truncated; None for never.
+
+    Raises:
+        ArenaError: a value outside its range, or too little room for the balls.
+    """
+
+    num_balls: int = 3
+    radius: float = 0.12
+    speed: float = 0.03
+    frame_size: int = 64
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_balls", "frame_size"):
+            number = getattr(self, name)
+            if type(number) is not int or number < 1:
+                raise ArenaError(f"expected {name} to be an int >= 1, got {number!r}")
+        radius, speed = as_number(self.radius, "radius"), as_number(self.speed, "speed")
+        check_range(radius, "radius", lambda r: 0.0 < r <= 0.25, "to be in (0, 0.25]")
+        check_range(speed, "speed", lambda s: 0.0 < s <= 1.0, "to be in (0, 1]")
+        object.__setattr__(self, "radius", radius)
+        object.__setattr__(self, "speed", speed)
+        limit = self.max_steps
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ArenaError(f"expected max_steps to be None or an int >= 1, got {limit!r}")
+        if not isinstance(radius, jax.Array):
+            _check_room(self.num_balls, radius)
+
+    @property
+    def num_actions(self) -> int:
+        """One: action 0, which does nothing."""
+        return 1
+
+    def reset(self, key: jax.Array) -> BouncingBallsState:
+        """Draw a start from the stationary law.
+
+        Positions are uniform over all that do not overlap: all balls are drawn anew until none do.
+        Velocities are uniform over those of the stated energy: normal draws, rescaled.
+        """
+        position_key, velocity_key = jax.random.split(key)
+
+        def draw(attempt: jax.Array) -> jax.Array:
+            shape = (self.num_balls, 2)
+            unit = jax.random.uniform(jax.random.fold_in(position_key, attempt), shape)
+            return self.radius + (1.0 - 2.0 * self.radius) * unit
+
+        def redraw(drawn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            attempt = drawn[0] + 1
+            return attempt, draw(attempt)
+
+        first = jnp.zeros((), jnp.int32)
+        _, positions = jax.lax.while_loop(
+            lambda drawn: self._any_overlap(drawn[1]), redraw, (first, draw(first))
+        )
+        normals = jax.random.normal(velocity_key, positions.shape)
+        norm = jnp.sqrt(jnp.sum(normals**2))
+        velocities = normals * (self.speed * self.num_balls**0.5 / norm)
+        return BouncingBallsState(positions, velocities, jnp.zeros((), jnp.int32))
+
+    def step(self, key: jax.Array, state: BouncingBallsState, action: jax.Array) -> TimeStep:
+        """Let one frame pass.
+
+        Args:
+            key: not used, nothing is random.
+            state: the current state.
+            action: not used, there is only one.
+
+        Returns:
+            The new state, its frame as observation and a reward of 0. Nothing ever terminates.
+        """
+        positions, velocities = self.move(state.positions, state.velocities)
+        steps = state.steps + 1
+        after = BouncingBallsState(positions, velocities, steps)
+        return TimeStep(
+            state=after,
+            observation=self.observe(after),
+            reward=jnp.zeros((), positions.dtype),
+            terminated=jnp.asarray(False),
+            truncated=jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps,
+        )
+
+    def observe(self, state: BouncingBallsState) -> jax.Array:
+        """Return the frame, float32 [frame_size, frame_size, 1] in [0, 1]."""
+        return self.render(state)[:, :, None]
+
+    def move(self, positions: jax.Array, velocities: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Move the balls for one frame, from each collision to the next.
+
+        Exact up to rounding, so energy is kept, balls do not overlap, and with velocities reversed
+        the same frames run backwards. Collisions at one instant are taken one after another.
+
+        Args:
+            positions: [balls, 2], centres in [radius, 1 - radius]².
+            velocities: [balls, 2], in sides of the square per frame.
+
+        Returns:
+            Both, one frame later, of the same dtype.
+        """
+        most = EVENTS_PER_BALL * self.num_balls
+
+        def goes_on(carry: Motion) -> jax.Array:
+            _, _, remaining, events = carry
+            return (remaining > 0.0) & (events < most)
+
+        def to_next_event(carry: Motion) -> Motion:
+            x, v, remaining, events = carry
+            times = self._event_times(x, v)
+            earliest = jnp.min(times)
+            # Balls at a wall stay inside it to the last bit.
+            moved = x + v * jnp.minimum(earliest, remaining)
+            moved = jnp.clip(moved, self.radius, 1.0 - self.radius)
+            which = jnp.arange(times.size, dtype=jnp.int32) == jnp.argmin(times).astype(jnp.int32)
+            bounced = _bounce(moved, v, which & (earliest < remaining))
+            return moved, bounced, jnp.maximum(remaining - earliest, 0.0), events + 1
+
+        frame = jnp.ones((), positions.dtype)
+        start = (positions, velocities, frame, jnp.zeros((), jnp.int32))
+        x, v, _, _ = jax.lax.while_loop(goes_on, to_next_event, start)
+        return x, v
+
+    def render(self, state: BouncingBallsState) -> jax.Array:
+        """Draw white discs on black.
+
+        A disc's edge is a smooth step, one pixel wide and centred on the circle, so brightness is
+        close to the part of each pixel that the disc covers.
+
+        Args:
+            state: what to draw.
+
+        Returns:
+            float32 [frame_size, frame_size] in [0, 1]. The y axis points up: row 0 is the top.
+        """
+        size = self.frame_size
+        centres = state.positions.astype(jnp.float32)
+        ticks = (jnp.arange(size, dtype=jnp.float32) + 0.5) / size
+        across = (ticks[None, None, :] - centres[:, 0, None, None]) ** 2
+        along = (1.0 - ticks[None, :, None] - centres[:, 1, None, None]) ** 2
+        inside = (jnp.asarray(self.radius, jnp.float32) - jnp.sqrt(across + along)) * size
+        ramp = jnp.clip(inside + 0.5, 0.0, 1.0)
+        # Two touching balls' steps add up to at most 1: s(u) + s(1 - u) = 1.
+        return jnp.minimum(jnp.sum(ramp**2 * (3.0 - 2.0 * ramp), axis=0), 1.0)
+
+    def _any_overlap(self, positions: jax.Array) -> jax.Array:
+        gaps = positions[None, :, :] - positions[:, None, :]
+        close = jnp.sum(gaps**2, axis=2) < (2.0 * self.radius) ** 2
+        return jnp.any(jnp.triu(close, 1))
+
+    def _event_times(self, x: jax.Array, v: jax.Array) -> jax.Array:
+        """Return when each wall and each pair would be hit, infinity for never.
+
+        Returns:
+            [balls·2 + balls·balls], >= 0: a ball's wall along each axis, then pairs (i, j), of
+            which only those with i < j are ever finite.
+        """
+        edge = jnp.where(v > 0.0, 1.0 - self.radius, jnp.zeros_like(x) + self.radius)
+        still = v == 0.0
+        walls = jnp.where(still, jnp.inf, (edge - x) / jnp.where(still, jnp.ones_like(v), v))
+        gaps, closing = x[None, :, :] - x[:, None, :], v[None, :, :] - v[:, None, :]
+        # |gap + t closing|² = (2 radius)² is a t² + 2 b t + c = 0; its lesser root, in the form
+        # that does not subtract nearly equal numbers.
+        a, b = jnp.sum(closing**2, axis=2), jnp.sum(gaps * closing, axis=2)
+        c = jnp.maximum(jnp.sum(gaps**2, axis=2) - (2.0 * self.radius) ** 2, 0.0)
+        discriminant = b**2 - a * c
+        meets = jnp.triu((b < 0.0) & (discriminant >= 0.0), 1)
+        root = jnp.sqrt(jnp.where(meets, discriminant, jnp.ones_like(b)))
+        pairs = jnp.where(meets, c / jnp.where(meets, root - b, jnp.ones_like(b)), jnp.inf)
+        return jnp.maximum(jnp.concatenate([walls.ravel(), pairs.ravel()]), 0.0)
+
+
+def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
+    """Return the velocities after the one event, if any, that ``happens`` marks.
+
+    A wall turns one component round; a pair exchanges the components along its line of centres.
+
+    Args:
+        x: [balls, 2], positions at the event.
+        v: [balls, 2], velocities before it.
+        happens: bool [balls·2 + balls·balls], in the order of ``_event_times``.
+    """
+    count = len(x)
+    at_wall, at_pair = happens[: 2 * count].reshape(count, 2), happens[2 * count :]
+    at_pair = at_pair.reshape(count, count)
+    gaps, closing = x[None, :, :] - x[:, None, :], v[None, :, :] - v[:, None, :]
+    # Divided by the gap as it is, not by 2 radius: the exchange keeps energy whatever the rounding.
+    distance = jnp.where(at_pair, jnp.sum(gaps**2, axis=2), jnp.ones_like(gaps[:, :, 0]))
+    share = jnp.where(at_pair, jnp.sum(gaps * closing, axis=2) / distance, 0.0)
+    impulses = share[:, :, None] * gaps
+    return jnp.where(at_wall, -v, v) + jnp.sum(impulses, axis=1) - jnp.sum(impulses, axis=0)
+
+
+def _check_room(num_balls: int, radius: float) -> None:
+    """Raise ``ArenaError`` where drawing balls until none overlap might take too many draws.
+
+    Given i balls apart, the next one's centre is spoilt on at most i discs of twice the radius, so
+    the chance that none overlap is at least the product of 1 - i · π (2 r)² / (1 - 2 r)².
+    """
+    spoilt = math.pi * (2.0 * radius / (1.0 - 2.0 * radius)) ** 2
+    chance = 1.0
+    for others in range(num_balls):
+        chance *= max(1.0 - others * spoilt, 0.0)
+    if chance < LEAST_ACCEPTANCE:
+        raise ArenaError(
+            "expected balls so few or small that they are free of overlaps in a hundredth of random "
+            f"draws by the union bound, got num_balls={num_balls} with radius={radius!r}"
+        )
