@@ -4,7 +4,7 @@ Source: Sutskever, Hinton & Taylor (2008), "The recurrent temporal restricted Bo
 whose videos Pfau et al. (2019), "Spectral inference networks", learn slow features of. The default
 size and speed are theirs (radius 1.2 in a box of side 10; velocities of all three balls together of
 norm 0.5 per frame). Two things differ: motion here is exact, where their balls move in steps of
-half a frame and collide when they overlap; and the edge of a ball here is about one pixel wide.
+half a frame and collide when they overlap; and the edges of balls are sharper here.
 """
 
 import math
@@ -20,6 +20,14 @@ from rlreps.envs.pytrees import as_number, check_range, pytree_dataclass
 
 EVENTS_PER_BALL = 100
 """Collisions per ball that a frame may hold; a guard that no accepted parameters come near."""
+
+EDGE_WIDTH = 1.5
+"""Pixels over which a disc's edge goes from black to white.
+
+The step's slope is then one per pixel at the circle, as the covered part of a pixel has it. Over
+random places this width leaves 0.04 % of a disc's brightness to where its centre lies between
+pixels; a width of 1 leaves 0.11 %.
+"""
 
 LEAST_ACCEPTANCE = 0.01
 """Least bound on the chance that independently placed balls do not overlap."""
@@ -182,8 +190,8 @@ class BouncingBalls:
     def render(self, state: BouncingBallsState) -> jax.Array:
         """Draw white discs on black.
 
-        A disc's edge is a smooth step, one pixel wide and centred on the circle, so brightness is
-        close to the part of each pixel that the disc covers.
+        A disc's edge is a smooth step, ``EDGE_WIDTH`` pixels wide and centred on the circle, so
+        brightness is close to the part of each pixel that the disc covers.
 
         Args:
             state: what to draw.
@@ -197,7 +205,7 @@ class BouncingBalls:
         across = (ticks[None, None, :] - centres[:, 0, None, None]) ** 2
         along = (1.0 - ticks[None, :, None] - centres[:, 1, None, None]) ** 2
         inside = (jnp.asarray(self.radius, jnp.float32) - jnp.sqrt(across + along)) * size
-        ramp = jnp.clip(inside + 0.5, 0.0, 1.0)
+        ramp = jnp.clip(inside / EDGE_WIDTH + 0.5, 0.0, 1.0)
         # Two touching balls' steps add up to at most 1: s(u) + s(1 - u) = 1.
         return jnp.minimum(jnp.sum(ramp**2 * (3.0 - 2.0 * ramp), axis=0), 1.0)
 
@@ -261,6 +269,6 @@ def _check_room(num_balls: int, radius: float) -> None:
         chance *= max(1.0 - others * spoilt, 0.0)
     if chance < LEAST_ACCEPTANCE:
         raise ArenaError(
-            "expected balls so few or small that they are free of overlaps in a hundredth of random "
+            "expected balls so few or small that they are free of overlap in 1 % of random "
             f"draws by the union bound, got num_balls={num_balls} with radius={radius!r}"
         )

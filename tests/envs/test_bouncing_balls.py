@@ -1,0 +1,306 @@
+"""Elastic balls: closed forms, what mechanics conserves, the stationary law, and the picture."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlreps.envs import ArenaError, BouncingBalls, BouncingBallsState, Environment
+from rlreps.envs.bouncing_balls import EDGE_WIDTH
+
+NO_KEY, WAIT = jax.random.key(0), jnp.zeros((), jnp.int32)
+COPIES = 4096
+
+
+def balls_at(positions, velocities, dtype=jnp.float32):
+    steps = jnp.zeros((), jnp.int32)
+    return BouncingBallsState(jnp.asarray(positions, dtype), jnp.asarray(velocities, dtype), steps)
+
+
+@functools.partial(jax.jit, static_argnames="frames")
+def play(world, state, frames):
+    """The state after so many frames; positions and velocities [frames, balls, 2] of each."""
+
+    def one(state, _):
+        after = world.step(NO_KEY, state, WAIT).state
+        return after, (after.positions, after.velocities)
+
+    return jax.lax.scan(one, state, None, length=frames)
+
+
+@functools.partial(jax.jit, static_argnames="frames")
+def play_many(world, states, frames):
+    return jax.vmap(lambda state: play(world, state, frames))(states)
+
+
+def many_starts(world, count, seed=0):
+    return jax.jit(jax.vmap(world.reset))(jax.random.split(jax.random.key(seed), count))
+
+
+def least_gaps(positions):
+    """Smallest distance between two centres, for each of [..., balls, 2]."""
+    first, second = np.triu_indices(positions.shape[-2], 1)
+    gaps = positions[..., first, :] - positions[..., second, :]
+    return np.linalg.norm(gaps, axis=-1).min(axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("radius", "velocity"),
+    [(0.12, (0.03, -0.017)), (0.25, (0.7, 0.9)), (0.1, (0.05, 0.05)), (0.2, (0.0, 0.3))],
+    ids=["slow", "several_bounces_a_frame", "into_the_corner", "along_an_axis"],
+)
+def test_a_single_ball_follows_the_triangle_wave(radius, velocity):
+    world, start, frames = BouncingBalls(num_balls=1, radius=radius), np.array([0.4, 0.4]), 300
+    with jax.enable_x64(True):
+        _, (x, v) = play(world, balls_at([start], [velocity], jnp.float64), frames)
+    room = 1.0 - 2.0 * radius
+    unfolded = start - radius + np.arange(1, frames + 1)[:, None] * np.asarray(velocity)
+    expected = radius + room - np.abs(unfolded % (2.0 * room) - room)
+    np.testing.assert_allclose(np.asarray(x)[:, 0], expected, atol=1e-10)
+    np.testing.assert_array_equal(np.abs(v)[:, 0], np.broadcast_to(np.abs(velocity), v[:, 0].shape))
+
+
+def test_balls_that_meet_head_on_exchange_velocities():
+    world = BouncingBalls(num_balls=2, radius=0.1)
+    state = balls_at([[0.3, 0.5], [0.7, 0.5]], [[0.03, 0.0], [-0.02, 0.0]])
+    _, (x, v) = play(world, state, 6)
+    meeting = (0.4 - 0.2) / 0.05  # 4 frames
+    for frame in range(6):
+        late = max(frame + 1 - meeting, 0.0)
+        early = min(frame + 1, meeting)
+        left, right = 0.3 + 0.03 * early - 0.02 * late, 0.7 - 0.02 * early + 0.03 * late
+        np.testing.assert_allclose(x[frame], [[left, 0.5], [right, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(v[-1], [[-0.02, 0.0], [0.03, 0.0]], atol=1e-7)
+
+
+def test_a_glancing_blow_sends_the_resting_ball_along_the_line_of_centres():
+    radius, offset, speed = 0.1, 0.12, 0.04
+    world = BouncingBalls(num_balls=2, radius=radius)
+    state = balls_at([[0.2, 0.4], [0.5, 0.4 + offset]], [[speed, 0.0], [0.0, 0.0]])
+    _, (_, v) = play(world, state, 5)
+    sine = offset / (2.0 * radius)
+    cosine = np.sqrt(1.0 - sine**2)
+    struck = speed * cosine * np.array([cosine, sine])
+    np.testing.assert_allclose(v[-1], [[speed, 0.0] - struck, struck], atol=1e-7)
+
+
+def test_two_balls_that_hit_a_third_at_once_keep_the_energy():
+    world = BouncingBalls(radius=0.1)
+    state = balls_at([[0.2, 0.5], [0.5, 0.5], [0.8, 0.5]], [[0.05, 0.0], [0.0, 0.0], [-0.05, 0.0]])
+    _, (_, v) = play(world, state, 3)
+    np.testing.assert_allclose(v[-1], [[-0.05, 0.0], [0.0, 0.0], [0.05, 0.0]], atol=1e-7)
+
+
+@pytest.mark.parametrize("speed", [0.03, 0.5])
+def test_energy_is_kept_and_balls_stay_inside_and_apart(speed):
+    world = BouncingBalls(speed=speed)
+    states = many_starts(world, 64)
+    energy = np.sum(np.square(states.velocities), axis=(1, 2)) / 2.0
+    np.testing.assert_allclose(energy, 3 * speed**2 / 2.0, rtol=1e-6)
+    _, (x, v) = play_many(world, states, 500)
+    later = np.sum(np.square(v), axis=(2, 3)) / 2.0
+    np.testing.assert_allclose(later, np.broadcast_to(energy[:, None], later.shape), rtol=2e-5)
+    # Rounding of float32 positions of order 1.
+    assert least_gaps(np.asarray(x)).min() > 2 * world.radius - 1e-6
+    assert np.min(x) >= world.radius - 1e-7
+    assert np.max(x) <= 1.0 - world.radius + 1e-7
+
+
+def test_momentum_is_kept_in_frames_in_which_no_ball_reaches_a_wall():
+    world = BouncingBalls(radius=0.08)
+    states = many_starts(world, 512)
+    _, (x, v) = play_many(world, states, 60)
+    x, v = np.asarray(x), np.asarray(v)
+    furthest = world.speed * np.sqrt(3.0)
+    away = (np.abs(x - 0.5) < 0.5 - world.radius - furthest).all(axis=(2, 3))[:, :-1]
+    changes = np.diff(v, axis=1)[away]
+    collided = (np.abs(changes) > 1e-4).any(axis=(1, 2))
+    assert collided.sum() > 50
+    np.testing.assert_allclose(changes[collided].sum(axis=1), 0.0, atol=1e-7)
+
+
+def test_the_film_runs_backwards_when_velocities_are_reversed():
+    world, frames = BouncingBalls(), 80
+    with jax.enable_x64(True):
+        starts = many_starts(world, 32)
+        forth = play_many(world, starts, frames)[0]
+        assert np.abs(forth.positions - starts.positions).max(axis=(1, 2)).min() > 0.05
+        turned = forth._replace(velocities=-forth.velocities)
+        back = play_many(world, turned, frames)[0]
+        # Each collision magnifies rounding a few times.
+        np.testing.assert_allclose(back.positions, starts.positions, atol=1e-6)
+        np.testing.assert_allclose(-back.velocities, starts.velocities, atol=1e-6)
+
+
+def rejection_sample(world, count, seed):
+    """Positions [count, balls, 2], uniform over those without overlaps, by NumPy."""
+    generator = np.random.default_rng(seed)
+    low, high = world.radius, 1.0 - world.radius
+    draws = generator.uniform(low, high, size=(8 * count, world.num_balls, 2))
+    apart = least_gaps(draws) >= 2.0 * world.radius
+    assert apart.sum() >= count
+    return draws[apart][:count]
+
+
+@pytest.mark.parametrize("frames", [0, 200])
+def test_the_law_of_reset_is_the_stated_one_and_stationary(frames):
+    # Copies are independent, so each test is exact; seeded, and at 1e-3 a chance of 1 % in all.
+    world = BouncingBalls()
+    states = many_starts(world, COPIES, seed=5)
+    if frames:
+        states = play_many(world, states, frames)[0]
+    x, v = np.asarray(states.positions), np.asarray(states.velocities)
+    expected = rejection_sample(world, COPIES, seed=6)
+
+    def spread(positions):
+        return np.linalg.norm(positions[:, 0] - positions[:, 1], axis=1)
+
+    assert stats.ks_2samp(x[:, 0, 0], expected[:, 0, 0]).pvalue > 1e-3
+    assert stats.ks_2samp(x[:, 2, 1], expected[:, 2, 1]).pvalue > 1e-3
+    assert stats.ks_2samp(spread(x), spread(expected)).pvalue > 1e-3
+    # Of a uniform direction in 6 dimensions, one squared component is Beta(1/2, 5/2), a ball's
+    # share of the energy Beta(1, 2).
+    share = np.square(v.astype(np.float64)) / (3 * world.speed**2)
+    assert stats.kstest(share[:, 1, 0], stats.beta(0.5, 2.5).cdf).pvalue > 1e-3
+    assert stats.kstest(share[:, 0].sum(axis=1), stats.beta(1.0, 2.0).cdf).pvalue > 1e-3
+    error = world.speed / np.sqrt(2.0 * COPIES)
+    np.testing.assert_allclose(v.mean(axis=0), 0.0, atol=4.5 * error)
+    # Nor does velocity say where a ball is.
+    assert abs(np.corrcoef(x[:, 0, 0], v[:, 0, 0])[0, 1]) < 4.0 / np.sqrt(COPIES)
+
+
+def test_a_frame_is_as_bright_as_its_discs_are_large_and_balanced_on_their_mean():
+    world = BouncingBalls()
+    states = many_starts(world, 256)
+    frames = np.asarray(jax.jit(jax.vmap(world.render))(states), np.float64)
+    assert frames.shape == (256, 64, 64)
+    assert frames.min() == 0.0
+    assert frames.max() == 1.0
+    # Brightness falls with the distance as the chance to exceed it of radius plus an offset of law
+    # Beta(2, 2) over the edge's width; its variance is 1/20 of the width squared.
+    area = 3 * np.pi * ((world.radius * 64) ** 2 + EDGE_WIDTH**2 / 20.0)
+    totals = frames.sum(axis=(1, 2))
+    np.testing.assert_allclose(totals, area, rtol=2e-3)
+    centres = (np.arange(64) + 0.5) / 64
+    balance_x = (frames.sum(axis=1) @ centres) / totals
+    balance_y = (frames.sum(axis=2) @ (1.0 - centres)) / totals
+    means = np.asarray(states.positions).mean(axis=1)
+    np.testing.assert_allclose(balance_x, means[:, 0], atol=0.02 / 64)
+    np.testing.assert_allclose(balance_y, means[:, 1], atol=0.02 / 64)
+
+
+@pytest.mark.parametrize("size", [16, 64, 100])
+def test_a_pixel_is_as_bright_as_the_discs_cover_it(size):
+    world = BouncingBalls(num_balls=2, frame_size=size)
+    centre = np.array([[0.31, 0.72], [0.31 + 0.24, 0.72]])  # touching, in the upper half
+    fine = (np.arange(size * 16) + 0.5) / (size * 16)
+    gaps = np.hypot(
+        fine[None, None, :] - centre[:, 0, None, None],
+        (1.0 - fine)[None, :, None] - centre[:, 1, None, None],
+    )
+    covered = (gaps < world.radius).any(axis=0).reshape(size, 16, size, 16).mean(axis=(1, 3))
+    frame = world.render(balls_at(centre, np.zeros((2, 2))))
+    assert frame.dtype == jnp.float32
+    np.testing.assert_allclose(frame, covered, atol=0.12)
+    perimeter = 2 * 2.0 * np.pi * world.radius * size
+    assert np.abs(frame - covered).sum() < 0.05 * perimeter
+    assert np.sum(frame[: size // 2]) > 0.99 * np.sum(frame)
+
+
+def test_the_contract_holds_under_jit_vmap_and_as_an_argument():
+    world = BouncingBalls()
+    assert isinstance(world, Environment)
+    assert world.num_actions == 1
+    keys = jax.random.split(jax.random.key(7), 16)
+    states = jax.vmap(world.reset)(keys)
+    step = jax.vmap(BouncingBalls.step, in_axes=(None, 0, 0, None))
+    passed = jax.jit(step)(dataclasses.replace(world, speed=0.03), keys, states, WAIT)
+    for i in (0, 11):
+        one = jax.tree.map(lambda leaf, i=i: leaf[i], states)
+        alone = world.reset(keys[i])
+        np.testing.assert_allclose(alone.positions, one.positions, atol=1e-7)
+        eager = world.step(keys[i], one, WAIT)
+        np.testing.assert_array_equal(world.observe(eager.state), eager.observation)
+        got = jax.tree.map(lambda leaf, i=i: leaf[i], passed)
+        for left, right in zip(jax.tree.leaves(eager), jax.tree.leaves(got), strict=True):
+            assert left.dtype == right.dtype
+            # Rounding of a position, times a slope of 1 a pixel and 64 pixels in the frame.
+            np.testing.assert_allclose(left, right, atol=1e-4 if left.ndim == 3 else 1e-6)
+    assert passed.observation.shape == (16, 64, 64, 1)
+    assert not np.any([passed.reward, passed.terminated, passed.truncated])
+
+
+def test_other_numbers_do_not_compile_again():
+    calls = []
+
+    @jax.jit
+    def start(world):
+        calls.append(None)
+        return world.reset(jax.random.key(0)).velocities
+
+    slow, fast = start(BouncingBalls(speed=0.01)), start(BouncingBalls(speed=0.02, radius=0.1))
+    np.testing.assert_allclose(2.0 * slow, fast, rtol=1e-6)
+    assert len(calls) == 1
+
+
+def test_the_key_of_reset_decides_the_video():
+    world = BouncingBalls()
+
+    @jax.jit
+    def video(key):
+        def one(state, _):
+            taken = world.step(NO_KEY, state, WAIT)
+            return taken.state, taken.observation
+
+        return jax.lax.scan(one, world.reset(key), None, length=20)[1]
+
+    first, again, other = (video(jax.random.key(seed)) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.5
+    assert np.abs(np.diff(first, axis=0)).max(axis=(1, 2, 3)).min() > 0.0
+
+
+def test_positions_keep_their_dtype_and_frames_are_float32():
+    world = BouncingBalls()
+    with jax.enable_x64(True):
+        taken = world.step(NO_KEY, world.reset(jax.random.key(0)), WAIT)
+        assert taken.state.positions.dtype == taken.state.velocities.dtype == jnp.float64
+        assert taken.observation.dtype == jnp.float32
+        assert taken.state.steps.dtype == jnp.int32
+    taken = world.step(NO_KEY, world.reset(jax.random.key(0)), WAIT)
+    assert taken.state.positions.dtype == taken.reward.dtype == jnp.float32
+
+
+def test_episodes_are_truncated_after_max_steps_and_never_terminate():
+    world, flags = BouncingBalls(max_steps=3), []
+    state = world.reset(jax.random.key(0))
+    for _ in range(3):
+        taken = world.step(NO_KEY, state, WAIT)
+        state = taken.state
+        flags.append((bool(taken.terminated), bool(taken.truncated)))
+    assert flags == [(False, False), (False, False), (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_balls": 0}, "expected num_balls to be an int >= 1, got 0"),
+        ({"num_balls": 2.0}, "expected num_balls to be an int >= 1, got 2.0"),
+        ({"frame_size": True}, "expected frame_size to be an int >= 1, got True"),
+        ({"radius": 0.0}, r"expected radius to be in \(0, 0.25\], got 0.0"),
+        ({"radius": 0.3, "num_balls": 1}, r"expected radius to be in \(0, 0.25\], got 0.3"),
+        ({"radius": "big"}, "expected radius to be a finite number, got 'big'"),
+        ({"speed": 0.0}, r"expected speed to be in \(0, 1\], got 0.0"),
+        ({"speed": np.nan}, "expected speed to be a finite number, got nan"),
+        ({"max_steps": 0}, "expected max_steps to be None or an int >= 1, got 0"),
+        ({"radius": 0.2}, "expected balls so few or small .* num_balls=3 with radius=0.2"),
+        ({"num_balls": 9}, "expected balls so few or small .* num_balls=9 with radius=0.12"),
+    ],
+)
+def test_balls_that_make_no_sense_say_what_was_expected(fields, message):
+    with pytest.raises(ArenaError, match=message):
+        BouncingBalls(**fields)
