@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dm_env import test_utils
 
-from rlreps.envs import ArenaError, PuddleWorldDmEnv, load_arena
+from rlreps.envs import ArenaError, BouncingBallsDmEnv, PuddleWorldDmEnv, load_arena
 
 
 class TestShortEpisodes(test_utils.EnvironmentTestMixin, unittest.TestCase):
@@ -22,6 +22,11 @@ class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.Tes
     def make_action_sequence(self):
         for step in range(80):
             yield step % 2  # up, right, up, ...
+
+
+class TestShortVideos(test_utils.EnvironmentTestMixin, unittest.TestCase):
+    def make_object_under_test(self):
+        return BouncingBallsDmEnv(max_steps=4, frame_size=16)
 
 
 def play(environment, actions):
@@ -48,6 +53,20 @@ def test_the_seed_decides_everything():
     ]
     np.testing.assert_array_equal(paths[0], paths[1])
     assert (paths[0] != paths[2]).any()
+
+
+def test_videos_are_decided_by_their_seed_and_have_one_action():
+    videos = [
+        np.stack([step.observation for step in play(BouncingBallsDmEnv(seed=seed), [0] * 5)])
+        for seed in (3, 3, 4)
+    ]
+    assert videos[0].shape == (6, 64, 64, 1)
+    np.testing.assert_array_equal(videos[0], videos[1])
+    assert (videos[0] != videos[2]).any()
+    environment = BouncingBallsDmEnv()
+    environment.reset()
+    with pytest.raises(ArenaError, match=r"expected an action in \{0\}, got 1"):
+        environment.step(1)
 
 
 def test_unknown_actions_and_arenas_are_refused():

@@ -12,14 +12,18 @@ from gymnasium.vector import AutoresetMode
 
 from rlreps.envs import (
     ArenaError,
+    BouncingBallsEnv,
+    BouncingBallsVectorEnv,
     PuddleWorldEnv,
     PuddleWorldVectorEnv,
     load_arena,
     register,
     render_frame,
+    render_video_frame,
 )
 
 ENV_ID = "rlreps/PuddleWorld-v0"
+BALLS_ID = "rlreps/BouncingBalls-v0"
 
 
 def make_vec(**settings):
@@ -32,16 +36,23 @@ def test_gymnasiums_own_check_passes_without_a_warning(arena):
     check_env(environment.unwrapped)
 
 
-def test_registering_again_changes_nothing():
-    before = gymnasium.registry[ENV_ID]
+@pytest.mark.parametrize("settings", [{}, {"num_balls": 1, "frame_size": 20, "speed": 0.1}])
+def test_gymnasiums_own_check_passes_for_bouncing_balls(settings):
+    environment = gymnasium.make(BALLS_ID, render_mode="rgb_array", **settings)
+    check_env(environment.unwrapped)
+
+
+@pytest.mark.parametrize("env_id", [ENV_ID, BALLS_ID])
+def test_registering_again_changes_nothing(env_id):
+    before = gymnasium.registry[env_id]
     register()
-    assert gymnasium.registry[ENV_ID] is before
+    assert gymnasium.registry[env_id] is before
 
 
-def test_importing_the_package_registers_it_and_leaves_jax_alone():
+def test_importing_the_package_registers_both_and_leaves_jax_alone():
     script = (
         "import sys, gymnasium, rlreps.envs\n"
-        f"assert {ENV_ID!r} in gymnasium.registry\n"
+        f"assert {{{ENV_ID!r}, {BALLS_ID!r}}} <= set(gymnasium.registry)\n"
         "assert 'jax' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
@@ -180,6 +191,51 @@ def test_frames_show_the_agent_and_the_task():
     assert make_vec(num_envs=2).render() is None
 
 
+def test_a_video_shows_its_observations():
+    environment = BouncingBallsEnv(render_mode="rgb_array", num_balls=2)
+    np.testing.assert_array_equal(environment.render(), np.zeros((64, 64, 3), np.uint8))
+    environment.reset(seed=3)
+    observation = environment.step(0)[0]
+    assert environment.observation_space.contains(observation)
+    assert environment.render().dtype == np.uint8
+    # Half a level of grey, and the rounding of batched code.
+    np.testing.assert_allclose(
+        environment.render(), np.repeat(observation * 255.0, 3, axis=2), atol=0.51
+    )
+    state = environment._state
+    np.testing.assert_array_equal(
+        environment.render(), render_video_frame(environment.environment, state)
+    )
+    batch = BouncingBallsVectorEnv(2, render_mode="rgb_array")
+    assert [frame.max() for frame in batch.render()] == [0, 0]
+    observations, _ = batch.reset(seed=3)
+    for frame, seen in zip(batch.render(), observations, strict=True):
+        np.testing.assert_allclose(frame, np.repeat(seen * 255.0, 3, axis=2), atol=0.51)
+    assert BouncingBallsEnv().render() is None
+
+
+def test_a_batch_of_videos_does_what_single_ones_do_and_restarts_at_the_limit():
+    settings = {"max_episode_steps": 3, "frame_size": 32}
+    batch = gymnasium.make_vec(BALLS_ID, num_envs=2, **settings)
+    singles = [gymnasium.make(BALLS_ID, **settings) for _ in range(2)]
+    assert batch.single_observation_space == gymnasium.spaces.Box(0.0, 1.0, (32, 32, 1), np.float32)
+    assert batch.single_action_space == gymnasium.spaces.Discrete(1)
+    videos = [batch.reset(seed=11)[0]]
+    expected = [[single.reset(seed=11 + i)[0] for i, single in enumerate(singles)]]
+    ends = []
+    for frame in range(1, 8):
+        frames, rewards, terminated, truncated, _ = batch.step(np.zeros(2, int))
+        assert not np.any([rewards, terminated])
+        restarts = frame % 4 == 0
+        videos.append(frames)
+        expected.append([one.reset()[0] if restarts else one.step(0)[0] for one in singles])
+        ends.append(truncated.tolist())
+    # Rounding of a position, times a slope of 1 a pixel and 32 pixels in the frame.
+    np.testing.assert_allclose(videos, expected, atol=1e-4)
+    assert ends == [[frame % 4 == 3] * 2 for frame in range(1, 8)]
+    assert gymnasium.spec(BALLS_ID).max_episode_steps == 1000
+
+
 def test_sync_vectorisation_still_works():
     batch = make_vec(num_envs=2, vectorization_mode="sync")
     batch.reset(seed=0)
@@ -194,6 +250,13 @@ def test_sync_vectorisation_still_works():
         (lambda: PuddleWorldVectorEnv(0), "expected num_envs of at least 1, got 0"),
         (lambda: PuddleWorldVectorEnv(2, max_episode_steps=0), "expected max_steps to be None or"),
         (lambda: PuddleWorldEnv().step(4), r"expected an action in \{0, 1, 2, 3\}, got 4"),
+        (lambda: BouncingBallsEnv(num_balls=0), "expected num_balls to be an int >= 1, got 0"),
+        (lambda: BouncingBallsEnv(render_mode="human"), "expected render_mode to be None or"),
+        (lambda: BouncingBallsEnv().step(1), r"expected an action in \{0\}, got 1"),
+        (
+            lambda: BouncingBallsVectorEnv(2).step(np.array([0, 1])),
+            r"expected 2 actions in \{0\}, got \[0 1\]",
+        ),
         (
             lambda: PuddleWorldVectorEnv(2).step(np.zeros(3, int)),
             r"expected 2 actions .* got \[0 0",
