@@ -17,6 +17,9 @@ Given the past, the running matrices are constants. The gradient's expectation i
 preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ with w_J the truncated series' weights, exactly; P is
 the running inverse and τ in [0, 1] falls as the running covariance leaves the identity. Where
 features are white, w_J = (1 − (1 − κ)ᴶ) w*: a common factor, which moves them within their span.
+Far from white, where a bound on the largest eigenvalue of the batch's C exceeds 4, the gauge term
+is divided by a quarter of that bound: no longer exact there, but descent with a step below 1 / (2γ)
+does not explode from features of any scale.
 """
 
 from typing import NamedTuple
@@ -32,6 +35,7 @@ from rlreps.validation import require
 
 _COVARIANCE_DECAY = 0.9
 _MOMENT_DECAY = 0.97
+_LARGEST_EXCESS = 4.0
 _HIGHEST = lax.Precision.HIGHEST
 
 
@@ -203,8 +207,10 @@ def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float) -> tuple[Ar
         slopes = jnp.matmul(own.features, pairs / (others * (others - 1.0)), precision=_HIGHEST)
         slopes -= jnp.matmul(own.targets, weights.T / others, precision=_HIGHEST)
         slopes = jnp.matmul(slopes / num_tasks, inverse, precision=_HIGHEST)
-        excess = (sums[2] - own.covariance) / others - identity
-        slopes += gauge * jnp.matmul(own.features, excess, precision=_HIGHEST)
+        covariance = (sums[2] - own.covariance) / others
+        # (C − I)φ is cubic in the features' scale: far from white, a step would explode.
+        bounded = gauge / jnp.maximum(1.0, largest_eigenvalue_bound(covariance) / _LARGEST_EXCESS)
+        slopes += bounded * jnp.matmul(own.features, covariance - identity, precision=_HIGHEST)
         mean = weights / others
         fitted = jnp.matmul(own.covariance, mean, precision=_HIGHEST) - 2.0 * own.right_hand_side
         residual = jnp.mean(jnp.square(own.targets)) + jnp.sum(mean * fitted) / num_tasks
