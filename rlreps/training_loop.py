@@ -57,8 +57,8 @@ class Loop:
         self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
         self._compiled: dict[int, Any] = {}
         self._loss = np.full(len(run.seeds), np.nan)
-        one_member = jax.tree.map(lambda leaf: leaf[0], run.settings)
-        self._resets = members.build(one_member).resets_diverged
+        learner = members.build(jax.tree.map(lambda leaf: leaf[0], run.settings))
+        self._resets, self._diagnose = learner.resets_diverged, learner.objective.diagnose
         self._log = MetricsLog(folder)
         self._checkpoints = Checkpoints(folder.path / "checkpoints") if folder else None
         self.history: list[dict[str, Any]] = []
@@ -92,6 +92,8 @@ class Loop:
             raise_read_failure(self._source)
             if not self._resets:
                 self._stop(bad_steps)
+        if self._diagnose is not None and not self._resets:
+            self._stop_if_ill(self._diagnose, state)
         self.state, self._loss = state, np.asarray(report.loss)
         self.step += count
 
@@ -143,17 +145,30 @@ class Loop:
 
     def _stop(self, bad_steps: np.ndarray) -> None:
         index = int(np.argmax(bad_steps >= 0))
-        kept = self._checkpoints.latest_step() if self._checkpoints else None
-        where = (
-            "no checkpoint was made"
-            if kept is None
-            else f"the checkpoint of step {kept} is untouched"
-        )
         raise TrainingDivergedError(
             f"expected finite losses and parameters, got NaN or infinity at step "
-            f"{int(bad_steps[index])} of seed {int(self._seeds[index])}; {where}; "
+            f"{int(bad_steps[index])} of seed {int(self._seeds[index])}; {self._kept()}; "
             "try a smaller learning rate or kappa0"
         )
+
+    def _stop_if_ill(self, diagnose: Callable[[Any], str | None], state: TrainState) -> None:
+        """Raises what an objective says of a member's state after a chunk, if anything."""
+        objective = jax.tree.map(np.asarray, self._placement.collect(state.objective))
+        for index, seed in enumerate(self._seeds):
+            finding = diagnose(jax.tree.map(lambda leaf, i=index: leaf[i], objective))
+            if finding is not None:
+                raise TrainingDivergedError(
+                    f"{finding}, at step {int(state.step[index]) - 1} of seed {int(seed)}; "
+                    f"{self._kept()}; try a smaller learning rate, fewer features or a larger "
+                    "encoder"
+                )
+
+    def _kept(self) -> str:
+        """What is left of the run on disk."""
+        kept = self._checkpoints.latest_step() if self._checkpoints else None
+        if kept is None:
+            return "no checkpoint was made"
+        return f"the checkpoint of step {kept} is untouched"
 
 
 def _over_members(evaluate: EvaluateMember) -> EvaluateMember:

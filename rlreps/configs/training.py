@@ -17,6 +17,7 @@ MethodName = Literal[
     "large_batch",
     "naive",
     "oracle",
+    "spin",
 ]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
 ScheduleName = Literal["constant", "cosine", "linear"]
@@ -76,6 +77,8 @@ class ObjectiveConfig:
             eigenvalue of the running WWᵀ (our extension); None leaves the gradient as it is.
         leave_one_out: Residuals of ``large_batch`` from weights fitted without the row itself (our
             extension).
+        averaging_rate: β of ``spin``, weight of a batch in its moving averages; 1 averages nothing
+            (below, one backward pass for each pair of features and as much memory).
     """
 
     name: Annotated[MethodName, tyro.conf.arg(name="method")] = "large_batch"
@@ -94,6 +97,7 @@ class ObjectiveConfig:
     weight_learning_rate: float | None = None
     precondition: float | None = None
     leave_one_out: bool = False
+    averaging_rate: float = 1.0
 
     def __post_init__(self) -> None:
         require_choice("method", self.name, get_args(MethodName))
@@ -125,12 +129,15 @@ class ObjectiveConfig:
             "a finite precondition > 0",
             self.precondition,
         )
+        require(0.0 < self.averaging_rate <= 1.0, "averaging_rate in (0, 1]", self.averaging_rate)
 
     def require_batch(self, rows: int) -> None:
         """Raises an ``InputError`` unless a batch of this many rows fills the method's roles."""
         if self.name == "danskin_chunked":
             least = self.groups * self.chunks
             require(rows >= least, f"rows >= {least}, one for each chunk of {self.name}", rows)
+        if self.name == "spin":
+            require(rows >= 2, "rows >= 2, for pairs of them (method spin)", rows)
         if self.name not in _WEIGHT_ESTIMATES:
             return
         estimates = _WEIGHT_ESTIMATES[self.name]

@@ -88,7 +88,8 @@ def make_learner(
     numbers = hyperparameters
     if numbers is None:
         numbers = Hyperparameters.of(config.objective, config.optimizer.learning_rate)
-    problem = Problem(config.num_features, num_tasks, numbers)
+    parameters = jax.eval_shape(encoder.init, jax.random.key(0))
+    problem = Problem(config.num_features, num_tasks, numbers, parameters)
     return Learner(
         encoder=encoder,
         objective=make_objective(config.objective, problem),

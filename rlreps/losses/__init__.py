@@ -7,6 +7,7 @@ from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
 from rlreps.losses.registry import OBJECTIVES, make_objective
+from rlreps.losses.spectral import spectral
 
 __all__ = [
     "OBJECTIVES",
@@ -25,5 +26,6 @@ __all__ = [
     "make_objective",
     "naive",
     "oracle",
+    "spectral",
     "two_weight_loss",
 ]

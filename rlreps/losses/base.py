@@ -58,11 +58,14 @@ class Objective(NamedTuple):
         init: key → state; stateless objectives carry ``()``.
         loss: (params, encode, batch, state, key) → (scalar, (state, metrics)), to be differentiated
             in ``params`` with ``jax.grad(..., has_aux=True)``. The gradient is the contract; the
-            scalar is half the mean squared residual under the weights that the gradient used.
+            scalar is half the mean squared residual under the weights that the gradient used,
+            unless the objective says otherwise.
+        diagnose: One run's state → what is wrong with it, in words, or None; asked by the host.
     """
 
     init: Callable[[Array], Any]
     loss: Callable[[Params, Encode, Batch, Any, Array], tuple[Array, tuple[Any, Metrics]]]
+    diagnose: Callable[[Any], str | None] | None = None
 
 
 def two_weight_loss(

@@ -1,7 +1,7 @@
 """The one dictionary from a method's name to its objective."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import optax
 
@@ -14,6 +14,8 @@ from rlreps.losses.danskin_chunked import danskin_chunked
 from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
+from rlreps.losses.spectral import spectral
+from rlreps.operators import target_kernel
 
 
 class Problem(NamedTuple):
@@ -23,11 +25,14 @@ class Problem(NamedTuple):
         num_features: d.
         num_tasks: Columns of the matrix; None where every batch brings tasks of its own.
         hyperparameters: The numbers that runs of one compiled program may differ in.
+        parameters: Shapes of the encoder's parameters, for objectives that keep as many numbers;
+            None where there are none.
     """
 
     num_features: int
     num_tasks: int | None
     hyperparameters: Hyperparameters
+    parameters: Any | None = None
 
 
 Build = Callable[[ObjectiveConfig, Problem], Objective]
@@ -89,6 +94,16 @@ def _explicit(config: ObjectiveConfig, problem: Problem) -> Objective:
     )
 
 
+def _spin(config: ObjectiveConfig, problem: Problem) -> Objective:
+    # ΨΨᵀ, whose largest eigenvalues are wanted.
+    return spectral(
+        problem.num_features,
+        -target_kernel(),
+        averaging_rate=config.averaging_rate,
+        parameters=problem.parameters,
+    )
+
+
 OBJECTIVES: dict[str, Build] = {
     "danskin_chunked": _danskin_chunked,
     "danskin_empirical": _by_pseudo_inverse(danskin_empirical),
@@ -101,6 +116,7 @@ OBJECTIVES: dict[str, Build] = {
     ),
     "naive": _by_pseudo_inverse(naive),
     "oracle": lambda config, problem: oracle(),
+    "spin": _spin,
 }
 """Method name → objective for a configuration and a problem."""
 

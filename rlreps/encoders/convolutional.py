@@ -1,0 +1,86 @@
+"""A convolutional network for frames of video."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from rlreps.encoders.base import Encoder, Params, from_nnx
+from rlreps.validation import require
+
+
+class _Convolutional(nnx.Module):
+    """Strided convolutions, one hidden layer and a linear read-out."""
+
+    def __init__(
+        self,
+        frame_shape: Sequence[int],
+        num_features: int,
+        channels: Sequence[int],
+        hidden: int,
+        rngs: nnx.Rngs,
+    ) -> None:
+        widths = [frame_shape[-1], *channels]
+        dtype = jnp.result_type(float)
+        self.convolutions = nnx.List(
+            [
+                nnx.Conv(width_in, width_out, (3, 3), strides=2, param_dtype=dtype, rngs=rngs)
+                for width_in, width_out in itertools.pairwise(widths)
+            ]
+        )
+        shrunk = 2 ** len(channels)
+        height, width = (math.ceil(size / shrunk) for size in frame_shape[:2])
+        self.hidden = nnx.Linear(height * width * widths[-1], hidden, param_dtype=dtype, rngs=rngs)
+        self.read_out = nnx.Linear(hidden, num_features, param_dtype=dtype, rngs=rngs)
+
+    def __call__(self, frames: Array) -> Array:
+        values = frames
+        for convolution in self.convolutions:
+            values = nnx.relu(convolution(values))
+        values = nnx.relu(self.hidden(values.reshape(len(frames), -1)))
+        features: Array = self.read_out(values)
+        return features
+
+
+def convolutional(
+    frame_shape: Sequence[int],
+    num_features: int,
+    *,
+    channels: Sequence[int] = (32, 32, 32),
+    hidden: int = 64,
+) -> Encoder:
+    """A convolutional network on frames: [b, height, width, channels] → [b, d].
+
+    3 x 3 convolutions of stride 2 with ReLU, one hidden ReLU layer, a linear read-out.
+
+    Args:
+        frame_shape: (height, width, channels) of a frame.
+        num_features: d.
+        channels: Of each convolution; each halves height and width.
+        hidden: Width of the hidden layer.
+
+    Returns:
+        The encoder. It raises an ``InputError`` for frames of another shape.
+
+    Raises:
+        InputError: For sizes below 1, or a frame shape of other than three axes.
+    """
+    shape = tuple(frame_shape)
+    require(len(shape) == 3, "a frame shape (height, width, channels)", shape)
+    sizes = (*shape, num_features, *channels, hidden)
+    require(all(size >= 1 for size in sizes), "sizes >= 1", sizes)
+    require(len(channels) >= 1, "at least one convolution", tuple(channels))
+    network = from_nnx(lambda rngs: _Convolutional(shape, num_features, channels, hidden, rngs))
+
+    def apply(params: Params, frames: Array) -> Array:
+        require(
+            frames.ndim == 4 and frames.shape[1:] == shape,
+            f"frames of shape {('b', *shape)}",
+            frames.shape,
+        )
+        return network.apply(params, frames)
+
+    return Encoder(network.init, apply)

@@ -1,0 +1,1 @@
+"""Frames of an Atari game: slow features, principal components and successor features."""

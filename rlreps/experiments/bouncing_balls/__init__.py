@@ -1,0 +1,1 @@
+"""Video of bouncing balls: deep slow feature analysis against linear."""

@@ -1,0 +1,1 @@
+"""The two-dimensional hydrogen atom: nine eigenfunctions with known energies."""

@@ -1,0 +1,1 @@
+"""Slow features of PuddleWorld's random walk against the exact generalised eigenproblem."""

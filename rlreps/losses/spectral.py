@@ -1,0 +1,216 @@
+"""Spectral inference networks (Pfau et al. 2019): ordered eigenfunctions of a symmetric operator.
+
+Symbols: u features [b, d], Ku their images under the operator [b, d], Σ = E[u uᵀ], Π = E[u (Ku)ᵀ],
+Σ = LLᵀ, Λ = L⁻¹ΠL⁻ᵀ. tr Λ is the sum of the Rayleigh quotients of the orthonormalised features. Its
+masked gradient moves the k-th feature by its own quotient alone, so that features come in the order
+of their eigenvalues, the smallest first.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
+from rlreps.losses.covariance_jacobian import CovarianceJacobian
+from rlreps.operators import Operator, Sample
+from rlreps.subspace.ordered import (
+    first_dependent_feature,
+    masked_gradient,
+    ordered_spectrum,
+)
+from rlreps.validation import require, require_positive
+
+Weights = Callable[[Array], Array]
+"""Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""
+
+
+class SpectralState(NamedTuple):
+    """Moving averages, not corrected for their start at zero.
+
+    Attributes:
+        covariance: Of Σ, [d, d].
+        jacobian: Of the parts of ∂Σ/∂θ that the masked gradient takes; () with β = 1.
+        weight: Total weight behind them, []; 0 before the first update.
+    """
+
+    covariance: Array
+    jacobian: Any
+    weight: Array
+
+
+def spectral(
+    num_features: int,
+    operator: Operator,
+    *,
+    averaging_rate: float = 1.0,
+    parameters: Params | None = None,
+    separate: bool = False,
+    jacobian_rows_at_once: int | None = None,
+    weights: Weights | None = None,
+) -> Objective:
+    """Minimises tr Λ by its masked gradient, so that feature k becomes the k-th eigenfunction.
+
+    Eigenvalues are sought from the smallest; for the largest ones negate the operator. The scalar
+    is tr Λ, from Σ as averaged and the batch's Π; metrics hold ``eigenvalues`` [d].
+
+    With β = 1 (``averaging_rate``) Σ and Π are the batch's own. The gradient is biased then, by
+    O(1/b), but where the operator's action is exact at each point, as a Hamiltonian's is, it
+    vanishes at the eigenfunctions on every batch: nothing is left to average. With β < 1 it is
+    E[∂u·Ku]L⁻ᵀdiag(L)⁻¹ − J̄·L⁻ᵀtriu(Λdiag(L)⁻¹), where L is of the average Σ̄ and J̄ the average
+    of E[u ∂u]: unbiased as the averages settle, for operators that are themselves sampled, at the
+    price of the noise of the two terms, which no longer cancels.
+
+    Deviations from the paper: averages are corrected for their start at zero; of ∂Σ/∂θ only the
+    part in which the later of two features moves is kept, which makes the mask exact.
+
+    Args:
+        num_features: d.
+        operator: K.
+        averaging_rate: β, weight of a batch in the moving averages, in (0, 1].
+        parameters: The encoder's parameters, or their shapes; wanted with β < 1 alone.
+        separate: Whether every leaf of the parameters has a leading axis over the features and each
+            feature depends on its own slice only (``encoders.separate_mlp``). The Jacobian then
+            takes d backward passes in place of d(d+1)/2.
+        jacobian_rows_at_once: Backward passes made together; None makes all together. Fewer take
+            less memory and more time.
+        weights: Importance weights of inputs; None weighs all alike.
+
+    Returns:
+        The objective. ``diagnose`` names a feature that depends on those before it.
+
+    Raises:
+        InputError: For counts below 1, β outside (0, 1], or β < 1 without fitting ``parameters``.
+    """
+    require_positive("num_features", num_features)
+    require(0.0 < averaging_rate <= 1.0, "averaging_rate in (0, 1]", averaging_rate)
+    averages = averaging_rate < 1.0
+    jacobian = CovarianceJacobian(num_features, separate, jacobian_rows_at_once)
+    if averages:
+        require(parameters is not None, "parameters for averaging_rate < 1", parameters)
+        jacobian.check(parameters)
+
+    def init(key: Array) -> SpectralState:
+        del key  # Nothing here is random.
+        start = jacobian.zeros(parameters) if averages else ()
+        return SpectralState(jnp.zeros((num_features, num_features)), start, jnp.zeros(()))
+
+    def loss(
+        params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
+    ) -> tuple[Array, tuple[SpectralState, Metrics]]:
+        del key  # Deterministic given the batch.
+        features = encode(params, batch.inputs)
+        require_features(features, len(batch.inputs), num_features)
+        points = _at_points(operator, weights, (params, encode), batch, features)
+        state = _average_covariance(state, averaging_rate, points)
+        covariance = state.covariance / state.weight
+        operator_matrix = _product(points.values, points.images * points.shares)
+        masked = masked_gradient(covariance, operator_matrix)
+        slope = _times(points.images, masked.images)
+        pull = jnp.zeros((), slope.dtype)
+        if averages:
+            part = jacobian.of_batch(
+                lambda p: encode(p, batch.inputs), params, points.values, points.shares
+            )
+            average = _moved(state.jacobian, part, averaging_rate)
+            state = state._replace(jacobian=average)
+            mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
+            pull = _inner_product(jacobian.contract(mean, -2.0 * masked.features), params)
+        else:
+            slope = slope - _times(points.values, masked.features)
+        surrogate = jnp.sum(lax.stop_gradient(2.0 * points.shares * slope) * features) + pull
+        eigenvalues = ordered_spectrum(covariance, operator_matrix).eigenvalues
+        # The gradient is the surrogate's and the value tr Λ.
+        value = eigenvalues.sum() + (surrogate - lax.stop_gradient(surrogate))
+        return value, (state, {"eigenvalues": eigenvalues})
+
+    return Objective(init, loss, _diagnose)
+
+
+class _Points(NamedTuple):
+    """A batch as the moments see it; all held fixed.
+
+    Attributes:
+        values: u, [b, d].
+        images: Ku, [b, d].
+        shares: Each row's weight over the batch size, [b, 1].
+    """
+
+    values: Array
+    images: Array
+    shares: Array
+
+
+def _at_points(
+    operator: Operator,
+    weights: Weights | None,
+    encoder: tuple[Params, Encode],
+    batch: Batch,
+    features: Array,
+) -> _Points:
+    # Neither the operator's action nor the moments are differentiated: the masked gradient is
+    # written out, and the reverse pass goes through one evaluation of the features alone.
+    params, encode = lax.stop_gradient(encoder[0]), encoder[1]
+    values = lax.stop_gradient(features)
+    point_weights = jnp.ones(len(values), values.dtype)
+    if weights is not None:
+        point_weights = weights(batch.inputs)
+        expected = (len(values),)
+        require(point_weights.shape == expected, f"weights {expected}", point_weights.shape)
+    images = operator.apply(
+        Sample(
+            lambda inputs: encode(params, inputs),
+            batch.inputs,
+            batch.targets,
+            values,
+            point_weights,
+        )
+    )
+    require(images.shape == values.shape, f"images of shape {values.shape}", images.shape)
+    return _Points(values, lax.stop_gradient(images), point_weights[:, None] / len(values))
+
+
+def _average_covariance(state: SpectralState, rate: float, points: _Points) -> SpectralState:
+    covariance = _product(points.values, points.values * points.shares)
+    return SpectralState(
+        _moved(state.covariance, covariance, rate),
+        state.jacobian,
+        _moved(state.weight, jnp.ones((), state.weight.dtype), rate),
+    )
+
+
+def _moved(average: Any, new: Any, rate: float) -> Any:
+    """A moving average one step on."""
+    return jax.tree.map(lambda old, part: (1.0 - rate) * old + rate * part, average, new)
+
+
+def _product(left: Array, right: Array) -> Array:
+    """leftᵀ right, [d, d]."""
+    return jnp.matmul(left.T, right, precision=lax.Precision.HIGHEST)
+
+
+def _times(features: Array, matrix: Array) -> Array:
+    """Features [b, d] times a matrix [d, d]."""
+    return jnp.matmul(features, matrix, precision=lax.Precision.HIGHEST)
+
+
+def _inner_product(gradient: Params, params: Params) -> Array:
+    """A scalar whose gradient in the parameters is the one given, []."""
+    products = jax.tree.map(lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params)
+    return jnp.sum(jnp.stack(jax.tree.leaves(products)))
+
+
+def _diagnose(state: SpectralState) -> str | None:
+    """What is wrong with one run's state: the first feature that others fix, by name."""
+    if not np.all(np.isfinite(state.covariance)) or float(state.weight) == 0.0:
+        return None
+    index = first_dependent_feature(np.asarray(state.covariance))
+    if index is None:
+        return None
+    return (
+        f"expected linearly independent features, got feature {index}, which is constant zero or "
+        "a combination of the features before it, to rounding"
+    )

@@ -1,0 +1,103 @@
+"""Operators on finitely many states, whose action is exact: a matrix, a graph Laplacian."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax import Array, lax
+
+from rlreps.operators.base import Operator, Sample
+from rlreps.validation import require
+
+
+def matrix(values: np.ndarray | Array) -> Operator:
+    """(Ku)(s) = Σ_s' K[s, s'] u(s'), for inputs that are state indices [b] (integers).
+
+    It evaluates the functions at all n states for every batch.
+
+    Args:
+        values: K, [n, n], floating; symmetric in the measure that states are drawn from: K itself
+            for uniform states, D(measure)·K for others.
+
+    Returns:
+        The operator.
+
+    Raises:
+        InputError: If it is not a square matrix of finite floating values.
+    """
+    array = jnp.asarray(values)
+    square = array.ndim == 2 and array.shape[0] == array.shape[1]
+    require(square, "a matrix of shape [states, states]", array.shape)
+    require(jnp.issubdtype(array.dtype, jnp.floating), "a floating matrix", array.dtype.name)
+    require(bool(jnp.isfinite(array).all()), "a matrix of finite entries", "NaN or infinity")
+    states = jnp.arange(len(array))
+
+    def apply(sample: Sample) -> Array:
+        rows = array[sample.inputs]
+        return jnp.matmul(rows, sample.function(states), precision=lax.Precision.HIGHEST)
+
+    return Operator(apply)
+
+
+class GraphLaplacian(NamedTuple):
+    """The generalised eigenproblem L u = λ Σ u of a Markov chain's slowness.
+
+    Attributes:
+        laplacian: L = D(ξ) + D(ν) − D(ξ)P − PᵀD(ξ), [n, n], sparse.
+        measure: (ξ + ν) / 2, the diagonal of Σ, [n].
+        next_distribution: ν = Pᵀξ, [n].
+    """
+
+    laplacian: scipy.sparse.csr_array
+    measure: np.ndarray
+    next_distribution: np.ndarray
+
+    def operator(self) -> Operator:
+        """Σ⁻¹L on state indices, symmetric in ``measure``: what ``slowness`` samples.
+
+        Raises:
+            InputError: If there are states that the chain is never in.
+        """
+        never = np.flatnonzero(self.measure <= 0.0)
+        require(len(never) == 0, "a chain that visits every state", f"{len(never)} never visited")
+        values = self.laplacian.toarray() / self.measure[:, None]
+        return matrix(values.astype(jnp.result_type(float)))
+
+
+def graph_laplacian(
+    transition: np.ndarray | scipy.sparse.sparray, distribution: np.ndarray
+) -> GraphLaplacian:
+    """The graph Laplacian of a transition matrix.
+
+    uᵀLu = E[(u(s_t) − u(s_{t+1}))²] and uᵀΣu = ½E[u(s_t)² + u(s_{t+1})²] for s_t ~ ξ and
+    s_{t+1} ~ P(s_t, ·). ξ need not be stationary.
+
+    Args:
+        transition: P, [n, n], dense or sparse, rows sum to 1.
+        distribution: ξ, [n], sums to 1.
+
+    Returns:
+        L and the measure, in float64.
+
+    Raises:
+        InputError: If P is not square, its shape does not fit ξ's, or an entry is negative or a sum
+            is not 1.
+    """
+    transition = scipy.sparse.csr_array(transition, dtype=np.float64)
+    distribution = np.asarray(distribution, np.float64)
+    states = len(distribution)
+    expected = (states, states)
+    require(transition.shape == expected, f"transitions of shape {expected}", transition.shape)
+    for name, sums, values in (
+        ("transitions", transition.sum(axis=1), transition.data),
+        ("a distribution", distribution.sum(), distribution),
+    ):
+        require(bool((values >= 0.0).all()), f"{name} >= 0", f"{values.min():g}")
+        off = float(np.abs(sums - 1.0).max())
+        require(off < 1e-5, f"{name} that sums to 1", f"a sum off by {off:g}")
+    next_distribution = transition.T @ distribution
+    flow = scipy.sparse.diags_array(distribution) @ transition
+    degrees = scipy.sparse.diags_array(distribution + next_distribution)
+    laplacian = scipy.sparse.csr_array(degrees - flow - flow.T)
+    return GraphLaplacian(laplacian, (distribution + next_distribution) / 2.0, next_distribution)

@@ -1,0 +1,150 @@
+"""Ordered eigenfunctions from two small matrices: Σ = E[u uᵀ] and Π = E[u (Ku)ᵀ].
+
+With Σ = LLᵀ the functions v = L⁻¹u are orthonormal, and Λ = L⁻¹ΠL⁻ᵀ is the operator in them (Pfau
+et al. 2019, Section 4). L is triangular, so v_k mixes u_1 … u_k only and the k-th eigenvalue Λ_kk
+does not depend on the functions after the k-th.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.subspace.positive_definite import inverse_cholesky_factor
+
+
+class Spectrum(NamedTuple):
+    """Eigenvalues and how the features mix into eigenfunctions.
+
+    Attributes:
+        eigenvalues: λ, [d].
+        transform: T, [d, d]: the eigenfunctions at features Φ [n, d] are ΦT, orthonormal in the
+            measure behind Σ.
+    """
+
+    eigenvalues: Array
+    transform: Array
+
+
+def orthonormalising_factor(covariance: Array) -> Array:
+    """L⁻¹ for Σ = LLᵀ, well defined where features depend on each other.
+
+    The ridge is a few roundings of each feature's own variance: a dependent feature comes out large
+    and meaningless, but finite.
+
+    Args:
+        covariance: Σ, [d, d], symmetric.
+
+    Returns:
+        L⁻¹, [d, d], lower triangular; the row of a feature of no variance is its unit vector's.
+    """
+    variances = jnp.diagonal(covariance)
+    scale = jnp.where(variances > 0.0, jnp.sqrt(jnp.abs(variances)), 1.0)
+    correlation = covariance / (scale[:, None] * scale[None, :])
+    ridge = jnp.where(variances > 0.0, _ridge(covariance), 1.0)
+    factor: Array = inverse_cholesky_factor(correlation + jnp.diag(ridge)) / scale[None, :]
+    return factor
+
+
+def _ridge(covariance: Array) -> Array:
+    """A few roundings of a correlation matrix, []."""
+    roundings = max(10, covariance.shape[0])
+    return jnp.asarray(roundings * float(jnp.finfo(covariance.dtype).eps), covariance.dtype)
+
+
+def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
+    """The spectrum as spectral inference orders it: Λ_kk and v_k = (L⁻¹u)_k.
+
+    Args:
+        covariance: Σ, [d, d].
+        operator_matrix: Π, [d, d].
+
+    Returns:
+        The spectrum, in the order of the features.
+    """
+    factor = orthonormalising_factor(covariance)
+    return Spectrum(jnp.diagonal(_congruent(factor, operator_matrix)), factor.T)
+
+
+def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
+    """The best approximations within the span (Rayleigh-Ritz): eigenpairs of Λ.
+
+    The span alone fixes them, where the order of ``ordered_spectrum`` is what was learned.
+
+    Args:
+        covariance: Σ, [d, d].
+        operator_matrix: Π, [d, d]; its symmetric part counts.
+
+    Returns:
+        The spectrum, eigenvalues rising.
+    """
+    factor = orthonormalising_factor(covariance)
+    inner = _congruent(factor, (operator_matrix + operator_matrix.T) / 2.0)
+    eigenvalues, vectors = jnp.linalg.eigh(inner)
+    transform = jnp.matmul(factor.T, vectors, precision=lax.Precision.HIGHEST)
+    return Spectrum(eigenvalues, transform)
+
+
+def _congruent(factor: Array, operator_matrix: Array) -> Array:
+    """Λ = L⁻¹ΠL⁻ᵀ, [d, d]."""
+    highest = lax.Precision.HIGHEST
+    inner = jnp.matmul(factor, operator_matrix, precision=highest)
+    return jnp.matmul(inner, factor.T, precision=highest)
+
+
+class MaskedGradient(NamedTuple):
+    """The masked gradient of tr Λ, as the matrices that multiply the features and their images.
+
+    ∇̃ tr Λ at u(x), as a row: 2 (Ku)ᵀ·images − 2 uᵀ·features. Both are upper triangular, so the
+    k-th function moves by what the first k are alone.
+
+    Attributes:
+        images: L⁻ᵀ diag(L)⁻¹, [d, d].
+        features: L⁻ᵀ triu(Λ diag(L)⁻¹), [d, d].
+    """
+
+    images: Array
+    features: Array
+
+
+def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient:
+    """The gradient of every Λ_kk in u_k alone (Pfau et al. 2019, Eqs. 12-14).
+
+    Args:
+        covariance: Σ, [d, d].
+        operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric: an estimate from the
+            same points as the gradient's best is not, for then the gradient is zero at every point
+            where u are eigenfunctions, whatever the points.
+
+    Returns:
+        The matrices.
+    """
+    factor = orthonormalising_factor(covariance)
+    lengths = jnp.diagonal(factor)[None, :]
+    inner = _congruent(factor, operator_matrix)
+    features = jnp.matmul(factor.T, jnp.triu(inner) * lengths, precision=lax.Precision.HIGHEST)
+    return MaskedGradient(factor.T * lengths, features)
+
+
+def first_dependent_feature(covariance: np.ndarray) -> int | None:
+    """The first feature that the features before it fix, to rounding.
+
+    Args:
+        covariance: Σ, [d, d], floating, as computed in its own precision.
+
+    Returns:
+        Its index, or None if Σ has full rank. A feature of no variance depends on any others.
+    """
+    precision = 4.0 * max(10, len(covariance)) * float(np.finfo(covariance.dtype).eps)
+    covariance = covariance.astype(np.float64)
+    for index, variance in enumerate(np.diagonal(covariance)):
+        if not variance > 0.0:
+            return index
+        scale = np.sqrt(np.diagonal(covariance)[: index + 1])
+        leading = covariance[: index + 1, : index + 1] / (scale[:, None] * scale[None, :])
+        before, along = leading[:index, :index], leading[:index, index]
+        explained = along @ np.linalg.solve(before, along) if index else 0.0
+        if 1.0 - explained < precision:
+            return index
+    return None
