@@ -5,14 +5,17 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.files import write_atomically
 from rlreps.plotting import save_figure
 from rlreps.report import Table
 from rlreps.run_folder import RunFolder
+from rlreps.statistics import aggregate
 
 
 def write_results(
@@ -70,6 +73,32 @@ class Claim:
     paper: object
     found: object
     holds: bool | None
+
+
+class MeanDistance(NamedTuple):
+    """A mean distance over runs, with its 95 % bootstrap interval; NaN where there is one run."""
+
+    mean: float
+    low: float
+    high: float
+
+    def below(self, other: "MeanDistance") -> bool | None:
+        """Whether this distance is the smaller one; None where the intervals overlap."""
+        if self.high < other.low:
+            return True
+        return False if self.low > other.high else None
+
+
+def mean_distance(distances: npt.ArrayLike) -> MeanDistance:
+    """The mean of distances [runs] with its interval (``statistics.aggregate``)."""
+    found = aggregate(distances)
+    return MeanDistance(found["mean"], found["mean_low"], found["mean_high"])
+
+
+def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all hold: False if one does not, else None if one cannot be told or none is there."""
+    known = set(verdicts)
+    return False if False in known else None if None in known or not known else True
 
 
 def claims_table(claims: Sequence[Claim], *, stated: str = "what the paper states") -> Table:

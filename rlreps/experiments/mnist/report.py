@@ -74,32 +74,37 @@ def write_mnist_report(
 def compare_with_paper(
     config: MnistConfig, problem: Problem, summary: Mapping[str, Any]
 ) -> list[Claim]:
-    """The paper's numbers beside this run's; they can be told only where the task is the same."""
+    """The paper's numbers beside this run's.
+
+    They can be told only where the task is the same, and those of Danskin-LISSA only where its
+    settings are the paper's too.
+    """
     num_images, num_pixels = problem.source.images.shape
     same = (num_images, num_pixels, config.num_components) == _PAPER_TASK
+    learned_alike = same and config.danskin == PRESETS["paper"].danskin
     exact, best = summary["exact"]["test_error"], summary["best"]
 
-    def agrees(paper: float, found: float) -> bool | None:
-        return bool(abs(found / paper - 1.0) <= 0.005) if same else None
+    def agrees(paper: float, found: float) -> bool:
+        return bool(abs(found / paper - 1.0) <= 0.005)
 
     return [
         Claim(
             statement="Test error of exact PCA (holds within 0.5 %)",
             paper=f"{PAPER_EXACT:.2f}",
             found=f"{exact:.2f} (training images: {summary['exact']['train_error']:.2f})",
-            holds=agrees(PAPER_EXACT, exact),
+            holds=agrees(PAPER_EXACT, exact) if same else None,
         ),
         Claim(
             statement="Test error of the best Danskin-LISSA (holds within 0.5 %)",
             paper=f"{PAPER_LEARNED:.2f}",
             found=f"{best['test_error']:.2f} ({best['method']})",
-            holds=agrees(PAPER_LEARNED, best["test_error"]),
+            holds=agrees(PAPER_LEARNED, best["test_error"]) if learned_alike else None,
         ),
         Claim(
             statement="Ratio of the learned to the exact test error (holds if no larger)",
             paper=f"{PAPER_RATIO:.4f}",
             found=f"{best['test_error_ratio']:.4f}",
-            holds=bool(best["test_error_ratio"] <= PAPER_RATIO) if same else None,
+            holds=bool(best["test_error_ratio"] <= PAPER_RATIO) if learned_alike else None,
         ),
     ]
 
@@ -134,8 +139,8 @@ def _claims_section(claims: Sequence[Claim]) -> Section:
         text="Errors are means of ||x - Px||² over test images: x is a test image divided by 255 "
         "less the mean training image, and P projects onto components of the training images. "
         "The ratio of two errors is what tells how well was learned. Danskin-LISSA is run with the "
-        "settings below; those of the laptop preset are not the paper's and were chosen by these "
-        "test errors, and so is the best N.",
+        "settings below, and judged against the paper only where they are the paper's; those of "
+        "the laptop preset are not and were chosen by these test errors, and so is the best N.",
         tables=[claims_table(claims)],
     )
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from rlreps.experiments.results import Claim, claims_table, write_results
+from rlreps.experiments.results import (
+    Claim,
+    MeanDistance,
+    all_hold,
+    claims_table,
+    mean_distance,
+    write_results,
+)
 from rlreps.run_folder import RunFolder
 
 
@@ -67,3 +74,32 @@ def test_a_claim_that_cannot_be_told_is_neither_held_nor_refuted():
     table = claims_table(claims)
     assert [row[0] for row in table.rows] == ["ordering", "error", "limit"]
     assert [row[-1] for row in table.rows] == [True, False, "cannot be told from this run"]
+
+
+def test_one_mean_is_below_another_where_their_intervals_are_apart():
+    low, high, wide = (
+        MeanDistance(*parts) for parts in ((0.2, 0.1, 0.3), (0.5, 0.4, 0.6), (0.4, 0.25, 0.55))
+    )
+    assert (low.below(high), high.below(low)) == (True, False)
+    assert (low.below(wide), wide.below(low), low.below(low)) == (None, None, None)
+
+
+def test_a_mean_distance_carries_the_interval_of_its_runs_and_one_run_has_none():
+    several = mean_distance([0.1, 0.2, 0.6])
+    assert several.mean == pytest.approx(0.3)
+    assert 0.1 <= several.low < several.mean < several.high <= 0.6
+    one, other = mean_distance([0.1]), mean_distance([0.9])
+    assert (one.below(other), other.below(one)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [
+        ([True, True], True),
+        ([True, None], None),
+        ([None, False, True], False),
+        ([], None),
+    ],
+)
+def test_verdicts_hold_together_if_each_does(verdicts, together):
+    assert all_hold(verdicts) is together
