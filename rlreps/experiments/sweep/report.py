@@ -174,9 +174,9 @@ def _interval(row: Mapping[str, Any], name: str) -> str | None:
 def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Distance against the first field with several numbers, a line for the others' values.
 
-    Without such a field, the first one's values stand side by side.
+    Without such a field, the values of the first with several stand side by side.
     """
-    axis = max(config.grid, key=lambda axis: (_is_numeric(axis.values), len(axis.values) > 1))
+    axis = max(config.grid, key=_fit_for_axis)
     others = [other for other in config.grid if other != axis]
     lines = []
     for values in itertools.product(*(other.values for other in others)):
@@ -186,6 +186,12 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
             points.sort(key=lambda row: float(row[axis.field]))
         lines.append(_line(key, axis, points))
     return plot_sweep(lines, x_label=flag_of(axis.field), y_label="subspace distance")
+
+
+def _fit_for_axis(axis: GridAxis) -> tuple[bool, bool]:
+    """What the horizontal axis is chosen by, the greatest first: several numbers, then several."""
+    several = len(axis.values) > 1
+    return several and _is_numeric(axis.values), several
 
 
 def _line(key: Mapping[str, Any], axis: GridAxis, points: Sequence[Mapping[str, Any]]) -> SweepLine:

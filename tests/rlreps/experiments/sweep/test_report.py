@@ -65,6 +65,8 @@ def test_one_run_has_no_interval_and_an_excess_that_means_nothing_is_none():
                 for rows in (50, 60)
             ],
         ),
+        (["rows=50", "method=naive,oracle"], "method", ["rows = 50"]),
+        (["rows=50", "method=naive"], "rows", ["method = naive"]),
         (["num-features=5", "learning-rate=0.1,0.2"], "learning-rate", ["num-features = 5"]),
         (
             ["weight-learning-rate=none,0.1", "method=explicit,naive"],
