@@ -6,7 +6,6 @@ masked gradient moves the k-th feature by its own quotient alone, so that featur
 of their eigenvalues, the smallest first.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,16 +15,14 @@ from jax import Array, lax
 
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
 from rlreps.losses.covariance_jacobian import CovarianceJacobian
-from rlreps.operators import Operator, Sample
+from rlreps.operators import Operator
+from rlreps.operators.action import Action, Weights, act
 from rlreps.subspace.ordered import (
     first_dependent_feature,
     masked_gradient,
     ordered_spectrum,
 )
 from rlreps.validation import require, require_positive
-
-Weights = Callable[[Array], Array]
-"""Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""
 
 
 class SpectralState(NamedTuple):
@@ -104,25 +101,27 @@ def spectral(
         del key  # Deterministic given the batch.
         features = encode(params, batch.inputs)
         require_features(features, len(batch.inputs), num_features)
-        points = _at_points(operator, weights, (params, encode), batch, features)
-        state = _average_covariance(state, averaging_rate, points)
+        action = _held_action(operator, weights, (params, encode), batch, features)
+        state = _average_covariance(state, averaging_rate, action.covariance)
         covariance = state.covariance / state.weight
-        operator_matrix = _product(points.values, points.images * points.shares)
-        masked = masked_gradient(covariance, operator_matrix)
-        slope = _times(points.images, masked.images)
+        masked = masked_gradient(covariance, action.operator_matrix)
+        slope = _times(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if averages:
             part = jacobian.of_batch(
-                lambda p: encode(p, batch.inputs), params, points.values, points.shares
+                lambda p: encode(p, batch.inputs),
+                lax.stop_gradient(params),
+                action.values,
+                action.shares,
             )
             average = _moved(state.jacobian, part, averaging_rate)
             state = state._replace(jacobian=average)
             mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
             pull = _inner_product(jacobian.contract(mean, -2.0 * masked.features), params)
         else:
-            slope = slope - _times(points.values, masked.features)
-        surrogate = jnp.sum(lax.stop_gradient(2.0 * points.shares * slope) * features) + pull
-        eigenvalues = ordered_spectrum(covariance, operator_matrix).eigenvalues
+            slope = slope - _times(action.values, masked.features)
+        surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
+        eigenvalues = ordered_spectrum(covariance, action.operator_matrix).eigenvalues
         # The gradient is the surrogate's and the value tr Λ.
         value = eigenvalues.sum() + (surrogate - lax.stop_gradient(surrogate))
         return value, (state, {"eigenvalues": eigenvalues})
@@ -130,51 +129,31 @@ def spectral(
     return Objective(init, loss, _diagnose)
 
 
-class _Points(NamedTuple):
-    """A batch as the moments see it; all held fixed.
-
-    Attributes:
-        values: u, [b, d].
-        images: Ku, [b, d].
-        shares: Each row's weight over the batch size, [b, 1].
-    """
-
-    values: Array
-    images: Array
-    shares: Array
-
-
-def _at_points(
+def _held_action(
     operator: Operator,
     weights: Weights | None,
     encoder: tuple[Params, Encode],
     batch: Batch,
     features: Array,
-) -> _Points:
-    # Neither the operator's action nor the moments are differentiated: the masked gradient is
-    # written out, and the reverse pass goes through one evaluation of the features alone.
+) -> Action:
+    """The operator's action, as constants.
+
+    Neither it nor the moments are differentiated: the masked gradient is written out, and the
+    reverse pass goes through one evaluation of the features alone.
+    """
     params, encode = lax.stop_gradient(encoder[0]), encoder[1]
-    values = lax.stop_gradient(features)
-    point_weights = jnp.ones(len(values), values.dtype)
-    if weights is not None:
-        point_weights = weights(batch.inputs)
-        expected = (len(values),)
-        require(point_weights.shape == expected, f"weights {expected}", point_weights.shape)
-    images = operator.apply(
-        Sample(
-            lambda inputs: encode(params, inputs),
-            batch.inputs,
-            batch.targets,
-            values,
-            point_weights,
-        )
+    action = act(
+        operator,
+        lambda inputs: encode(params, inputs),
+        batch.inputs,
+        features=lax.stop_gradient(features),
+        targets=batch.targets,
+        weights=weights,
     )
-    require(images.shape == values.shape, f"images of shape {values.shape}", images.shape)
-    return _Points(values, lax.stop_gradient(images), point_weights[:, None] / len(values))
+    return lax.stop_gradient(action)
 
 
-def _average_covariance(state: SpectralState, rate: float, points: _Points) -> SpectralState:
-    covariance = _product(points.values, points.values * points.shares)
+def _average_covariance(state: SpectralState, rate: float, covariance: Array) -> SpectralState:
     return SpectralState(
         _moved(state.covariance, covariance, rate),
         state.jacobian,
@@ -185,11 +164,6 @@ def _average_covariance(state: SpectralState, rate: float, points: _Points) -> S
 def _moved(average: Any, new: Any, rate: float) -> Any:
     """A moving average one step on."""
     return jax.tree.map(lambda old, part: (1.0 - rate) * old + rate * part, average, new)
-
-
-def _product(left: Array, right: Array) -> Array:
-    """leftᵀ right, [d, d]."""
-    return jnp.matmul(left.T, right, precision=lax.Precision.HIGHEST)
 
 
 def _times(features: Array, matrix: Array) -> Array:

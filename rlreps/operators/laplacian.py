@@ -25,14 +25,16 @@ def laplacian() -> Operator:
             tangent = jnp.broadcast_to(direction[None, :], inputs.shape)
 
             def slope(points: Array) -> Array:
-                return jax.jvp(sample.function, (points,), (tangent,))[1]
+                derivative: Array = jax.jvp(sample.function, (points,), (tangent,))[1]
+                return derivative
 
             curvature: Array = jax.jvp(slope, (inputs,), (tangent,))[1]
             return curvature
 
         directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
         # One after the other: a network has few coordinates, and activations are what fills memory.
-        return lax.map(second_derivative, directions).sum(axis=0)
+        total: Array = lax.map(second_derivative, directions).sum(axis=0)
+        return total
 
     return Operator(apply)
 
@@ -60,7 +62,8 @@ def finite_difference_laplacian(step: float) -> Operator:
             return (around - 2.0 * sample.features) / step**2
 
         directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
-        return lax.map(second_difference, directions).sum(axis=0)
+        total: Array = lax.map(second_difference, directions).sum(axis=0)
+        return total
 
     return Operator(apply)
 

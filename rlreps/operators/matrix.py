@@ -1,6 +1,6 @@
 """Operators on finitely many states, whose action is exact: a matrix, a graph Laplacian."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -84,20 +84,22 @@ def graph_laplacian(
         InputError: If P is not square, its shape does not fit ξ's, or an entry is negative or a sum
             is not 1.
     """
-    transition = scipy.sparse.csr_array(transition, dtype=np.float64)
+    # SciPy's types take no union of a dense and a sparse array.
+    given: Any = transition
+    chain: Any = scipy.sparse.csr_array(given).astype(np.float64)
     distribution = np.asarray(distribution, np.float64)
     states = len(distribution)
     expected = (states, states)
-    require(transition.shape == expected, f"transitions of shape {expected}", transition.shape)
+    require(chain.shape == expected, f"transitions of shape {expected}", chain.shape)
     for name, sums, values in (
-        ("transitions", transition.sum(axis=1), transition.data),
+        ("transitions", chain.sum(axis=1), chain.data),
         ("a distribution", distribution.sum(), distribution),
     ):
         require(bool((values >= 0.0).all()), f"{name} >= 0", f"{values.min():g}")
         off = float(np.abs(sums - 1.0).max())
         require(off < 1e-5, f"{name} that sums to 1", f"a sum off by {off:g}")
-    next_distribution = transition.T @ distribution
-    flow = scipy.sparse.diags_array(distribution) @ transition
+    next_distribution = chain.T @ distribution
+    flow = scipy.sparse.diags_array(distribution) @ chain
     degrees = scipy.sparse.diags_array(distribution + next_distribution)
     laplacian = scipy.sparse.csr_array(degrees - flow - flow.T)
     return GraphLaplacian(laplacian, (distribution + next_distribution) / 2.0, next_distribution)

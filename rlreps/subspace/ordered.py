@@ -50,7 +50,7 @@ def orthonormalising_factor(covariance: Array) -> Array:
 def _ridge(covariance: Array) -> Array:
     """A few roundings of a correlation matrix, []."""
     roundings = max(10, covariance.shape[0])
-    return jnp.asarray(roundings * float(jnp.finfo(covariance.dtype).eps), covariance.dtype)
+    return jnp.asarray(roundings * float(np.finfo(covariance.dtype).eps), covariance.dtype)
 
 
 def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
