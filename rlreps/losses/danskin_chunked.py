@@ -1,8 +1,8 @@
 """Danskin-LISSA in chunks of rows: unbiased up to its truncation, by matrix products alone.
 
 An extension of ours to Le Lan et al. 2023, Algorithm 1, which keeps its two promises (independent
-weight estimates in the two factors; no inverse, no solve, no factorisation) and changes four
-things, each for a cause:
+weight estimates in the two factors; no factorisation and no solve) and changes four things, each
+for a cause:
 
 * A term of the series takes a chunk of rows and the right-hand side of those same rows
   (``chunked_lissa``): the weights' noise is that of the residual, not of the targets.
@@ -10,8 +10,9 @@ things, each for a cause:
   all ordered pairs of the others' estimates: every row plays every role in every update.
 * γ/4 · ‖C − I‖² is added. L depends on the span alone, so the minimisers keep their spans and
   their loss; but features near white are what makes a short series of steps κ < 1 converge.
-* The gradient is multiplied by a running inverse of mean ŵŵᵀ, followed by Newton-Schulz steps: the
-  gradient along a component scales with its squared singular value, and the tail would wait.
+* The gradient is multiplied by a running inverse of mean ŵŵᵀ, which is kept in the state and
+  followed by products (Newton-Schulz steps): the gradient along a component scales with its squared
+  singular value, and the tail would wait.
 
 Given the past, the running matrices are constants. The gradient's expectation is then the
 preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ with w_J the truncated series' weights, exactly; P is
@@ -95,8 +96,20 @@ def danskin_chunked(
 ) -> Objective:
     """Danskin-LISSA in chunks of rows (see the module's docstring).
 
-    A batch of b rows gives chunks of b / (groups · chunks) rows, which should not be fewer than d;
-    rows that do not divide are left out. The first update has no past and fixes the gauge only.
+    A batch of b rows gives chunks of b / (groups · chunks) rows; rows that do not divide are left
+    out. Give every chunk at least three rows for each feature: 36 d rows a batch by default. By
+    rows for each feature, the recipes of ``puddle-world-fast`` ended at these subspace distances
+    (mean of two seeds after 600 updates, 300 at d = 50; none diverged):
+
+    ====  ======  ======  ======  ======
+    d     1       2       3       5
+    ====  ======  ======  ======  ======
+    10    0.2263  0.0094  0.0045  0.0024
+    20    0.1226  0.0563  0.0452  0.0460
+    50    0.5684  0.1925  0.0794  0.0620
+    ====  ======  ======  ======  ======
+
+    The first update has no past and fixes the gauge only.
 
     Args:
         num_features: d.

@@ -32,7 +32,10 @@ def large_batch(
       mean of ŵŵᵀ. With r → 0 and S = ŵŵᵀ over every task this is φ − (ŵŵᵀ)⁻¹ŵψ, the step to the
       features that are best for these weights: alternating least squares in function space. The
       plain gradient along a singular direction scales with σ², so that small ones are learnt last.
-      An invertible map in front of the gradient moves none of its zeros.
+      An invertible map in front of the gradient at the features moves none of its zeros: in
+      function space, with tabular features, and for the weights of a last linear layer. In the
+      layers below, rows whose pulls cancelled need not cancel once mapped: a network's own
+      stationary points can be others than without it.
     * ``leave_one_out``: each row's residual becomes that of the weights fitted without the row,
       (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). A row's own
       pull shrinks its residual by 1 − h, about d / b of it on average. The ŵ in front stays.
