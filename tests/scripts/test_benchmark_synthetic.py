@@ -26,6 +26,20 @@ def test_both_ways_make_the_same_updates(benchmark):
         np.testing.assert_allclose(np.asarray(one)[0], other, rtol=1e-3, atol=1e-3)
 
 
+def test_what_became_infinite_is_not_timed(benchmark, monkeypatch):
+    monkeypatch.setattr(benchmark, "STEP_SIZE", 1e3)
+    with pytest.raises(RuntimeError, match="expected finite runs of naive, got 2 infinite ones"):
+        benchmark.compare("naive", 2, 50, 50, 1)
+
+
+@pytest.mark.slow
+def test_no_method_becomes_infinite_over_the_whole_benchmark(benchmark):
+    for method in benchmark.ROLES:
+        benchmark.require_finite(
+            method, *(call() for call in benchmark.calls_of(method, 30, 2000, 1000))
+        )
+
+
 @pytest.mark.slow
 def test_a_method_is_a_row_with_both_throughputs_and_their_ratio(benchmark, capsys, monkeypatch):
     assert list(benchmark.ROLES) == ["danskin_lissa", "danskin_empirical", "naive", "oracle"]
