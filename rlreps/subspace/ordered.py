@@ -31,7 +31,8 @@ def orthonormalising_factor(covariance: Array) -> Array:
     """L⁻¹ for Σ = LLᵀ, well defined where features depend on each other.
 
     The ridge is a few roundings of each feature's own variance: a dependent feature comes out large
-    and meaningless, but finite.
+    and meaningless, but finite. Σ summed over many points can be further than that from positive
+    semidefinite; rows of no value then come from a larger ridge.
 
     Args:
         covariance: Σ, [d, d], symmetric.
@@ -40,17 +41,22 @@ def orthonormalising_factor(covariance: Array) -> Array:
         L⁻¹, [d, d], lower triangular; the row of a feature of no variance is its unit vector's.
     """
     variances = jnp.diagonal(covariance)
-    scale = jnp.where(variances > 0.0, jnp.sqrt(jnp.abs(variances)), 1.0)
+    alive = variances > 0.0
+    scale = jnp.where(alive, jnp.sqrt(jnp.abs(variances)), 1.0)
     correlation = covariance / (scale[:, None] * scale[None, :])
-    ridge = jnp.where(variances > 0.0, _ridge(covariance), 1.0)
-    factor: Array = inverse_cholesky_factor(correlation + jnp.diag(ridge)) / scale[None, :]
+    small, large = (
+        inverse_cholesky_factor(correlation + jnp.diag(jnp.where(alive, ridge, 1.0)))
+        for ridge in _ridges(covariance)
+    )
+    usable = jnp.all(jnp.isfinite(small), axis=1, keepdims=True)
+    factor: Array = jnp.where(usable, small, large) / scale[None, :]
     return factor
 
 
-def _ridge(covariance: Array) -> Array:
-    """A few roundings of a correlation matrix, []."""
-    roundings = max(10, covariance.shape[0])
-    return jnp.asarray(roundings * float(np.finfo(covariance.dtype).eps), covariance.dtype)
+def _ridges(covariance: Array) -> tuple[float, float]:
+    """A few roundings of a correlation matrix, and more than any sum of products is off."""
+    rounding = max(10, covariance.shape[0]) * float(np.finfo(covariance.dtype).eps)
+    return rounding, rounding**0.5
 
 
 def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
