@@ -17,7 +17,9 @@ def kernel(function: Kernel) -> Operator:
     """The integral operator of a symmetric kernel.
 
     Each point's integral is the mean over the batch's other points: leaving itself out keeps the
-    estimate unbiased, whatever k(x, x) is.
+    estimate unbiased, whatever k(x, x) is. It is the integral over the measure, so that a factor
+    common to all importance weights is one of the operator too: beside other operators they have to
+    be of mean 1.
 
     Args:
         function: k; see ``require_symmetric``.
@@ -76,12 +78,14 @@ def require_symmetric(function: Kernel, inputs: Array) -> None:
         inputs: Points of the kind it is meant for, [m, ...].
 
     Raises:
-        InputError: If its values there have another shape than [m, m], are not finite, or
-            k(x, x') and k(x', x) differ by more than rounding.
+        InputError: If its values there have another shape than [m, m], are not floating or not
+            finite, or k(x, x') and k(x', x) differ by more than rounding.
     """
     values = np.asarray(function(inputs, inputs))
     expected = (len(inputs), len(inputs))
     require(values.shape == expected, f"a kernel of shape {expected}", values.shape)
+    floating = np.issubdtype(values.dtype, np.floating)
+    require(floating, "a kernel of floating values", values.dtype.name)
     require(bool(np.isfinite(values).all()), "a kernel of finite values", "NaN or infinity")
     difference = np.abs(values - values.T)
     allowed = 100.0 * float(np.finfo(values.dtype).eps) * float(np.abs(values).max())

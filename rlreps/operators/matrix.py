@@ -88,16 +88,19 @@ def graph_laplacian(
     given: Any = transition
     chain: Any = scipy.sparse.csr_array(given).astype(np.float64)
     distribution = np.asarray(distribution, np.float64)
+    require(distribution.ndim == 1, "a distribution of shape [states]", distribution.shape)
     states = len(distribution)
     expected = (states, states)
     require(chain.shape == expected, f"transitions of shape {expected}", chain.shape)
     for name, sums, values in (
-        ("transitions", chain.sum(axis=1), chain.data),
-        ("a distribution", distribution.sum(), distribution),
+        ("rows of transitions", chain.sum(axis=1), chain.data),
+        ("a distribution", distribution.sum(keepdims=True), distribution),
     ):
-        require(bool((values >= 0.0).all()), f"{name} >= 0", f"{values.min():g}")
+        # A sparse chain may store no entry at all.
+        least = float(values.min(initial=np.inf))
+        require(least >= 0.0, f"{name} with entries >= 0", f"{least:g}")
         off = float(np.abs(sums - 1.0).max())
-        require(off < 1e-5, f"{name} that sums to 1", f"a sum off by {off:g}")
+        require(off < 1e-5, f"{name} with sums of 1", f"a sum off by {off:g}")
     next_distribution = chain.T @ distribution
     flow = scipy.sparse.diags_array(distribution) @ chain
     degrees = scipy.sparse.diags_array(distribution + next_distribution)

@@ -1,0 +1,157 @@
+"""Kernels: unbiased against exact integrals, and the singular vectors of a matrix."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.operators import kernel, require_symmetric, target_kernel
+from rlreps.operators.action import act
+from rlreps.subspace.ordered import ritz_spectrum
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+NUM_STATES = 4
+RNG = np.random.default_rng(0)
+PLACES = RNG.normal(size=NUM_STATES)
+TABLE = RNG.normal(size=(NUM_STATES, 2))
+MEASURE = RNG.dirichlet(np.full(NUM_STATES, 3.0))
+KERNEL = np.exp(-((PLACES[:, None] - PLACES[None, :]) ** 2))
+PSI = RNG.normal(size=(NUM_STATES, 3))
+
+
+def gaussian(inputs, others):
+    return jnp.asarray(KERNEL)[inputs][:, others]
+
+
+def lookup(states):
+    return jnp.asarray(TABLE)[states]
+
+
+def expected_moments(operator, targets=None, weights=None, rows=3):
+    """Exact expectations of Σ and Π under uniform states: over all batches there can be."""
+    batches = np.asarray(list(itertools.product(range(NUM_STATES), repeat=rows)))
+
+    def one(states):
+        entries = None if targets is None else jnp.asarray(targets)[states]
+        action = act(operator, lookup, states, targets=entries, weights=weights)
+        return action.covariance, action.operator_matrix
+
+    covariances, products = jax.jit(jax.vmap(one))(jnp.asarray(batches))
+    return covariances.mean(axis=0), products.mean(axis=0)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_the_mean_over_the_other_rows_is_unbiased_at_any_batch_size(rows):
+    _, found = expected_moments(kernel(gaussian), rows=rows)
+    expected = TABLE.T @ KERNEL @ TABLE / NUM_STATES**2
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_importance_weights_turn_the_integral_into_that_under_the_measure():
+    def weights(states):
+        return jnp.asarray(NUM_STATES * MEASURE)[states]
+
+    covariance, found = expected_moments(kernel(gaussian), weights=weights)
+    np.testing.assert_allclose(covariance, TABLE.T @ (MEASURE[:, None] * TABLE), rtol=1e-10)
+    weighted = TABLE * MEASURE[:, None]
+    np.testing.assert_allclose(found, weighted.T @ KERNEL @ weighted, rtol=1e-10)
+    _, product = expected_moments(target_kernel(), targets=PSI, weights=weights)
+    np.testing.assert_allclose(product, weighted.T @ PSI @ PSI.T @ weighted / 3, rtol=1e-10)
+
+
+def test_what_a_kernel_is_at_equal_points_does_not_matter():
+    states = jnp.arange(NUM_STATES)
+    singular = KERNEL.copy()
+    np.fill_diagonal(singular, np.inf)
+    found = act(kernel(lambda x, y: jnp.asarray(singular)[x][:, y]), lookup, states).images
+    np.testing.assert_array_equal(found, act(kernel(gaussian), lookup, states).images)
+
+
+def test_the_target_kernel_is_the_kernel_of_the_targets_products():
+    states = jnp.asarray(RNG.integers(0, NUM_STATES, size=9))
+    targets = jnp.asarray(RNG.normal(size=(9, 5)))
+
+    def weights(inputs):
+        return jnp.exp(lookup(inputs)[:, 0])
+
+    products = kernel(lambda x, y: targets @ targets.T / 5.0)
+    for given in (None, weights):
+        found, expected = (
+            jax.jit(lambda x, k=k, w=given: act(k, lookup, x, targets=targets, weights=w).images)(
+                states
+            )
+            for k in (target_kernel(), products)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_target_kernels_eigenfunctions_are_left_singular_vectors():
+    left, singular_values, _ = np.linalg.svd(PSI)
+    _, product = expected_moments(target_kernel(), targets=PSI)
+    exact = TABLE.T @ PSI @ PSI.T @ TABLE / (3 * NUM_STATES**2)
+    np.testing.assert_allclose(product, exact, rtol=1e-10)
+    # In the space of all functions, from tabular features of full rank.
+    square = np.random.default_rng(1).normal(size=(NUM_STATES, NUM_STATES))
+    covariance = square.T @ square / NUM_STATES
+    operator_matrix = square.T @ PSI @ PSI.T @ square / (3 * NUM_STATES**2)
+    spectrum = ritz_spectrum(jnp.asarray(covariance), jnp.asarray(-operator_matrix))
+    eigenvalues = np.append(singular_values**2, 0.0) / (3 * NUM_STATES)
+    np.testing.assert_allclose(-spectrum.eigenvalues, eigenvalues, rtol=1e-9, atol=1e-12)
+    functions = square @ np.asarray(spectrum.transform) / np.sqrt(NUM_STATES)
+    np.testing.assert_allclose(np.abs(functions.T @ left), np.eye(NUM_STATES), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("operator", "rows", "message"),
+    [
+        (kernel(gaussian), 1, "expected at least two rows for a kernel, got 1"),
+        (target_kernel(), 1, "expected at least two rows for a kernel, got 1"),
+        (kernel(lambda x, y: x + y), 3, r"expected a kernel of shape \(3, 3\), got \(3,\)"),
+    ],
+)
+def test_batches_and_kernels_of_the_wrong_shape_are_refused(operator, rows, message):
+    with pytest.raises(InputError, match=message):
+        act(operator, lookup, jnp.arange(rows), targets=jnp.ones((rows, 2)))
+
+
+def test_a_kernel_that_is_not_symmetric_is_refused_with_the_samples_that_show_it():
+    points = jnp.asarray(RNG.normal(size=(6, 2)))
+    require_symmetric(lambda x, y: jnp.tanh(x @ y.T), points)
+
+    def skewed(inputs, others):
+        bump = (inputs[:, :1] == points[4, 0]) & (others[:, :1] == points[1, 0]).T
+        return inputs @ others.T + jnp.where(bump, 0.25, 0.0)
+
+    with pytest.raises(InputError, match=r"symmetric kernel.* for samples (4 and 1|1 and 4)'$"):
+        require_symmetric(skewed, points)
+
+
+def test_rounding_does_not_make_a_kernel_asymmetric():
+    with jax.enable_x64(False):
+        points = jnp.asarray(RNG.normal(size=(50, 30)), jnp.float32)
+        require_symmetric(lambda x, y: 1e6 * jnp.exp(x @ (y / 7.0).T), points)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            lambda x, y: jnp.full((3, 3), jnp.nan),
+            "a kernel of finite values, got 'NaN or infinity'",
+        ),
+        (lambda x, y: jnp.ones((3, 2)), r"a kernel of shape \(3, 3\), got \(3, 2\)"),
+        (lambda x, y: jnp.ones((3, 3), jnp.int32), "a kernel of floating values, got 'int32'"),
+    ],
+)
+def test_values_that_are_no_kernel_are_refused(function, message):
+    with pytest.raises(InputError, match="expected " + message):
+        require_symmetric(function, jnp.ones((3, 1)))

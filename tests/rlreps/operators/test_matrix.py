@@ -1,0 +1,163 @@
+"""Operators on finitely many states: matrices, and the graph Laplacian of a chain."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+
+from rlreps.errors import InputError
+from rlreps.operators import graph_laplacian, matrix, slowness
+from rlreps.operators.action import act
+from rlreps.subspace.ordered import ritz_spectrum
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+NUM_STATES = 7
+RNG = np.random.default_rng(0)
+TRANSITION = RNG.dirichlet(np.full(NUM_STATES, 0.4), size=NUM_STATES)
+DISTRIBUTION = RNG.dirichlet(np.full(NUM_STATES, 2.0))
+"""Far from stationary."""
+TABLE = RNG.normal(size=(NUM_STATES, 3))
+
+
+def lookup(states):
+    return jnp.asarray(TABLE)[states]
+
+
+def exact_slowness():
+    """Expectations over all transitions, by loops: of squared changes, and of both ends."""
+    change = np.zeros((3, 3))
+    second_moment = np.zeros((3, 3))
+    for state in range(NUM_STATES):
+        for later in range(NUM_STATES):
+            chance = DISTRIBUTION[state] * TRANSITION[state, later]
+            step = TABLE[state] - TABLE[later]
+            change += chance * np.outer(step, step)
+            for end in (state, later):
+                second_moment += 0.5 * chance * np.outer(TABLE[end], TABLE[end])
+    return change, second_moment
+
+
+def test_the_laplacian_and_the_measure_hold_the_slowness_of_a_chain_out_of_equilibrium():
+    following = DISTRIBUTION @ TRANSITION
+    assert np.abs(following - DISTRIBUTION).max() > 0.05
+    graph = graph_laplacian(TRANSITION, DISTRIBUTION)
+    change, second_moment = exact_slowness()
+    np.testing.assert_allclose(TABLE.T @ (graph.laplacian @ TABLE), change, rtol=1e-10)
+    np.testing.assert_allclose(TABLE.T @ (graph.measure[:, None] * TABLE), second_moment)
+    np.testing.assert_allclose(graph.next_distribution, following, rtol=1e-12)
+
+
+def test_the_operator_has_the_moments_of_the_problem_under_its_measure():
+    graph = graph_laplacian(TRANSITION, DISTRIBUTION)
+    action = act(
+        graph.operator(),
+        lookup,
+        jnp.arange(NUM_STATES),
+        weights=lambda states: NUM_STATES * jnp.asarray(graph.measure)[states],
+    )
+    change, second_moment = exact_slowness()
+    np.testing.assert_allclose(action.operator_matrix, change, rtol=1e-10)
+    np.testing.assert_allclose(action.covariance, second_moment, rtol=1e-10)
+
+
+def test_sampled_slowness_has_the_graph_laplacian_as_its_expectation():
+    pairs = 200_000
+    rng = np.random.default_rng(3)
+    now = rng.choice(NUM_STATES, size=pairs, p=DISTRIBUTION)
+    cumulated = np.cumsum(TRANSITION, axis=1)[now]
+    later = np.minimum((rng.random(pairs)[:, None] > cumulated).sum(axis=1), NUM_STATES - 1)
+    action = act(slowness(), lookup, jnp.asarray(np.concatenate([now, later])))
+    change, second_moment = exact_slowness()
+    steps = TABLE[now] - TABLE[later]
+    error = (steps[:, :, None] * steps[:, None, :]).std(axis=0) / np.sqrt(pairs)
+    assert np.all(np.abs(action.operator_matrix - change) < 5.0 * error)
+    np.testing.assert_allclose(action.covariance, second_moment, atol=0.02)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_spectrum_is_scipys_generalised_eigenproblem(sparse):
+    given = scipy.sparse.csr_array(TRANSITION) if sparse else TRANSITION
+    graph = graph_laplacian(given, DISTRIBUTION)
+    following = DISTRIBUTION @ TRANSITION
+    flow = DISTRIBUTION[:, None] * TRANSITION
+    laplacian = np.diag(DISTRIBUTION + following) - flow - flow.T
+    values, vectors = scipy.linalg.eigh(laplacian, np.diag((DISTRIBUTION + following) / 2.0))
+    operator, identity = graph.operator(), jnp.eye(NUM_STATES)
+
+    @jax.jit
+    def spectrum_of(states):
+        everything = act(
+            operator,
+            lambda states: identity[states],
+            states,
+            weights=lambda states: NUM_STATES * jnp.asarray(graph.measure)[states],
+        )
+        return ritz_spectrum(everything.covariance, everything.operator_matrix)
+
+    spectrum = spectrum_of(jnp.arange(NUM_STATES))
+    np.testing.assert_allclose(spectrum.eigenvalues, values, atol=1e-10)
+    overlap = np.asarray(spectrum.transform).T @ (graph.measure[:, None] * vectors)
+    np.testing.assert_allclose(np.abs(np.diag(overlap)), 1.0, rtol=1e-6)
+    assert abs(values[0]) < 1e-10
+    assert values[-1] <= 4.0
+
+
+def test_a_matrix_acts_on_the_functions_at_every_state():
+    values = RNG.normal(size=(NUM_STATES, NUM_STATES))
+    states = jnp.asarray([6, 1, 1])
+    found = act(matrix(values), lookup, states).images
+    np.testing.assert_allclose(found, (values @ TABLE)[[6, 1, 1]], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ones((3, 2)), r"a matrix of shape \[states, states\], got \(3, 2\)"),
+        (np.ones(3), r"a matrix of shape \[states, states\], got \(3,\)"),
+        (np.ones((2, 2), int), "a floating matrix, got 'int64'"),
+        (np.full((2, 2), np.nan), "a matrix of finite entries, got 'NaN or infinity'"),
+    ],
+)
+def test_what_is_no_square_matrix_of_numbers_is_refused(values, message):
+    with pytest.raises(InputError, match="expected " + message):
+        matrix(values)
+
+
+HALVES = np.full((2, 2), 0.5)
+EVEN = np.full(2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("transition", "distribution", "message"),
+    [
+        (HALVES, np.full(3, 1 / 3), r"transitions of shape \(3, 3\), got \(2, 2\)"),
+        (HALVES, EVEN[:, None], r"a distribution of shape \[states\], got \(2, 1\)"),
+        (HALVES * 1.1, EVEN, "rows of transitions with sums of 1, got 'a sum off by 0.1'"),
+        (HALVES, EVEN * 0.9, "a distribution with sums of 1, got 'a sum off by 0.1'"),
+        (
+            np.array([[1.5, -0.5], [0.0, 1.0]]),
+            EVEN,
+            "rows of transitions with entries >= 0, got '-0.5'",
+        ),
+        (HALVES, np.array([1.5, -0.5]), "a distribution with entries >= 0, got '-0.5'"),
+        (np.full((2, 2), np.nan), EVEN, "rows of transitions with entries >= 0, got 'nan'"),
+        (np.zeros((2, 2)), EVEN, "rows of transitions with sums of 1, got 'a sum off by 1'"),
+    ],
+)
+def test_what_is_no_chain_is_refused(transition, distribution, message):
+    with pytest.raises(InputError, match="expected " + message):
+        graph_laplacian(transition, distribution)
+
+
+def test_states_that_a_chain_is_never_in_have_no_operator():
+    chain = graph_laplacian(np.eye(3), np.array([0.5, 0.5, 0.0]))
+    with pytest.raises(InputError, match="expected a chain that visits every state, got '1 never"):
+        chain.operator()
