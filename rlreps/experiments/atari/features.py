@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.experiments.atari.frames import IndexArray
-from rlreps.experiments.atari.problem import DoubleArray, Problem
+from rlreps.experiments.atari.frames import DoubleArray, IndexArray
+from rlreps.experiments.atari.problem import Problem
 from rlreps.spectral_evaluation import Moments
 from rlreps.subspace import orthonormal_basis, principal_angles, subspace_distance
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
@@ -94,7 +94,8 @@ def _standardised(values: DoubleArray, starts: IndexArray) -> DoubleArray:
     """Features with mean 0 and variance 1 over the frames of some pairs; a constant stays 0."""
     seen = np.concatenate([values[starts], values[starts + 1]])
     deviation = seen.std(axis=0)
-    return (values - seen.mean(axis=0)) / np.where(deviation > 0.0, deviation, 1.0)
+    scaled: DoubleArray = (values - seen.mean(axis=0)) / np.where(deviation > 0.0, deviation, 1.0)
+    return scaled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.experiments.atari.features import MethodFeatures, exciting_averages
-from rlreps.experiments.atari.problem import DoubleArray, Problem
+from rlreps.experiments.atari.frames import DoubleArray
+from rlreps.experiments.atari.problem import Problem
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.style import styled
 
@@ -117,7 +118,7 @@ def draw_exciting_frames(method: MethodFeatures, problem: Problem) -> Figure:
     apart = {name: images - problem.mean for name, images in averages.items()}
     count = method.values.shape[1]
     height = _IMAGE_WIDTH * _SCREEN_ASPECT
-    figure = Figure(figsize=(1.9 + _IMAGE_WIDTH * count, 0.5 + 3 * height))
+    figure = Figure(figsize=(2.1 + _IMAGE_WIDTH * count, 0.5 + 3 * height))
     grid = figure.subplots(3, count, squeeze=False, gridspec_kw={"wspace": 0.04, "hspace": 0.04})
     for axes in grid.ravel():
         axes.set(xticks=[], yticks=[])
@@ -137,7 +138,7 @@ def draw_exciting_frames(method: MethodFeatures, problem: Problem) -> Figure:
         grid[:, 0],
         (
             "most excited\n1 % of frames",
-            "the same less\nthe mean frame",
+            "the same\nless the mean",
             "least excited\nless the mean",
         ),
         strict=True,

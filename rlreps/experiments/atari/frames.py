@@ -20,13 +20,13 @@ from rlreps.progress import progress_bar
 from rlreps.validation import require
 
 ByteArray = npt.NDArray[np.uint8]
+DoubleArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
 
 IMAGES, EPISODES = "images.npy", "episodes.npy"
 """Files of the frames' folder; the second is written last."""
 
 _PREFIX, _VERSION = "ALE/", "-v5"
-_REPORTED_FRAMES = 500
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,17 +118,6 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int], None,
                 episode += 1
 
 
-def area_weights(source: int, target: int) -> npt.NDArray[np.float32]:
-    """Share of each source pixel in each target pixel along one axis, [target, source].
-
-    Rows sum to one: a target pixel is the average of the stretch that it covers.
-    """
-    edges = np.linspace(0.0, source, target + 1)
-    starts = np.arange(source)
-    overlap = np.minimum(edges[1:, None], starts + 1.0) - np.maximum(edges[:-1, None], starts)
-    return (np.maximum(overlap, 0.0) * target / source).astype(np.float32)
-
-
 def recorded_frames(
     folder: Path, game: str, num_frames: int, size: int, seed: int, *, progress: bool = True
 ) -> Frames:
@@ -171,15 +160,14 @@ def _record(folder: Path, game: str, num_frames: int, size: int, seed: int, prog
         unfinished, mode="w+", dtype=np.uint8, shape=(num_frames, size, size)
     )
     episodes = np.zeros(num_frames, np.int64)
-    with progress_bar(
-        f"random agent in {game}", total=num_frames, unit="frames", show=progress
-    ) as advance:
-        with contextlib.closing(random_agent(game, seed)) as agent:
-            for index, (frame, episode) in zip(range(num_frames), agent, strict=False):
-                images[index] = shrunk(frame, size)
-                episodes[index] = episode
-                if (index + 1) % _REPORTED_FRAMES == 0 or index + 1 == num_frames:
-                    advance(index % _REPORTED_FRAMES + 1)
+    with contextlib.ExitStack() as stack:
+        agent = stack.enter_context(contextlib.closing(random_agent(game, seed)))
+        advance = stack.enter_context(
+            progress_bar(f"random agent in {game}", total=num_frames, unit="frames", show=progress)
+        )
+        for index, (frame, episode) in zip(range(num_frames), agent, strict=False):
+            images[index], episodes[index] = shrunk(frame, size), episode
+            advance(1)
     images.flush()
     del images
     os.replace(unfinished, folder / IMAGES)
@@ -187,10 +175,25 @@ def _record(folder: Path, game: str, num_frames: int, size: int, seed: int, prog
 
 
 def shrunk(frame: ByteArray, size: int) -> ByteArray:
-    """A frame [height, width] area-averaged to [size, size]."""
-    rows, columns = (area_weights(length, size) for length in frame.shape)
-    averaged: ByteArray = np.rint(rows @ frame.astype(np.float32) @ columns.T).astype(np.uint8)
-    return averaged
+    """A frame [height, width] area-averaged to [size, size], rounded to whole grey levels."""
+    averaged = _area_means(_area_means(frame.astype(np.float64), size).T, size).T
+    rounded: ByteArray = np.rint(averaged).astype(np.uint8)
+    return rounded
+
+
+def _area_means(values: DoubleArray, size: int) -> DoubleArray:
+    """Means over ``size`` equal stretches of the first axis, [m, n] → [size, n].
+
+    By differences of running sums: products with a matrix of shares would start BLAS's threads for
+    every frame, which costs far more than the sums where cores are shared.
+    """
+    edges = np.linspace(0.0, len(values), size + 1)
+    whole = edges.astype(np.int64)
+    none = np.zeros((1, values.shape[1]))
+    until = np.concatenate([none, np.cumsum(values, axis=0)])[whole]
+    begun = np.concatenate([values, none])[whole] * (edges - whole)[:, None]
+    means: DoubleArray = np.diff(until + begun, axis=0) * (size / len(values))
+    return means
 
 
 def _npy_bytes(array: IndexArray) -> bytes:

@@ -11,13 +11,12 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.encoders import Encoder, Params
-from rlreps.experiments.atari.frames import ByteArray, Frames, IndexArray
+from rlreps.experiments.atari.frames import ByteArray, DoubleArray, Frames, IndexArray
 from rlreps.losses.base import Batch
 from rlreps.subspace import randomized_svd
 from rlreps.validation import require
 
 FloatArray = npt.NDArray[np.float32]
-DoubleArray = npt.NDArray[np.float64]
 
 _HELD_OUT_FROM, _HELD_OUT_BEFORE = 0.8, 0.9
 """Between which shares of the frames the held-out ones begin."""
@@ -90,8 +89,8 @@ class Problem:
 
     def standardised(self, frames: Array) -> Array:
         """Grey levels [b, height, width, 1] less the mean frame, with a mean square near one."""
-        centred = frames.astype(jnp.float32) - jnp.asarray(self.mean)[None, :, :, None]
-        return centred / jnp.float32(self.scale)
+        centred: Array = frames.astype(jnp.float32) - jnp.asarray(self.mean)[None, :, :, None]
+        return centred / self.scale
 
     def on_frames(self, encoder: Encoder) -> Encoder:
         """An encoder of grey levels from one of standardised frames."""
