@@ -13,10 +13,17 @@ from rlreps.validation import require
 
 
 class _MLP(nnx.Module):
-    """ReLU layers and a linear read-out, behind fixed cosine features if any."""
+    """Hidden layers and a linear read-out, behind fixed cosine features if any."""
 
-    def __init__(self, sizes: Sequence[int], frequencies: int, rngs: nnx.Rngs) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        frequencies: int,
+        activation: Callable[[Array], Array],
+        rngs: nnx.Rngs,
+    ) -> None:
         self.frequencies = frequencies
+        self.activation = activation
         first = sizes[0] * (1 + frequencies)
         widths = [first, *sizes[1:]]
         self.layers = nnx.List(
@@ -29,7 +36,7 @@ class _MLP(nnx.Module):
     def __call__(self, inputs: Array) -> Array:
         hidden = cosine_features(inputs, self.frequencies)
         for layer in self.layers[:-1]:
-            hidden = nnx.relu(layer(hidden))
+            hidden = self.activation(layer(hidden))
         features: Array = self.layers[-1](hidden)
         return features
 
@@ -54,9 +61,17 @@ def cosine_features(inputs: Array, frequencies: int) -> Array:
     return jnp.concatenate([inputs, jnp.cos(angles).reshape(inputs.shape[0], -1)], axis=1)
 
 
-def mlp(num_inputs: int, num_features: int, *, hidden: Sequence[int] = (512, 512)) -> Encoder:
-    """ReLU multi-layer perceptron (2 x 512 in Le Lan et al. 2023): [b, num_inputs] → [b, d]."""
-    return fourier_mlp(num_inputs, num_features, hidden=hidden, frequencies=0)
+def mlp(
+    num_inputs: int,
+    num_features: int,
+    *,
+    hidden: Sequence[int] = (512, 512),
+    activation: Callable[[Array], Array] = nnx.relu,
+) -> Encoder:
+    """Multi-layer perceptron (2 x 512 ReLU in Le Lan et al. 2023): [b, num_inputs] → [b, d]."""
+    return fourier_mlp(
+        num_inputs, num_features, hidden=hidden, frequencies=0, activation=activation
+    )
 
 
 def fourier_mlp(
@@ -65,6 +80,7 @@ def fourier_mlp(
     *,
     hidden: Sequence[int] = (512, 512),
     frequencies: int = 8,
+    activation: Callable[[Array], Array] = nnx.relu,
 ) -> Encoder:
     """An ``mlp`` on coordinates in [0, 1] and their cosines: [b, num_inputs] → [b, d].
 
@@ -73,6 +89,7 @@ def fourier_mlp(
         num_features: d.
         hidden: Widths of the hidden layers.
         frequencies: Cosines per coordinate (see ``cosine_features``).
+        activation: Of the hidden layers; smooth ones can be differentiated twice.
 
     Returns:
         The encoder, with parameters of JAX's default floating type.
@@ -85,7 +102,7 @@ def fourier_mlp(
     require(all(width >= 1 for width in hidden), "hidden layer widths >= 1", tuple(hidden))
     require(frequencies >= 0, "frequencies >= 0", frequencies)
     sizes = [num_inputs, *hidden, num_features]
-    return from_nnx(lambda rngs: _MLP(sizes, frequencies, rngs))
+    return from_nnx(lambda rngs: _MLP(sizes, frequencies, activation, rngs))
 
 
 def separate_mlp(
@@ -93,7 +110,7 @@ def separate_mlp(
     num_features: int,
     *,
     hidden: Sequence[int] = (64, 64),
-    activation: Callable[[Array], Array] = jax.nn.tanh,
+    activation: Callable[[Array], Array] = jnp.tanh,
 ) -> Encoder:
     """A multi-layer perceptron for each feature: block-diagonal layers, [b, num_inputs] → [b, d].
 

@@ -64,6 +64,8 @@ def plot_panels(
     log_y: bool = True,
     x_ticks: Sequence[float] | None = None,
     reference_x: tuple[float, str] | None = None,
+    reference_y: tuple[Sequence[float], str] | None = None,
+    y_limits: tuple[float, float] | None = None,
     note: str | None = None,
 ) -> Figure:
     """Panels, three to a row, with the same limits and one legend.
@@ -76,6 +78,8 @@ def plot_panels(
         log_y: Whether the vertical axes are; heights that are not positive count as missing then.
         x_ticks: The only ticks of the horizontal axes.
         reference_x: Where to draw a dotted vertical line, and its name in the legend.
+        reference_y: Where to draw dotted horizontal lines, and their name in the legend.
+        y_limits: Limits of the vertical axes; by default they hold what is drawn.
         note: Text above the legend, such as what the bands are.
 
     Raises:
@@ -101,6 +105,9 @@ def plot_panels(
         axes.set_yscale("log" if log_y else "linear")
         if reference_x is not None:
             axes.axvline(reference_x[0], color=MUTED, linestyle=":", label=reference_x[1], zorder=1)
+        for height in reference_y[0] if reference_y is not None else ():
+            label = reference_y[1] if reference_y is not None else None
+            axes.axhline(height, color=MUTED, linestyle=":", label=label, zorder=1)
         for line in panel.lines:
             _draw(axes, line, labels.index(line.label), bars=few, log_y=log_y)
         if panel.noise_floor is not None:
@@ -109,7 +116,9 @@ def plot_panels(
         axes.set_xlabel(x_label)
         axes.xaxis.set_tick_params(labelbottom=True)
     figure.supylabel(y_label, fontsize=grid[0].yaxis.label.get_size())
-    if log_y:
+    if y_limits is not None:
+        grid[0].set_ylim(*y_limits)
+    elif log_y:
         _set_heights(grid, panels)
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
     _legend(figure, grid, note)
