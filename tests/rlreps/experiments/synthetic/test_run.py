@@ -186,23 +186,22 @@ def test_runs_that_diverge_are_counted_at_distance_one_and_said_in_the_report(fi
             assert f"1.000 at {DIVERGING:g}" in claim["found"]
 
 
-def test_the_oracle_ends_closer_than_naive_and_the_claims_order_the_methods(finished):
-    _, summary = finished
-    for spectrum in CONFIG.spectra:
-        ends = {
-            row["method"]: row
-            for row in summary["settings"]
-            if row["spectrum"] == spectrum and row["total_rows"] == 15 and row["kappa0"] == 1.9
-        }
-        if spectrum == "exponential":
-            assert ends["oracle"]["mean"] < 0.5 * ends["naive"]["mean"]
-        (claim,) = [
-            claim for claim in summary["claims"] if claim["statement"].startswith(f"(c) {spectrum}")
-        ]
-        order = [("oracle", "danskin_lissa"), ("danskin_lissa", "danskin_empirical")]
-        order += [("danskin_lissa", "naive")]
-        apart = all(ends[near]["mean_high"] < ends[far]["mean_low"] for near, far in order)
-        assert (claim["holds"] is True) == apart
+def test_the_oracle_ends_closer_than_naive_and_a_short_run_judges_nothing(finished):
+    out, summary = finished
+    ends = {
+        row["method"]: row["mean"]
+        for row in summary["settings"]
+        if row["spectrum"] == "exponential" and row["total_rows"] == 15 and row["kappa0"] == 1.9
+    }
+    assert ends["oracle"] < 0.5 * ends["naive"]
+    assert [claim["holds"] for claim in summary["claims"]] == [None] * 8
+    assert (out / "report.html").read_text().count("cannot be told from this run") == 8
+    (found,) = [
+        claim["found"]
+        for claim in summary["claims"]
+        if claim["statement"].startswith("(c) exponential")
+    ]
+    assert f"naive {ends['naive']:.3f}" in found
 
 
 class Killed(BaseException):
