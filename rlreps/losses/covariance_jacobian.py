@@ -75,6 +75,14 @@ class CovarianceJacobian:
             lambda leaf: jnp.zeros((self.num_passes, *leaf.shape), leaf.dtype), parameters
         )
 
+    def check_average(self, average: Jacobian, parameters: Params) -> None:
+        """Raises an ``InputError`` unless an average is of an encoder's own parameters."""
+        shapes, expected = (
+            jax.tree.map(lambda leaf: leaf.shape, tree)
+            for tree in (average, jax.eval_shape(self.zeros, parameters))
+        )
+        require(shapes == expected, f"an encoder with averages of shapes {expected}", shapes)
+
     def of_batch(
         self, encode: Callable[[Params], Array], params: Params, values: Array, shares: Array
     ) -> Jacobian:

@@ -80,7 +80,8 @@ def spectral(
         The objective. ``diagnose`` names a feature that depends on those before it.
 
     Raises:
-        InputError: For counts below 1, β outside (0, 1], or β < 1 without fitting ``parameters``.
+        InputError: For counts below 1, β outside (0, 1], or β < 1 without fitting ``parameters``;
+            from its loss, for fewer rows than features with β = 1.
     """
     require_positive("num_features", num_features)
     require(0.0 < averaging_rate <= 1.0, "averaging_rate in (0, 1]", averaging_rate)
@@ -101,6 +102,9 @@ def spectral(
         del key  # Deterministic given the batch.
         features = encode(params, batch.inputs)
         require_features(features, len(batch.inputs), num_features)
+        if not averages:
+            rows = f"at least {num_features} rows, as many as features, for averaging_rate = 1"
+            require(len(features) >= num_features, rows, len(features))
         action = _held_action(operator, weights, (params, encode), batch, features)
         state = _average_covariance(state, averaging_rate, action.covariance)
         covariance = state.covariance / state.weight
@@ -108,6 +112,7 @@ def spectral(
         slope = _times(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if averages:
+            jacobian.check_average(state.jacobian, params)
             part = jacobian.of_batch(
                 lambda p: encode(p, batch.inputs),
                 lax.stop_gradient(params),

@@ -1,0 +1,589 @@
+"""Spectral inference against exact expectations, autodiff, and matrices of known spectrum."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.linalg
+
+from rlreps.checkpoints import Checkpoints
+from rlreps.encoders import Encoder, separate_mlp, tabular, with_constant
+from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.losses.base import Batch
+from rlreps.losses.spectral import spectral
+from rlreps.operators import diagonal, graph_laplacian, kernel, laplacian, matrix, slowness
+from rlreps.run_folder import RunFolder
+from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.training import train
+
+NUM_STATES, NUM_FEATURES = 5, 3
+RNG = np.random.default_rng(0)
+ROTATION = np.linalg.qr(RNG.normal(size=(NUM_STATES, NUM_STATES)))[0]
+LEVELS = np.array([-2.0, -1.0, 0.5, 2.0, 4.0])
+SYMMETRIC = ROTATION @ np.diag(LEVELS) @ ROTATION.T
+TABLE = RNG.normal(size=(NUM_STATES, NUM_FEATURES))
+MEASURE = RNG.dirichlet(np.full(NUM_STATES, 4.0))
+ALL_STATES = np.arange(NUM_STATES)
+
+
+@pytest.fixture
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+in_double_precision = pytest.mark.usefixtures("double_precision")
+
+
+def lookup(params, states):
+    return params[states]
+
+
+def batch_of(inputs):
+    inputs = jnp.asarray(inputs)
+    return Batch(inputs, jnp.zeros((len(inputs), 0)))
+
+
+def shapes_of(encoder):
+    return jax.eval_shape(encoder.init, jax.random.key(0))
+
+
+def pairs_kernel():
+    """The symmetric matrix as an integral operator under uniform states."""
+    return kernel(lambda x, y: jnp.asarray(NUM_STATES * SYMMETRIC)[x][:, y])
+
+
+def gradient_of(objective, params, batch, state=None, encode=lookup):
+    state = objective.init(jax.random.key(0)) if state is None else state
+    (value, (state, metrics)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
+        params, encode, batch, state, jax.random.key(1)
+    )
+    return gradient, value, state, metrics
+
+
+def exact_masked_gradient(table, operator, measure):
+    """Each Rayleigh quotient of Gram-Schmidt's functions by autodiff in its own feature alone."""
+
+    def quotient(moving, index):
+        done = []
+        for k in range(index + 1):
+            column = moving if k == index else jnp.asarray(table[:, k])
+            raw = column
+            for function in done:
+                raw = raw - jnp.sum(measure * function * column) * function
+            done.append(raw / jnp.sqrt(jnp.sum(measure * raw * raw)))
+        return jnp.sum(measure * done[-1] * (operator @ done[-1]))
+
+    columns = [jax.grad(quotient)(jnp.asarray(table[:, k]), k) for k in range(table.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+@in_double_precision
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
+def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averaging_rate):
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(SYMMETRIC),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    gradient, value, _, metrics = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
+    uniform = np.full(NUM_STATES, 1 / NUM_STATES)
+    np.testing.assert_allclose(
+        gradient, exact_masked_gradient(TABLE, SYMMETRIC, uniform), rtol=1e-9, atol=1e-12
+    )
+    functions = np.linalg.qr(TABLE)[0]
+    quotients = np.diag(functions.T @ SYMMETRIC @ functions)
+    np.testing.assert_allclose(metrics["eigenvalues"], quotients, rtol=1e-10)
+    np.testing.assert_allclose(value, quotients.sum(), rtol=1e-10)
+
+
+@in_double_precision
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
+def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
+    operator = SYMMETRIC / MEASURE[:, None]
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(operator),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        weights=lambda states: jnp.asarray(7.0 * MEASURE)[states],
+    )
+    gradient, *_ = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
+    expected = exact_masked_gradient(TABLE, operator, MEASURE)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-12)
+
+
+@in_double_precision
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
+def test_a_features_gradient_does_not_depend_on_the_features_after_it(averaging_rate):
+    objective = spectral(
+        NUM_FEATURES,
+        pairs_kernel(),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    batch = batch_of([0, 3, 3, 1, 4, 2])
+    changed = TABLE.copy()
+    changed[:, 2] = np.cos(np.arange(NUM_STATES))
+    gradient, *_ = gradient_of(objective, jnp.asarray(TABLE), batch)
+    other, *_ = gradient_of(objective, jnp.asarray(changed), batch)
+    np.testing.assert_allclose(other[:, :2], gradient[:, :2], rtol=1e-9, atol=1e-12)
+    assert np.abs(other[:, 2] - gradient[:, 2]).max() > 0.01
+
+
+@in_double_precision
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
+def test_scaled_features_have_the_same_value_and_the_inverse_gradient(averaging_rate):
+    objective = spectral(
+        NUM_FEATURES,
+        pairs_kernel(),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    batch = batch_of([0, 3, 3, 1, 4, 2])
+    scales = jnp.asarray([1e-5, 3.0, 1e4])[None, :]
+    gradient, value, *_ = gradient_of(objective, jnp.asarray(TABLE), batch)
+    scaled, scaled_value, *_ = gradient_of(objective, jnp.asarray(TABLE) * scales, batch)
+    np.testing.assert_allclose(scaled * scales, gradient, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(scaled_value, value, rtol=1e-10)
+
+
+@in_double_precision
+def test_with_a_local_operator_eigenfunctions_stay_put_on_any_batch():
+    # Hermite functions under −∇² + x², weighted points, five of them: nothing to average.
+    def encode(params, points):
+        x = points[:, 0]
+        states = jnp.stack([jnp.ones_like(x), x, 2.0 * x**2 - 1.0], axis=1)
+        return states * jnp.exp(-(x**2) / 2.0)[:, None] * params[None, :]
+
+    objective = spectral(
+        3,
+        diagonal(lambda x: x[:, 0] ** 2) - laplacian(),
+        weights=lambda x: jnp.exp(x[:, 0]),
+    )
+    points = np.random.default_rng(1).normal(size=(5, 1))
+    found = jax.jit(functools.partial(gradient_of, objective, encode=encode))(
+        jnp.ones(3), batch_of(points)
+    )
+    np.testing.assert_allclose(found[0], 0.0, atol=1e-9)
+    np.testing.assert_allclose(found[3]["eigenvalues"], [1.0, 3.0, 5.0], rtol=1e-9)
+
+
+@in_double_precision
+@pytest.mark.parametrize("separate", [False, True])
+def test_with_the_same_parameters_and_batch_averages_change_nothing(separate):
+    encoder = separate_mlp(1, NUM_FEATURES, hidden=(4,))
+    params = encoder.init(jax.random.key(0))
+    points = batch_of(np.random.default_rng(1).normal(size=(20, 1)))
+    operator = kernel(lambda x, y: jnp.exp(-((x - y.T) ** 2)))
+    plain = spectral(NUM_FEATURES, operator, weights=lambda x: jnp.exp(x[:, 0]))
+    averaged = spectral(
+        NUM_FEATURES,
+        operator,
+        averaging_rate=0.2,
+        parameters=shapes_of(encoder),
+        separate=separate,
+        weights=lambda x: jnp.exp(x[:, 0]),
+    )
+    expected, value, *_ = gradient_of(plain, params, points, encode=encoder.apply)
+    state = averaged.init(jax.random.key(0))
+    step = jax.jit(functools.partial(gradient_of, averaged, encode=encoder.apply))
+    for _ in range(3):
+        gradient, average_value, state, _ = step(params, points, state)
+        np.testing.assert_allclose(average_value, value, rtol=1e-10)
+        jax.tree.map(
+            lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-10),
+            gradient,
+            expected,
+        )
+
+
+@in_double_precision
+def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
+    encoder = separate_mlp(1, NUM_FEATURES, hidden=(4,))
+    options = [{}, {"separate": True}, {"jacobian_rows_at_once": 4}]
+    options.append({"separate": True, "jacobian_rows_at_once": 1})
+    results = []
+    for option in options:
+        objective = spectral(
+            NUM_FEATURES,
+            diagonal(lambda x: x[:, 0] ** 2),
+            averaging_rate=0.2,
+            parameters=shapes_of(encoder),
+            **option,
+        )
+        step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
+        params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
+        rng = np.random.default_rng(1)
+        for _ in range(3):
+            gradient, _, state, _ = step(params, batch_of(rng.normal(size=(16, 1))), state)
+            params = jax.tree.map(lambda leaf, slope: leaf - 0.05 * slope, params, gradient)
+        results.append(params)
+    for other in results[1:]:
+        jax.tree.map(
+            lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12),
+            results[0],
+            other,
+        )
+
+
+@in_double_precision
+def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
+    rate, count = 0.3, 4
+    rng = np.random.default_rng(1)
+    batches = rng.integers(0, NUM_STATES, size=(count, 6))
+    tables = rng.normal(size=(count, NUM_STATES, NUM_FEATURES))
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(SYMMETRIC),
+        averaging_rate=rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    state = objective.init(jax.random.key(0))
+    covariances, jacobians = [], []
+    for states, table in zip(batches, tables, strict=True):
+        _, _, state, _ = gradient_of(objective, jnp.asarray(table), batch_of(states), state)
+        features = table[states]
+        covariances.append(features.T @ features / 6)
+        rows = np.zeros((6, NUM_STATES, NUM_FEATURES))
+        for row, (j, k) in enumerate(zip(*np.triu_indices(NUM_FEATURES), strict=True)):
+            np.add.at(rows[row, :, k], states, features[:, j] / 6)
+        jacobians.append(rows)
+    decays = rate * (1.0 - rate) ** np.arange(count - 1, -1, -1)
+    np.testing.assert_allclose(state.weight, decays.sum(), rtol=1e-12)
+    expected = np.tensordot(decays, np.asarray(covariances), axes=1)
+    np.testing.assert_allclose(state.covariance, expected, rtol=1e-10)
+    expected = np.tensordot(decays, np.asarray(jacobians), axes=1)
+    np.testing.assert_allclose(state.jacobian, expected, rtol=1e-10, atol=1e-14)
+
+
+def mean_gradient(objective, table, state, rows):
+    """The exact expectation over uniform batches: the mean over all that there can be."""
+    batches = np.asarray(list(itertools.product(ALL_STATES, repeat=rows)))
+
+    def one(states):
+        return gradient_of(objective, table, batch_of(states), state)[0]
+
+    return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(batches)).mean(axis=0))
+
+
+@in_double_precision
+@pytest.mark.parametrize("num_features", [1, 3])
+def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_features):
+    table = TABLE[:, :num_features]
+    uniform = np.full(NUM_STATES, 1 / NUM_STATES)
+    objective = spectral(
+        num_features,
+        pairs_kernel(),
+        averaging_rate=1e-9,
+        parameters=shapes_of(tabular(NUM_STATES, num_features)),
+    )
+    # Of a batch that holds every state once: the exact averages.
+    _, _, state, _ = gradient_of(objective, jnp.asarray(table), batch_of(ALL_STATES))
+    settled = jax.tree.map(lambda leaf: leaf / state.weight, state)
+    found = mean_gradient(objective, jnp.asarray(table), settled, rows=4)
+    expected = exact_masked_gradient(table, SYMMETRIC, uniform)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@in_double_precision
+def test_without_averages_the_gradient_is_biased_and_less_so_in_larger_batches():
+    table = TABLE[:, :1]
+    expected = exact_masked_gradient(table, SYMMETRIC, np.full(NUM_STATES, 1 / NUM_STATES))
+    objective = spectral(1, pairs_kernel())
+    biases = []
+    for rows in (2, 4):
+        state = objective.init(jax.random.key(0))
+        found = mean_gradient(objective, jnp.asarray(table), state, rows)
+        biases.append(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    assert biases[1] > 0.05
+    assert biases[1] < biases[0]
+
+
+def descend(objective, sample, learning_rate, steps, num_features=NUM_FEATURES, encoder=None):
+    """Parameters after Adam with cosine decay, float32 unless JAX is told otherwise."""
+    encoder = tabular(NUM_STATES, num_features) if encoder is None else encoder
+    optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+
+    def step(carry, key):
+        params, moments, state = carry
+        gradient, _, state, _ = gradient_of(
+            objective, params, batch_of(sample(key)), state, encoder.apply
+        )
+        with jax.numpy_dtype_promotion("standard"):
+            updates, moments = optimizer.update(gradient, moments)
+        return (optax.apply_updates(params, updates), moments, state), None
+
+    params = encoder.init(jax.random.key(0))
+    start = (params, optimizer.init(params), objective.init(jax.random.key(0)))
+    keys = jax.random.split(jax.random.key(1), steps)
+    (params, _, _), _ = jax.jit(functools.partial(jax.lax.scan, step))(start, keys)
+    return np.asarray(encoder.apply(params, jnp.asarray(ALL_STATES)), np.float64)
+
+
+def ordered(features, operator, measure=None):
+    """Eigenvalues and eigenfunctions [n, d] in the features' order."""
+    weighted = features * (1 / NUM_STATES if measure is None else measure[:, None])
+    with jax.enable_x64(True):
+        spectrum = ordered_spectrum(
+            jnp.asarray(weighted.T @ features), jnp.asarray(weighted.T @ operator @ features)
+        )
+    return np.asarray(spectrum.eigenvalues), features @ np.asarray(spectrum.transform)
+
+
+def assert_eigenpairs(features, operator, values, vectors, tolerance):
+    found, functions = ordered(features, operator)
+    np.testing.assert_allclose(found, values, atol=tolerance)
+    np.testing.assert_allclose(found.sum(), values.sum(), atol=tolerance)
+    assert np.all(np.diff(found) > 0.0)
+    overlaps = np.abs(functions.T @ vectors) / np.sqrt(NUM_STATES)
+    np.testing.assert_allclose(overlaps, np.eye(NUM_FEATURES), atol=3.0 * tolerance)
+
+
+@in_double_precision
+@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["smallest", "largest"])
+def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
+    objective = spectral(NUM_FEATURES, sign * matrix(SYMMETRIC))
+    features = descend(objective, lambda key: ALL_STATES, 0.05, 1_500)
+    order = np.argsort(sign * LEVELS)[:NUM_FEATURES]
+    assert_eigenpairs(features, sign * SYMMETRIC, sign * LEVELS[order], ROTATION[:, order], 1e-5)
+
+
+@pytest.mark.parametrize("averaging_rate", [0.05, 1.0])
+def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(SYMMETRIC.astype(np.float32)),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    features = descend(objective, lambda key: jax.random.randint(key, (16,), 0, 5), 0.03, 3_000)
+    vectors = ROTATION[:, :NUM_FEATURES]
+    # With β = 1 a local operator leaves no noise at the solution at all.
+    tolerance = 1e-1 if averaging_rate < 1.0 else 1e-3
+    assert_eigenpairs(features, SYMMETRIC, LEVELS[:NUM_FEATURES], vectors, tolerance)
+
+
+def test_pairs_of_samples_find_the_smallest_eigenpairs_of_a_kernel_in_order():
+    values = (NUM_STATES * SYMMETRIC).astype(np.float32)
+    objective = spectral(
+        NUM_FEATURES,
+        kernel(lambda x, y: jnp.asarray(values)[x][:, y]),
+        averaging_rate=0.02,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    features = descend(objective, lambda key: jax.random.randint(key, (32,), 0, 5), 0.03, 4_000)
+    vectors = ROTATION[:, :NUM_FEATURES]
+    assert_eigenpairs(features, SYMMETRIC, LEVELS[:NUM_FEATURES], vectors, 1e-1)
+
+
+def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constant():
+    transition = np.random.default_rng(4).dirichlet(np.full(NUM_STATES, 0.3), size=NUM_STATES)
+    graph = graph_laplacian(transition, MEASURE)
+    dense = graph.laplacian.toarray()
+    values, _ = scipy.linalg.eigh(dense, np.diag(graph.measure))
+    encoder = with_constant(tabular(NUM_STATES, 2))
+    objective = spectral(3, slowness(), averaging_rate=0.02, parameters=shapes_of(encoder))
+    chances = jnp.asarray((MEASURE[:, None] * transition).reshape(-1), jnp.float32)
+
+    def pairs(key):
+        steps = jax.random.choice(key, NUM_STATES**2, (64,), p=chances)
+        return jnp.concatenate([steps // NUM_STATES, steps % NUM_STATES])
+
+    features = descend(objective, pairs, 0.03, 3_000, encoder=encoder)
+    found, functions = ordered(features, dense / graph.measure[:, None], graph.measure)
+    np.testing.assert_array_equal(features[:, 0], 1.0)
+    assert abs(found[0]) < 1e-10
+    assert 0.05 < values[1] < values[2] - 0.05
+    np.testing.assert_allclose(found, values[:3], atol=1e-1)
+    np.testing.assert_allclose(graph.measure @ functions[:, 1:], 0.0, atol=1e-6)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StateSource:
+    """Uniform states of a given range, without targets."""
+
+    size: jax.Array
+
+    @property
+    def num_tasks(self):
+        return 1
+
+    def sample(self, key, num_rows, num_tasks):
+        states = jax.random.randint(key, (num_rows,), 0, self.size)
+        return Batch(states, jnp.zeros((num_rows, 0)))
+
+
+def training(averaging_rate=0.1, **changes):
+    encoder = tabular(NUM_STATES, NUM_FEATURES)
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(SYMMETRIC.astype(np.float32)),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(encoder),
+    )
+    arguments = {
+        "encoder": encoder,
+        "objective": objective,
+        "source": StateSource(jnp.asarray(NUM_STATES)),
+        "optimizer": optax.adam(1e-2),
+        "steps": 16,
+        "rows": 12,
+        "seeds": (3, 4),
+        "evaluate_every": 4,
+        "checkpoint_every": 4,
+        "progress": False,
+    }
+    return arguments | changes
+
+
+def run_folder(path, kind=RunFolder):
+    return kind.create_or_resume(path, kind="test", config={}, provenance={})
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+class Dying(RunFolder):
+    def append_metrics(self, record):
+        if record["step"] == 12:
+            raise Killed
+        super().append_metrics(record)
+
+
+def test_moving_averages_survive_a_kill_bit_for_bit(tmp_path):
+    whole = train(**training())
+    with pytest.raises(Killed):
+        train(**training(), folder=run_folder(tmp_path, Dying))
+    resumed = train(**training(), folder=run_folder(tmp_path))
+    assert [record["step"] for record in resumed.history] == [0, 4, 8, 12, 16]
+    jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
+    averages = whole.state.objective
+    assert averages.jacobian.shape == (2, 6, NUM_STATES, NUM_FEATURES)
+    assert np.abs(averages.jacobian).max() > 0.1
+    np.testing.assert_allclose(averages.weight, 1.0 - 0.9**16, rtol=1e-5)
+
+
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.9])
+def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint(
+    tmp_path, averaging_rate
+):
+    train(**training(averaging_rate, steps=8), folder=run_folder(tmp_path))
+    kept = {file: file.read_bytes() for file in tmp_path.rglob("*/8/**/*") if file.is_file()}
+    assert kept
+    repeated = Encoder(
+        tabular(NUM_STATES, NUM_FEATURES).init,
+        lambda params, states: params[states][:, np.array([0, 1, 1])],
+    )
+    message = (
+        r"expected linearly independent features, got feature 2, .*at step \d+ of seed [34]; "
+        r"the checkpoint of step \d+ is untouched; try a smaller learning rate"
+    )
+    with pytest.raises(TrainingDivergedError, match=message):
+        train(**training(averaging_rate, encoder=repeated, steps=60), folder=run_folder(tmp_path))
+    assert Checkpoints(tmp_path / "checkpoints").latest_step() >= 8
+    assert all(file.read_bytes() == content for file, content in kept.items())
+
+
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.5])
+def test_the_gradient_of_dependent_features_is_finite(averaging_rate):
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(SYMMETRIC.astype(np.float32)),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    table = jnp.asarray(TABLE, jnp.float32)
+    repeated = table.at[:, 1:].set(table[:, :1])
+    evaluate = jax.jit(functools.partial(gradient_of, objective))
+    for features in (repeated, 0.0 * table, table.at[:, 1].set(0.0), jnp.ones_like(table)):
+        state = objective.init(jax.random.key(0))
+        for rows in (3, 600, 600):
+            states = np.random.default_rng(rows).integers(0, NUM_STATES, rows)
+            gradient, value, state, _ = evaluate(features, batch_of(states), state)
+            assert np.isfinite(value)
+            assert np.all(np.isfinite(gradient))
+
+
+def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
+    objective = spectral(3, matrix(SYMMETRIC.astype(np.float32)))
+    start = objective.init(jax.random.key(0))
+    assert objective.diagnose(start) is None
+    table = jnp.asarray(TABLE, jnp.float32)
+    cases = {None: table, 1: table.at[:, 1].set(0.0), 2: table.at[:, 2].set(-table[:, 0])}
+    for index, features in cases.items():
+        _, _, state, _ = gradient_of(objective, features, batch_of(ALL_STATES))
+        finding = objective.diagnose(state)
+        assert finding is None if index is None else f"got feature {index}, which" in finding
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_features": 0}, "num_features >= 1, got 0"),
+        ({"num_features": -2}, "num_features >= 1, got -2"),
+        ({"averaging_rate": 0.0}, r"averaging_rate in \(0, 1\], got 0.0"),
+        ({"averaging_rate": 1.5}, r"averaging_rate in \(0, 1\], got 1.5"),
+        ({"averaging_rate": float("nan")}, r"averaging_rate in \(0, 1\], got nan"),
+        ({"averaging_rate": 0.5}, "parameters for averaging_rate < 1, got None"),
+        ({"jacobian_rows_at_once": 0}, "jacobian_rows_at_once >= 1, got 0"),
+        (
+            {"averaging_rate": 0.5, "separate": True, "parameters": np.ones((5, 3))},
+            r"parameters of 3 separate features, leaves \[d, ...\], got \[\(5, 3\)\]",
+        ),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    arguments = {"num_features": 3, "operator": slowness()} | options
+    with pytest.raises(InputError, match="expected " + message):
+        spectral(**arguments)
+
+
+BAD_BATCHES = {
+    "another number of features": ({"operator": slowness()}, 2, 6, r"features of shape \(6, 3\)"),
+    "half a pair": ({"operator": slowness()}, 3, 5, "an even number of rows"),
+    "fewer rows than features": ({"operator": slowness()}, 3, 2, "at least 3 rows, as many as fea"),
+    "weights of another shape": (
+        {"operator": slowness(), "weights": lambda x: jnp.ones((len(x), 1))},
+        3,
+        6,
+        r"weights \(6,\), got \(6, 1\)",
+    ),
+    "averages of other parameters": (
+        {"operator": slowness(), "averaging_rate": 0.5, "parameters": np.ones((4, 3), np.float32)},
+        3,
+        6,
+        r"an encoder with averages of shapes \(6, 5, 3\), got \(6, 4, 3\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BATCHES)
+def test_batches_that_do_not_fit_are_refused(case):
+    options, num_features, rows, message = BAD_BATCHES[case]
+    objective = spectral(3, **options)
+    table = jnp.asarray(RNG.normal(size=(NUM_STATES, num_features)), jnp.float32)
+    with pytest.raises(InputError, match="expected " + message):
+        gradient_of(objective, table, batch_of(np.arange(rows) % NUM_STATES))
+
+
+def test_averages_make_up_for_batches_of_fewer_rows_than_features():
+    encoder = separate_mlp(1, 3, hidden=(8,))
+    objective = spectral(
+        3, diagonal(lambda x: x[:, 0]), averaging_rate=0.1, parameters=shapes_of(encoder)
+    )
+    params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
+    step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
+    for seed in range(20):
+        points = batch_of(np.random.default_rng(seed).normal(size=(2, 1)).astype(np.float32))
+        gradient, _, state, _ = step(params, points, state)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    assert objective.diagnose(state) is None
