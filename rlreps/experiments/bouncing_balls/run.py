@@ -1,0 +1,206 @@
+"""Deep slow feature analysis of bouncing balls, beside linear analyses of the same video."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from rlreps.configs import as_json
+from rlreps.encoders import Encoder, Params, with_constant
+from rlreps.envs import BouncingBalls
+from rlreps.experiments.bouncing_balls.config import BouncingBallsConfig
+from rlreps.experiments.bouncing_balls.linear import (
+    Basis,
+    linear_slow_features,
+    pixels,
+    positions,
+)
+from rlreps.experiments.bouncing_balls.measuring import (
+    Spectra,
+    extreme_frames,
+    measure_explained,
+    measure_responses,
+    measure_spectra,
+)
+from rlreps.experiments.bouncing_balls.network import frame_encoder
+from rlreps.experiments.bouncing_balls.report import Network, Results, write_balls_report
+from rlreps.experiments.bouncing_balls.video import FramePairs
+from rlreps.locks import exclusive
+from rlreps.losses.spectral import spectral
+from rlreps.operators import slowness
+from rlreps.optimizers import make_optimizer
+from rlreps.provenance import provenance
+from rlreps.run_folder import RunFolder
+from rlreps.spectral_evaluation import sampled_moments
+from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.training import TrainingResult, train
+
+KIND = "bouncing-balls"
+RUN_KIND = "bouncing-balls-network"
+RUNS = "runs"
+
+_CHECKPOINT_EVALUATIONS = 5
+"""Evaluations between checkpoints."""
+
+_DRAWS = {name: 10 + index for index, name in enumerate(("held out", "linear", "test", "frames"))}
+"""What is folded into the first seed's key for draws that are not training's own."""
+
+
+def run_bouncing_balls(
+    config: BouncingBallsConfig,
+    out: Path,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Runs the experiment in a folder, resuming what was interrupted.
+
+    Args:
+        config: A preset.
+        out: The folder: a folder a network under ``runs``, ``results``, ``figures``,
+            ``report.html`` and ``summary.json``.
+        devices: Where to train (see ``placement``); None is JAX's default device.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The summary: ``eigenvalues`` of every analysis, ``claims`` and the ``report``'s path.
+
+    Raises:
+        InputError: If the folder holds something else.
+        TrainingDivergedError: If a network's numbers become NaN or infinite.
+    """
+    with exclusive(out):
+        folder = RunFolder.create_or_resume(
+            out, kind=KIND, config=as_json(config), provenance=provenance()
+        )
+        finished = folder.read_summary()
+        if finished is not None:
+            return finished
+        video = BouncingBalls()
+        encoder = frame_encoder(config, video)
+        trained = [
+            _train(config, encoder, video, seed, folder, devices, progress) for seed in config.seeds
+        ]
+        networks = [
+            _measure(config, encoder, video, seed, result)
+            for seed, result in zip(config.seeds, trained, strict=True)
+        ]
+        results = Results(
+            networks=networks,
+            pixels=_exact(config, pixels(video, config.pooling), FramePairs(video)),
+            positions=_exact(config, positions(video, config.degree), FramePairs(video, True)),
+        )
+        folder.write_summary(write_balls_report(config, folder, results))
+        written = folder.read_summary()
+    assert written is not None
+    return written
+
+
+def _key(config: BouncingBallsConfig, name: str) -> Array:
+    return jax.random.fold_in(jax.random.key(config.seed), _DRAWS[name])
+
+
+def _train(
+    config: BouncingBallsConfig,
+    encoder: Encoder,
+    video: BouncingBalls,
+    seed: int,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> TrainingResult:
+    """One network; its eigenvalues on the same held-out frames at every evaluation."""
+    run = RunFolder.create_or_resume(
+        folder.path / RUNS / f"seed-{seed}",
+        kind=RUN_KIND,
+        config={"seed": seed, "experiment": folder.config},
+        provenance=folder.provenance,
+    )
+    source, held_out = FramePairs(video), _key(config, "held out")
+    objective = spectral(
+        1 + config.num_features,
+        slowness(),
+        averaging_rate=config.averaging_rate,
+        parameters=jax.eval_shape(encoder.init, jax.random.key(0)),
+        jacobian_rows_at_once=config.jacobian_rows_at_once,
+    )
+
+    def evaluate(params: Params) -> Mapping[str, Array]:
+        moments = sampled_moments(
+            encoder,
+            params,
+            slowness(),
+            source,
+            held_out,
+            rows=config.rows,
+            batches=config.evaluation_batches,
+        )
+        found = ordered_spectrum(*moments).eigenvalues
+        return {f"eigenvalue_{k}": found[k] for k in range(1, len(found))}
+
+    every = config.steps // config.evaluations
+    return train(
+        encoder,
+        objective,
+        source,
+        optimizer=make_optimizer(config.optimizer, config.steps),
+        steps=config.steps,
+        rows=config.rows,
+        seeds=[seed],
+        evaluate=evaluate,
+        evaluate_every=every,
+        folder=run,
+        checkpoint_every=every * _CHECKPOINT_EVALUATIONS,
+        devices=devices,
+        description=f"slow features, seed {seed}",
+        progress=progress,
+    )
+
+
+def _measure(
+    config: BouncingBallsConfig,
+    encoder: Encoder,
+    video: BouncingBalls,
+    seed: int,
+    result: TrainingResult,
+) -> Network:
+    """A trained network's eigenvalues and what its eigenfunctions respond to."""
+    params = result.params()
+    spectra = measure_spectra(encoder, params, FramePairs(video), _key(config, "test"), config)
+    transform = jnp.asarray(spectra.transform)
+    responses = measure_responses(
+        lambda frames: encoder.apply(params, frames) @ transform,
+        video,
+        _key(config, "frames"),
+        config,
+    )
+    return Network(
+        seed=seed,
+        seconds=result.seconds,
+        history=result.history,
+        spectra=spectra,
+        explained=measure_explained(responses, video, config),
+        maps=responses.maps,
+        frames=extreme_frames(responses, video, config.shown),
+    )
+
+
+def _exact(config: BouncingBallsConfig, basis: Basis, source: FramePairs) -> Spectra:
+    """An exact analysis, measured on the frames that networks are measured on."""
+    whole = dataclasses.replace(config, components=len(basis.bodies))
+    chosen = config if not source.as_positions else whole
+    features = linear_slow_features(
+        basis,
+        source,
+        _key(config, "linear"),
+        config.num_features,
+        rows=config.rows,
+        batches=config.linear_batches,
+        components=chosen.components,
+    )
+    params = features.init(jax.random.key(0))
+    return measure_spectra(with_constant(features), params, source, _key(config, "test"), config)
