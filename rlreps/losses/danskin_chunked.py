@@ -18,8 +18,8 @@ Given the past, the running matrices are constants. The gradient's expectation i
 preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ with w_J the truncated series' weights, exactly; P is
 the running inverse and τ in [0, 1] falls as the running covariance leaves the identity. Where
 features are white, w_J = (1 − (1 − κ)ᴶ) w*: a common factor, which moves them within their span.
-Far from white, where a bound on the largest eigenvalue of the batch's C exceeds 4, the gauge term
-is divided by a quarter of that bound: no longer exact there, but descent with a step below 1 / (2γ)
+Far from white, where a bound on the largest eigenvalue of the batch's C exceeds 8, the gauge term
+is divided by an eighth of that bound: no longer exact there, but descent with a step below 1 / (4γ)
 does not explode from features of any scale.
 """
 
@@ -36,7 +36,7 @@ from rlreps.validation import require
 
 _COVARIANCE_DECAY = 0.9
 _MOMENT_DECAY = 0.97
-_LARGEST_EXCESS = 4.0
+_LARGEST_EXCESS = 8.0
 _HIGHEST = lax.Precision.HIGHEST
 
 

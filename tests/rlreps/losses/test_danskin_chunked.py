@@ -149,7 +149,7 @@ def test_only_the_gauge_acts_while_the_running_covariance_is_far_from_the_identi
 
 
 @pytest.mark.parametrize("scale", [0.1, 10.0, 1e3])
-@pytest.mark.parametrize("gauge", [1.0, 3.0])
+@pytest.mark.parametrize("gauge", [1.0, 2.0])
 def test_features_of_any_scale_descend_to_white_ones_without_an_explosion(scale, gauge):
     objective = danskin_chunked(NUM_FEATURES, chunks=2, gauge=gauge)
     matrix = jnp.asarray(MATRIX, jnp.float32)
