@@ -106,10 +106,10 @@ PRESETS: dict[str, AtariConfig] = {
     "laptop": AtariConfig(
         num_frames=25_000,
         size=64,
-        channels=(16, 16, 16),
+        channels=(8, 16, 32),
         hidden=64,
         pairs=128,
-        steps=2000,
+        steps=1500,
         code_size=32,
         predictor_steps=1000,
         discount=0.95,

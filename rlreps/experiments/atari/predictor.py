@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.encoders import Encoder, Params, convolutional, mlp
+from rlreps.encoders import Encoder, Params, mlp
 from rlreps.experiments.atari.config import AtariConfig
+from rlreps.experiments.atari.network import convolutional_by_products
 from rlreps.experiments.atari.problem import Problem
 from rlreps.losses.base import Batch, Encode, Metrics, Objective
 
@@ -36,7 +37,7 @@ def next_frame_predictor(config: AtariConfig, problem: Problem) -> Predictor:
     """
     height, width, _ = problem.frame_shape
     to_code = problem.on_frames(
-        convolutional(
+        convolutional_by_products(
             problem.frame_shape, config.code_size, channels=config.channels, hidden=config.hidden
         )
     )
