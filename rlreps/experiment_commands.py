@@ -138,6 +138,136 @@ class PuddleWorldFast:
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hydrogen:
+    """The hydrogen atom: nine eigenfunctions of a Hamiltonian by spectral inference.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.hydrogen.config import PRESETS
+        from rlreps.experiments.hydrogen.run import run_hydrogen
+        from rlreps.placement import devices_for_small_runs
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_hydrogen(
+                PRESETS[self.preset],
+                self.out,
+                devices=devices_for_small_runs(),
+                progress=not self.quiet,
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BouncingBalls:
+    """Video of bouncing balls: deep slow feature analysis against linear.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        devices: As for ``train``.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.bouncing_balls.config import PRESETS
+        from rlreps.experiments.bouncing_balls.run import run_bouncing_balls
+        from rlreps.placement import choose_devices
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_bouncing_balls(
+                PRESETS[self.preset],
+                self.out,
+                devices=choose_devices(self.devices),
+                progress=not self.quiet,
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlowPuddle:
+    """Slow features of PuddleWorld's random walk against the exact ones.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        devices: As for ``train``.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.slow_puddle.config import PRESETS
+        from rlreps.experiments.slow_puddle.run import run_slow_puddle
+        from rlreps.placement import choose_devices
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_slow_puddle(
+                PRESETS[self.preset],
+                self.out,
+                devices=choose_devices(self.devices),
+                progress=not self.quiet,
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Atari:
+    """Frames of an Atari game: slow features, PCA and successor features.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        devices: As for ``train``.
+        quiet: Show no progress bars.
+    """
+
+    out: Path
+    preset: PresetName = "laptop"
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Runs the experiment, then prints what the paper states and what was found."""
+        from rlreps.experiments.atari.config import PRESETS
+        from rlreps.experiments.atari.run import run_atari
+        from rlreps.placement import choose_devices
+        from rlreps.tables import print_claims
+
+        print_claims(
+            run_atari(
+                PRESETS[self.preset],
+                self.out,
+                devices=choose_devices(self.devices),
+                progress=not self.quiet,
+            )
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """Published experiments by name, each with what its paper states beside what was found."""
@@ -147,6 +277,10 @@ class Experiment:
         | Annotated[Mnist, subcommand("mnist")]
         | Annotated[PuddleWorld, subcommand("puddle-world")]
         | Annotated[PuddleWorldFast, subcommand("puddle-world-fast")]
+        | Annotated[Hydrogen, subcommand("hydrogen")]
+        | Annotated[BouncingBalls, subcommand("bouncing-balls")]
+        | Annotated[SlowPuddle, subcommand("slow-puddle")]
+        | Annotated[Atari, subcommand("atari")]
     )
 
     def run(self) -> None:

@@ -22,7 +22,16 @@ TINY = dataclasses.replace(
     checkpoint_every=4,
     num_seeds=2,
 )
-EXPERIMENTS = ("synthetic", "mnist", "puddle-world", "puddle-world-fast")
+EXPERIMENTS = (
+    "synthetic",
+    "mnist",
+    "puddle-world",
+    "puddle-world-fast",
+    "hydrogen",
+    "bouncing-balls",
+    "slow-puddle",
+    "atari",
+)
 
 
 def run(capsys, *arguments):
@@ -76,7 +85,7 @@ def test_a_folder_of_another_preset_is_left_alone(tiny, tmp_path, capsys, files_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("experiment", "atari", "--out", "run"), "atari"),
+        (("experiment", "tetris", "--out", "run"), "tetris"),
         (("experiment", "synthetic", "--preset", "huge", "--out", "run"), "huge"),
         (("experiment", "synthetic"), "--out"),
         (("experiment", "mnist", "--data-dir", "nowhere", "--out", "run"), "nowhere"),

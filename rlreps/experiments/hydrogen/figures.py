@@ -29,7 +29,7 @@ def draw_wavefunctions(config: HydrogenConfig, sets: Mapping[str, np.ndarray]) -
         for name, functions in sets.items()
     }
     exact = energies()
-    titles = [f"E = {_fraction(exact[index])}" for index in range(NUM_FEATURES)]
+    titles = [_fraction(exact[index]) for index in range(NUM_FEATURES)]
     return plot_signed_images(images, titles=titles)
 
 

@@ -55,7 +55,7 @@ class BoxSource:
             return Batch((2.0 * uniform - 1.0) * self.half_width, targets)
         # The ground state fills a thousandth of the box, the highest most of it: every scale gets
         # its share of the points.
-        share = (jnp.arange(num_rows) + uniform[:, 0]) / num_rows
+        share = (jnp.arange(num_rows, dtype=uniform.dtype) + uniform[:, 0]) / num_rows
         radius = jnp.expm1(share * _log_of_corner(self.half_width))
         angle = 2.0 * jnp.pi * uniform[:, 1]
         return Batch(radius[:, None] * _directions(angle), targets)

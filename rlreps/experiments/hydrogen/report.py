@@ -237,8 +237,9 @@ def _sections(
             figures=[
                 (
                     folder.figures / "wavefunctions.png",
-                    "The nine wavefunctions, turned inside each degenerate level to the closed "
-                    "form, in the middle of the box. The limits of a column are its own.",
+                    "The nine wavefunctions under their energies, turned inside each degenerate "
+                    "level to the closed form, in the middle of the box, half as wide. The limits "
+                    "of a column are its own.",
                 )
             ],
         ),
