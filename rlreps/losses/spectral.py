@@ -30,11 +30,13 @@ class SpectralState(NamedTuple):
 
     Attributes:
         covariance: Of Σ, [d, d].
+        operator_matrix: Of Π, [d, d].
         jacobian: Of the parts of ∂Σ/∂θ that the masked gradient takes; () with β = 1.
         weight: Total weight behind them, []; 0 before the first update.
     """
 
     covariance: Array
+    operator_matrix: Array
     jacobian: Any
     weight: Array
 
@@ -62,7 +64,11 @@ def spectral(
     price of the noise of the two terms, which no longer cancels.
 
     Deviations from the paper: averages are corrected for their start at zero; of ∂Σ/∂θ only the
-    part in which the later of two features moves is kept, which makes the mask exact.
+    part in which the later of two features moves is kept, which makes the mask exact; with β < 1
+    the k-th feature's operator is K − c, of the same eigenfunctions, c = Λ_kk + max_{j≤k}|Λ_jj|
+    of the averages so far, where that is positive. Where Λ_kk > 0, averages that lag behind push a
+    feature that has shrunk, or has turned towards those before it, further the same way: without c
+    features collapse onto each other.
 
     Args:
         num_features: d.
@@ -94,7 +100,8 @@ def spectral(
     def init(key: Array) -> SpectralState:
         del key  # Nothing here is random.
         start = jacobian.zeros(parameters) if averages else ()
-        return SpectralState(jnp.zeros((num_features, num_features)), start, jnp.zeros(()))
+        empty = jnp.zeros((num_features, num_features))
+        return SpectralState(empty, empty, start, jnp.zeros(()))
 
     def loss(
         params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
@@ -106,7 +113,8 @@ def spectral(
             rows = f"at least {num_features} rows, as many as features, for averaging_rate = 1"
             require(len(features) >= num_features, rows, len(features))
         action = _held_action(operator, weights, (params, encode), batch, features)
-        state = _average_covariance(state, averaging_rate, action.covariance)
+        before = state
+        state = _average_moments(state, averaging_rate, action)
         covariance = state.covariance / state.weight
         masked = masked_gradient(covariance, action.operator_matrix)
         slope = _times(action.images, masked.images)
@@ -122,7 +130,11 @@ def spectral(
             average = _moved(state.jacobian, part, averaging_rate)
             state = state._replace(jacobian=average)
             mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
-            pull = _inner_product(jacobian.contract(mean, -2.0 * masked.features), params)
+            shift = _shift(before, covariance)
+            slope = slope - _times(action.values, masked.images * shift)
+            unit = masked_gradient(covariance, action.covariance)
+            coefficients = unit.features * shift - masked.features
+            pull = _inner_product(jacobian.contract(mean, 2.0 * coefficients), params)
         else:
             slope = slope - _times(action.values, masked.features)
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
@@ -158,12 +170,25 @@ def _held_action(
     return lax.stop_gradient(action)
 
 
-def _average_covariance(state: SpectralState, rate: float, covariance: Array) -> SpectralState:
+def _average_moments(state: SpectralState, rate: float, action: Action) -> SpectralState:
     return SpectralState(
-        _moved(state.covariance, covariance, rate),
+        _moved(state.covariance, action.covariance, rate),
+        _moved(state.operator_matrix, action.operator_matrix, rate),
         state.jacobian,
         _moved(state.weight, jnp.ones((), state.weight.dtype), rate),
     )
+
+
+def _shift(before: SpectralState, covariance: Array) -> Array:
+    """What is taken off the operator for each feature, [1, d].
+
+    It makes every eigenvalue negative by a margin that scales with the operator. From the averages
+    before the batch: with Π of the batch itself the gradient would be biased.
+    """
+    weight = jnp.where(before.weight > 0.0, before.weight, 1.0)
+    spectrum = ordered_spectrum(covariance, before.operator_matrix / weight)
+    largest = lax.cummax(jnp.abs(spectrum.eigenvalues))
+    return jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
 
 
 def _moved(average: Any, new: Any, rate: float) -> Any:

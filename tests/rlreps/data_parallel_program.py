@@ -39,6 +39,8 @@ OBJECTIVES = {
     "large_batch": ObjectiveConfig(name="large_batch"),
     "naive": ObjectiveConfig(name="naive"),
     "oracle": ObjectiveConfig(name="oracle"),
+    "spin": ObjectiveConfig(name="spin"),
+    "spin_averaged": ObjectiveConfig(name="spin", averaging_rate=0.2),
 }
 STATES, TASKS, FEATURES = 60, 40, 3
 WIDTH = 17
@@ -83,12 +85,13 @@ def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
         "evaluate_every": 3,
         "checkpoint_every": 3,
     }
+    encoder = mlp(2, FEATURES, hidden=(WIDTH,))
+    shapes = jax.eval_shape(encoder.init, jax.random.key(0))
+    config = OBJECTIVES[objective]
+    problem = Problem(FEATURES, TASKS, Hyperparameters.of(config, 1e-2), shapes)
     result = training.train(
-        mlp(2, FEATURES, hidden=(WIDTH,)),
-        make_objective(
-            OBJECTIVES[objective],
-            Problem(FEATURES, TASKS, Hyperparameters.of(OBJECTIVES[objective], 1e-2)),
-        ),
+        encoder,
+        make_objective(config, problem),
         in_memory() if source is None else source,
         seeds=seeds,
         devices=None if devices is None else jax.devices()[:devices],

@@ -22,7 +22,9 @@ from rlreps.errors import InputError
 from rlreps.experiments.quickstart.config import PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")
-METHODS = "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
+METHODS = (
+    "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle, spin"
+)
 
 TRANSITION = {"method": "transition"}
 TOGETHER = "coordinator, num_processes and process_id together, or none of them"

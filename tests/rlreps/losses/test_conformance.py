@@ -33,6 +33,8 @@ CONFIGS = [
     ObjectiveConfig(name="naive"),
     ObjectiveConfig(name="naive", permutations=2, whitening=True),
     ObjectiveConfig(name="oracle"),
+    ObjectiveConfig(name="spin"),
+    ObjectiveConfig(name="spin", averaging_rate=0.2),
 ]
 
 
@@ -51,10 +53,11 @@ class _Setup:
 
     def __init__(self, config, num_tasks, num_rows=NUM_ROWS, dtype=np.float32):
         rng = np.random.default_rng(0)
-        self.objective = make_objective(
-            config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2))
-        )
         self.encoder = tabular(NUM_STATES, NUM_FEATURES)
+        shapes = jax.eval_shape(self.encoder.init, jax.random.key(0))
+        self.objective = make_objective(
+            config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2), shapes)
+        )
         self.source = matrix_source(
             rng.normal(size=(NUM_STATES, NUM_TASKS)).astype(dtype), with_population=True
         )
@@ -95,7 +98,8 @@ def test_the_registry_holds_exactly_the_names_of_the_configuration():
 
 def test_an_unknown_method_is_refused_with_the_list_of_names():
     names = (
-        "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, oracle"
+        "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, "
+        "oracle, spin"
     )
     with pytest.raises(InputError, match=f"expected method to be one of {names}, got 'pca'"):
         ObjectiveConfig(name="pca")
@@ -151,7 +155,7 @@ def test_state_keeps_its_structure_shapes_and_dtypes(config):
         setup.gradient, params, state, jax.random.key(1)
     )
     assert value.shape == ()
-    assert all(metric.shape == () for metric in metrics.values())
+    assert all(metric.shape in ((), (NUM_FEATURES,)) for metric in metrics.values())
     assert jax.tree.structure(new_state) == jax.tree.structure(state)
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
     for new, old in zip(

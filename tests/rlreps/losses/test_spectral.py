@@ -370,6 +370,22 @@ def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
     assert_eigenpairs(features, SYMMETRIC, LEVELS[:NUM_FEATURES], vectors, tolerance)
 
 
+@in_double_precision
+@pytest.mark.parametrize("averaging_rate", [0.02, 0.2])
+def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(averaging_rate):
+    operator = SYMMETRIC + 3.0 * np.eye(NUM_STATES)
+    objective = spectral(
+        NUM_FEATURES,
+        matrix(operator),
+        averaging_rate=averaging_rate,
+        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+    )
+    features = descend(objective, lambda key: ALL_STATES, 0.01, 2_500)
+    vectors = ROTATION[:, :NUM_FEATURES]
+    assert_eigenpairs(features, operator, LEVELS[:NUM_FEATURES] + 3.0, vectors, 1e-3)
+    assert np.linalg.cond(features) < 100.0
+
+
 def test_pairs_of_samples_find_the_smallest_eigenpairs_of_a_kernel_in_order():
     values = (NUM_STATES * SYMMETRIC).astype(np.float32)
     objective = spectral(
