@@ -119,8 +119,9 @@ def test_learned_features_keep_their_order_and_have_the_quotients_of_gram_schmid
     expected = [quotient(column, starts) for column in orthogonal.T]
     np.testing.assert_allclose(found.training_eigenvalues, expected, rtol=1e-4)
     assert np.any(np.diff(found.training_eigenvalues) < 0.0)
-    correlations = np.corrcoef(orthogonal.T, found.values.T)[:4, 4:]
-    np.testing.assert_allclose(np.abs(correlations), np.eye(4), atol=0.05)
+    rows = np.concatenate([starts, starts + 1])
+    correlations = np.corrcoef(orthogonal[rows].T, found.values[rows].T)[:4, 4:]
+    np.testing.assert_allclose(np.abs(correlations), np.eye(4), atol=1e-3)
 
 
 def test_the_slowest_in_a_span_solve_the_generalised_eigenproblem():
