@@ -133,28 +133,49 @@ class SlowPuddleConfig:
 # of the start.
 _ENCODER = EncoderConfig(name="fourier_mlp", hidden=(128, 128), frequencies=8)
 _CONTENDERS = (
-    Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=8000),
-    Contender(name="pairs, 256 rows, β = 1", rows=256, steps=8000),
-    Contender(name="pairs, 256 rows, β = 0.1", averaging_rate=0.1, rows=256, steps=1000),
-    Contender(name="exact operator, 256 rows", action="exact", rows=256, steps=1000),
+    Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=5000),
+    Contender(name="pairs, 256 rows, β = 1", rows=256, steps=5000),
+    Contender(name="pairs, 256 rows, β = 0.1", averaging_rate=0.1, rows=256, steps=400),
+    Contender(name="exact operator, 256 rows", action="exact", rows=256, steps=600),
 )
 
 
-def _with_steps(steps: dict[str, int], rows: dict[str, int]) -> tuple[Contender, ...]:
-    """The contenders with other numbers, by name; those without stay as they are."""
-    return tuple(
-        dataclasses.replace(
-            each, steps=steps.get(each.name, each.steps), rows=rows.get(each.name, each.rows)
-        )
-        for each in _CONTENDERS
-    )
-
+_FAST = OptimizerConfig(learning_rate=1e-2, schedule="cosine")
 
 PRESETS: dict[str, SlowPuddleConfig] = {
+    "smoke": SlowPuddleConfig(
+        successor=SuccessorConfig(method="transition", bins=16, points=256),
+        contenders=(
+            Contender(name="pairs, 512 rows, β = 1", rows=512, steps=1500, optimizer=_FAST),
+            Contender(
+                name="pairs, 64 rows, β = 0.5",
+                averaging_rate=0.5,
+                rows=64,
+                steps=200,
+                optimizer=_FAST,
+            ),
+            Contender(
+                name="exact operator, 64 rows", action="exact", rows=64, steps=500, optimizer=_FAST
+            ),
+        ),
+        encoder=EncoderConfig(name="fourier_mlp", hidden=(32,), frequencies=8),
+        dimensions=(2, 4),
+        num_seeds=2,
+        evaluations=10,
+        shown=4,
+        goals=None,
+    ),
     "laptop": SlowPuddleConfig(
         successor=SuccessorConfig(method="transition", points=1024),
         contenders=_CONTENDERS,
         encoder=_ENCODER,
+    ),
+    "paper": SlowPuddleConfig(
+        successor=SuccessorConfig(method="transition"),
+        contenders=tuple(dataclasses.replace(each, steps=5 * each.steps) for each in _CONTENDERS),
+        encoder=_ENCODER,
+        num_seeds=10,
+        evaluations=50,
     ),
 }
 """Preset name → configuration."""

@@ -57,11 +57,17 @@ def training_measures(
 
     def evaluate(params: Params) -> dict[str, Array]:
         basis = ordered_basis(encoder.apply(params, centres) * root)
-        overlaps = jnp.sum(basis * truth[:, : basis.shape[1]], axis=0)
-        distances = {
-            f"distance_{d}": subspace_distance(basis[:, :d], truth[:, :d]) for d in dimensions
+        overlaps = jnp.matmul(basis.T, truth[:, : basis.shape[1]], precision=_HIGHEST)
+
+        def distance(d: int) -> Array:
+            # As ``subspace_distance``, of a basis that is orthonormal already.
+            shared = jnp.matmul(basis[:, :d], overlaps[:d, :d], precision=_HIGHEST)
+            return jnp.minimum(jnp.sum(jnp.square(truth[:, :d] - shared)) / d, 1.0)
+
+        distances = {f"distance_{d}": distance(d) for d in dimensions}
+        cosines = {
+            f"cosine_{k + 1}": jnp.abs(value) for k, value in enumerate(jnp.diagonal(overlaps))
         }
-        cosines = {f"cosine_{k + 1}": jnp.abs(value) for k, value in enumerate(overlaps)}
         return {
             "subspace_distance": distances[f"distance_{dimensions[-1]}"],
             **distances,

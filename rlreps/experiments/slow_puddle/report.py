@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.experiments.results import Claim, claims_table, write_results
+from rlreps.experiments.slow_puddle.claims import compare_with_goals, relative_errors
 from rlreps.experiments.slow_puddle.config import Contender, SlowPuddleConfig
 from rlreps.experiments.slow_puddle.figures import (
     ContenderResult,
@@ -18,7 +19,7 @@ from rlreps.experiments.slow_puddle.figures import (
     interval_note,
 )
 from rlreps.experiments.slow_puddle.measures import successor_distances
-from rlreps.experiments.slow_puddle.problem import DoubleArray, Problem
+from rlreps.experiments.slow_puddle.problem import Problem
 from rlreps.ground_truth import GroundTruth
 from rlreps.report import Section, Table, write_report
 from rlreps.run_folder import RunFolder
@@ -64,13 +65,6 @@ def write_slow_puddle_report(
     return summary
 
 
-def _relative_errors(problem: Problem, result: ContenderResult) -> DoubleArray:
-    """|relative error| of every eigenvalue, [seeds, d]; infinite where features collapsed."""
-    learned = result.final("eigenvalues")
-    errors = np.abs(learned / problem.eigenvalues[: learned.shape[1]] - 1.0)
-    return np.where(np.isnan(errors), np.inf, errors)
-
-
 def _contender_summary(
     config: SlowPuddleConfig, problem: Problem, result: ContenderResult
 ) -> dict[str, Any]:
@@ -88,68 +82,9 @@ def _contender_summary(
             "successor_distance": successor.tolist(),
             "matched_cosines": result.final("cosines").tolist(),
             "eigenvalues": result.final("eigenvalues").tolist(),
-            "largest_eigenvalue_error": _relative_errors(problem, result).max(axis=1).tolist(),
+            "largest_eigenvalue_error": relative_errors(problem, result).max(axis=1).tolist(),
         },
     }
-
-
-def compare_with_goals(
-    config: SlowPuddleConfig, problem: Problem, floor: DoubleArray, result: ContenderResult
-) -> list[Claim]:
-    """The first contender's worst seed beside the goals.
-
-    Args:
-        config: The preset; without goals nothing is judged.
-        problem: The ground truth.
-        floor: Distances of the true eigenfunctions to the successor measure's, [d].
-        result: The first contender's.
-
-    Returns:
-        A claim for each goal.
-    """
-    goals = config.goals
-    chosen = np.asarray(config.dimensions) - 1
-    distance = float(result.final("distances")[:, chosen].max())
-    cosine = float(result.final("cosines").min())
-    error = float(_relative_errors(problem, result).max())
-    excess = float((result.final("successor_distances") - floor)[:, chosen].max())
-    dimensions = ", ".join(map(str, config.dimensions))
-    entries = (
-        (
-            f"Distance to the slowest d = {dimensions}, largest",
-            "at most",
-            None if goals is None else (goals.distance, distance <= goals.distance),
-            distance,
-        ),
-        (
-            f"|cosine| of the {config.num_features} eigenfunctions, each matched, smallest",
-            "at least",
-            None if goals is None else (goals.cosine, cosine >= goals.cosine),
-            cosine,
-        ),
-        (
-            "Relative error of an eigenvalue, largest",
-            "at most",
-            None if goals is None else (goals.eigenvalue_error, error <= goals.eigenvalue_error),
-            error,
-        ),
-        (
-            "Distance to the successor measure's subspace beyond the true slow features' own, "
-            "largest",
-            "at most",
-            None if goals is None else (goals.excess, excess <= goals.excess),
-            excess,
-        ),
-    )
-    return [
-        Claim(
-            statement=f"{result.name}, every seed: {statement}",
-            paper="none" if goal is None else f"{side} {goal[0]:g}",
-            found=f"{found:.4f}",
-            holds=None if goal is None else bool(goal[1]),
-        )
-        for statement, side, goal, found in entries
-    ]
 
 
 def _sections(

@@ -78,7 +78,8 @@ def run_slow_puddle(
         ground = own_ground_truth(config.successor, folder, config.num_features, progress=progress)
         # One eigenfunction more than is learned: the gap after the last decides how well it can be.
         problem = make_problem(config.successor, config.num_features + 1)
-        place = _Place(config, folder, problem, ground, devices, progress)
+        encoder = slow_encoder(config, problem)
+        place = _Place(config, folder, problem, ground, encoder, devices, progress)
         results = [_run(place, contender) for contender in config.contenders]
         generated = generation_figures(folder, config.successor)
         summary = write_slow_puddle_report(
@@ -97,6 +98,7 @@ class _Place(NamedTuple):
     folder: RunFolder
     problem: Problem
     ground: OwnGroundTruth
+    encoder: Encoder
     devices: Sequence[jax.Device] | None
     progress: bool
 
@@ -110,7 +112,7 @@ def _run(place: _Place, contender: Contender) -> ContenderResult:
         config={"contender": as_json(contender), "experiment": place.folder.config},
         provenance=place.folder.provenance,
     )
-    encoder = slow_encoder(config, problem)
+    encoder = place.encoder
     learner, source = make_learner(config, contender, encoder, problem)
     measures = training_measures(encoder, problem, config.dimensions)
 
