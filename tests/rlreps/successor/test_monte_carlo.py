@@ -425,7 +425,7 @@ def test_closing_the_rows_early_leaves_no_thread(sampler_of_small_tiles):
 
 
 def test_an_interrupt_does_not_wait_for_the_whole_tile():
-    sampler = ring_sampler(rollouts=250 * 20_000, horizon=50)  # minutes of work
+    sampler = ring_sampler(rollouts=250 * 20_000, horizon=5_000)  # minutes of work
     timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
     start = time.perf_counter()
     timer.start()
