@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from rlreps.configs import OptimizerConfig, as_json
 from rlreps.encoders import Encoder, Params, with_constant
@@ -148,7 +148,9 @@ def _slowness_of(encoder: Encoder, problem: Problem) -> Callable[[Params], Mappi
 
     def evaluate(params: Params) -> Mapping[str, Array]:
         figures = {}
-        for name, inputs in measured.items():
+        for name, constants in measured.items():
+            # Or XLA would work out, and slowly, what it can of these frames while it compiles.
+            inputs = lax.optimization_barrier(constants)
             action = act(slowness(), lambda frames: encoder.apply(params, frames), inputs)
             spectrum = ordered_spectrum(action.covariance, action.operator_matrix)
             for index in range(1, len(spectrum.eigenvalues)):
@@ -175,7 +177,7 @@ def _successor_features(
     inputs = _inputs_of(problem, problem.held_out)
 
     def evaluate(params: Params) -> Mapping[str, Array]:
-        first, second = jnp.split(inputs, 2)
+        first, second = jnp.split(lax.optimization_barrier(inputs), 2)
         predictions = predictor.predict(params, predictor.encoder.apply(params, first))
         return {"held_out_error": squared_error(predictions, problem, second)}
 
