@@ -48,7 +48,7 @@ class BouncingBallsConfig:
     rows: int = 256
     steps: int = 1000
     evaluations: int = 20
-    evaluation_batches: int = 16
+    evaluation_batches: int = 48
     seed: int = 0
     num_seeds: int = 1
     pooling: int = 2
@@ -87,15 +87,24 @@ class BouncingBallsConfig:
         return range(self.seed, self.seed + self.num_seeds)
 
 
+# Sums of the twelve eigenvalues, held out, after 1,000 updates of Adam with cosine decay and β = 1
+# on batches of 256 frames (linear analysis of pixels 0.60, functions of positions 0.29): 0.358 with
+# channels (8, 16, 16), hidden 64, rate 3e-3; 0.384 with channels (8, 16, 32, 32); 0.330 with hidden
+# 128, rate 1e-2; 0.324 with hidden 256, rate 3e-3. The laptop preset, on more frames: 0.314. β = 0.01 takes 78 backward passes an update, 80
+# times as long on two cores, and was not trained there. Channels (32, 32, 32) take 9 times as long.
+#
+# Of the paper's protocol, three convolutions, 12 features, RMSProp and β about 0.01 are known here;
+# the rate and the number of updates of ``paper`` are those of its authors' published demonstration
+# on Atari frames, and channels, hidden width and batch are ours. It has not been run.
 PRESETS: dict[str, BouncingBallsConfig] = {
     "smoke": BouncingBallsConfig(
         channels=(4, 8, 8),
         hidden=32,
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="cosine"),
         rows=64,
-        steps=60,
+        steps=300,
         evaluations=6,
         evaluation_batches=4,
-        num_seeds=2,
         pooling=4,
         components=64,
         degree=4,
@@ -107,13 +116,14 @@ PRESETS: dict[str, BouncingBallsConfig] = {
     ),
     "laptop": BouncingBallsConfig(
         channels=(8, 16, 16),
-        steps=3000,
+        hidden=256,
+        optimizer=OptimizerConfig(learning_rate=5e-3, schedule="cosine"),
+        steps=2000,
         num_seeds=2,
     ),
     "paper": BouncingBallsConfig(
         averaging_rate=0.01,
         optimizer=OptimizerConfig(name="rmsprop", learning_rate=1e-3, schedule="constant"),
-        rows=256,
         steps=100_000,
         num_seeds=5,
     ),

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.plotting.style import INK, styled
+from rlreps.plotting.style import INK, MUTED, plain_log_ticks, styled
 from rlreps.statistics import aggregate
 
 Rows: TypeAlias = list[dict[str, object]]
@@ -61,7 +61,7 @@ def draw_training(steps: Sequence[int], networks: npt.ArrayLike, best: npt.Array
     Args:
         steps: Updates, [p].
         networks: [networks, p, d].
-        best: Eigenvalues of functions of positions, [d], drawn at the right edge.
+        best: Eigenvalues of functions of positions, [d], as dashes at the right edge.
     """
     values = np.asarray(networks, np.float64)
     count = values.shape[2]
@@ -88,7 +88,8 @@ def draw_training(steps: Sequence[int], networks: npt.ArrayLike, best: npt.Array
         linewidths=1.8,
         zorder=3,
     )
-    plotting.style.plain_log_ticks(axes.yaxis)
+    axes.plot([], [], "_", markersize=8, markeredgewidth=1.8, color=MUTED, label="positions")
+    plain_log_ticks(axes.yaxis)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     figure.legend(
         loc="outside right center",

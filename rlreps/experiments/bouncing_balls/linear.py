@@ -85,8 +85,8 @@ def positions(video: BouncingBalls, degree: int) -> Basis:
 
     def function(centres: Array) -> Array:
         unit = (centres - video.radius) / (1.0 - 2.0 * video.radius)
-        angles = unit[..., None] * (jnp.pi * jnp.arange(degree + 1, dtype=unit.dtype))
-        cosines = jnp.cos(angles)
+        multiples = jnp.pi * jnp.arange(degree + 1, dtype=unit.dtype)
+        cosines = jnp.cos(unit[..., None] * multiples[None, None, None, :])
         sums = jnp.sum(cosines[:, :, 0, across] * cosines[:, :, 1, along], axis=1)
         sums = jnp.concatenate([sums, jnp.ones_like(sums[:, :1])], axis=1)
         return jnp.prod(sums[:, filled], axis=2)

@@ -55,9 +55,8 @@ def _patches(values: Array) -> Array:
 
 
 def _dense(layer: Params, values: Array) -> Array:
-    """values [..., c_in] times a layer's kernel [..., c_out] with c_in rows, plus its bias."""
+    """Values [..., c_in] times a layer's kernel [..., c_out] with c_in rows, plus its bias."""
     kernel, bias = layer["kernel"], layer["bias"]
     flat = values.reshape(-1, values.shape[-1])
-    return (flat @ kernel.reshape(-1, len(bias)) + bias[None, :]).reshape(
-        *values.shape[:-1], len(bias)
-    )
+    outputs: Array = flat @ kernel.reshape(-1, len(bias)) + bias[None, :]
+    return outputs.reshape(*values.shape[:-1], len(bias))
