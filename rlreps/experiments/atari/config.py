@@ -111,7 +111,7 @@ PRESETS: dict[str, AtariConfig] = {
         pairs=128,
         steps=2000,
         code_size=32,
-        predictor_steps=1000,
+        predictor_steps=2000,
         discount=0.95,
         evaluations=20,
     ),

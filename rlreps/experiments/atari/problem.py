@@ -82,6 +82,12 @@ class Problem:
         _, height, width = self.frames.images.shape
         return height, width, 1
 
+    @property
+    def later_episodes(self) -> bool:
+        """Whether no episode has both training and held-out frames."""
+        before, after = self.frames.episodes[self.cut - 1 : self.cut + 1]
+        return bool(before != after)
+
     def source(self) -> PairSource:
         """Training pairs, their frames on the default device."""
         images = jnp.asarray(self.frames.images[: self.cut])

@@ -48,6 +48,7 @@ def quotient(values, starts):
 def test_held_out_frames_begin_with_an_episode_and_no_pair_crosses_anything():
     problem = toy_problem((30, 30, 25, 15))
     assert problem.cut == 85
+    assert problem.later_episodes
     episodes = problem.frames.episodes
     for starts in (problem.training, problem.held_out):
         np.testing.assert_array_equal(episodes[starts], episodes[starts + 1])
@@ -59,6 +60,7 @@ def test_held_out_frames_begin_with_an_episode_and_no_pair_crosses_anything():
 def test_one_long_episode_is_cut_at_four_fifths():
     problem = toy_problem((100,))
     assert problem.cut == 80
+    assert not problem.later_episodes
     assert (len(problem.training), len(problem.held_out)) == (79, 19)
 
 
@@ -212,7 +214,10 @@ def test_goals_are_judged_by_held_out_eigenvalues():
         return MethodFeatures(label, none, np.array(eigenvalues)[::-1], np.array(eigenvalues))
 
     slow, pixels = method("slow", [0.1, 0.3, 0.2]), method("PCA", [0.2, 0.3, 0.4])
-    claims = compare_slowness([slow, pixels, method("SF", [0.1, 0.1, 0.1])])
-    assert [claim.holds for claim in claims] == [True, False, False, None]
-    assert claims[2].found == "1 of 2 steps rise"
-    assert compare_slowness([pixels, slow])[1].holds is True
+    claims = compare_slowness([slow, pixels, method("SF", [0.1, 0.1, 0.1])], later_episodes=True)
+    assert [claim.holds for claim in claims] == [True, False, False, False, None]
+    assert [claim.found for claim in claims[2:4]] == ["1 of 2 steps rise"] * 2
+    claims = compare_slowness([pixels, slow], later_episodes=True)
+    assert [claim.holds for claim in claims] == [False, False, True, None]
+    claims = compare_slowness([pixels, slow], later_episodes=False)
+    assert [claim.holds for claim in claims] == [None] * 4
