@@ -179,6 +179,23 @@ def test_training_improves_and_the_same_command_returns_at_once(rlreps, trained,
     assert json.loads(printed) == json.loads((trained / "summary.json").read_text())
 
 
+SPIN = words("--method spin --steps 200 --evaluate-every 100 --checkpoint-every 100")
+
+
+@pytest.mark.parametrize("changes", [[], ["--averaging-rate", "0.1"]], ids=["plain", "averaged"])
+def test_spectral_inference_trains_on_a_store_and_on_rollouts(rlreps, toy_store, tmp_path, changes):
+    run, live = tmp_path / "run", tmp_path / "live"
+    summary = json.loads(rlreps("train", toy_store, "--out", run, *TRAIN, *SPIN, *changes))
+    assert summary["method"] == "spin"
+    first, *_, last = RunFolder(run).read_metrics()
+    assert last["subspace_distance"][0] < 0.7 * first["subspace_distance"][0]
+    process = words("--horizon 60 --discount 0.9 --target-tasks 64")
+    arguments = [*TRAIN, *SPIN, *changes, *process, "--store", toy_store, "--out", live]
+    assert json.loads(rlreps("train-live", *arguments))["method"] == "spin"
+    first, *_, last = RunFolder(live).read_metrics()
+    assert last["subspace_distance"][0] < 0.9 * first["subspace_distance"][0]
+
+
 def test_generated_stores_land_under_data_by_default(rlreps, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = json.loads(rlreps("successor", "generate", *GENERATE, "--no-count-start"))
@@ -298,6 +315,11 @@ BAD_TRAIN = {
     "odd checkpoints": (["--checkpoint-every", "30"], "multiple of evaluate_every .20., got 30"),
     "one role alone": (["--gradient-rows", "5"], r"all given or all None, got \(5, None, None\)"),
     "too few rows": (["--method", "danskin_lissa", "--rows", "3"], "rows.* got 3"),
+    "fewer rows than features": (["--method", "spin", "--rows", "2"], "at least 3 rows.* got 2"),
+    "averages of nothing": (
+        ["--method", "spin", "--averaging-rate", "0"],
+        r"averaging_rate in \(0, 1\], got 0.0",
+    ),
     "unknown option": (["--stepz", "5"], "--stepz"),
     "a word for a number": (["--steps", "ten"], "--steps: .*'ten'"),
 }
