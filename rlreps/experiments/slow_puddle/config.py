@@ -128,15 +128,15 @@ class SlowPuddleConfig:
 
 # Found at 100 x 100 cells with 10 eigenfunctions, one seed: after 1,000 updates of 2,000 rows the
 # distance is 0.014, after 5,000 0.0007. With 256 rows it stays at 0.03 after 2,000. An average of
-# the Jacobian (β < 1) takes 55 backward passes an update, sixty times as long, and learns no
+# the Jacobian (β < 1) takes 66 backward passes an update, sixty times as long, and learns no
 # faster: 0.066 after 1,000 updates with β = 0.1, 0.37 with β = 0.01, whose averages are still those
 # of the start.
 _ENCODER = EncoderConfig(name="fourier_mlp", hidden=(128, 128), frequencies=8)
 _CONTENDERS = (
-    Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=5000),
-    Contender(name="pairs, 256 rows, β = 1", rows=256, steps=5000),
-    Contender(name="pairs, 256 rows, β = 0.1", averaging_rate=0.1, rows=256, steps=400),
-    Contender(name="exact operator, 256 rows", action="exact", rows=256, steps=600),
+    Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=8000),
+    Contender(name="pairs, 256 rows, β = 1", rows=256, steps=40_000),
+    Contender(name="pairs, 256 rows, β = 0.1", averaging_rate=0.1, rows=256, steps=1200),
+    Contender(name="exact operator, 256 rows", action="exact", rows=256, steps=6000),
 )
 
 
