@@ -160,11 +160,14 @@ def draw_eigenvalues(
         for seed, learned in enumerate(result.learned)
         for k in numbers
     ]
-    values, errors = [Line(label="true", x=numbers, mean=truth, low=truth, high=truth)], []
+    values: list[Line] = []
+    errors: list[Line] = []
     for result in results:
         learned = np.nan_to_num(result.final("eigenvalues"), nan=_LARGEST)
         for lines, figures in ((values, learned), (errors, np.abs(learned / truth - 1.0))):
             lines.append(_by_number(result.name, numbers, figures))
+    # Last, so that contenders look the same in every figure.
+    values.append(Line(label="true", x=numbers, mean=truth, low=truth, high=truth))
 
     def figure(title: str, lines: list[Line], y_label: str) -> Figure:
         return plot_panels(
@@ -256,10 +259,10 @@ def draw_successor_distances(
         for seed, learned in enumerate(result.learned)
         for d in numbers
     ]
-    lines = [Line(label=TRUE, x=numbers, mean=floor, low=floor, high=floor)]
-    lines += [
+    lines = [
         _by_number(result.name, numbers, result.final("successor_distances")) for result in results
     ]
+    lines.append(Line(label=TRUE, x=numbers, mean=floor, low=floor, high=floor))
     figure = plot_panels(
         [Panel(title="slow features and the successor measure", lines=lines)],
         x_label="number of features d",

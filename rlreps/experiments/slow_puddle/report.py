@@ -217,7 +217,9 @@ def _successor_section(
         text="The successor measure sums powers of the chain, so its leading singular vectors are "
         "nearly the slowest eigenfunctions, but not quite: the chain is not symmetric under "
         "uniform states, and its first step starts anywhere in a cell. What the true slow features "
-        "are away from it is the least that learned ones can be expected to be.",
+        "are away from it is what to expect of learned ones. Where two eigenvalues lie close "
+        "together, as the first two do in sutton, a span that ends between them is open: distances "
+        "at d = 1 say little.",
         tables=[
             Table(
                 ("features", *(f"d = {d}" for d in config.dimensions)),
