@@ -28,34 +28,35 @@ def compare_with_goals(
     cosine = float(result.final("cosines").min())
     error = float(relative_errors(problem, result).max())
     excess = float((result.final("successor_distances") - floor)[:, chosen].max())
-    figures = (
-        (
-            f"distance to the slowest d = {', '.join(map(str, config.dimensions))}, largest",
+    dimensions = ", ".join(map(str, config.dimensions))
+    who = f"{result.name}, every seed"
+    return [
+        _claim(
+            f"{who}: distance to the slowest d = {dimensions}, largest",
             distance,
             "at most",
             None if goals is None else goals.distance,
         ),
-        (
-            f"|cosine| of {config.num_features} eigenfunctions, each matched, smallest",
+        _claim(
+            f"{who}: |cosine| of {config.num_features} eigenfunctions, each matched, smallest",
             cosine,
             "at least",
             None if goals is None else goals.cosine,
         ),
-        (
-            "relative error of an eigenvalue, largest",
+        _claim(
+            f"{who}: relative error of an eigenvalue, largest",
             error,
             "at most",
             None if goals is None else goals.eigenvalue_error,
         ),
-        (
-            "distance to the successor measure's subspace beyond the true slow features' own, "
-            "largest",
+        _claim(
+            f"{who}: distance to the successor measure's subspace beyond the true slow features' "
+            "own, largest",
             excess,
             "at most",
             None if goals is None else goals.excess,
         ),
-    )
-    return [_claim(f"{result.name}, every seed: {name}", *rest) for name, *rest in figures]
+    ]
 
 
 def _claim(statement: str, found: float, side: str, goal: float | None) -> Claim:

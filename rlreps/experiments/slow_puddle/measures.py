@@ -28,7 +28,7 @@ def ordered_basis(features: Array) -> Array:
     lengths = jnp.linalg.norm(features, axis=0)
     scaled = features / jnp.where(lengths > 0.0, lengths, 1.0)[None, :]
     basis, triangle = jnp.linalg.qr(scaled)
-    smallest = 10.0 * float(jnp.finfo(features.dtype).eps) * len(features) ** 0.5
+    smallest = 10.0 * float(np.finfo(features.dtype).eps) * len(features) ** 0.5
     kept = jnp.abs(jnp.diagonal(triangle)) > smallest
     # A QR leaves the sign of each open.
     signs = jnp.where(jnp.diagonal(triangle) < 0.0, -1.0, 1.0).astype(features.dtype)

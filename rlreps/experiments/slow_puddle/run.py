@@ -103,11 +103,16 @@ class _Place(NamedTuple):
     progress: bool
 
 
+def folder_name(contender: Contender) -> str:
+    """A contender's name as part of a path, in plain letters."""
+    return re.sub(r"\W+", "-", contender.name, flags=re.ASCII)
+
+
 def _run(place: _Place, contender: Contender) -> ContenderResult:
     """All seeds of a contender."""
     config, problem = place.config, place.problem
     folder = RunFolder.create_or_resume(
-        place.folder.path / RUNS / re.sub(r"\W+", "-", contender.name),
+        place.folder.path / RUNS / folder_name(contender),
         kind=RUN_KIND,
         config={"contender": as_json(contender), "experiment": place.folder.config},
         provenance=place.folder.provenance,

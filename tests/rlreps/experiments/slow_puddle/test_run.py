@@ -12,7 +12,7 @@ from rlreps.errors import InputError
 from rlreps.experiments.slow_puddle import run as run_module
 from rlreps.experiments.slow_puddle.config import PRESETS, Contender, SlowPuddleConfig
 from rlreps.experiments.slow_puddle.problem import make_problem
-from rlreps.experiments.slow_puddle.run import run_slow_puddle
+from rlreps.experiments.slow_puddle.run import folder_name, run_slow_puddle
 from rlreps.run_folder import RunFolder
 
 SMOKE = PRESETS["smoke"]
@@ -47,8 +47,9 @@ def test_the_smoke_preset_learns_and_says_so_as_valid_json(finished):
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 4
     truth = make_problem(SMOKE.successor, SMOKE.num_features + 1)
     np.testing.assert_allclose(summary["eigenvalues"], truth.eigenvalues)
-    for each in summary["contenders"]:
-        folder = RunFolder(out / "runs" / re.sub(r"\W+", "-", each["name"]))
+    for each, contender in zip(summary["contenders"], SMOKE.contenders, strict=True):
+        name = folder_name(contender)
+        folder = RunFolder(out / "runs" / name)
         records = folder.read_metrics()
         last = each["per_seed"]["subspace_distance"]
         for d in SMOKE.dimensions:
@@ -58,7 +59,7 @@ def test_the_smoke_preset_learns_and_says_so_as_valid_json(finished):
         assert each["diverged"] == 0
         assert each["runs"] == 2
     winner = summary["contenders"][0]
-    records = RunFolder(out / "runs" / "pairs-512-rows-β-1").read_metrics()
+    records = RunFolder(out / "runs" / "pairs-512-rows-1").read_metrics()
     assert winner["subspace_distance"]["2"]["mean"] < 0.1 * np.mean(records[0]["distance_2"])
     assert winner["subspace_distance"]["4"]["mean"] < 0.05
 
