@@ -72,12 +72,14 @@ def measure_spectra(
     params: Params,
     source: FramePairs,
     key: Array,
-    config: BouncingBallsConfig,
+    *,
+    rows: int,
+    batches: int,
 ) -> Spectra:
-    """Eigenvalues of features whose first is the constant, from ``config.test_batches``."""
+    """Eigenvalues of features whose first is the constant, from ``batches`` of ``rows`` frames."""
     moments = jax.jit(
         lambda params, source, key: sampled_moments(
-            encoder, params, slowness(), source, key, rows=config.rows, batches=config.test_batches
+            encoder, params, slowness(), source, key, rows=rows, batches=batches
         )
     )(params, source, key)
     ordered, ritz = ordered_spectrum(*moments), ritz_spectrum(*moments)

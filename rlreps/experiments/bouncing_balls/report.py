@@ -49,11 +49,13 @@ class Results:
         networks: One for each seed.
         pixels: Linear slow feature analysis of pixels.
         positions: Slow feature analysis of functions of the balls' positions.
+        positions_held_out: The same on the frames that networks are measured on over training.
     """
 
     networks: Sequence[Network]
     pixels: Spectra
     positions: Spectra
+    positions_held_out: Spectra
 
 
 def write_balls_report(
@@ -89,7 +91,7 @@ def write_balls_report(
             figures.draw_training(
                 [record["step"] for record in first.history],
                 _curves(config, results),
-                results.positions.ordered,
+                results.positions_held_out.ordered,
             ),
         ),
     }
@@ -224,7 +226,7 @@ def _sections(
                     folder.figures / "training.png",
                     "Eigenvalues on held-out frames over training, "
                     f"{figures.over(len(results.networks))}. Dashes at the right edge: those of "
-                    "functions of positions.",
+                    "functions of positions on the same frames, which are not those of the table.",
                 )
             ],
         ),

@@ -1,6 +1,5 @@
 """Deep slow feature analysis of bouncing balls, beside linear analyses of the same video."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,10 +88,12 @@ def run_bouncing_balls(
             _measure(config, encoder, video, seed, result)
             for seed, result in zip(config.seeds, trained, strict=True)
         ]
+        (linear,) = _exact(config, pixels(video, config.pooling), FramePairs(video), ["test"])
+        best, best_held_out = _exact(
+            config, positions(video, config.degree), FramePairs(video, True), ["test", "held out"]
+        )
         results = Results(
-            networks=networks,
-            pixels=_exact(config, pixels(video, config.pooling), FramePairs(video)),
-            positions=_exact(config, positions(video, config.degree), FramePairs(video, True)),
+            networks=networks, pixels=linear, positions=best, positions_held_out=best_held_out
         )
         folder.write_summary(write_balls_report(config, folder, results))
         written = folder.read_summary()
@@ -170,7 +171,7 @@ def _measure(
 ) -> Network:
     """A trained network's eigenvalues and what its eigenfunctions respond to."""
     params = result.params()
-    spectra = measure_spectra(encoder, params, FramePairs(video), _key(config, "test"), config)
+    spectra = _spectra(config, encoder, params, FramePairs(video), "test")
     transform = jnp.asarray(spectra.transform)
     responses = measure_responses(
         lambda frames: encoder.apply(params, frames) @ transform,
@@ -189,10 +190,11 @@ def _measure(
     )
 
 
-def _exact(config: BouncingBallsConfig, basis: Basis, source: FramePairs) -> Spectra:
-    """An exact analysis, measured on the frames that networks are measured on."""
-    whole = dataclasses.replace(config, components=len(basis.bodies))
-    chosen = config if not source.as_positions else whole
+def _exact(
+    config: BouncingBallsConfig, basis: Basis, source: FramePairs, draws: Sequence[str]
+) -> list[Spectra]:
+    """An exact analysis, measured on draws of frames that networks are measured on."""
+    components = len(basis.bodies) if source.as_positions else config.components
     features = linear_slow_features(
         basis,
         source,
@@ -200,7 +202,17 @@ def _exact(config: BouncingBallsConfig, basis: Basis, source: FramePairs) -> Spe
         config.num_features,
         rows=config.rows,
         batches=config.linear_batches,
-        components=chosen.components,
+        components=components,
     )
     params = features.init(jax.random.key(0))
-    return measure_spectra(with_constant(features), params, source, _key(config, "test"), config)
+    return [_spectra(config, with_constant(features), params, source, draw) for draw in draws]
+
+
+def _spectra(
+    config: BouncingBallsConfig, encoder: Encoder, params: Params, source: FramePairs, draw: str
+) -> Spectra:
+    """Eigenvalues on one of the draws of fresh frames."""
+    batches = {"test": config.test_batches, "held out": config.evaluation_batches}[draw]
+    return measure_spectra(
+        encoder, params, source, _key(config, draw), rows=config.rows, batches=batches
+    )
