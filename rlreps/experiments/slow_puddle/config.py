@@ -128,11 +128,10 @@ class SlowPuddleConfig:
 
 # Measured on 100 x 100 cells, distance at d = 10 as a mean over three seeds of the laptop preset:
 # 0.00063 with 2,000 rows. With 256 rows it stays at 0.0226, after 5,000 updates (0.0243) as after
-# 40,000: that is the bias of β = 1, which larger batches shrink. An average of the Jacobian (β < 1)
-# has none, but takes 66 backward passes an update and learns slowly: 0.093 after 1,200 updates with
-# β = 0.1; with β = 0.01 the averages lag so far behind that 1,000 updates left 0.37. The exact
-# operator, which needs the transition matrix, has neither bias nor noise at the eigenfunctions:
-# 0.00011.
+# 40,000, as a bias of O(1/b) with β = 1 would have it. An average of the Jacobian (β < 1) takes 66
+# backward passes an update and learns slowly: 0.093 after 1,200 updates with β = 0.1; with
+# β = 0.01, one seed, 0.37 after 1,000. The exact operator, which needs the transition matrix, has
+# neither bias nor noise at the eigenfunctions: 0.00011.
 _ENCODER = EncoderConfig(name="fourier_mlp", hidden=(128, 128), frequencies=8)
 _CONTENDERS = (
     Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=8000),
