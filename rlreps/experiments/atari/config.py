@@ -23,7 +23,8 @@ class AtariConfig:
         hidden: Width of the hidden layers.
         pairs: Pairs of consecutive frames in an update.
         steps: Updates of the slow features.
-        learning_rate: Adam's first learning rate, for both networks; it falls to zero by a cosine.
+        learning_rate: Adam's highest learning rate, for both networks: it rises over the first
+            tenth of the updates and falls to zero by a cosine.
         code_size: Numbers in the next-frame predictor's code.
         predictor_steps: Updates of the predictor.
         discount: γ of the successor features, in [0, 1).
@@ -107,7 +108,7 @@ PRESETS: dict[str, AtariConfig] = {
         num_frames=40_000,
         size=64,
         channels=(8, 16, 32),
-        hidden=64,
+        hidden=256,
         pairs=128,
         steps=2000,
         code_size=32,

@@ -11,6 +11,7 @@ from rlreps.experiments.atari.problem import Problem
 from rlreps.spectral_evaluation import Moments
 from rlreps.subspace import orthonormal_basis, principal_angles, subspace_distance
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
+from rlreps.validation import require
 
 EXCITED_SHARE = 0.01
 """Share of the frames whose average shows what excites a feature."""
@@ -149,9 +150,15 @@ def successor_features(codes: DoubleArray, starts: IndexArray, discount: float) 
 
 
 def principal_components(values: DoubleArray, problem: Problem, count: int) -> DoubleArray:
-    """The leading components of features [n, k], by variance on the training frames, [n, count]."""
+    """The leading components of features [n, k], by variance on the training frames, [n, count].
+
+    Raises:
+        InputError: If the features span fewer dimensions: what is left would be rounding.
+    """
     centred = values - values[: problem.cut].mean(axis=0)
-    _, _, directions = np.linalg.svd(centred[: problem.cut], full_matrices=False)
+    _, deviations, directions = np.linalg.svd(centred[: problem.cut], full_matrices=False)
+    rank = int(np.sum(deviations > 1e-5 * deviations[0]))
+    require(rank >= count, f"successor features that span at least {count} dimensions", rank)
     components: DoubleArray = centred @ directions[:count].T
     return components
 

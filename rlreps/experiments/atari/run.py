@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array, lax
 
-from rlreps.configs import OptimizerConfig, as_json
+from rlreps.configs import as_json
 from rlreps.encoders import Encoder, Params, with_constant
 from rlreps.experiments.atari.config import AtariConfig
 from rlreps.experiments.atari.features import (
@@ -28,7 +29,6 @@ from rlreps.losses.base import Objective
 from rlreps.losses.spectral import spectral
 from rlreps.operators import slowness
 from rlreps.operators.action import act
-from rlreps.optimizers import make_optimizer
 from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
@@ -40,6 +40,9 @@ RUNS, FRAMES = "runs", "frames"
 
 _MEASURED_PAIRS = 512
 """Pairs behind a point of a learning curve."""
+
+_WARM_UP_SHARE = 10
+"""One update in so many raises the learning rate."""
 
 
 def run_atari(
@@ -63,8 +66,9 @@ def run_atari(
         spans, the ``predictor``'s errors, ``claims`` (the goals) and the ``report``'s path.
 
     Raises:
-        InputError: Without the package ``ale-py``, for a game that it does not know, or if the
-            folder holds something else.
+        InputError: Without the package ``ale-py``, for a game that it does not know, if the folder
+            holds something else, or if the predictor's code collapsed to fewer dimensions than
+            there are features.
     """
     existing = RunFolder.find(out, kind=KIND, config=as_json(config))
     finished = existing.read_summary() if existing is not None else None
@@ -214,12 +218,15 @@ def _train(
         provenance=place.folder.provenance,
     )
     every = steps // config.evaluations
-    optimizer = OptimizerConfig(learning_rate=config.learning_rate, schedule="cosine")
+    # Without the slow start, hidden units die in the first updates, and codes collapse.
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, config.learning_rate, steps // _WARM_UP_SHARE, steps
+    )
     return train(
         encoder,
         objective,
         place.problem.source(),
-        optimizer=make_optimizer(optimizer, steps),
+        optimizer=optax.adam(schedule),
         steps=steps,
         rows=2 * config.pairs,
         seeds=[config.seed],

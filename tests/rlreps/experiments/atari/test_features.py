@@ -221,3 +221,11 @@ def test_goals_are_judged_by_held_out_eigenvalues():
     assert [claim.holds for claim in claims] == [False, False, True, None]
     claims = compare_slowness([pixels, slow], later_episodes=False)
     assert [claim.holds for claim in claims] == [None] * 4
+
+
+def test_a_collapsed_code_is_refused_and_not_filled_up_with_rounding():
+    problem = toy_problem()
+    flat = random_features(problem, 2) @ np.random.default_rng(3).normal(size=(2, 5))
+    assert principal_components(flat, problem, 2).shape == (100, 2)
+    with pytest.raises(InputError, match="span at least 3 dimensions, got 2"):
+        principal_components(flat, problem, 3)
