@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.configs import as_json
-from rlreps.encoders import Encoder, Params, with_constant
+from rlreps.encoders import Encoder, Params, convolutional, with_constant
 from rlreps.envs import BouncingBalls
 from rlreps.experiments.bouncing_balls.config import BouncingBallsConfig
 from rlreps.experiments.bouncing_balls.linear import (
@@ -25,7 +25,6 @@ from rlreps.experiments.bouncing_balls.measuring import (
     measure_responses,
     measure_spectra,
 )
-from rlreps.experiments.bouncing_balls.network import frame_encoder
 from rlreps.experiments.bouncing_balls.report import Network, Results, write_balls_report
 from rlreps.experiments.bouncing_balls.video import FramePairs
 from rlreps.locks import exclusive
@@ -80,7 +79,12 @@ def run_bouncing_balls(
         if finished is not None:
             return finished
         video = BouncingBalls()
-        encoder = frame_encoder(config, video)
+        shape = (video.frame_size, video.frame_size, 1)
+        encoder = with_constant(
+            convolutional(
+                shape, config.num_features, channels=config.channels, hidden=config.hidden
+            )
+        )
         trained = [
             _train(config, encoder, video, seed, folder, devices, progress) for seed in config.seeds
         ]
