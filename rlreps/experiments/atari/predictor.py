@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.encoders import Encoder, Params, mlp
+from rlreps.encoders import Encoder, Params, convolutional, mlp
 from rlreps.experiments.atari.config import AtariConfig
-from rlreps.experiments.atari.network import convolutional_by_products
 from rlreps.experiments.atari.problem import Problem
 from rlreps.losses.base import Batch, Encode, Metrics, Objective
 
@@ -37,7 +36,7 @@ def next_frame_predictor(config: AtariConfig, problem: Problem) -> Predictor:
     """
     height, width, _ = problem.frame_shape
     to_code = problem.on_frames(
-        convolutional_by_products(
+        convolutional(
             problem.frame_shape, config.code_size, channels=config.channels, hidden=config.hidden
         )
     )

@@ -11,7 +11,7 @@ import optax
 from jax import Array, lax
 
 from rlreps.configs import as_json
-from rlreps.encoders import Encoder, Params, with_constant
+from rlreps.encoders import Encoder, Params, convolutional, with_constant
 from rlreps.experiments.atari.config import AtariConfig
 from rlreps.experiments.atari.features import (
     MethodFeatures,
@@ -20,7 +20,6 @@ from rlreps.experiments.atari.features import (
     successor_features,
 )
 from rlreps.experiments.atari.frames import IndexArray, recorded_frames, require_game
-from rlreps.experiments.atari.network import convolutional_by_products
 from rlreps.experiments.atari.predictor import next_frame_predictor, squared_error
 from rlreps.experiments.atari.problem import Problem, encoded, make_problem, principal_pixels
 from rlreps.experiments.atari.report import Outcome, write_atari_report
@@ -127,7 +126,7 @@ def _outcome(place: _Place) -> Outcome:
 def _slow_features(place: _Place) -> tuple[MethodFeatures, TrainingResult]:
     """Spectral inference with the slowness operator, behind a constant first feature."""
     config, problem = place.config, place.problem
-    network = convolutional_by_products(
+    network = convolutional(
         problem.frame_shape, config.num_features, channels=config.channels, hidden=config.hidden
     )
     encoder = problem.on_frames(with_constant(network))

@@ -77,3 +77,28 @@ def test_sizes_out_of_range_are_refused(build, message):
     with pytest.raises(InputError) as error:
         build()
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (7, 10, 2), (1, 5, 1), (21, 13, 3)])
+def test_products_of_patches_are_the_convolutions_of_flax_with_their_gradients(shape):
+    encoder = convolutional(shape, 4, channels=(3,), hidden=5)
+    params = encoder.init(jax.random.key(0))
+    frames = jax.random.normal(jax.random.key(1), (6, *shape))
+
+    def by_flax(params):
+        layer = params["convolutions"][0]
+        values = jax.lax.conv_general_dilated(
+            frames, layer["kernel"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        flat = jax.nn.relu(values + layer["bias"][None, None, None]).reshape(len(frames), -1)
+        hidden = jax.nn.relu(flat @ params["hidden"]["kernel"] + params["hidden"]["bias"][None])
+        return hidden @ params["read_out"]["kernel"] + params["read_out"]["bias"][None]
+
+    def slopes(apply):
+        return jax.grad(lambda params: jnp.sum(jnp.square(apply(params))))(params)
+
+    found, expected = slopes(lambda params: encoder.apply(params, frames)), slopes(by_flax)
+    np.testing.assert_allclose(encoder.apply(params, frames), by_flax(params), atol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+    )
