@@ -208,7 +208,7 @@ class SlowPuddle:
 
     Attributes:
         out: Folder of the run; run again to resume.
-        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        preset: smoke takes seconds, laptop minutes; paper is larger, for accelerators.
         devices: As for ``train``.
         quiet: Show no progress bars.
     """
@@ -241,7 +241,7 @@ class Atari:
 
     Attributes:
         out: Folder of the run; run again to resume.
-        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
+        preset: smoke takes seconds, laptop minutes; paper is larger, for accelerators.
         devices: As for ``train``.
         quiet: Show no progress bars.
     """

@@ -56,6 +56,7 @@ class Loop:
         self._seeds, self._settings = placement.put_seeds((seeds, run.settings))
         self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
         self._compiled: dict[int, Any] = {}
+        self._findings: list[str | None] = [None] * len(run.seeds)
         self._loss = np.full(len(run.seeds), np.nan)
         learner = members.build(jax.tree.map(lambda leaf: leaf[0], run.settings))
         self._resets, self._diagnose = learner.resets_diverged, learner.objective.diagnose
@@ -151,12 +152,16 @@ class Loop:
             "try a smaller learning rate or kappa0"
         )
 
-    def _stop_if_ill(self, diagnose: Callable[[Any], str | None], state: TrainState) -> None:
-        """Raises what an objective says of a member's state after a chunk, if anything."""
-        objective = jax.tree.map(np.asarray, self._placement.collect(state.objective))
+    def _stop_if_ill(self, diagnose: Callable[[Any, int], str | None], state: TrainState) -> None:
+        """Raises what an objective says of a member's state after two chunks in a row, if anything.
+
+        What one batch alone shows can pass: a young network's features often nearly depend.
+        """
+        objective = self._placement.collect(state.objective)
         for index, seed in enumerate(self._seeds):
-            finding = diagnose(jax.tree.map(lambda leaf, i=index: leaf[i], objective))
-            if finding is not None:
+            finding, before = diagnose(objective, index), self._findings[index]
+            self._findings[index] = finding
+            if finding is not None and finding == before:
                 raise TrainingDivergedError(
                     f"{finding}, at step {int(state.step[index]) - 1} of seed {int(seed)}; "
                     f"{self._kept()}; try a smaller learning rate, fewer features or a larger "

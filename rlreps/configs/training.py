@@ -79,6 +79,7 @@ class ObjectiveConfig:
             extension).
         averaging_rate: β of ``spin``, weight of a batch in its moving averages; 1 averages nothing
             (below, one backward pass for each pair of features and as much memory).
+        jacobian_rows_at_once: How many of those backward passes are made together; None makes all.
     """
 
     name: Annotated[MethodName, tyro.conf.arg(name="method")] = "large_batch"
@@ -98,6 +99,7 @@ class ObjectiveConfig:
     precondition: float | None = None
     leave_one_out: bool = False
     averaging_rate: float = 1.0
+    jacobian_rows_at_once: int | None = None
 
     def __post_init__(self) -> None:
         require_choice("method", self.name, get_args(MethodName))
@@ -130,6 +132,8 @@ class ObjectiveConfig:
             self.precondition,
         )
         require(0.0 < self.averaging_rate <= 1.0, "averaging_rate in (0, 1]", self.averaging_rate)
+        if self.jacobian_rows_at_once is not None:
+            require_positive("jacobian_rows_at_once", self.jacobian_rows_at_once)
 
     def require_batch(self, rows: int) -> None:
         """Raises an ``InputError`` unless a batch of this many rows fills the method's roles."""

@@ -60,12 +60,13 @@ class Objective(NamedTuple):
             in ``params`` with ``jax.grad(..., has_aux=True)``. The gradient is the contract; the
             scalar is half the mean squared residual under the weights that the gradient used,
             unless the objective says otherwise.
-        diagnose: One run's state → what is wrong with it, in words, or None; asked by the host.
+        diagnose: (states of all runs, which run) → what is wrong with its state, in words, or None.
+            The host asks after every chunk; the same answer twice in a row stops the training.
     """
 
     init: Callable[[Array], Any]
     loss: Callable[[Params, Encode, Batch, Any, Array], tuple[Array, tuple[Any, Metrics]]]
-    diagnose: Callable[[Any], str | None] | None = None
+    diagnose: Callable[[Any, int], str | None] | None = None
 
 
 def two_weight_loss(

@@ -101,6 +101,7 @@ def _spin(config: ObjectiveConfig, problem: Problem) -> Objective:
         -target_kernel(),
         averaging_rate=config.averaging_rate,
         parameters=problem.parameters,
+        jacobian_rows_at_once=config.jacobian_rows_at_once,
     )
 
 

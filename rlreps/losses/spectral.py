@@ -77,7 +77,7 @@ def spectral(
         parameters: The encoder's parameters, or their shapes; wanted with β < 1 alone.
         separate: Whether every leaf of the parameters has a leading axis over the features and each
             feature depends on its own slice only (``encoders.separate_mlp``). The Jacobian then
-            takes d backward passes in place of d(d+1)/2.
+            takes d backward passes in place of d(d+1)/2. Of this only the shapes are checked.
         jacobian_rows_at_once: Backward passes made together; None makes all together. Fewer take
             less memory and more time.
         weights: Importance weights of inputs; None weighs all alike.
@@ -90,6 +90,7 @@ def spectral(
             from its loss, for fewer rows than features with β = 1.
     """
     require_positive("num_features", num_features)
+    require(isinstance(operator, Operator), "an Operator (rlreps.operators)", operator)
     require(0.0 < averaging_rate <= 1.0, "averaging_rate in (0, 1]", averaging_rate)
     averages = averaging_rate < 1.0
     jacobian = CovarianceJacobian(num_features, separate, jacobian_rows_at_once)
@@ -130,7 +131,7 @@ def spectral(
             average = _moved(state.jacobian, part, averaging_rate)
             state = state._replace(jacobian=average)
             mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
-            shift = _shift(before, covariance)
+            shift = _shift(before)
             slope = slope - _times(action.values, masked.images * shift)
             unit = masked_gradient(covariance, action.covariance)
             coefficients = unit.features * shift - masked.features
@@ -179,14 +180,14 @@ def _average_moments(state: SpectralState, rate: float, action: Action) -> Spect
     )
 
 
-def _shift(before: SpectralState, covariance: Array) -> Array:
+def _shift(before: SpectralState) -> Array:
     """What is taken off the operator for each feature, [1, d].
 
     It makes every eigenvalue negative by a margin that scales with the operator. From the averages
-    before the batch: with Π of the batch itself the gradient would be biased.
+    before the batch: with the batch's own the gradient would be biased.
     """
     weight = jnp.where(before.weight > 0.0, before.weight, 1.0)
-    spectrum = ordered_spectrum(covariance, before.operator_matrix / weight)
+    spectrum = ordered_spectrum(before.covariance / weight, before.operator_matrix / weight)
     largest = lax.cummax(jnp.abs(spectrum.eigenvalues))
     return jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
 
@@ -207,11 +208,12 @@ def _inner_product(gradient: Params, params: Params) -> Array:
     return jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
 
-def _diagnose(state: SpectralState) -> str | None:
+def _diagnose(states: SpectralState, run: int) -> str | None:
     """What is wrong with one run's state: the first feature that others fix, by name."""
-    if not np.all(np.isfinite(state.covariance)) or float(state.weight) == 0.0:
+    covariance = np.asarray(states.covariance[run])
+    if not np.all(np.isfinite(covariance)) or float(states.weight[run]) == 0.0:
         return None
-    index = first_dependent_feature(np.asarray(state.covariance))
+    index = first_dependent_feature(covariance)
     if index is None:
         return None
     return (

@@ -7,13 +7,14 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.operators.base import Operator, Sample
+from rlreps.operators.symmetry import require_symmetric_entries
 from rlreps.validation import require
 
 Kernel = Callable[[Array, Array], Array]
 """(inputs [m, ...], inputs [p, ...]) → k, [m, p]."""
 
 
-def kernel(function: Kernel) -> Operator:
+def kernel(function: Kernel, *, samples: Array | np.ndarray) -> Operator:
     """The integral operator of a symmetric kernel.
 
     Each point's integral is the mean over the batch's other points: leaving itself out keeps the
@@ -22,11 +23,16 @@ def kernel(function: Kernel) -> Operator:
     be of mean 1.
 
     Args:
-        function: k; see ``require_symmetric``.
+        function: k.
+        samples: Inputs of the kind it is meant for, [m, ...], on which its symmetry is checked.
 
     Returns:
         The operator. It raises an ``InputError`` for a batch of one, or a kernel of another shape.
+
+    Raises:
+        InputError: As ``require_symmetric``.
     """
+    require_symmetric(function, jnp.asarray(samples))
 
     def apply(sample: Sample) -> Array:
         inputs = sample.inputs
@@ -81,17 +87,11 @@ def require_symmetric(function: Kernel, inputs: Array) -> None:
         InputError: If its values there have another shape than [m, m], are not floating or not
             finite, or k(x, x') and k(x', x) differ by more than rounding.
     """
-    values = np.asarray(function(inputs, inputs))
+    values = np.array(function(inputs, inputs))
     expected = (len(inputs), len(inputs))
     require(values.shape == expected, f"a kernel of shape {expected}", values.shape)
     floating = np.issubdtype(values.dtype, np.floating)
     require(floating, "a kernel of floating values", values.dtype.name)
+    np.fill_diagonal(values, 0.0)  # No part of the integral: it may be infinite.
     require(bool(np.isfinite(values).all()), "a kernel of finite values", "NaN or infinity")
-    difference = np.abs(values - values.T)
-    allowed = 100.0 * float(np.finfo(values.dtype).eps) * float(np.abs(values).max())
-    row, column = np.unravel_index(np.argmax(difference), difference.shape)
-    require(
-        float(difference.max()) <= allowed,
-        "a symmetric kernel, k(x, x') = k(x', x)",
-        f"{values[row, column]:.6g} and {values[column, row]:.6g} for samples {row} and {column}",
-    )
+    require_symmetric_entries(values, "a symmetric kernel, k(x, x') = k(x', x)", "samples")

@@ -15,7 +15,9 @@ def laplacian() -> Operator:
 
     Returns:
         The operator, for inputs [b, c] of floating coordinates. In the box or plane on which it is
-        to be symmetric, the functions have to vanish at the boundary.
+        to be symmetric, the functions have to vanish at the boundary and to be differentiable
+        twice. A ReLU network is not: what happens at its kinks is missed, and energies come out
+        below the lowest there is. Use a smooth ``activation``.
     """
 
     def apply(sample: Sample) -> Array:

@@ -8,36 +8,45 @@ import scipy.sparse
 from jax import Array, lax
 
 from rlreps.operators.base import Operator, Sample
+from rlreps.operators.symmetry import require_symmetric_entries
 from rlreps.validation import require
 
 
-def matrix(values: np.ndarray | Array) -> Operator:
+def matrix(values: np.ndarray | Array, *, measure: np.ndarray | None = None) -> Operator:
     """(Ku)(s) = Σ_s' K[s, s'] u(s'), for inputs that are state indices [b] (integers).
 
     It evaluates the functions at all n states for every batch.
 
     Args:
-        values: K, [n, n], floating; symmetric in the measure that states are drawn from: K itself
-            for uniform states, D(measure)·K for others.
+        values: K, [n, n], floating.
+        measure: Probability of each state where they are drawn, [n]; None draws all alike.
 
     Returns:
-        The operator.
+        The operator; NaN for indices beyond the states.
 
     Raises:
-        InputError: If it is not a square matrix of finite floating values.
+        InputError: If it is not a square matrix of finite floating values, or D(measure)·K is not
+            symmetric.
     """
     array = jnp.asarray(values)
     square = array.ndim == 2 and array.shape[0] == array.shape[1]
     require(square, "a matrix of shape [states, states]", array.shape)
     require(jnp.issubdtype(array.dtype, jnp.floating), "a floating matrix", array.dtype.name)
     require(bool(jnp.isfinite(array).all()), "a matrix of finite entries", "NaN or infinity")
+    _require_symmetric(np.asarray(array), measure)
     states = jnp.arange(len(array))
 
     def apply(sample: Sample) -> Array:
-        rows = array[sample.inputs]
+        rows = array.at[sample.inputs].get(mode="fill", fill_value=jnp.nan)
         return jnp.matmul(rows, sample.function(states), precision=lax.Precision.HIGHEST)
 
     return Operator(apply)
+
+
+def _require_symmetric(values: np.ndarray, measure: np.ndarray | None) -> None:
+    form = values if measure is None else np.asarray(measure, values.dtype)[:, None] * values
+    expected = "a matrix that is symmetric in the measure of its states"
+    require_symmetric_entries(form, expected, "states")
 
 
 class GraphLaplacian(NamedTuple):
@@ -62,7 +71,7 @@ class GraphLaplacian(NamedTuple):
         never = np.flatnonzero(self.measure <= 0.0)
         require(len(never) == 0, "a chain that visits every state", f"{len(never)} never visited")
         values = self.laplacian.toarray() / self.measure[:, None]
-        return matrix(values.astype(jnp.result_type(float)))
+        return matrix(values.astype(jnp.result_type(float)), measure=self.measure)
 
 
 def graph_laplacian(

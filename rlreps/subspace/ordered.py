@@ -142,7 +142,7 @@ def first_dependent_feature(covariance: np.ndarray) -> int | None:
     Returns:
         Its index, or None if Σ has full rank. A feature of no variance depends on any others.
     """
-    precision = 4.0 * max(10, len(covariance)) * float(np.finfo(covariance.dtype).eps)
+    precision = 4.0 * float(np.finfo(covariance.dtype).eps)
     covariance = covariance.astype(np.float64)
     for index, variance in enumerate(np.diagonal(covariance)):
         if not variance > 0.0:

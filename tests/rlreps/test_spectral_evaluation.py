@@ -102,7 +102,11 @@ def test_exact_batches_give_the_exact_spectrum():
         (target_kernel(), {"batches": 0}, "batches >= 1, got 0"),
         (target_kernel(), {"rows": 1}, "at least two rows for a kernel, got 1"),
         (slowness(), {"rows": 7}, "an even number of rows, pairs of consecutive states, got 7"),
-        (kernel(lambda x, y: x), {}, r"a kernel of shape \(8, 8\), got \(8,\)"),
+        (
+            kernel(lambda x, y: jnp.ones((3, 3)), samples=np.arange(3)),
+            {},
+            r"a kernel of shape \(8, 8\), got \(3, 3\)",
+        ),
     ],
 )
 def test_counts_and_operators_that_do_not_fit_are_refused(operator, changes, message):

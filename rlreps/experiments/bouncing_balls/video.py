@@ -8,6 +8,7 @@ from jax import Array
 
 from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.losses.base import Batch
+from rlreps.validation import require
 
 
 def draw_pairs(video: BouncingBalls, key: Array, count: int) -> BouncingBallsState:
@@ -46,9 +47,11 @@ class FramePairs:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Frames [num_rows, size, size, 1], i and i + num_rows / 2 consecutive; targets [rows, 0].
 
-        Of an odd number of rows the last one is missing, which the operator refuses.
+        Raises:
+            InputError: For an odd number of rows.
         """
         del num_tasks
+        require(num_rows % 2 == 0, "an even number of rows, pairs of frames", num_rows)
         states = draw_pairs(self.video, key, num_rows // 2)
         inputs = states.positions if self.as_positions else jax.vmap(self.video.observe)(states)
         return Batch(inputs, jnp.zeros((len(inputs), 0), inputs.dtype))

@@ -54,6 +54,16 @@ class Contender:
     schedule: ScheduleName = "cosine"
     steps: int = 5000
 
+    @property
+    def is_published(self) -> bool:
+        """Whether it is the paper's protocol, with its moving averages, for as long."""
+        protocol = (self.sampling, self.inputs, self.optimizer)
+        return (
+            protocol == ("uniform", "cartesian", "rmsprop")
+            and self.averaging_rate < 1.0
+            and self.steps >= 1_000_000
+        )
+
     def __post_init__(self) -> None:
         require_choice("sampling", self.sampling, get_args(SamplingName))
         require_choice("inputs", self.inputs, get_args(InputsName))

@@ -140,5 +140,8 @@ def _eigenfunctions(
     encoder = problem.make_encoder(contender, config.half_width)
     positions = jnp.asarray(grid.positions, jnp.result_type(float))
     features = jax.jit(encoder.apply)(trained.params(), positions)
-    spectrum = ordered_spectrum(features.T @ features, jnp.eye(NUM_FEATURES))
-    return np.asarray(features @ spectrum.transform, np.float64)
+    columns = np.asarray(features, np.float64)
+    spectrum = ordered_spectrum(
+        jnp.asarray(columns.T @ columns, features.dtype), jnp.eye(NUM_FEATURES)
+    )
+    return columns @ np.asarray(spectrum.transform, np.float64)

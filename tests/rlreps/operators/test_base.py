@@ -16,7 +16,7 @@ def double_precision():
         yield
 
 
-FIRST, SECOND = np.random.default_rng(0).normal(size=(2, 5, 5))
+FIRST, SECOND = (square + square.T for square in np.random.default_rng(0).normal(size=(2, 5, 5)))
 TABLE = np.random.default_rng(1).normal(size=(5, 3))
 
 

@@ -26,6 +26,7 @@ TABLE = RNG.normal(size=(NUM_STATES, 2))
 MEASURE = RNG.dirichlet(np.full(NUM_STATES, 3.0))
 KERNEL = np.exp(-((PLACES[:, None] - PLACES[None, :]) ** 2))
 PSI = RNG.normal(size=(NUM_STATES, 3))
+STATES = np.arange(NUM_STATES)
 
 
 def gaussian(inputs, others):
@@ -51,7 +52,7 @@ def expected_moments(operator, targets=None, weights=None, rows=3):
 
 @pytest.mark.parametrize("rows", [2, 3, 5])
 def test_the_mean_over_the_other_rows_is_unbiased_at_any_batch_size(rows):
-    _, found = expected_moments(kernel(gaussian), rows=rows)
+    _, found = expected_moments(kernel(gaussian, samples=STATES), rows=rows)
     expected = TABLE.T @ KERNEL @ TABLE / NUM_STATES**2
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -60,7 +61,7 @@ def test_importance_weights_turn_the_integral_into_that_under_the_measure():
     def weights(states):
         return jnp.asarray(NUM_STATES * MEASURE)[states]
 
-    covariance, found = expected_moments(kernel(gaussian), weights=weights)
+    covariance, found = expected_moments(kernel(gaussian, samples=STATES), weights=weights)
     np.testing.assert_allclose(covariance, TABLE.T @ (MEASURE[:, None] * TABLE), rtol=1e-10)
     weighted = TABLE * MEASURE[:, None]
     np.testing.assert_allclose(found, weighted.T @ KERNEL @ weighted, rtol=1e-10)
@@ -72,8 +73,12 @@ def test_what_a_kernel_is_at_equal_points_does_not_matter():
     states = jnp.arange(NUM_STATES)
     singular = KERNEL.copy()
     np.fill_diagonal(singular, np.inf)
-    found = act(kernel(lambda x, y: jnp.asarray(singular)[x][:, y]), lookup, states).images
-    np.testing.assert_array_equal(found, act(kernel(gaussian), lookup, states).images)
+    found = act(
+        kernel(lambda x, y: jnp.asarray(singular)[x][:, y], samples=STATES), lookup, states
+    ).images
+    np.testing.assert_array_equal(
+        found, act(kernel(gaussian, samples=STATES), lookup, states).images
+    )
 
 
 def test_the_target_kernel_is_the_kernel_of_the_targets_products():
@@ -83,7 +88,7 @@ def test_the_target_kernel_is_the_kernel_of_the_targets_products():
     def weights(inputs):
         return jnp.exp(lookup(inputs)[:, 0])
 
-    products = kernel(lambda x, y: targets @ targets.T / 5.0)
+    products = kernel(lambda x, y: targets @ targets.T / 5.0, samples=np.arange(9))
     for given in (None, weights):
         found, expected = (
             jax.jit(lambda x, k=k, w=given: act(k, lookup, x, targets=targets, weights=w).images)(
@@ -113,9 +118,13 @@ def test_the_target_kernels_eigenfunctions_are_left_singular_vectors():
 @pytest.mark.parametrize(
     ("operator", "rows", "message"),
     [
-        (kernel(gaussian), 1, "expected at least two rows for a kernel, got 1"),
+        (kernel(gaussian, samples=STATES), 1, "expected at least two rows for a kernel, got 1"),
         (target_kernel(), 1, "expected at least two rows for a kernel, got 1"),
-        (kernel(lambda x, y: x + y), 3, r"expected a kernel of shape \(3, 3\), got \(3,\)"),
+        (
+            kernel(lambda x, y: jnp.ones((NUM_STATES, NUM_STATES)), samples=STATES),
+            3,
+            r"expected a kernel of shape \(3, 3\), got \(4, 4\)",
+        ),
     ],
 )
 def test_batches_and_kernels_of_the_wrong_shape_are_refused(operator, rows, message):
@@ -155,3 +164,11 @@ def test_rounding_does_not_make_a_kernel_asymmetric():
 def test_values_that_are_no_kernel_are_refused(function, message):
     with pytest.raises(InputError, match="expected " + message):
         require_symmetric(function, jnp.ones((3, 1)))
+
+
+def test_a_kernel_is_checked_on_samples_when_it_is_made():
+    message = r"symmetric kernel, k\(x, x'\) = k\(x', x\), got .* for samples 0 and 3"
+    with pytest.raises(InputError, match=message):
+        kernel(lambda x, y: x[:, None] - 2.0 * y[None, :], samples=1.0 * STATES)
+    with pytest.raises(InputError, match=r"kernel of shape \(4, 4\), got \(4,\)"):
+        kernel(lambda x, y: x + y, samples=STATES)

@@ -112,6 +112,7 @@ def test_the_spectrum_is_scipys_generalised_eigenproblem(sparse):
 
 def test_a_matrix_acts_on_the_functions_at_every_state():
     values = RNG.normal(size=(NUM_STATES, NUM_STATES))
+    values = values + values.T
     states = jnp.asarray([6, 1, 1])
     found = act(matrix(values), lookup, states).images
     np.testing.assert_allclose(found, (values @ TABLE)[[6, 1, 1]], rtol=1e-10)
@@ -124,6 +125,10 @@ def test_a_matrix_acts_on_the_functions_at_every_state():
         (np.ones(3), r"a matrix of shape \[states, states\], got \(3,\)"),
         (np.ones((2, 2), int), "a floating matrix, got 'int64'"),
         (np.full((2, 2), np.nan), "a matrix of finite entries, got 'NaN or infinity'"),
+        (
+            np.triu(np.ones((3, 3))),
+            "a matrix that is symmetric in the measure of its states, got '1 and 0 for states 0",
+        ),
     ],
 )
 def test_what_is_no_square_matrix_of_numbers_is_refused(values, message):
@@ -161,3 +166,17 @@ def test_states_that_a_chain_is_never_in_have_no_operator():
     chain = graph_laplacian(np.eye(3), np.array([0.5, 0.5, 0.0]))
     with pytest.raises(InputError, match="expected a chain that visits every state, got '1 never"):
         chain.operator()
+
+
+def test_symmetry_is_in_the_measure_and_indices_beyond_the_states_give_nothing():
+    measure = np.asarray([0.2, 0.3, 0.5])
+    form = np.asarray([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
+    found = act(
+        matrix(form / measure[:, None], measure=measure),
+        lambda states: jnp.ones((len(states), 1)),
+        jnp.asarray([1, 3]),
+    ).images
+    np.testing.assert_allclose(found[0], form[1].sum() / 0.3)
+    assert np.isnan(found[1])
+    with pytest.raises(InputError, match="symmetric in the measure"):
+        matrix(form / measure[:, None])

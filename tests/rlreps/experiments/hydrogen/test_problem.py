@@ -164,9 +164,10 @@ def test_the_grid_solver_approaches_the_closed_form():
     exact = wavefunctions(fine.positions)[:, 0]
     ground = fine.functions[:, 0] * np.sign(fine.functions[:, 0].sum())
     assert ground @ exact / np.linalg.norm(exact) > 0.99
-    # x runs along columns: x times the second exponential has no node line along y.
-    wave = exact_features(jnp.asarray(fine.positions, jnp.float32))[:, 2]
-    assert np.abs(fine.positions[:, 0] @ np.asarray(wave)) > 1.0
+    # x runs along columns and y along rows.
+    assert fine.positions[1, 0] > fine.positions[0, 0]
+    assert fine.positions[1, 1] == fine.positions[0, 1]
+    assert fine.positions[96, 1] > fine.positions[0, 1]
 
 
 @pytest.mark.parametrize(
