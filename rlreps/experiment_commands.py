@@ -1,6 +1,7 @@
 """The commands below ``rlreps experiment``: the published experiments, run by name."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -9,6 +10,16 @@ from tyro.conf import subcommand
 from rlreps.command_parts import Switch
 
 PresetName: TypeAlias = Literal["smoke", "laptop", "paper"]
+
+
+def _run_and_print(package: str, preset: PresetName, out: Path, **options: object) -> None:
+    """Runs the experiment of a package below ``rlreps.experiments`` and prints its claims."""
+    from rlreps.tables import print_claims
+
+    home = f"rlreps.experiments.{package}"
+    presets = importlib.import_module(f"{home}.config").PRESETS
+    run = getattr(importlib.import_module(f"{home}.run"), f"run_{package}")
+    print_claims(run(presets[preset], out, **options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +38,14 @@ class Synthetic:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.synthetic.config import PRESETS
-        from rlreps.experiments.synthetic.run import run_synthetic
         from rlreps.placement import devices_for_small_runs
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_synthetic(
-                PRESETS[self.preset],
-                self.out,
-                devices=devices_for_small_runs(),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "synthetic",
+            self.preset,
+            self.out,
+            devices=devices_for_small_runs(),
+            progress=not self.quiet,
         )
 
 
@@ -61,14 +68,12 @@ class Mnist:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.mnist.config import PRESETS
-        from rlreps.experiments.mnist.run import run_mnist
-        from rlreps.tables import print_claims
-
-        print_claims(
-            run_mnist(
-                PRESETS[self.preset], self.out, data_dir=self.data_dir, progress=not self.quiet
-            )
+        _run_and_print(
+            "mnist",
+            self.preset,
+            self.out,
+            data_dir=self.data_dir,
+            progress=not self.quiet,
         )
 
 
@@ -90,18 +95,14 @@ class PuddleWorld:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.puddle_world.config import PRESETS
-        from rlreps.experiments.puddle_world.run import run_puddle_world
         from rlreps.placement import choose_devices
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_puddle_world(
-                PRESETS[self.preset],
-                self.out,
-                devices=choose_devices(self.devices),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "puddle_world",
+            self.preset,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
         )
 
 
@@ -123,18 +124,14 @@ class PuddleWorldFast:
 
     def run(self) -> None:
         """Runs the experiment, then prints the goals and what was found."""
-        from rlreps.experiments.puddle_world_fast.config import PRESETS
-        from rlreps.experiments.puddle_world_fast.run import run_puddle_world_fast
         from rlreps.placement import choose_devices
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_puddle_world_fast(
-                PRESETS[self.preset],
-                self.out,
-                devices=choose_devices(self.devices),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "puddle_world_fast",
+            self.preset,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
         )
 
 
@@ -154,18 +151,14 @@ class Hydrogen:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.hydrogen.config import PRESETS
-        from rlreps.experiments.hydrogen.run import run_hydrogen
         from rlreps.placement import devices_for_small_runs
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_hydrogen(
-                PRESETS[self.preset],
-                self.out,
-                devices=devices_for_small_runs(),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "hydrogen",
+            self.preset,
+            self.out,
+            devices=devices_for_small_runs(),
+            progress=not self.quiet,
         )
 
 
@@ -187,18 +180,14 @@ class BouncingBalls:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.bouncing_balls.config import PRESETS
-        from rlreps.experiments.bouncing_balls.run import run_bouncing_balls
         from rlreps.placement import choose_devices
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_bouncing_balls(
-                PRESETS[self.preset],
-                self.out,
-                devices=choose_devices(self.devices),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "bouncing_balls",
+            self.preset,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
         )
 
 
@@ -220,18 +209,14 @@ class SlowPuddle:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.slow_puddle.config import PRESETS
-        from rlreps.experiments.slow_puddle.run import run_slow_puddle
         from rlreps.placement import choose_devices
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_slow_puddle(
-                PRESETS[self.preset],
-                self.out,
-                devices=choose_devices(self.devices),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "slow_puddle",
+            self.preset,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
         )
 
 
@@ -253,18 +238,14 @@ class Atari:
 
     def run(self) -> None:
         """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.experiments.atari.config import PRESETS
-        from rlreps.experiments.atari.run import run_atari
         from rlreps.placement import choose_devices
-        from rlreps.tables import print_claims
 
-        print_claims(
-            run_atari(
-                PRESETS[self.preset],
-                self.out,
-                devices=choose_devices(self.devices),
-                progress=not self.quiet,
-            )
+        _run_and_print(
+            "atari",
+            self.preset,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
         )
 
 

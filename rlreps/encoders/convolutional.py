@@ -51,6 +51,7 @@ def _convolved(convolution: nnx.Conv, values: Array) -> Array:
     On a CPU, XLA's gradient of a convolution takes tens of times as long inside a scan as outside;
     that of a product does not.
     """
+    assert convolution.bias is not None
     kernel, bias = convolution.kernel[...], convolution.bias[...]
     patches = _patches(values)
     flat = patches.reshape(-1, patches.shape[-1]) @ kernel.reshape(-1, len(bias))

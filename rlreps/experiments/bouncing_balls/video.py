@@ -20,7 +20,8 @@ def draw_pairs(video: BouncingBalls, key: Array, count: int) -> BouncingBallsSta
     before = jax.vmap(video.reset)(jax.random.split(key, count))
     positions, velocities = jax.vmap(video.move)(before.positions, before.velocities)
     after = BouncingBallsState(positions, velocities, before.steps + 1)
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), before, after)
+    states: BouncingBallsState = jax.tree.map(lambda *parts: jnp.concatenate(parts), before, after)
+    return states
 
 
 @jax.tree_util.register_dataclass

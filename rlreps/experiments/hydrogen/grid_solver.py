@@ -37,9 +37,8 @@ def solve_on_grid(points: int, half_width: float) -> GridSolution:
     axis = -half_width + spacing * np.arange(1, points + 1)
     rows, columns = np.meshgrid(axis, axis, indexing="ij")
     positions = np.stack([columns.ravel(), rows.ravel()], axis=1)
-    second = scipy.sparse.diags_array(
-        [np.ones(points - 1), np.full(points, -2.0), np.ones(points - 1)], offsets=[-1, 0, 1]
-    )
+    beside = scipy.sparse.eye_array(points, k=1) + scipy.sparse.eye_array(points, k=-1)
+    second = beside - 2.0 * scipy.sparse.eye_array(points)
     identity = scipy.sparse.eye_array(points)
     laplacian = scipy.sparse.kron(second, identity) + scipy.sparse.kron(identity, second)
     potential = scipy.sparse.diags_array(-1.0 / np.hypot(positions[:, 0], positions[:, 1]))

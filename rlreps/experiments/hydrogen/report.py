@@ -35,7 +35,8 @@ class ContenderResult:
     @property
     def energies(self) -> np.ndarray:
         """Every seed's final energies, in the order that was learned, [seeds, 9]."""
-        return self.energy_history()[-1]
+        final: np.ndarray = self.energy_history()[-1]
+        return final
 
     def energy_history(self) -> np.ndarray:
         """Energies at every measurement, [p, seeds, 9]."""
