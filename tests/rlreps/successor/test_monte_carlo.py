@@ -424,6 +424,15 @@ def test_closing_the_rows_early_leaves_no_thread(sampler_of_small_tiles):
     assert worker_threads() == []
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler: a shell starts its background jobs with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_does_not_wait_for_the_whole_tile():
     sampler = ring_sampler(rollouts=250 * 20_000, horizon=5_000)  # minutes of work
     timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
