@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array, lax
 
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
@@ -128,7 +129,7 @@ def spectral(
                 action.values,
                 action.shares,
             )
-            average = _moved(state.jacobian, part, averaging_rate)
+            average = optax.incremental_update(part, state.jacobian, averaging_rate)
             state = state._replace(jacobian=average)
             mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
             shift = _shift(before)
@@ -139,10 +140,9 @@ def spectral(
         else:
             slope = slope - _times(action.values, masked.features)
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
-        eigenvalues = ordered_spectrum(covariance, action.operator_matrix).eigenvalues
         # The gradient is the surrogate's and the value tr Λ.
-        value = eigenvalues.sum() + (surrogate - lax.stop_gradient(surrogate))
-        return value, (state, {"eigenvalues": eigenvalues})
+        value = masked.eigenvalues.sum() + (surrogate - lax.stop_gradient(surrogate))
+        return value, (state, {"eigenvalues": masked.eigenvalues})
 
     return Objective(init, loss, _diagnose)
 
@@ -172,12 +172,10 @@ def _held_action(
 
 
 def _average_moments(state: SpectralState, rate: float, action: Action) -> SpectralState:
-    return SpectralState(
-        _moved(state.covariance, action.covariance, rate),
-        _moved(state.operator_matrix, action.operator_matrix, rate),
-        state.jacobian,
-        _moved(state.weight, jnp.ones((), state.weight.dtype), rate),
-    )
+    new = (action.covariance, action.operator_matrix, jnp.ones_like(state.weight))
+    old = (state.covariance, state.operator_matrix, state.weight)
+    covariance, operator_matrix, weight = optax.incremental_update(new, old, rate)
+    return SpectralState(covariance, operator_matrix, state.jacobian, weight)
 
 
 def _shift(before: SpectralState) -> Array:
@@ -190,11 +188,6 @@ def _shift(before: SpectralState) -> Array:
     spectrum = ordered_spectrum(before.covariance / weight, before.operator_matrix / weight)
     largest = lax.cummax(jnp.abs(spectrum.eigenvalues))
     return jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
-
-
-def _moved(average: Any, new: Any, rate: float) -> Any:
-    """A moving average one step on."""
-    return jax.tree.map(lambda old, part: (1.0 - rate) * old + rate * part, average, new)
 
 
 def _times(features: Array, matrix: Array) -> Array:

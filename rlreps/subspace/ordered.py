@@ -108,10 +108,12 @@ class MaskedGradient(NamedTuple):
     Attributes:
         images: L⁻ᵀ diag(L)⁻¹, [d, d].
         features: L⁻ᵀ triu(Λ diag(L)⁻¹), [d, d].
+        eigenvalues: Λ_kk, as ``ordered_spectrum`` has them, [d].
     """
 
     images: Array
     features: Array
+    eigenvalues: Array
 
 
 def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient:
@@ -130,7 +132,7 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient
     lengths = jnp.diagonal(factor)[None, :]
     inner = _congruent(factor, operator_matrix)
     features = jnp.matmul(factor.T, jnp.triu(inner) * lengths, precision=lax.Precision.HIGHEST)
-    return MaskedGradient(factor.T * lengths, features)
+    return MaskedGradient(factor.T * lengths, features, jnp.diagonal(inner))
 
 
 def first_dependent_feature(covariance: np.ndarray) -> int | None:

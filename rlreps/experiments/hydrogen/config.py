@@ -7,13 +7,13 @@ import dataclasses
 import math
 from typing import Literal, get_args
 
+from rlreps.configs.training import ScheduleName
 from rlreps.validation import require, require_choice, require_positive
 
 SamplingName = Literal["radial", "uniform"]
 InputsName = Literal["cartesian", "radial"]
 NetworksName = Literal["separate", "shared"]
 OptimizerName = Literal["adam", "rmsprop"]
-ScheduleName = Literal["constant", "cosine"]
 
 NUM_LEVELS = 3
 """Energy levels that are sought: 1 + 3 + 5 eigenfunctions."""
@@ -38,7 +38,7 @@ class Contender:
         rows: b, points of a batch.
         optimizer: ``adam``, or ``rmsprop`` with decay 0.999.
         learning_rate: Its initial learning rate.
-        schedule: ``constant``, or ``cosine`` decay to zero.
+        schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero.
         steps: Updates.
     """
 

@@ -18,6 +18,7 @@ from rlreps.losses.base import Batch, Objective
 from rlreps.losses.spectral import spectral
 from rlreps.operators import Operator, diagonal, laplacian
 from rlreps.operators.action import Weights
+from rlreps.optimizers import SCHEDULES
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.subspace.ordered import ordered_spectrum
 
@@ -148,11 +149,7 @@ def make_objective(contender: Contender, encoder: Encoder, source: BoxSource) ->
 
 def make_optimizer(contender: Contender) -> optax.GradientTransformation:
     """The contender's optimizer with its schedule."""
-    schedules = {
-        "constant": optax.constant_schedule(contender.learning_rate),
-        "cosine": optax.cosine_decay_schedule(contender.learning_rate, contender.steps),
-    }
-    schedule = schedules[contender.schedule]
+    schedule = SCHEDULES[contender.schedule](contender.learning_rate, contender.steps)
     if contender.optimizer == "rmsprop":
         return optax.rmsprop(schedule, decay=0.999)
     return optax.adam(schedule)
