@@ -4,18 +4,22 @@ Player i holds one unit vector v_i and is paid for the variance that it captures
 alignment with the players before it, all measured on the same mini-batch.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.streaming.base import StreamingPCA
-from rlreps.validation import require
-
-Schedule = Callable[[Array], Array]
-"""Updates made, [] (int32) → learning rate, []."""
+from rlreps.streaming.base import (
+    StreamingRule,
+    largest,
+    one_row_at_a_time,
+    require_batch,
+    require_sizes,
+)
+from rlreps.streaming.combining import projection_average
+from rlreps.streaming.orthonormal import orthonormalize
+from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
 
 
 class EigenGameState(NamedTuple):
@@ -31,8 +35,8 @@ class EigenGameState(NamedTuple):
 
 
 def eigengame(
-    num_inputs: int, num_components: int, *, learning_rate: float | Schedule
-) -> StreamingPCA:
+    num_inputs: int, num_components: int, *, learning_rate: LearningRate
+) -> StreamingRule:
     """EigenGame with Riemannian gradients and players that move at once.
 
     Gemp et al. 2021, "EigenGame: PCA as a Nash Equilibrium", Algorithm 2 (decentralised): every
@@ -56,27 +60,28 @@ def eigengame(
     Raises:
         InputError: Unless 1 ≤ k ≤ features and a fixed learning rate is positive.
     """
-    require(
-        1 <= num_components <= num_inputs,
-        f"1 <= num_components <= {num_inputs}, the inputs",
-        num_components,
-    )
-    if not callable(learning_rate):
-        require(learning_rate > 0.0, "learning_rate > 0", learning_rate)
+    require_sizes(num_inputs, num_components)
+    require_learning_rate(learning_rate)
 
     def init(key: Array) -> EigenGameState:
         vectors = jax.random.normal(key, (num_inputs, num_components))
         return EigenGameState(jnp.zeros((), jnp.int32), _unit_columns(vectors))
 
     def update(state: EigenGameState, batch: Array) -> EigenGameState:
+        require_batch(batch, num_inputs)
         gradients = utility_gradients(state.vectors, batch)
         radial = jnp.sum(gradients * state.vectors, axis=0)
         tangent = gradients - state.vectors * radial[None, :]
-        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
-        step_size = jnp.asarray(rate, tangent.dtype)
+        step_size = learning_rate_at(learning_rate, state.step, tangent.dtype)
         return EigenGameState(state.step + 1, _unit_columns(state.vectors + step_size * tangent))
 
-    return StreamingPCA(init, update, lambda state: state.vectors)
+    def combine(states: EigenGameState, weights: Array) -> EigenGameState:
+        bases = jax.vmap(lambda vectors: orthonormalize(vectors.T))(states.vectors)
+        return EigenGameState(largest(states.step), projection_average(bases, weights).T)
+
+    return StreamingRule(
+        init, update, one_row_at_a_time(update), lambda state: state.vectors, combine
+    )
 
 
 def utility_gradients(vectors: Array, batch: Array) -> Array:

@@ -20,7 +20,7 @@ from rlreps.checkpoints import Checkpoints
 from rlreps.metrics_log import MetricsLog
 from rlreps.progress import progress_bar
 from rlreps.run_folder import RunFolder
-from rlreps.streaming.base import StreamingPCA
+from rlreps.streaming.base import StreamingRule
 from rlreps.successor.markov_chain import PRNG
 from rlreps.validation import require, require_positive
 
@@ -45,7 +45,7 @@ class StreamResult:
 
 
 def fit_stream(
-    rule: StreamingPCA,
+    rule: StreamingRule,
     data: Any,
     draw: Draw,
     *,
@@ -115,7 +115,7 @@ class _Loop:
 
     def __init__(
         self,
-        rule: StreamingPCA,
+        rule: StreamingRule,
         data: Any,
         draw: Draw,
         seeds: tuple[int, ...],
@@ -177,7 +177,7 @@ class _Loop:
 
 
 def _chunk(
-    rule: StreamingPCA,
+    rule: StreamingRule,
     draw: Draw,
     states: Any,
     data: Any,

@@ -16,14 +16,12 @@ from rlreps import subspace
 from rlreps.images import FloatArray, Images
 from rlreps.losses.base import Batch
 from rlreps.sources import draw_rows_and_tasks
+from rlreps.subspace.moments import second_moments
 from rlreps.subspace.principal import components_kept, fix_signs
 from rlreps.validation import require
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 DoubleArray = npt.NDArray[np.float64]
-
-_BLOCK_IMAGES = 4096
-"""Images held in float64 at a time: 26 MB of MNIST's."""
 
 
 @jax.tree_util.register_dataclass
@@ -111,7 +109,7 @@ def make_problem(images: Images, num_components: int) -> Problem:
     )
     mean = images.train.mean(axis=0, dtype=np.float64)
     centred = images.train - mean.astype(np.float32)
-    eigenvalues, vectors = scipy.linalg.eigh(covariance(centred))
+    eigenvalues, vectors = scipy.linalg.eigh(second_moments(centred))
     energies = np.maximum(eigenvalues[::-1], 0.0)
     # With the tolerance of float32, which the images have.
     values = np.sqrt(energies).astype(np.float32)
@@ -171,7 +169,7 @@ def evaluation(problem: Problem) -> Callable[[Array], dict[str, Array]]:
         ``test_error_ratio``, the mean test error over the exact components' own.
     """
     # Second moments hold all that the mean error needs; 10,000 images would be a large constant.
-    moments = covariance(problem.test)
+    moments = second_moments(problem.test)
     basis = jnp.asarray(problem.basis, jnp.float32)
     total, exact = float(np.trace(moments)), problem.test_error
 
@@ -184,12 +182,3 @@ def evaluation(problem: Problem) -> Callable[[Array], dict[str, Array]]:
         }
 
     return evaluate
-
-
-def covariance(centred: FloatArray) -> DoubleArray:
-    """Second moments [pixels, pixels] over centred images [images, pixels], summed in float64."""
-    total = np.zeros((centred.shape[1], centred.shape[1]))
-    for start in range(0, len(centred), _BLOCK_IMAGES):
-        block = centred[start : start + _BLOCK_IMAGES].astype(np.float64)
-        total += block.T @ block
-    return total / len(centred)

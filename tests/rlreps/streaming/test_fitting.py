@@ -5,7 +5,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.run_folder import RunFolder
-from rlreps.streaming.base import StreamingPCA
+from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.eigengame import eigengame
 from rlreps.streaming.fitting import fit_stream
 
@@ -86,7 +86,7 @@ def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
         # Positive numbers overflow within a few updates, negative ones stay.
         return jnp.where(state > 0.0, state * 1e20, state)
 
-    result = fit(rule=StreamingPCA(init, update, lambda state: state), seeds=range(6))
+    result = fit(rule=StreamingRule(init, update, lambda state: state), seeds=range(6))
     started = np.asarray(result.history[0]["first"])
     assert 0 < np.sum(started > 0.0) < 6
     assert not any(result.history[0]["diverged"])

@@ -1,0 +1,116 @@
+"""Observations as the rows of one matrix, from files that a user names."""
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.errors import InputError
+from rlreps.images import TEST_IMAGES, TRAIN_IMAGES, WHITE, load_images
+from rlreps.validation import require
+
+FloatArray = npt.NDArray[np.float32]
+
+_ARRAY_FILES = (".npy", ".npz")
+_WAYS = (
+    f"expected a folder with {TRAIN_IMAGES} and {TEST_IMAGES} (each gzipped or not), a folder with "
+    "train.npz, or a .npy or .npz file"
+)
+
+
+class Observations(NamedTuple):
+    """A data set.
+
+    Attributes:
+        name: What to call it, its size included.
+        rows: One observation each, [n, features]; bytes have been divided by 255.
+        image_shape: (height, width) or (height, width, channels) of rows that are images, or None.
+    """
+
+    name: str
+    rows: FloatArray
+    image_shape: tuple[int, ...] | None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the data, as JSON values."""
+        count, features = self.rows.shape
+        return {
+            "name": self.name,
+            "rows": count,
+            "features": features,
+            "checksum": zlib.crc32(self.rows.data),
+        }
+
+
+def load_observations(path: Path | None) -> Observations:
+    """The rows of a data set.
+
+    Args:
+        path: A folder with MNIST's IDX files, whose training and test images are taken together; a
+            folder with ``train.npz``, or a ``.npy`` or ``.npz`` file: of an archive, the array
+            ``images`` or the only one there is, axes beyond the first flattened. None downloads
+            MNIST through scikit-learn.
+
+    Returns:
+        The rows. MNIST is called so where there are 70,000 images of 28 x 28.
+
+    Raises:
+        InputError: If there is nothing to read, it is no matrix of numbers with at least two rows,
+            or an entry is NaN or infinite.
+    """
+    if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
+        images = load_images(path)
+        rows = np.concatenate([images.train, images.test])
+        mnist = rows.shape == (70_000, 784)
+        name = f"{'MNIST' if mnist or path is None else path.resolve().name} ({len(rows):,} images)"
+        return Observations(name, rows, images.shape)
+    file = path / "train.npz" if path.is_dir() else path
+    if file.suffix not in _ARRAY_FILES or not file.is_file():
+        raise InputError(f"{_WAYS}; got {os.fspath(path)!r}")
+    array = _read(file)
+    rows = _as_rows(array, file)
+    image = array.ndim >= 3
+    stem = (path if path.is_dir() else path.with_suffix("")).resolve().name
+    name = f"{stem} ({len(rows):,} {'images' if image else 'rows'})"
+    return Observations(name, rows, array.shape[1:] if image else None)
+
+
+def _read(file: Path) -> npt.NDArray[Any]:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded as archive:
+            names = list(archive.files)
+            name = "images" if "images" in names else names[0] if len(names) == 1 else None
+            if name is None:
+                raise InputError(
+                    f"expected an array called images, or one array alone, in {file}, got "
+                    f"{', '.join(names) or 'none'}"
+                )
+            array: npt.NDArray[Any] = archive[name]
+            return array
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise InputError(f"expected a NumPy file, got {error}: {file}") from error
+
+
+def _as_rows(array: npt.NDArray[Any], file: Path) -> FloatArray:
+    numeric = array.dtype.kind in "fiub"
+    if array.ndim < 2 or not numeric or len(array) < 2 or array[0].size == 0:
+        raise InputError(
+            f"expected numbers of shape [rows >= 2, features, ...] in {file}, got shape "
+            f"{array.shape} of {array.dtype}"
+        )
+    rows = array.reshape(len(array), -1).astype(np.float32)
+    if array.dtype == np.uint8:
+        rows /= np.float32(WHITE)
+    unusable = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    require(
+        unusable.size == 0,
+        f"finite numbers in {file}",
+        f"NaN or infinity in {unusable.size} rows, the first of them row {unusable[:1].tolist()}",
+    )
+    return rows
