@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,6 +14,7 @@ from rlreps.locks import LOCK
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
+_PARTS = "parts"
 
 
 def differences(expected: Any, got: Any, name: str = "") -> list[str]:
@@ -192,6 +193,28 @@ class RunFolder:
         if not isinstance(summary, dict):
             raise InputError(f"expected a JSON object in {path}, got {type(summary).__name__}")
         return summary
+
+    def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """A part of the run's results, computed once: what a resumed run does not do again.
+
+        Args:
+            name: Of the file ``parts/<name>.json``.
+            compute: The part, as JSON values; NaN and infinity become null.
+
+        Returns:
+            The part as the file holds it, null as NaN.
+
+        Raises:
+            InputError: If the file is not a JSON object.
+        """
+        path = self.path / _PARTS / f"{name}.json"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            _write_json(path, compute())
+        found = _read_json(path)
+        if not isinstance(found, dict):
+            raise InputError(f"expected a JSON object in {path}, got {type(found).__name__}")
+        return {key: _with_nan(value) for key, value in found.items()}
 
     def _drop_unfinished_metrics(self) -> None:
         """Drops a last line cut short by a kill, which the next one would run into."""
