@@ -1,0 +1,219 @@
+"""Several workers on one model: each learns from rows of its own, then their models are combined.
+
+Workers may be simulated on one device, spread over a mesh of devices, or over the devices of
+several processes that ``jax.distributed.initialize`` has brought together: the step is the same
+function. What is exchanged is the workers' states, O(k · features) numbers each, once a step.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rlreps.streaming.base import StreamingRule
+from rlreps.streaming.combining import broadcast
+from rlreps.streaming.lanes import Lanes, Runs, over_lanes
+from rlreps.streaming.passes import Evaluate, MakeRule, updates_on
+from rlreps.validation import require, require_positive
+
+WORKERS = "workers"
+"""The axis of a mesh of workers."""
+
+WorkerStep = Callable[[Any, Array, Array], tuple[Any, Any]]
+"""(states, rows [workers, n, features], weights [workers]) → (each worker's state after its rows,
+the combined state for every worker); states have a leading worker axis."""
+
+
+def worker_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh for workers; None takes all devices of all processes."""
+    return Mesh(np.asarray(jax.devices() if devices is None else devices), (WORKERS,))
+
+
+def start_workers(
+    rule: StreamingRule, key: Array, workers: int, *, mesh: Mesh | None = None
+) -> Any:
+    """The common start of all workers: states with a leading worker axis.
+
+    Raises:
+        InputError: Unless workers are a multiple of the mesh's devices.
+    """
+    _require_share(workers, mesh)
+    sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(WORKERS))
+    start = jax.jit(lambda key: broadcast(rule.init(key), workers), out_shardings=sharding)
+    # Every process starts from the same key; data of one process alone could not be spread.
+    return start(key)
+
+
+def share_rows(rows: npt.NDArray[Any], mesh: Mesh) -> Array:
+    """Rows of this process's workers [its workers, n, features] as one array of all processes'."""
+    sharding = NamedSharding(mesh, PartitionSpec(WORKERS))
+    shared: Array = jax.make_array_from_process_local_data(sharding, rows)
+    return shared
+
+
+def worker_step(
+    rule: StreamingRule, *, rows_per_update: int = 1, mesh: Mesh | None = None
+) -> WorkerStep:
+    """Every worker's updates on rows of its own, then one model out of all.
+
+    Args:
+        rule: The rule.
+        rows_per_update: Rows of each of a worker's updates, which divides its rows.
+        mesh: With the axis ``WORKERS``, over which workers are spread evenly; None simulates them
+            on one device.
+
+    Returns:
+        The step, for ``jit``. Weights are the same on all processes.
+
+    Raises:
+        InputError: If ``rows_per_update`` is below 1.
+    """
+    require_positive("rows_per_update", rows_per_update)
+
+    def learn(states: Any, rows: Array) -> Any:
+        return over_lanes(
+            lambda state, rows: updates_on(rule, state, rows, rows_per_update), states, rows
+        )
+
+    def simulated(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+        learned = learn(states, rows)
+        return learned, broadcast(rule.combine(learned, weights), len(rows))
+
+    def spread(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+        learned = learn(states, rows)
+        gathered = jax.lax.all_gather(learned, WORKERS, tiled=True)
+        return learned, broadcast(rule.combine(gathered, weights), len(rows))
+
+    if mesh is None:
+        return simulated
+    own, same = PartitionSpec(WORKERS), PartitionSpec()
+    # Every device combines the same states in the same way: nothing is left to be checked.
+    return jax.shard_map(
+        spread, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
+    )
+
+
+class WorkerPasses(NamedTuple):
+    """What runs of several workers left behind; the start is the first point.
+
+    Attributes:
+        rows_seen: Rows that each worker had seen at each point, [points].
+        seconds: Time in the updates and combinations of all workers and runs so far, [points].
+        workers: Each worker's figure just before the combination, [points, runs, workers].
+        combined: The combined model's, [points, runs].
+        components: The combined model's at the end, [runs, features, k].
+    """
+
+    rows_seen: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
+    workers: npt.NDArray[np.float64]
+    combined: npt.NDArray[np.float64]
+    components: npt.NDArray[np.float32]
+
+
+def stream_workers(
+    make_rule: MakeRule,
+    rows: npt.NDArray[np.float32],
+    runs: Runs,
+    *,
+    workers: int,
+    combine_every: int,
+    evaluate: Evaluate,
+    rows_per_update: int = 1,
+    passes: int = 1,
+    devices: Sequence[jax.Device] | None = None,
+) -> WorkerPasses:
+    """Runs a rule with simulated workers, each on its share of the permuted rows.
+
+    Rows that do not fill a worker's last interval between combinations are left out of a pass. All
+    workers weigh the same.
+
+    Args:
+        make_rule: The rule, for a learning rate that may be traced.
+        rows: Centred observations, [n, features].
+        runs: Seeds and learning rates.
+        workers: M, in each run.
+        combine_every: Rows that each worker learns from between combinations.
+        evaluate: Measures components, on the host.
+        rows_per_update: Rows of each of a worker's updates.
+        passes: Times that every row is seen, by one worker or another.
+        devices: Over which runs are shared out evenly; None is JAX's default device.
+
+    Returns:
+        Figures over time.
+
+    Raises:
+        InputError: For counts below 1, fewer rows a worker than an interval, an interval that is
+            not of whole updates, or runs whose seeds and learning rates are not as many.
+    """
+    runs.check()
+    require_positive("workers", workers)
+    require_positive("rows_per_update", rows_per_update)
+    require_positive("passes", passes)
+    each = len(rows) // workers
+    require(
+        1 <= combine_every <= each and combine_every % rows_per_update == 0,
+        f"combine_every in [1, {each}], the rows of a worker, and a multiple of rows_per_update "
+        f"({rows_per_update})",
+        combine_every,
+    )
+
+    def advance(state: Any, rows: Array, order: Array, rate: Array) -> Any:
+        _, combined = state
+        rule = make_rule(rate)
+        step = worker_step(rule, rows_per_update=rows_per_update)
+        before, after = step(broadcast(combined, workers), rows[order], jnp.ones(workers))
+        return before, jax.tree.map(lambda leaf: leaf[0], after)
+
+    def observe(state: Any, rate: Array) -> Any:
+        before, combined = state
+        rule = make_rule(rate)
+        return over_lanes(rule.components, before), rule.components(combined)
+
+    def start(key: Array, rate: Array) -> Any:
+        state = make_rule(rate).init(key)
+        return broadcast(state, workers), state
+
+    lanes = Lanes(runs, rows, start=start, advance=advance, observe=observe, devices=devices)
+    points = [_measure(lanes, evaluate, 0)]
+    for index in range(passes):
+        shares = runs.orders(index, len(rows))[:, : workers * each].reshape(-1, workers, each)
+        for first in range(0, each - combine_every + 1, combine_every):
+            lanes.advance(shares[:, :, first : first + combine_every])
+            points.append(_measure(lanes, evaluate, points[-1][0] + combine_every))
+    seen, seconds, before, combined = zip(*points, strict=True)
+    _, components = lanes.observe()
+    return WorkerPasses(
+        np.asarray(seen, np.int64),
+        np.asarray(seconds),
+        np.asarray(before),
+        np.asarray(combined),
+        components,
+    )
+
+
+def _measure(
+    lanes: Lanes, evaluate: Evaluate, seen: int
+) -> tuple[int, float, list[list[float]], list[float]]:
+    """One point: rows seen, seconds, every worker's figure and the combined model's."""
+    before, combined = lanes.observe()
+    return (
+        seen,
+        lanes.seconds,
+        [[evaluate(worker) for worker in run] for run in before],
+        [evaluate(run) for run in combined],
+    )
+
+
+def _require_share(workers: int, mesh: Mesh | None) -> None:
+    devices = 1 if mesh is None else mesh.size
+    require(
+        workers >= 1 and workers % devices == 0,
+        f"workers >= 1 and a multiple of the mesh's {devices} devices",
+        workers,
+    )
