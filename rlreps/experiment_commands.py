@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from tyro.conf import subcommand
 
@@ -12,19 +12,9 @@ from rlreps.command_parts import Switch
 PresetName: TypeAlias = Literal["smoke", "laptop", "paper"]
 
 
-def _run_and_print(package: str, preset: PresetName, out: Path, **options: object) -> None:
-    """Runs the experiment of a package below ``rlreps.experiments`` and prints its claims."""
-    from rlreps.tables import print_claims
-
-    home = f"rlreps.experiments.{package}"
-    presets = importlib.import_module(f"{home}.config").PRESETS
-    run = getattr(importlib.import_module(f"{home}.run"), f"run_{package}")
-    print_claims(run(presets[preset], out, **options))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Synthetic:
-    """Known spectra: the methods on matrices whose singular values are set.
+class PublishedExperiment:
+    """An experiment of a package below ``rlreps.experiments``.
 
     Attributes:
         out: Folder of the run; run again to resume.
@@ -32,221 +22,174 @@ class Synthetic:
         quiet: Show no progress bars.
     """
 
+    package: ClassVar[str]
+    """Name of the package, whose ``run`` has a function ``run_<package>``."""
+
     out: Path
     preset: PresetName = "laptop"
     quiet: Switch = False
 
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.placement import devices_for_small_runs
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of the run function beside the preset, the folder and ``progress``."""
+        return {}
 
-        _run_and_print(
-            "synthetic",
-            self.preset,
-            self.out,
-            devices=devices_for_small_runs(),
-            progress=not self.quiet,
-        )
+    def run(self) -> None:
+        """Runs the experiment, then prints what was stated beforehand and what was found."""
+        from rlreps.tables import print_claims
+
+        home = f"rlreps.experiments.{self.package}"
+        presets = importlib.import_module(f"{home}.config").PRESETS
+        run = getattr(importlib.import_module(f"{home}.run"), f"run_{self.package}")
+        print_claims(run(presets[self.preset], self.out, progress=not self.quiet, **self.options()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mnist:
+class ExperimentOfSmallRuns(PublishedExperiment):
+    """An experiment whose many small runs are shared out over all cores or accelerators."""
+
+    def options(self) -> dict[str, Any]:
+        """Every device there is."""
+        from rlreps.placement import devices_for_small_runs
+
+        return {"devices": devices_for_small_runs()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentOnDevices(PublishedExperiment):
+    """An experiment whose runs may be spread over several devices.
+
+    Attributes:
+        devices: As for ``train``.
+    """
+
+    devices: int | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The devices that were asked for."""
+        from rlreps.placement import choose_devices
+
+        return {"devices": choose_devices(self.devices)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentOnRows(ExperimentOfSmallRuns):
+    """An experiment on the rows of a data set.
+
+    Attributes:
+        data: The folder of MNIST's IDX files (gzipped or not), a folder with train.npz, or a NumPy
+            file (npy or npz); by default MNIST is downloaded through scikit-learn, if it is
+            installed.
+    """
+
+    data: Path | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Every device there is, and the data set."""
+        return {"data": self.data, **super().options()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Synthetic(ExperimentOfSmallRuns):
+    """Known spectra: the methods on matrices whose singular values are set."""
+
+    package = "synthetic"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mnist(PublishedExperiment):
     """Principal components of handwritten digits, learned from sampled pixels.
 
     Attributes:
-        out: Folder of the run; run again to resume.
         data_dir: Folder of the IDX files, gzipped or not; by default they are downloaded through
             scikit-learn, if it is installed.
-        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
-        quiet: Show no progress bars.
     """
 
-    out: Path
-    data_dir: Path | None = None
-    preset: PresetName = "laptop"
-    quiet: Switch = False
+    package = "mnist"
 
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        _run_and_print(
-            "mnist",
-            self.preset,
-            self.out,
-            data_dir=self.data_dir,
-            progress=not self.quiet,
-        )
+    data_dir: Path | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The images."""
+        return {"data_dir": self.data_dir}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PuddleWorld:
+class PuddleWorld(ExperimentOnDevices):
     """Subspace distance against d on PuddleWorld, under the paper's protocol.
 
     Attributes:
         out: Folder of the run; run again to resume, after days as after minutes.
-        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
-        devices: As for ``train``.
-        quiet: Show no progress bars.
     """
 
-    out: Path
-    preset: PresetName = "laptop"
-    devices: int | None = None
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.placement import choose_devices
-
-        _run_and_print(
-            "puddle_world",
-            self.preset,
-            self.out,
-            devices=choose_devices(self.devices),
-            progress=not self.quiet,
-        )
+    package = "puddle_world"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PuddleWorldFast:
+class PuddleWorldFast(ExperimentOnDevices):
     """Our best recipes on PuddleWorld: time to a given subspace distance.
 
     Attributes:
-        out: Folder of the run; run again to resume.
         preset: smoke takes seconds, laptop minutes; paper has more seeds.
-        devices: As for ``train``.
-        quiet: Show no progress bars.
     """
 
-    out: Path
-    preset: PresetName = "laptop"
-    devices: int | None = None
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Runs the experiment, then prints the goals and what was found."""
-        from rlreps.placement import choose_devices
-
-        _run_and_print(
-            "puddle_world_fast",
-            self.preset,
-            self.out,
-            devices=choose_devices(self.devices),
-            progress=not self.quiet,
-        )
+    package = "puddle_world_fast"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Hydrogen:
-    """The hydrogen atom: nine eigenfunctions of a Hamiltonian by spectral inference.
+class Hydrogen(ExperimentOfSmallRuns):
+    """The hydrogen atom: nine eigenfunctions of a Hamiltonian by spectral inference."""
 
-    Attributes:
-        out: Folder of the run; run again to resume.
-        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
-        quiet: Show no progress bars.
-    """
-
-    out: Path
-    preset: PresetName = "laptop"
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.placement import devices_for_small_runs
-
-        _run_and_print(
-            "hydrogen",
-            self.preset,
-            self.out,
-            devices=devices_for_small_runs(),
-            progress=not self.quiet,
-        )
+    package = "hydrogen"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BouncingBalls:
-    """Video of bouncing balls: deep slow feature analysis against linear.
+class BouncingBalls(ExperimentOnDevices):
+    """Video of bouncing balls: deep slow feature analysis against linear."""
 
-    Attributes:
-        out: Folder of the run; run again to resume.
-        preset: smoke takes seconds, laptop minutes; paper is the published protocol.
-        devices: As for ``train``.
-        quiet: Show no progress bars.
-    """
-
-    out: Path
-    preset: PresetName = "laptop"
-    devices: int | None = None
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.placement import choose_devices
-
-        _run_and_print(
-            "bouncing_balls",
-            self.preset,
-            self.out,
-            devices=choose_devices(self.devices),
-            progress=not self.quiet,
-        )
+    package = "bouncing_balls"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SlowPuddle:
+class SlowPuddle(ExperimentOnDevices):
     """Slow features of PuddleWorld's random walk against the exact ones.
 
     Attributes:
-        out: Folder of the run; run again to resume.
         preset: smoke takes seconds, laptop minutes; paper is larger, for accelerators.
-        devices: As for ``train``.
-        quiet: Show no progress bars.
     """
 
-    out: Path
-    preset: PresetName = "laptop"
-    devices: int | None = None
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.placement import choose_devices
-
-        _run_and_print(
-            "slow_puddle",
-            self.preset,
-            self.out,
-            devices=choose_devices(self.devices),
-            progress=not self.quiet,
-        )
+    package = "slow_puddle"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Atari:
+class Atari(ExperimentOnDevices):
     """Frames of an Atari game: slow features, PCA and successor features.
 
     Attributes:
-        out: Folder of the run; run again to resume.
         preset: smoke takes seconds, laptop minutes; paper is larger, for accelerators.
-        devices: As for ``train``.
-        quiet: Show no progress bars.
     """
 
-    out: Path
-    preset: PresetName = "laptop"
-    devices: int | None = None
-    quiet: Switch = False
+    package = "atari"
 
-    def run(self) -> None:
-        """Runs the experiment, then prints what the paper states and what was found."""
-        from rlreps.placement import choose_devices
 
-        _run_and_print(
-            "atari",
-            self.preset,
-            self.out,
-            devices=choose_devices(self.devices),
-            progress=not self.quiet,
-        )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlinePca(ExperimentOnRows):
+    """Online principal components: excess loss of every rule against rows and against time."""
+
+    package = "online_pca"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningRateSensitivity(ExperimentOnRows):
+    """Online principal components at a tenth, once and ten times the best learning rate."""
+
+    package = "learning_rate_sensitivity"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributedPca(ExperimentOnRows):
+    """Online principal components by several workers, whose models are combined now and then."""
+
+    package = "distributed_pca"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,6 +205,9 @@ class Experiment:
         | Annotated[BouncingBalls, subcommand("bouncing-balls")]
         | Annotated[SlowPuddle, subcommand("slow-puddle")]
         | Annotated[Atari, subcommand("atari")]
+        | Annotated[OnlinePca, subcommand("online-pca")]
+        | Annotated[LearningRateSensitivity, subcommand("learning-rate-sensitivity")]
+        | Annotated[DistributedPca, subcommand("distributed-pca")]
     )
 
     def run(self) -> None:
