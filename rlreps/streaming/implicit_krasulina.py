@@ -1,6 +1,7 @@
 """The implicit form of Krasulina's update (Amid & Warmuth 2020): no orthonormality, no QR."""
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from rlreps.streaming import pseudo_inverse
@@ -73,7 +74,7 @@ def _damped(hidden: Array, rate: Array) -> Array:
     left, right = (hidden, hidden.T) if k <= rows else (hidden.T, hidden)
     inner = jnp.matmul(left, right, precision=_HIGHEST)
     # Rounding of the products must not outweigh what makes them invertible.
-    least = 10.0 * jnp.finfo(hidden.dtype).eps * jnp.trace(inner)
+    least = 10.0 * float(np.finfo(hidden.dtype).eps) * jnp.trace(inner)
     ridge = jnp.maximum(rows / rate, least)
     system = inner + ridge * jnp.eye(len(inner), dtype=inner.dtype)
     if k <= rows:

@@ -113,11 +113,15 @@ def basis_rule(
 
     def update(state: BasisState, batch: Array) -> BasisState:
         require_batch(batch, num_inputs)
-        return anchored(state, batch[0]) if batch.shape[0] == 1 else many(state, batch)
+        updated: BasisState = (
+            anchored(state, batch[0]) if batch.shape[0] == 1 else many(state, batch)
+        )
+        return updated
 
     def update_each(state: BasisState, rows: Array) -> BasisState:
         require_batch(rows, num_inputs)
-        return anchored_each(state, rows)
+        updated: BasisState = anchored_each(state, rows)
+        return updated
 
     def combine(states: BasisState, weights: Array) -> BasisState:
         return BasisState(largest(states.step), projection_average(states.rows, weights))

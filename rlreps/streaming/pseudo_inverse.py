@@ -43,13 +43,20 @@ class FactorState(NamedTuple):
 
 def inverse_gram(rows: Array) -> Array:
     """(CᵀC)⁻¹ [k, k] of rows Cᵀ [k, features]; non-finite if C lacks rank to rounding."""
-    gram = jnp.matmul(rows, rows.T, precision=_HIGHEST)
+    return _inverse(_gram(rows))
+
+
+def _gram(rows: Array) -> Array:
+    product: Array = jnp.matmul(rows, rows.T, precision=_HIGHEST)
+    return product
+
+
+def _inverse(gram: Array) -> Array:
     # Scaled to a unit diagonal: columns of very different lengths would not be told from a
     # matrix that lacks rank.
-    scale = jnp.sqrt(jnp.diagonal(gram))
-    correlations = gram / (scale[:, None] * scale[None, :])
-    identity = jnp.eye(len(rows), dtype=rows.dtype)
-    inverse = solve_positive_definite(correlations, identity) / (scale[:, None] * scale[None, :])
+    lengths = jnp.sqrt(jnp.diagonal(gram))
+    scale = lengths[:, None] * lengths[None, :]
+    inverse = solve_positive_definite(gram / scale, jnp.eye(len(gram), dtype=gram.dtype)) / scale
     return 0.5 * (inverse + inverse.T)
 
 
@@ -87,8 +94,8 @@ def add_outer_residual(state: FactorState, hidden: Array, residual: Array) -> Fa
 
 def anchor(state: FactorState) -> FactorState:
     """The same C with its inverse Gram matrix found anew, unless the one at hand is closer."""
-    gram = jnp.matmul(state.rows, state.rows.T, precision=_HIGHEST)
-    fresh = inverse_gram(state.rows)
+    gram = _gram(state.rows)
+    fresh = _inverse(gram)
     better = _distance_from_inverse(fresh, gram) <= _distance_from_inverse(state.inverse_gram, gram)
     return state._replace(inverse_gram=jnp.where(better, fresh, state.inverse_gram))
 
@@ -96,7 +103,8 @@ def anchor(state: FactorState) -> FactorState:
 def _distance_from_inverse(inverse: Array, gram: Array) -> Array:
     """‖I − PG‖_F, []."""
     product = jnp.matmul(inverse, gram, precision=_HIGHEST)
-    return jnp.linalg.norm(jnp.eye(len(gram), dtype=gram.dtype) - product)
+    distance: Array = jnp.linalg.norm(jnp.eye(len(gram), dtype=gram.dtype) - product)
+    return distance
 
 
 def factor_rule(
@@ -123,11 +131,15 @@ def factor_rule(
 
     def update(state: FactorState, batch: Array) -> FactorState:
         require_batch(batch, num_inputs)
-        return anchored(state, batch[0]) if batch.shape[0] == 1 else many(state, batch)
+        updated: FactorState = (
+            anchored(state, batch[0]) if batch.shape[0] == 1 else many(state, batch)
+        )
+        return updated
 
     def update_each(state: FactorState, rows: Array) -> FactorState:
         require_batch(rows, num_inputs)
-        return anchored_each(state, rows)
+        updated: FactorState = anchored_each(state, rows)
+        return updated
 
     def combine(states: FactorState, weights: Array) -> FactorState:
         rows = online_em_average(states.rows, weights)
