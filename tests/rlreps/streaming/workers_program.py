@@ -1,0 +1,32 @@
+"""What ``test_workers`` runs as one of several processes: prints the combined factor."""
+
+import json
+import sys
+
+import jax
+import numpy as np
+
+from rlreps.streaming.implicit_krasulina import implicit_krasulina
+from rlreps.streaming.workers import share_rows, start_workers, worker_mesh, worker_step
+
+FEATURES, K, WORKERS, ROWS = 6, 2, 4, 40
+
+
+def main() -> None:
+    address, count, index = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    jax.distributed.initialize(address, count, index)
+    rule = implicit_krasulina(FEATURES, K, learning_rate=1.0, initial_scale=0.1)
+    mesh = worker_mesh()
+    rows = np.random.default_rng(0).normal(size=(WORKERS, ROWS, FEATURES)).astype(np.float32)
+    own = np.array_split(rows, count)[index]
+    states = start_workers(rule, jax.random.key(0), WORKERS, mesh=mesh)
+    step = jax.jit(worker_step(rule, mesh=mesh))
+    for half in (slice(0, ROWS // 2), slice(ROWS // 2, ROWS)):
+        weights = np.arange(1.0, WORKERS + 1.0, dtype=np.float32)
+        _, states = step(states, share_rows(own[:, half], mesh), weights)
+    here = states.rows.addressable_shards[0].data
+    print(json.dumps({"devices": mesh.size, "rows": np.asarray(here)[0].tolist()}))
+
+
+if __name__ == "__main__":
+    main()
