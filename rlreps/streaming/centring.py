@@ -1,0 +1,172 @@
+"""Observations that are not centred: a running mean in front of any streaming rule."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.streaming.base import StreamingRule, require_batch
+from rlreps.streaming.combining import shares
+from rlreps.validation import require
+
+
+class RunningMean(NamedTuple):
+    """The mean of all rows so far, in two numbers a feature.
+
+    In float32 a single number stops moving once a row's share of it is below its rounding: after
+    some 10⁵ rows where the mean is a hundred standard deviations. ``remainder`` keeps what rounding
+    took (Knuth's exact sum of two numbers).
+
+    Attributes:
+        rows_seen: Rows that the mean is over, [] or, where entries may be missing, [features] (int32).
+        value: The mean, [features].
+        remainder: What is to be added to it, below its rounding, [features].
+    """
+
+    rows_seen: Array
+    value: Array
+    remainder: Array
+
+
+class CentredState(NamedTuple):
+    """Where a rule with a running mean stands.
+
+    Attributes:
+        mean: Of all rows so far.
+        inner: The rule's own state, of centred rows.
+    """
+
+    mean: RunningMean
+    inner: Any
+
+    @property
+    def step(self) -> Array:
+        """Updates made, [] (int32)."""
+        steps: Array = self.inner.step
+        return steps
+
+
+def running_mean(state: CentredState) -> Array:
+    """The mean of all rows so far, [features]; zero before the first."""
+    mean: Array = state.mean.value + state.mean.remainder
+    return mean
+
+
+def with_running_mean(
+    rule: StreamingRule, num_inputs: int, *, missing: bool = False, exact_scatter: bool = False
+) -> StreamingRule:
+    """A rule for observations that are not centred.
+
+    Each update first moves the running mean by the batch (Chan, Golub & LeVeque 1983; Welford's
+    step for one row) and then gives the rule the batch less the new mean. Early rows are therefore
+    centred by a poor mean, the very first by itself, which leaves nothing of it. Rules that forget
+    do not mind; one that sums squares loses the share n/(n + b) of each batch's shift of the mean.
+    For those ``exact_scatter`` makes it up.
+
+    Models are combined by the mean of their means, weighted by rows · weights, and count the
+    weighted mean of their rows: means of workers that went on from a common one, and combine again
+    and again, are then those of all rows that the workers were given.
+
+    Args:
+        rule: The rule for centred observations.
+        num_inputs: Features of an observation.
+        missing: Whether NaN marks missing entries: they leave the mean of their feature alone and
+            stay NaN in what the rule is given.
+        exact_scatter: Gives the rule the batch less its own mean, with one row more,
+            sqrt(n b / (n + b)) (mean of the batch − mean before), so that sums of squares are those
+            about the final mean (Ross, Lim, Lin & Yang 2008, their mean correction). Not with
+            ``missing``.
+
+    Returns:
+        The rule; its states are ``CentredState``, read by ``running_mean``. A batch without NaN
+        has to be finite: an infinite entry spoils the mean for good.
+
+    Raises:
+        InputError: For both ``missing`` and ``exact_scatter``.
+    """
+    require(not (missing and exact_scatter), "missing or exact_scatter, not both", "both")
+
+    def init(key: Array) -> CentredState:
+        inner = rule.init(key)
+        zeros = jnp.zeros(num_inputs)
+        count = jnp.zeros((num_inputs,) if missing else (), jnp.int32)
+        return CentredState(RunningMean(count, zeros, zeros), inner)
+
+    def given(before: RunningMean, moved: RunningMean, batch: Array) -> Array:
+        return _about_own_mean(before, batch) if exact_scatter else _centred(moved, batch)
+
+    def update(state: CentredState, batch: Array) -> CentredState:
+        require_batch(batch, num_inputs)
+        moved = _moved(state.mean, batch, missing)
+        return CentredState(moved, rule.update(state.inner, given(state.mean, moved, batch)))
+
+    def update_each(state: CentredState, rows: Array) -> CentredState:
+        require_batch(rows, num_inputs)
+
+        def body(mean: RunningMean, row: Array) -> tuple[RunningMean, Array]:
+            moved = _moved(mean, row[None, :], missing)
+            # The last: of one row about its own mean, that of the mean's shift is all there is.
+            return moved, given(mean, moved, row[None, :])[-1]
+
+        # The mean does not look at the rule: all rows are centred first, at a fraction of the
+        # rule's cost, and the rule takes them in its fastest way.
+        mean, centred = lax.scan(body, state.mean, rows)
+        return CentredState(mean, rule.update_each(state.inner, centred))
+
+    def combine(states: CentredState, weights: Array) -> CentredState:
+        return CentredState(_combined(states.mean, weights), rule.combine(states.inner, weights))
+
+    return StreamingRule(init, update, update_each, lambda s: rule.components(s.inner), combine)
+
+
+def _centred(mean: RunningMean, batch: Array) -> Array:
+    # The value first: it is near the rows, so that their difference is exact.
+    return (batch - mean.value[None, :]) - mean.remainder[None, :]
+
+
+def _moved(mean: RunningMean, batch: Array, missing: bool) -> RunningMean:
+    """The mean with a batch [b, features] taken in."""
+    shifts = _centred(mean, batch)
+    if missing:
+        observed = ~jnp.isnan(batch)
+        count = mean.rows_seen + jnp.sum(observed, axis=0, dtype=jnp.int32)
+        shifts = jnp.where(observed, shifts, jnp.zeros_like(shifts))
+    else:
+        count = mean.rows_seen + len(batch)
+    total = jnp.sum(shifts, axis=0)
+    return _added(mean._replace(rows_seen=count), total / jnp.maximum(count, 1).astype(total.dtype))
+
+
+def _added(mean: RunningMean, change: Array) -> RunningMean:
+    """The mean plus a change [features]."""
+    change = change + mean.remainder
+    value = mean.value + change
+    # Knuth's two-sum: what rounding of value took, exactly, whichever of the two is the larger.
+    back = value - mean.value
+    remainder = (mean.value - (value - back)) + (change - back)
+    return RunningMean(mean.rows_seen, value, remainder)
+
+
+def _about_own_mean(mean: RunningMean, batch: Array) -> Array:
+    """The batch less its mean, and the row that stands for the shift of the mean, [b + 1, f]."""
+    from_before = _centred(mean, batch)
+    shift = jnp.mean(from_before, axis=0)
+    before = mean.rows_seen.astype(batch.dtype)
+    weight = jnp.sqrt(before * len(batch) / (before + len(batch)))
+    return jnp.concatenate([from_before - shift[None, :], (weight * shift)[None, :]])
+
+
+def _combined(means: RunningMean, weights: Array) -> RunningMean:
+    """One mean of several with a leading axis of workers."""
+    parts = shares(weights).reshape(-1, *[1] * (means.rows_seen.ndim - 1))
+    parts = jnp.broadcast_to(parts, means.rows_seen.shape)
+    rows = parts * means.rows_seen.astype(weights.dtype)
+    total = jnp.sum(rows, axis=0)
+    seen = total > 0.0
+    rows = jnp.where(seen, rows, parts) / jnp.where(seen, total, jnp.ones_like(total))
+    rows = rows.reshape(len(weights), -1)
+    first = jax.tree.map(lambda leaf: leaf[0], means)
+    shifts = (means.value - first.value[None, :]) + means.remainder
+    change = jnp.sum(rows * shifts, axis=0) - first.remainder
+    return _added(first._replace(rows_seen=jnp.round(total).astype(jnp.int32)), change)
