@@ -1,0 +1,1 @@
+"""Streaming rules against exact components: excess loss over rows and over time."""

@@ -1,0 +1,215 @@
+"""One contender's curve for one k: how it is measured, and what is kept of it."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.errors import InputError
+from rlreps.experiments.online_pca.config import Contender, OnlinePcaConfig
+from rlreps.experiments.pca_losses import excess_percent
+from rlreps.experiments.pca_problem import PcaProblem
+from rlreps.experiments.pca_tuning import tune_learning_rate
+from rlreps.streaming.base import StreamingRule
+from rlreps.streaming.orthonormal import orthonormalize
+from rlreps.streaming.passes import MakeRule, Runs, stream_passes
+from rlreps.streaming.registry import RULES, make_rule
+from rlreps.streaming.schedules import power_decay
+
+DoubleArray = npt.NDArray[np.float64]
+
+_QR_ROWS = 300
+_QR_TRIALS = 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExcessCurve:
+    """A contender's repeats for one k.
+
+    Attributes:
+        contender: The rule.
+        k: Components.
+        learning_rate: The η0 that was chosen; None for a rule without one.
+        all_rates_diverged: Whether every η0 that was tried diverged; the least was taken then.
+        rows_seen: Rows that a run had seen at each point, the start included, [points].
+        seconds: Time in updates until then, [repeats, points].
+        losses: Mean of ‖x − Px‖² over all rows, NaN once diverged, [repeats, points].
+        excess: Percent over the exact loss, diverged runs with that of no components, as losses.
+        components: The first repeat's, [features, k], where they are to be shown.
+    """
+
+    contender: Contender
+    k: int
+    learning_rate: float | None
+    all_rates_diverged: bool
+    rows_seen: npt.NDArray[np.int64]
+    seconds: DoubleArray
+    losses: DoubleArray
+    excess: DoubleArray
+    components: DoubleArray | None
+
+    @classmethod
+    def from_part(
+        cls, contender: Contender, k: int, part: Mapping[str, Any], problem: PcaProblem
+    ) -> "ExcessCurve":
+        """The curve of a part that ``measure`` made."""
+        losses = np.asarray(part["losses"], np.float64)
+        shown = part.get("components")
+        return cls(
+            contender,
+            k,
+            part["learning_rate"] if math.isfinite(part["learning_rate"]) else None,
+            bool(part["all_rates_diverged"]),
+            np.asarray(part["rows_seen"], np.int64),
+            np.asarray(part["seconds"], np.float64),
+            losses,
+            excess_percent(losses, problem, k),
+            None if shown is None else np.asarray(shown, np.float64),
+        )
+
+    @property
+    def label(self) -> str:
+        """The rule's name in figures, with the rows of an update where they are several."""
+        title, rows = RULES[self.contender.rule].title, self.contender.rows_per_update
+        return title if rows == 1 else f"{title} ({rows:,})"
+
+    @property
+    def diverged(self) -> int:
+        """Repeats that ended with numbers that are not finite."""
+        return int(np.count_nonzero(~np.isfinite(self.losses[:, -1])))
+
+    @property
+    def seconds_per_row(self) -> float:
+        """Median over repeats."""
+        return float(np.median(self.seconds[:, -1]) / self.rows_seen[-1])
+
+    def excess_after_pass(self, passes: int) -> DoubleArray:
+        """Each repeat's excess when it had seen the rows once, [repeats]."""
+        once: DoubleArray = self.excess[:, (len(self.rows_seen) - 1) // passes]
+        return once
+
+
+def measure(
+    config: OnlinePcaConfig,
+    contender: Contender,
+    k: int,
+    problem: PcaProblem,
+    devices: Sequence[jax.Device] | None,
+) -> dict[str, Any]:
+    """Chooses η0 and streams every repeat, one after another: each has the device to itself.
+
+    Args:
+        config: The experiment.
+        contender: The rule.
+        k: Components.
+        problem: The rows.
+        devices: Over which the choice of η0 is shared out; repeats run on the first one.
+
+    Returns:
+        The part of the run's results, as JSON values.
+    """
+    features = problem.rows.shape[1]
+
+    def build(initial: Array) -> StreamingRule:
+        rate = power_decay(initial, contender.power)
+        return make_rule(contender.rule, features, k, learning_rate=rate)
+
+    tuned = _choose_rate(config, contender, problem, build, devices)
+    # A rule without a learning rate is handed one all the same, which it does not look at.
+    rate = 1.0 if tuned["learning_rate"] is None else tuned["learning_rate"]
+    runs = [
+        stream_passes(
+            build,
+            problem.rows,
+            Runs([seed], [rate]),
+            evaluate=problem.loss,
+            evaluate_every=interval(config, contender, len(problem.rows)),
+            rows_per_update=contender.rows_per_update,
+            passes=config.passes,
+            devices=None if devices is None else devices[:1],
+        )
+        for seed in config.seeds
+    ]
+    part = {
+        **tuned,
+        "rows_seen": runs[0].rows_seen.tolist(),
+        "seconds": [run.seconds.tolist() for run in runs],
+        "losses": [run.figures[:, 0].tolist() for run in runs],
+    }
+    if contender.shown and k == config.shown_components:
+        part["components"] = runs[0].components[0].tolist()
+    return part
+
+
+def interval(config: OnlinePcaConfig, contender: Contender, count: int) -> int:
+    """Rows between evaluations of a contender, at least one update's, of ``count`` in all."""
+    return max(count // config.evaluations, contender.rows_per_update)
+
+
+def _choose_rate(
+    config: OnlinePcaConfig,
+    contender: Contender,
+    problem: PcaProblem,
+    build: MakeRule,
+    devices: Sequence[jax.Device] | None,
+) -> dict[str, Any]:
+    rates = contender.learning_rates
+    if not rates:
+        return {"learning_rate": None, "tuning_losses": [], "all_rates_diverged": False}
+    try:
+        tuning = tune_learning_rate(
+            build,
+            problem,
+            rates,
+            seed=config.seed,
+            fraction=config.tuning_fraction,
+            rows_per_update=contender.rows_per_update,
+            devices=devices,
+        )
+    except InputError:
+        # Sizes were checked before: all rates diverged. The least of them goes on to the curves,
+        # where that is counted and shown.
+        lost = [None] * len(rates)
+        return {"learning_rate": min(rates), "tuning_losses": lost, "all_rates_diverged": True}
+    losses = list(tuning.losses)
+    return {"learning_rate": tuning.best, "tuning_losses": losses, "all_rates_diverged": False}
+
+
+def seconds_per_qr_update(
+    problem: PcaProblem, k: int, devices: Sequence[jax.Device] | None
+) -> float:
+    """Time of Oja's update of one row where a QR decomposition restores orthonormality.
+
+    The library's Oja and Krasulina have a closed form in its place (``orthonormal.add_outer``).
+
+    Args:
+        problem: The rows.
+        k: Components.
+        devices: Of which the first one is measured.
+
+    Returns:
+        Seconds a row, the least of three trials.
+    """
+    with jax.default_device(None if devices is None else devices[0]):
+        rows = jnp.asarray(problem.rows[:_QR_ROWS])
+        start = orthonormalize(jax.random.normal(jax.random.key(0), (k, rows.shape[1])))
+
+        def update(basis: Array, row: Array) -> tuple[Array, None]:
+            weights = jnp.matmul(basis, row)
+            return orthonormalize(basis + 1e-3 * jnp.outer(weights, row)), None
+
+        stream = jax.jit(lambda basis, rows: jax.lax.scan(update, basis, rows)[0])
+        jax.block_until_ready(stream(start, rows))
+        trials = []
+        for _ in range(_QR_TRIALS):
+            began = time.perf_counter()
+            jax.block_until_ready(stream(start, rows))
+            trials.append((time.perf_counter() - began) / len(rows))
+    return min(trials)
