@@ -4,34 +4,12 @@ Player i holds one unit vector v_i and is paid for the variance that it captures
 alignment with the players before it, all measured on the same mini-batch.
 """
 
-from typing import NamedTuple
-
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.streaming.base import (
-    StreamingRule,
-    largest,
-    one_row_at_a_time,
-    require_batch,
-    require_sizes,
-)
-from rlreps.streaming.combining import projection_average
-from rlreps.streaming.orthonormal import orthonormalize
-from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
-
-
-class EigenGameState(NamedTuple):
-    """Where the players stand.
-
-    Attributes:
-        step: Updates made, [] (int32).
-        vectors: The players' unit vectors as columns, [features, k].
-    """
-
-    step: Array
-    vectors: Array
+from rlreps.streaming.base import StreamingRule
+from rlreps.streaming.players import game
+from rlreps.streaming.schedules import LearningRate
 
 
 def eigengame(
@@ -58,30 +36,14 @@ def eigengame(
         The rule; ``update`` needs at least k rows a batch to tell k players apart.
 
     Raises:
-        InputError: Unless 1 ≤ k ≤ features and a fixed learning rate is positive.
+        InputError: Unless 1 ≤ k ≤ features and a fixed learning rate is positive; from an update,
+            for a batch of another width or without rows.
     """
-    require_sizes(num_inputs, num_components)
-    require_learning_rate(learning_rate)
 
-    def init(key: Array) -> EigenGameState:
-        vectors = jax.random.normal(key, (num_inputs, num_components))
-        return EigenGameState(jnp.zeros((), jnp.int32), _unit_columns(vectors))
+    def gradients(rows: Array, batch: Array) -> Array:
+        return utility_gradients(rows.T, batch).T
 
-    def update(state: EigenGameState, batch: Array) -> EigenGameState:
-        require_batch(batch, num_inputs)
-        gradients = utility_gradients(state.vectors, batch)
-        radial = jnp.sum(gradients * state.vectors, axis=0)
-        tangent = gradients - state.vectors * radial[None, :]
-        step_size = learning_rate_at(learning_rate, state.step, tangent.dtype)
-        return EigenGameState(state.step + 1, _unit_columns(state.vectors + step_size * tangent))
-
-    def combine(states: EigenGameState, weights: Array) -> EigenGameState:
-        bases = jax.vmap(lambda vectors: orthonormalize(vectors.T))(states.vectors)
-        return EigenGameState(largest(states.step), projection_average(bases, weights).T)
-
-    return StreamingRule(
-        init, update, one_row_at_a_time(update), lambda state: state.vectors, combine
-    )
+    return game(num_inputs, num_components, learning_rate, gradients)
 
 
 def utility_gradients(vectors: Array, batch: Array) -> Array:
@@ -106,8 +68,3 @@ def utility_gradients(vectors: Array, batch: Array) -> Array:
     remaining = jnp.matmul(projections, unpaid, precision=lax.Precision.HIGHEST)
     gradients: Array = jnp.matmul(batch.T, remaining, precision=lax.Precision.HIGHEST)
     return 2.0 * gradients / rows
-
-
-def _unit_columns(vectors: Array) -> Array:
-    units: Array = vectors / jnp.linalg.norm(vectors, axis=0, keepdims=True)
-    return units

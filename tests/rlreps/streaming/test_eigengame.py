@@ -114,8 +114,8 @@ def test_batches_of_zeros_leave_the_players_where_they_are():
 @pytest.mark.parametrize(
     ("components", "rate", "message"),
     [
-        (0, 0.1, "expected 1 <= num_components <= 12, the inputs, got 0"),
-        (13, 0.1, "expected 1 <= num_components <= 12, the inputs, got 13"),
+        (0, 0.1, "expected 1 <= num_components <= 12, the features of an observation, got 0"),
+        (13, 0.1, "expected 1 <= num_components <= 12, the features of an observation, got 13"),
         (4, 0.0, "expected learning_rate > 0, got 0.0"),
     ],
 )
