@@ -20,7 +20,7 @@ class Repeated(NamedTuple):
     Attributes:
         mean: Their mean; a run that diverged counts with the loss of no components at all.
         deviation: Their standard deviation (n - 1); 0 of one run.
-        diverged: Runs that did.
+        diverged: Runs, or workers of all runs, that did.
     """
 
     mean: float
@@ -39,8 +39,15 @@ def counted(losses: npt.ArrayLike, problem: PcaProblem) -> DoubleArray:
 
 
 def repeated(losses: npt.ArrayLike, problem: PcaProblem) -> Repeated:
-    """Mean and spread of final losses [runs], NaN where a run diverged."""
-    values = counted(losses, problem)
+    """Mean and spread over runs.
+
+    Args:
+        losses: Final losses [runs] or, to be averaged over workers first, [runs, workers]; NaN
+            where one diverged.
+        problem: The rows.
+    """
+    table = counted(losses, problem)
+    values = table if table.ndim == 1 else table.mean(axis=1)
     deviation = float(values.std(ddof=1)) if values.size > 1 else 0.0
     diverged = int(np.count_nonzero(~np.isfinite(np.asarray(losses, np.float64))))
     return Repeated(float(values.mean()), deviation, diverged)

@@ -11,7 +11,7 @@ from rlreps.experiments.pca_problem import PcaProblem
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.variants import Look, VariantLines, plot_variants
 
-EXCESS = "excess loss over the exact components (%)"
+EXCESS = "excess over the exact loss (%)"
 
 _CHOSEN = "the chosen η0"
 _LOOKS = {_CHOSEN: Look()}
