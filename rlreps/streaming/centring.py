@@ -19,7 +19,8 @@ class RunningMean(NamedTuple):
     took (Knuth's exact sum of two numbers).
 
     Attributes:
-        rows_seen: Rows that the mean is over, [] or, where entries may be missing, [features] (int32).
+        rows_seen: Rows that the mean is over, [] or, where entries may be missing, [features]
+            (int32).
         value: The mean, [features].
         remainder: What is to be added to it, below its rounding, [features].
     """

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -16,6 +15,8 @@ _HIGHEST = lax.Precision.HIGHEST
 
 RIDGE = 1e-4
 """Default weight of ‖y‖² beside the squared error of the observed entries."""
+
+_ROWS_TOGETHER = 32
 
 
 def require_imputing(name: str) -> None:
@@ -55,7 +56,8 @@ def impute(components: Array, batch: Array, ridge: float = RIDGE) -> Array:
         hidden = solve_positive_definite(system, projected[:, None])[:, 0]
         return jnp.where(missing, jnp.matmul(components, hidden, precision=_HIGHEST), row)
 
-    imputed: Array = jax.vmap(one)(batch)
+    # Not all rows at once: each has a copy of the components.
+    imputed: Array = lax.map(one, batch, batch_size=_ROWS_TOGETHER)
     return imputed
 
 

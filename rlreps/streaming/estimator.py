@@ -1,0 +1,268 @@
+"""Streaming principal component analysis as a scikit-learn estimator."""
+
+import numbers
+from typing import Any, Self
+
+import numpy as np
+
+from rlreps.streaming.missing import require_imputing
+from rlreps.streaming.registry import RULES
+from rlreps.streaming.stream_model import (
+    ROWS_AT_ONCE,
+    FloatArray,
+    StreamModel,
+    StreamSetup,
+    advance,
+    blocks,
+    completed,
+    start,
+)
+from rlreps.streaming.stream_moments import Floats, take_in
+from rlreps.validation import require, require_choice, require_positive
+
+try:
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils import check_array, check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "expected scikit-learn >= 1.6 for StreamingPCA, got none: pip install 'rlreps[sklearn]'"
+    ) from error
+
+RELATIVE_RATE = 10.0
+"""Default η0 times the total variance."""
+
+RELATIVE_RATES = {"explicit_krasulina": 1e-8}
+"""The same for rules with a rate in other units: these start from a factor of scale 1e-5."""
+
+
+class StreamingPCA(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
+
+    The rules see each row once and keep k vectors; no covariance and no rows are stored. ``fit``
+    goes over an array in random order, ``partial_fit`` over batches as they come, of any size, also
+    of fewer rows than components. Both subtract a running mean. Computations run in JAX, in
+    float32 unless x64 is enabled; each new shape of a batch is compiled once a process.
+
+    Args:
+        n_components: k; None keeps as many as ``fit`` has rows or features, whichever are fewer,
+            and as many as there are features in ``partial_fit``.
+        rule: One of ``rlreps.streaming.RULES``.
+        learning_rate: η0 of η_t = η0 / t^power at update t, for most rules in units of one over a
+            variance. None chooses one over the total variance times a number for the rule: of the
+            first rows in ``fit``, of all rows so far in ``partial_fit``. Implicit Krasulina hardly
+            depends on it, incremental PCA has none.
+        power: How the learning rate decays; 0 keeps it, for streams whose components wander.
+        batch_size: Rows that one update averages over. An array or batch that does not divide
+            ends with a smaller one.
+        passes: How often ``fit`` goes over the rows.
+        missing: Whether NaN marks missing entries; rules that cannot take them are refused.
+        random_state: Seed or generator of the random start and of the order of rows in ``fit``.
+
+    Attributes:
+        components_: Orthonormal rows in descending order of explained variance, the largest entry
+            of each positive, [n_components, n_features].
+        explained_variance_: Variance of the rows along each component, [n_components]. After
+            ``fit``: of all rows, by a pass of its own, with ddof = 1. After ``partial_fit``: of the
+            rows as they were seen, the t-th of n with weight (t/n)². It is biased low while the
+            components still turn, because what earlier rows had outside of their span at that time
+            is not known any more. Fewer than two rows have none.
+        explained_variance_ratio_: The same, divided by the total variance; zeros of a stream
+            that is constant.
+        mean_: Mean of all rows (with ``missing``, of the entries that are there), [n_features].
+        n_components_: k.
+        n_samples_seen_: Rows that the model has seen, each counted once.
+        n_features_in_: Features of a row.
+        feature_names_in_: Their names, where rows came with some.
+
+    A stream that is constant leaves the components where they started: orthonormal, of zero
+    variance. With ``missing``, variances are those of rows with reconstructed entries, which have
+    no residual: ratios are then too high.
+
+    A batch that cannot be used (another number of features, infinity, NaN without ``missing``)
+    raises a ValueError and changes nothing. So does a step whose outcome is not finite: it raises
+    ``rlreps.errors.TrainingDivergedError``.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        rule: str = "implicit_krasulina",
+        learning_rate: float | None = None,
+        power: float = 0.8,
+        batch_size: int = 1,
+        passes: int = 1,
+        missing: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rule = rule
+        self.learning_rate = learning_rate
+        self.power = power
+        self.batch_size = batch_size
+        self.passes = passes
+        self.missing = missing
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learns from an array [n_samples, n_features], as if nothing had been seen before.
+
+        Raises:
+            ValueError: For parameters or an array that cannot be used.
+            TrainingDivergedError: If a step's outcome is not finite.
+        """
+        X = self._validated(X, reset=True)
+        random = check_random_state(self.random_state)
+        setup = self._setup(X.shape[1], min(X.shape))
+        model = start(setup, random.randint(np.iinfo(np.int32).max), X)
+        order = random.permutation(len(X))
+        rate = self._rate(_total_variance(X[order[:ROWS_AT_ONCE]] - model.origin))
+        basis = model.components
+        for index in range(self.passes):
+            order = random.permutation(len(X)) if index else order
+            state, basis = advance(model, X, order, rate)
+            model = model._replace(state=state)
+        mean = model.state.mean
+        once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(self.passes))
+        self._accept(_measured(model._replace(state=model.state._replace(mean=once)), basis, X))
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Goes on with a batch [n_samples >= 1, n_features], in the order of its rows.
+
+        Raises:
+            ValueError: For parameters or a batch that cannot be used; the model stays as it was.
+            TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
+        """
+        model: StreamModel | None = getattr(self, "_model", None)
+        X = self._validated(X, reset=model is None)
+        if model is None:
+            setup = self._setup(X.shape[1], X.shape[1])
+            random = check_random_state(self.random_state)
+            model = start(setup, random.randint(np.iinfo(np.int32).max), X)
+        else:
+            model = model._replace(setup=self._setup_that_goes_on(model.setup))
+        rows: Floats = X - model.origin
+        about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
+        grown, _ = take_in(model.moments, model.components, model.components, about_mean)
+        rate = self._rate(grown.total_variance)
+        state, basis = advance(model, X, np.arange(len(X)), rate)
+        model = model._replace(state=state)
+        complete = completed(rows, model.shifted_mean, basis)
+        moments, components = take_in(model.moments, model.components, basis, complete)
+        self._accept(model._replace(moments=moments, components=components))
+        return self
+
+    def transform(self, X: Any) -> FloatArray:
+        """Coordinates along the components, [n_samples, n_components].
+
+        With ``missing``, those of the reconstructed rows.
+        """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        if self.missing:
+            X = completed(X, self.mean_, self.components_).astype(X.dtype)
+        coordinates: FloatArray = (X - self.mean_.astype(X.dtype)) @ self.components_.T.astype(
+            X.dtype
+        )
+        return coordinates
+
+    def inverse_transform(self, X: Any) -> FloatArray:
+        """Rows in the components' span that have given coordinates, [n_samples, n_features]."""
+        check_is_fitted(self)
+        X = check_array(X, dtype=[np.float64, np.float32])
+        expected = f"{self.n_components_} coordinates a row"
+        require(X.shape[1] == self.n_components_, expected, X.shape[1])
+        rows: FloatArray = X @ self.components_.astype(X.dtype) + self.mean_.astype(X.dtype)
+        return rows
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.missing)
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _validated(self, X: Any, *, reset: bool) -> FloatArray:
+        finite = "allow-nan" if self.missing else True
+        array: FloatArray = validate_data(
+            self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=finite
+        )
+        return array
+
+    def _setup(self, features: int, most: int) -> StreamSetup:
+        """The parameters, checked, for rows of so many features."""
+        require_choice("rule", self.rule, tuple(RULES))
+        if self.missing:
+            require_imputing(self.rule)
+        require_positive("batch_size", self.batch_size)
+        require_positive("passes", self.passes)
+        require(self.power >= 0.0, "power >= 0", self.power)
+        rate = self.learning_rate
+        require(rate is None or rate > 0.0, "learning_rate > 0 or None", rate)
+        k = most if self.n_components is None else self.n_components
+        whole = isinstance(k, numbers.Integral)
+        require(whole and 1 <= k <= features, f"a whole n_components from 1 to {features}", k)
+        return StreamSetup(
+            self.rule,
+            features,
+            int(k),
+            float(self.power),
+            int(self.batch_size),
+            bool(self.missing),
+        )
+
+    def _setup_that_goes_on(self, before: StreamSetup) -> StreamSetup:
+        setup = self._setup(before.num_inputs, before.num_components)
+        started, now = (
+            {"rule": one.rule, "n_components": one.num_components, "missing": one.missing}
+            for one in (before, setup)
+        )
+        require(started == now, f"what the stream began with, {started} (fit starts anew)", now)
+        return setup
+
+    def _rate(self, total_variance: float) -> float:
+        """η0, given the total variance of some rows."""
+        if self.learning_rate is not None:
+            return float(self.learning_rate)
+        # Rows without variance are all zero once centred, and move nothing at any rate.
+        measurable = total_variance > np.finfo(np.float32).tiny
+        relative = RELATIVE_RATES.get(self.rule, RELATIVE_RATE)
+        return relative / (total_variance if measurable else 1.0)
+
+    def _accept(self, model: StreamModel) -> None:
+        """Takes a model for this estimator's."""
+        moments = model.moments
+        self._model = model
+        self.mean_ = model.origin + model.shifted_mean
+        self.components_ = model.components
+        self.n_components_ = len(model.components)
+        self.n_samples_seen_ = moments.rows_seen
+        self.explained_variance_ = moments.variances
+        total = moments.total_variance
+        self.explained_variance_ratio_ = moments.variances / (total if total > 0.0 else 1.0)
+
+
+def _total_variance(rows: Floats) -> float:
+    """Sum over features of the variance of the entries that are there."""
+    there = ~np.isnan(rows)
+    counts = np.maximum(there.sum(axis=0), 1)
+    means = np.where(there, rows, 0.0).sum(axis=0) / counts
+    return float((np.where(there, rows - means, 0.0) ** 2 / counts).sum())
+
+
+def _measured(model: StreamModel, basis: Floats, X: FloatArray) -> StreamModel:
+    """A model with the exact variances of all rows within the span of a basis."""
+    moments, components = model.moments, basis
+    for chosen in blocks(np.arange(len(X)), 1):
+        complete = completed(X[chosen] - model.origin, model.shifted_mean, basis)
+        moments, components = take_in(moments, components, basis, complete, fading=0.0)
+    return model._replace(moments=moments, components=components)

@@ -1,0 +1,108 @@
+"""Variances along the components of a stream, while the components turn."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+FADING = 2.0
+"""What a stream's variances forget by: the t-th of n rows weighs (t/n)²."""
+
+
+class StreamMoments(NamedTuple):
+    """Weighted sums of squares of the rows so far, about their weighted mean.
+
+    Attributes:
+        rows_seen: Rows so far.
+        weight: Sum of the rows' weights, the newest row's being one.
+        squared_weight: Sum of the squared weights.
+        mean: Weighted mean, [features].
+        along: Sum of squares along each component, [k].
+        total: Sum of squares over all features.
+    """
+
+    rows_seen: int
+    weight: float
+    squared_weight: float
+    mean: Floats
+    along: Floats
+    total: float
+
+    @property
+    def variances(self) -> Floats:
+        """Variance along each component, [k]: unbiased where weights are equal (ddof = 1)."""
+        return self.along * self._per_row
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of the variances of all features; zero for fewer than two rows."""
+        return self.total * self._per_row
+
+    @property
+    def _per_row(self) -> float:
+        if self.rows_seen < 2:
+            return 0.0
+        return 1.0 / (self.weight - self.squared_weight / self.weight)
+
+
+def no_moments(num_inputs: int, num_components: int) -> StreamMoments:
+    """The moments of no rows."""
+    return StreamMoments(0, 0.0, 0.0, np.zeros(num_inputs), np.zeros(num_components), 0.0)
+
+
+def take_in(
+    moments: StreamMoments, components: Floats, basis: Floats, rows: Floats, fading: float = FADING
+) -> tuple[StreamMoments, Floats]:
+    """Moments with more rows, along the principal axes of a new basis' span.
+
+    Sums of squares along old components are carried over to the span of the new ones; what lies
+    outside it is lost. While a basis turns, history therefore counts for less than it should. So
+    history fades: before rows n + 1, …, n + b its weight is multiplied by (n/(n + b))^fading, which
+    leaves row t the share (t/n)^fading of the newest. Within the span everything is exact, the
+    shift of the mean included (Chan, Golub & LeVeque 1983).
+
+    Args:
+        moments: Of the rows so far.
+        components: What those are along, orthonormal rows, [k, features].
+        basis: Orthonormal rows, [k, features].
+        rows: New rows, complete, [b, features].
+        fading: 0 weighs all rows the same.
+
+    Returns:
+        The moments, along components of descending variance, and these components: orthonormal
+        rows in the span of the basis, [k, features], the largest entry of each positive.
+    """
+    count = len(rows)
+    kept = (moments.rows_seen / (moments.rows_seen + count)) ** fading
+    before = kept * moments.weight
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    shift = mean - moments.mean
+    shared = before * count / (before + count)
+
+    turned = basis @ components.T
+    projected, projected_shift = centred @ basis.T, basis @ shift
+    scatter = (turned * (kept * moments.along)) @ turned.T
+    scatter += projected.T @ projected + shared * np.outer(projected_shift, projected_shift)
+    values, axes = np.linalg.eigh(scatter)
+    principal = axes[:, ::-1].T @ basis
+
+    grown = StreamMoments(
+        rows_seen=moments.rows_seen + count,
+        weight=before + count,
+        squared_weight=kept**2 * moments.squared_weight + count,
+        mean=moments.mean + count / (before + count) * shift,
+        along=np.maximum(values[::-1], 0.0),
+        total=kept * moments.total + float(np.sum(centred**2) + shared * shift @ shift),
+    )
+    return grown, with_positive_peaks(principal)
+
+
+def with_positive_peaks(components: Floats) -> Floats:
+    """Rows [k, features] with the signs that make the entry of largest magnitude positive."""
+    peaks = np.argmax(np.abs(components), axis=1)
+    signs = np.where(components[np.arange(len(components)), peaks] < 0.0, -1.0, 1.0)
+    signed: Floats = components * signs[:, None]
+    return signed
