@@ -2,8 +2,8 @@
 
 A rank-one update changes a quantity (an inverse, an orthonormal basis) in O(k · features) where
 finding it anew takes O(k² · features). In float32 the two part within thousands of updates. An
-*anchor* finds the quantity anew: after each of the first updates, in which the model changes most,
-and after every 64th from then on, where it costs a few hundredths of the updates themselves.
+*anchor* finds the quantity anew, after every 64th update, where it costs a few hundredths of the
+updates themselves, and, where a rule asks for it, after each of its first ones.
 """
 
 from collections.abc import Callable
@@ -13,31 +13,37 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 UPDATES_BETWEEN_ANCHORS = 64
-ANCHORED_START = 256
-"""Updates from the first one on that are each followed by an anchor."""
 
 OneRow = Callable[[Any, Array], Any]
 """(state, row [features]) → state; states have a leaf ``step``."""
 
 
-def anchored_update(one: OneRow, anchor: Callable[[Any], Any]) -> OneRow:
+def anchored_update(one: OneRow, anchor: Callable[[Any], Any], *, first: int) -> OneRow:
     """A one-row update that anchors its state when that is due.
 
     Below ``vmap`` a condition is evaluated both ways: use ``anchored_updates`` there.
+
+    Args:
+        one: The update.
+        anchor: What finds the quantity anew.
+        first: Updates from the first one on that are each followed by an anchor.
     """
 
     def update(state: Any, row: Array) -> Any:
         updated = one(state, row)
         due = updated.step % UPDATES_BETWEEN_ANCHORS == 0
-        return lax.cond(due | (updated.step <= ANCHORED_START), anchor, _same, updated)
+        return lax.cond(due | (updated.step <= first), anchor, _same, updated)
 
     return update
 
 
-def anchored_updates(one: OneRow, anchor: Callable[[Any], Any]) -> Callable[[Any, Array], Any]:
+def anchored_updates(
+    one: OneRow, anchor: Callable[[Any], Any], *, first: int
+) -> Callable[[Any, Array], Any]:
     """One update for each of several rows [n, features], anchored where that is due.
 
     Conditions stand around segments of 64 rows, which leaves the loop within them free of any.
+    Arguments are those of ``anchored_update``.
     """
 
     def one_after_another(update: OneRow, state: Any, rows: Array) -> Any:
@@ -45,7 +51,7 @@ def anchored_updates(one: OneRow, anchor: Callable[[Any], Any]) -> Callable[[Any
 
     def segment(state: Any, rows: Array) -> Any:
         return lax.cond(
-            state.step < ANCHORED_START,
+            state.step < first,
             lambda state, rows: one_after_another(
                 lambda state, row: anchor(one(state, row)), state, rows
             ),

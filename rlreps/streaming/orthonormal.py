@@ -10,6 +10,9 @@ from jax import Array, lax
 from rlreps.streaming.anchoring import anchored_update, anchored_updates
 from rlreps.streaming.base import StreamingRule, largest, require_batch, require_sizes
 from rlreps.streaming.combining import projection_average
+from rlreps.subspace.positive_definite import inverse_cholesky_factor
+
+_HIGHEST = lax.Precision.HIGHEST
 
 
 class BasisState(NamedTuple):
@@ -39,8 +42,14 @@ def orthonormalize(rows: Array) -> Array:
 
 
 def anchor(state: BasisState) -> BasisState:
-    """The state with its rows orthonormalised."""
-    return state._replace(rows=orthonormalize(state.rows))
+    """The state with its rows orthonormalised, which they are but for rounding.
+
+    Gram-Schmidt by the Cholesky factor of their inner products, which is exact so near to the
+    identity and takes matrix products alone.
+    """
+    gram = jnp.matmul(state.rows, state.rows.T, precision=_HIGHEST)
+    rows = jnp.matmul(inverse_cholesky_factor(gram), state.rows, precision=_HIGHEST)
+    return state._replace(rows=rows)
 
 
 def add_outer(rows: Array, coefficients: Array, direction: Array, excess: Array) -> Array:
@@ -105,7 +114,8 @@ def basis_rule(
         InputError: Unless 1 ≤ k ≤ features.
     """
     require_sizes(num_inputs, num_components)
-    anchored, anchored_each = anchored_update(one, anchor), anchored_updates(one, anchor)
+    anchored = anchored_update(one, anchor, first=0)
+    anchored_each = anchored_updates(one, anchor, first=0)
 
     def init(key: Array) -> BasisState:
         rows = jax.random.normal(key, (num_components, num_inputs))

@@ -20,6 +20,9 @@ from rlreps.validation import require
 
 _HIGHEST = lax.Precision.HIGHEST
 
+_FIRST_ANCHORED = 256
+"""A factor that starts small grows by orders of magnitude in its first updates."""
+
 
 class FactorState(NamedTuple):
     """Where a rule without orthonormality stands.
@@ -123,7 +126,8 @@ def factor_rule(
     """
     require_sizes(num_inputs, num_components)
     require(initial_scale > 0.0, "initial_scale > 0", initial_scale)
-    anchored, anchored_each = anchored_update(one, anchor), anchored_updates(one, anchor)
+    anchored = anchored_update(one, anchor, first=_FIRST_ANCHORED)
+    anchored_each = anchored_updates(one, anchor, first=_FIRST_ANCHORED)
 
     def init(key: Array) -> FactorState:
         rows = initial_scale * jax.random.normal(key, (num_components, num_inputs))

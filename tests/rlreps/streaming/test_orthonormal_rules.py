@@ -152,3 +152,29 @@ def test_sangers_columns_are_single_eigenvectors_in_order():
     rule = sanger(FEATURES, K, learning_rate=lambda step: 1.0 / (step.astype(jnp.float32) + 100.0))
     state = jax.jit(rule.update_each)(rule.init(jax.random.key(0)), jnp.asarray(rows, jnp.float32))
     assert int(longest_eigenvector_streak(rule.components(state), exact)) == K
+
+
+@pytest.mark.parametrize("rate", [1.0, 1e5])
+@pytest.mark.parametrize("make", [oja, krasulina])
+def test_huge_first_steps_leave_an_orthonormal_basis(make, rate):
+    rows, _ = data(200)
+    rule = make(FEATURES, K, learning_rate=power_decay(rate, 0.9))
+    state = rule.update_each(rule.init(jax.random.key(0)), jnp.asarray(rows, jnp.float32))
+    overlaps = np.asarray(state.rows, np.float64) @ np.asarray(state.rows, np.float64).T
+    np.testing.assert_allclose(overlaps, np.eye(K), atol=1e-5)
+
+
+@pytest.mark.parametrize(("make", "rate"), [(oja, 1e5), (krasulina, 1.0)])
+def test_float32_follows_float64(make, rate):
+    rows, _ = data(200)
+
+    def projector(dtype):
+        rule = make(FEATURES, K, learning_rate=power_decay(rate, 0.9))
+        state = BasisState(jnp.zeros((), jnp.int32), jnp.asarray(basis().T, dtype))
+        found = np.asarray(rule.update_each(state, jnp.asarray(rows, dtype)).rows)
+        return found.T @ found
+
+    single = projector(jnp.float32)
+    with jax.enable_x64(True):
+        double = projector(jnp.float64)
+    np.testing.assert_allclose(single, double, atol=1e-3)
