@@ -18,7 +18,7 @@ OneRow = Callable[[Any, Array], Any]
 """(state, row [features]) → state; states have a leaf ``step``."""
 
 
-def anchored_update(one: OneRow, anchor: Callable[[Any], Any], *, first: int) -> OneRow:
+def anchored_update(one: OneRow, anchor: Callable[[Any], Any], *, first: int = 0) -> OneRow:
     """A one-row update that anchors its state when that is due.
 
     Below ``vmap`` a condition is evaluated both ways: use ``anchored_updates`` there.
@@ -38,7 +38,7 @@ def anchored_update(one: OneRow, anchor: Callable[[Any], Any], *, first: int) ->
 
 
 def anchored_updates(
-    one: OneRow, anchor: Callable[[Any], Any], *, first: int
+    one: OneRow, anchor: Callable[[Any], Any], *, first: int = 0
 ) -> Callable[[Any, Array], Any]:
     """One update for each of several rows [n, features], anchored where that is due.
 

@@ -114,8 +114,8 @@ def basis_rule(
         InputError: Unless 1 ≤ k ≤ features.
     """
     require_sizes(num_inputs, num_components)
-    anchored = anchored_update(one, anchor, first=0)
-    anchored_each = anchored_updates(one, anchor, first=0)
+    anchored = anchored_update(one, anchor)
+    anchored_each = anchored_updates(one, anchor)
 
     def init(key: Array) -> BasisState:
         rows = jax.random.normal(key, (num_components, num_inputs))

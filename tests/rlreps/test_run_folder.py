@@ -242,3 +242,38 @@ def test_differences_are_found_at_any_depth_and_only_where_they_are():
     assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["expected a.b=1, got 2"]
     assert differences({"a": {"b": 1}}, {"a": 3}) == ["expected a={'b': 1}, got 3"]
     assert differences({"a": [1, 2]}, {"a": [1]}) == ["expected a=[1, 2], got [1]"]
+
+
+def test_a_part_is_computed_once_and_read_afterwards(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path / "run", kind="test", config={}, provenance={})
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"losses": [1.0, math.nan], "name": "one"}
+
+    for _ in range(2):
+        found = folder.part("first", compute)
+        assert found["name"] == "one"
+        assert found["losses"][0] == 1.0
+        assert math.isnan(found["losses"][1])
+    assert len(calls) == 1
+
+
+def test_a_part_that_is_no_object_is_refused(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path / "run", kind="test", config={}, provenance={})
+    folder.part("first", lambda: {"a": 1})
+    (folder.path / "parts" / "first.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"expected a JSON object in .*first\.json, got list"):
+        folder.part("first", lambda: {"a": 1})
+
+
+def test_a_computation_that_fails_leaves_no_part_behind(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path / "run", kind="test", config={}, provenance={})
+
+    def fail():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        folder.part("first", fail)
+    assert folder.part("first", lambda: {"a": 1}) == {"a": 1}
