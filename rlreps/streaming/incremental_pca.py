@@ -18,10 +18,10 @@ class IncrementalState(NamedTuple):
 
     Attributes:
         step: Updates made, [] (int32).
-        rows_seen: Those that updates were made on, [] (int32); the weighted mean of combined models.
+        rows_seen: Rows of all updates, [] (int32); of combined models the weighted mean.
         rows: Orthonormal right singular vectors, [k, features].
-        energies: Squared singular values of the rows seen, [k], in descending order. Divided by
-            ``rows_seen`` they are the components' variances. Zero for a vector that no row has reached.
+        energies: Squared singular values of the rows seen, [k], in descending order; zero for a
+            vector that no row has reached. Divided by ``rows_seen`` they are variances.
     """
 
     step: Array
