@@ -55,7 +55,8 @@ class OnlinePcaConfig:
         repeats: Runs of each, seeds ``seed`` … ``seed + repeats - 1``: a seed is a start and an
             order of the rows, which all contenders share.
         passes: Times that every row is seen.
-        evaluations: Points of each pass's curve, as far as there are updates.
+        evaluations: Most points of each pass's curve, equally many updates apart; updates that do
+            not fill the last interval are left out.
         tuning_fraction: Share of the rows that η0 is chosen on.
         shown_components: k of the figure of components, one of ``components``.
         seed: Of the first repeat and of the choice of η0.

@@ -149,8 +149,9 @@ def measure(
 
 
 def interval(config: OnlinePcaConfig, contender: Contender, count: int) -> int:
-    """Rows between evaluations of a contender, at least one update's, of ``count`` in all."""
-    return max(count // config.evaluations, contender.rows_per_update)
+    """Rows between evaluations of a contender, whole updates, of ``count`` rows in all."""
+    updates = count // contender.rows_per_update
+    return contender.rows_per_update * math.ceil(updates / config.evaluations)
 
 
 def _choose_rate(

@@ -19,7 +19,7 @@ Rows: TypeAlias = list[dict[str, object]]
 Against: TypeAlias = Literal["rows_seen", "seconds"]
 
 _POINTS = 25
-"""Points of a drawn curve, evenly spaced on a logarithmic axis as far as they were measured."""
+"""Most points of a drawn curve, evenly spaced on a logarithmic axis as far as there are any."""
 
 _X_LABELS: dict[Against, str] = {
     "rows_seen": "rows seen",
@@ -80,7 +80,9 @@ def note(config: OnlinePcaConfig) -> str:
 def _points(curve: ExcessCurve, against: Against) -> dict[str, npt.NDArray[Any]]:
     """Columns of a drawn curve; the start is left out, where no row and no time is behind."""
     last = len(curve.rows_seen) - 1
-    chosen = np.unique(np.geomspace(1, last, min(last, _POINTS)).round().astype(int))
+    chosen = np.arange(1, last + 1)
+    if last > _POINTS:
+        chosen = np.unique(np.geomspace(1, last, _POINTS).round().astype(int))
     bands = aggregate(curve.excess[:, chosen])
     x = curve.rows_seen if against == "rows_seen" else curve.seconds.mean(axis=0)
     return {
