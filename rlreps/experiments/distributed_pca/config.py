@@ -66,7 +66,7 @@ class DistributedPcaConfig:
 
 PRESETS: dict[str, DistributedPcaConfig] = {
     "smoke": DistributedPcaConfig(
-        components=(2, 4),
+        components=(3,),
         workers=3,
         combine_every=50,
         learning_rates=(0.1, 1.0, 10.0),
