@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps import subspace
-from rlreps.experiments.online_pca.config import OnlinePcaConfig
+from rlreps.experiments.online_pca.config import PAPER_RULES, OnlinePcaConfig
 from rlreps.experiments.online_pca.curves import ExcessCurve
 from rlreps.experiments.pca_problem import PcaProblem
 from rlreps.plotting.panels import Line, Panel, plot_panels
@@ -27,14 +27,27 @@ _X_LABELS: dict[Against, str] = {
 }
 
 
+def figure_groups(curves: Sequence[ExcessCurve]) -> dict[str, list[ExcessCurve]]:
+    """The curves of each figure by the beginning of its name, no more than can be told apart.
+
+    ``excess`` has the rules that see one row an update, as the paper's figures have; ``batches``
+    the others, beside implicit Krasulina on single rows.
+    """
+    singles = [each for each in curves if each.contender.rows_per_update == 1]
+    batches = [each for each in curves if each.contender.rows_per_update > 1]
+    reference = [each for each in singles if each.contender.rule == PAPER_RULES[0]]
+    groups = {"excess": singles, "batches": [*reference, *batches] if batches else []}
+    return {name: group for name, group in groups.items() if group}
+
+
 def draw_excess(
     config: OnlinePcaConfig, curves: Sequence[ExcessCurve], against: Against
 ) -> tuple[Rows, Figure]:
-    """Percent excess loss of every contender, a panel for each k, on logarithmic axes.
+    """Percent excess loss of contenders, a panel for each k, on logarithmic axes.
 
     Args:
         config: The experiment.
-        curves: For every contender and k.
+        curves: Of each contender for every k.
         against: Rows seen, or the mean over repeats of the seconds spent in updates.
 
     Returns:
@@ -70,7 +83,7 @@ def draw_excess(
 
 
 def note(config: OnlinePcaConfig) -> str:
-    """What the lines and bands of the figures are."""
+    """What lines and bands are, and what stands in brackets."""
     batches = "in brackets: rows of an update, where more than one"
     if config.repeats == 1:
         return f"one run; {batches}"

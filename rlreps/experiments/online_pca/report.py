@@ -7,13 +7,27 @@ from typing import Any
 from rlreps.experiments.online_pca.claims import compare_with_paper
 from rlreps.experiments.online_pca.config import OnlinePcaConfig
 from rlreps.experiments.online_pca.curves import ExcessCurve
-from rlreps.experiments.online_pca.figures import draw_components, draw_excess, note
+from rlreps.experiments.online_pca.figures import (
+    Against,
+    draw_components,
+    draw_excess,
+    figure_groups,
+    note,
+)
 from rlreps.experiments.pca_problem import PcaProblem
 from rlreps.experiments.results import Claim, claims_table, mean_distance, write_results
 from rlreps.report import Section, Table, write_report
 from rlreps.run_folder import RunFolder
 
-_FIGURES = {"rows_seen": "excess_by_rows", "seconds": "excess_by_seconds"}
+_AGAINST: dict[Against, str] = {"rows_seen": "rows", "seconds": "seconds"}
+"""What figures are drawn against, with the end of their names."""
+
+_CAPTIONS: dict[tuple[str, Against], str] = {
+    ("excess", "rows_seen"): "One row an update: excess loss against the rows that were seen",
+    ("excess", "seconds"): "One row an update: excess loss against the time spent in updates",
+    ("batches", "rows_seen"): "Several rows an update: excess loss against the rows that were seen",
+    ("batches", "seconds"): "Several rows an update: excess loss against the time in updates",
+}
 
 
 def write_online_pca_report(
@@ -32,8 +46,9 @@ def write_online_pca_report(
         curves: For every contender and k.
         qr_seconds: Seconds of one update with a QR decomposition, by k.
     """
-    for against, name in _FIGURES.items():
-        write_results(folder, name, *draw_excess(config, curves, against))  # type: ignore[arg-type]
+    for name, group in figure_groups(curves).items():
+        for against, end in _AGAINST.items():
+            write_results(folder, f"{name}_by_{end}", *draw_excess(config, group, against))
     final = [_final(curve, problem) for curve in curves]
     write_results(folder, "final_excess", final)
     components = draw_components(config, problem, curves)
@@ -102,7 +117,7 @@ def _sections(
             "run, and Oja's update with a QR decomposition, timed in this run too.",
             tables=[claims_table(claims)],
         ),
-        _curves_section(config, folder),
+        _curves_section(config, folder, curves),
         Section(
             title="Where every rule ends",
             text=_divergence(curves),
@@ -114,7 +129,9 @@ def _sections(
     return sections
 
 
-def _curves_section(config: OnlinePcaConfig, folder: RunFolder) -> Section:
+def _curves_section(
+    config: OnlinePcaConfig, folder: RunFolder, curves: Sequence[ExcessCurve]
+) -> Section:
     text = (
         "The loss is the mean of ||x - Px||² over all rows, with their mean removed; the excess "
         "is 100 (loss / exact loss - 1). Every run goes over the rows in an order of its own, "
@@ -125,13 +142,13 @@ def _curves_section(config: OnlinePcaConfig, folder: RunFolder) -> Section:
         "update, too much for images on a laptop: the capped form stands for it in the laptop "
         "preset, and the paper preset has both."
     )
-    captions = {
-        "rows_seen": "Excess loss against the rows that were seen",
-        "seconds": "The same against the time spent in updates",
-    }
     figures = [
-        (folder.figures / f"{name}.png", f"{captions[against]}: {note(config)}.")
-        for against, name in _FIGURES.items()
+        (
+            folder.figures / f"{name}_by_{end}.png",
+            f"{_CAPTIONS[name, against]}. Lines: {note(config)}.",
+        )
+        for name in figure_groups(curves)
+        for against, end in _AGAINST.items()
     ]
     return Section(title="Excess loss", text=text, figures=figures)
 
