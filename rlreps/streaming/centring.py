@@ -160,14 +160,13 @@ def _about_own_mean(mean: RunningMean, batch: Array) -> Array:
 
 def _combined(means: RunningMean, weights: Array) -> RunningMean:
     """One mean of several with a leading axis of workers."""
-    parts = shares(weights).reshape(-1, *[1] * (means.rows_seen.ndim - 1))
-    parts = jnp.broadcast_to(parts, means.rows_seen.shape)
-    rows = parts * means.rows_seen.astype(weights.dtype)
-    total = jnp.sum(rows, axis=0)
+    parts = shares(weights)[:, None]
+    rows = parts * means.rows_seen.reshape(len(weights), -1).astype(weights.dtype)
+    total = jnp.sum(rows, axis=0, keepdims=True)
     seen = total > 0.0
-    rows = jnp.where(seen, rows, parts) / jnp.where(seen, total, jnp.ones_like(total))
-    rows = rows.reshape(len(weights), -1)
+    by_rows = jnp.where(seen, rows, parts) / jnp.where(seen, total, jnp.ones_like(total))
     first = jax.tree.map(lambda leaf: leaf[0], means)
     shifts = (means.value - first.value[None, :]) + means.remainder
-    change = jnp.sum(rows * shifts, axis=0) - first.remainder
-    return _added(first._replace(rows_seen=jnp.round(total).astype(jnp.int32)), change)
+    change = jnp.sum(by_rows * shifts, axis=0) - first.remainder
+    counted = jnp.round(total).astype(jnp.int32).reshape(first.rows_seen.shape)
+    return _added(first._replace(rows_seen=counted), change)

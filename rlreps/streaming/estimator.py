@@ -32,8 +32,8 @@ except ImportError as error:
 RELATIVE_RATE = 10.0
 """Default η0 times the total variance."""
 
-RELATIVE_RATES = {"explicit_krasulina": 1e-8}
-"""The same for rules with a rate in other units: these start from a factor of scale 1e-5."""
+RELATIVE_RATES = {"explicit_krasulina": 1e-6, "implicit_krasulina": 0.1, "sanger": 3.0}
+"""The same for rules with others: the first two are balanced by a factor that starts at 1e-5."""
 
 
 class StreamingPCA(

@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from rlreps.errors import TrainingDivergedError
 from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.centring import running_mean, with_running_mean
+from rlreps.streaming.centring import RunningMean, with_running_mean
 from rlreps.streaming.missing import impute, with_missing_entries
 from rlreps.streaming.registry import RULES, make_rule
 from rlreps.streaming.schedules import LearningRate, power_decay
@@ -53,7 +53,7 @@ class StreamModel(NamedTuple):
             [features].
         state: Of the rule with its running mean, NumPy arrays.
         moments: Of the rows less the origin, along ``components``.
-        components: Orthonormal rows, [k, features].
+        components: Orthonormal rows, [k, features]; zeros before the first row.
     """
 
     setup: StreamSetup
@@ -65,17 +65,18 @@ class StreamModel(NamedTuple):
     @property
     def shifted_mean(self) -> Floats:
         """Mean of all rows less the origin, [features]."""
-        mean: Floats = np.asarray(running_mean(self.state), np.float64)
-        return mean
+        mean: RunningMean = self.state.mean
+        return np.asarray(mean.value, np.float64) + np.asarray(mean.remainder, np.float64)
 
 
 def start(setup: StreamSetup, seed: int, rows: FloatArray) -> StreamModel:
     """A model before its first row, with the origin that the first rows [b, features] give."""
-    state, components = jax.device_get(_compiled(setup)[0](np.uint32(seed)))
+    state = jax.device_get(_compiled(setup)[0](np.uint32(seed)))
     first = np.argmax(~np.isnan(rows), axis=0)
     origin = np.nan_to_num(rows[first, np.arange(setup.num_inputs)].astype(np.float64))
-    moments = no_moments(setup.num_inputs, setup.num_components)
-    return StreamModel(setup, origin, state, moments, _orthonormal(components))
+    k = setup.num_components
+    moments = no_moments(setup.num_inputs, k)
+    return StreamModel(setup, origin, state, moments, np.zeros((k, setup.num_inputs)))
 
 
 def advance(
@@ -95,7 +96,7 @@ def advance(
     Raises:
         TrainingDivergedError: If the outcome is not finite.
     """
-    state, components = model.state, None
+    state, components = model.state, model.components.T
     dtype = state.mean.value.dtype
     for chosen in blocks(order, model.setup.rows_per_update):
         shifted = (rows[chosen] - model.origin).astype(dtype)
@@ -138,10 +139,8 @@ _impute = jax.jit(impute)
 def _compiled(setup: StreamSetup) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Functions that start and advance a rule, shared by all models of one setup."""
 
-    def start(seed: Array) -> tuple[Any, Array]:
-        rule = _rule(setup, 1.0)
-        state = rule.init(jax.random.key(seed))
-        return state, rule.components(state)
+    def start(seed: Array) -> Any:
+        return _rule(setup, 1.0).init(jax.random.key(seed))
 
     def advance(state: Any, rows: Array, rate: Array) -> tuple[Any, Array, Array]:
         rule = _rule(setup, power_decay(jnp.asarray(rate), setup.power))

@@ -1,14 +1,318 @@
 """StreamingPCA as scikit-learn knows estimators, against exact principal component analysis."""
 
+import subprocess
+import sys
+
+import joblib
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from rlreps.streaming import StreamingPCA
+from rlreps.errors import TrainingDivergedError
+from rlreps.streaming import RULES, StreamingPCA
+from rlreps.streaming.stream_model import ROWS_AT_ONCE
+
+FEATURES, K = 8, 3
+SPREADS = np.array([6.0, 4.0, 2.5, 0.3, 0.3, 0.3, 0.3, 0.3])
+ATTRIBUTES = ("components_", "mean_", "explained_variance_", "n_samples_seen_", "n_features_in_")
+
+
+def observations(count, seed=0, offset=10.0, dtype=np.float64):
+    random = np.random.default_rng(seed)
+    turn = np.linalg.qr(np.random.default_rng(99).normal(size=(FEATURES, FEATURES)))[0]
+    rows = (random.normal(size=(count, FEATURES)) * SPREADS) @ turn.T + offset
+    return rows.astype(dtype)
+
+
+def subspace_distance(one, other):
+    return 1.0 - np.sum((one @ other.T) ** 2) / len(one)
+
+
+def copies(estimator):
+    return {name: np.copy(getattr(estimator, name)) for name in ATTRIBUTES}
 
 
 @parametrize_with_checks(
-    [StreamingPCA(), StreamingPCA(2, rule="incremental_pca", batch_size=4, missing=True)]
+    [StreamingPCA(), StreamingPCA(1, rule="oja", batch_size=4, passes=2, missing=True)]
 )
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rule": "incremental_pca"},
+        {"rule": "incremental_pca", "batch_size": 10},
+        {"rule": "oja", "passes": 2},
+        {"rule": "krasulina"},
+        {"rule": "incremental_msg"},
+        {"rule": "mu_eigengame", "batch_size": 8, "passes": 3, "power": 0.5},
+        {"rule": "explicit_krasulina", "passes": 3},
+        {"batch_size": 16, "passes": 2},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())) or "default",
+)
+def test_fit_is_near_exact_pca(options):
+    X = observations(2000)
+    found = StreamingPCA(K, random_state=0, **options).fit(X)
+    exact = PCA(K).fit(X)
+    assert subspace_distance(found.components_, exact.components_) < 2e-3
+    np.testing.assert_allclose(
+        np.abs(np.sum(found.components_ * exact.components_, axis=1)), 1.0, atol=5e-3
+    )
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.01)
+    np.testing.assert_allclose(
+        found.explained_variance_ratio_, exact.explained_variance_ratio_, rtol=0.01
+    )
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-7)
+    assert found.n_samples_seen_ == len(X)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_components_of_every_rule_are_orthonormal_ordered_and_of_known_sign(rule):
+    found = StreamingPCA(K, rule=rule, batch_size=5, random_state=0).fit(observations(83))
+    np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(K), atol=1e-12)
+    assert np.all(np.diff(found.explained_variance_) <= 0.0)
+    peaks = np.argmax(np.abs(found.components_), axis=1)
+    assert np.all(found.components_[np.arange(K), peaks] > 0.0)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_all_components_of_a_full_basis_are_those_of_exact_pca(method):
+    X = observations(ROWS_AT_ONCE + 50)
+    found, exact = getattr(StreamingPCA(random_state=0), method)(X), PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(found.explained_variance_ratio_.sum(), 1.0, rtol=1e-9)
+    overlaps = np.abs(np.sum(found.components_[:K] * exact.components_[:K], axis=1))
+    np.testing.assert_allclose(overlaps, 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["implicit_krasulina", "incremental_pca"])
+def test_batches_of_fewer_rows_than_components_work(rule):
+    X = observations(1200)
+    found = StreamingPCA(K, rule=rule, random_state=0)
+    sizes = [1, 2, 1, 1, 2] * 20
+    for batch in np.split(X, np.cumsum(sizes)):
+        found.partial_fit(batch)
+        assert np.isfinite(found.explained_variance_).all()
+    assert found.n_samples_seen_ == 1200
+    exact = PCA(K).fit(X)
+    assert subspace_distance(found.components_, exact.components_) < 5e-3
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.1)
+
+
+def test_variances_of_a_stream_forget_the_time_when_the_basis_was_poor():
+    X = observations(2000)
+    found = StreamingPCA(K, rule="krasulina", random_state=0)
+    for batch in np.split(X, 200):
+        found.partial_fit(batch)
+    exact = PCA(K).fit(X).explained_variance_
+    np.testing.assert_allclose(found.explained_variance_, exact, rtol=0.15)
+    assert found.explained_variance_ratio_.sum() <= 1.0
+
+
+def test_a_stream_in_one_batch_has_the_variances_of_fit_in_its_span():
+    X = observations(700)
+    found = StreamingPCA(K, random_state=0).partial_fit(X)
+    covariance = np.cov(found.transform(X).T)
+    np.testing.assert_allclose(covariance, np.diag(found.explained_variance_), atol=1e-6)
+
+
+def test_partial_fit_goes_on_where_fit_stopped():
+    X = observations(1500)
+    found = StreamingPCA(K, passes=3, random_state=0).fit(X[:1000])
+    found.partial_fit(X[1000:])
+    assert found.n_samples_seen_ == 1500
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-6)
+    assert subspace_distance(found.components_, PCA(K).fit(X).components_) < 2e-3
+
+
+def test_units_and_a_distant_origin_do_not_matter():
+    X = observations(600, offset=0.0)
+    plain = StreamingPCA(K, random_state=0).fit(X)
+    moved = StreamingPCA(K, random_state=0).fit(1e6 * X + 1e9)
+    assert subspace_distance(plain.components_, moved.components_) < 1e-4
+    np.testing.assert_allclose(
+        moved.explained_variance_, 1e12 * plain.explained_variance_, rtol=1e-3
+    )
+
+
+def test_inverse_transform_undoes_transform_within_the_span():
+    X = observations(800)
+    found = StreamingPCA(K, random_state=0).fit(X)
+    coordinates = found.transform(X)
+    assert coordinates.shape == (800, K)
+    np.testing.assert_allclose(
+        found.transform(found.inverse_transform(coordinates)), coordinates, atol=1e-9
+    )
+    residuals = X - found.inverse_transform(coordinates)
+    exact = X - PCA(K).fit(X).inverse_transform(PCA(K).fit_transform(X))
+    assert np.mean(residuals**2) < 1.05 * np.mean(exact**2)
+    with pytest.raises(ValueError, match="3 coordinates"):
+        found.inverse_transform(coordinates[:, :2])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_and_coordinates_keep_their_dtype(dtype):
+    X = observations(60, dtype=dtype)
+    found = StreamingPCA(K, random_state=0).fit(X)
+    assert found.transform(X).dtype == dtype
+    assert found.inverse_transform(found.transform(X)).dtype == dtype
+
+
+@pytest.mark.parametrize("bad", ["nan", "infinity", "width", "empty"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_batch_that_cannot_be_used_leaves_the_model_as_it_was(bad, missing):
+    if bad == "nan" and missing:
+        pytest.skip("NaN marks a missing entry")
+    X = observations(100)
+    found, other = (StreamingPCA(K, missing=missing, random_state=0) for _ in range(2))
+    for one in (found, other):
+        one.partial_fit(X[:50])
+    batch = X[50:60].copy()
+    batch[3, 2] = {"nan": np.nan, "infinity": np.inf}.get(bad, 0.0)
+    batch = {"width": batch[:, :5], "empty": batch[:0]}.get(bad, batch)
+    before = copies(found)
+    with pytest.raises(ValueError, match="NaN|infinity|8 features|0 sample"):
+        found.partial_fit(batch)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    for one in (found, other):
+        one.partial_fit(X[60:])
+    np.testing.assert_array_equal(found.components_, other.components_)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_model_that_diverges_is_told_and_stays_as_it_was(method):
+    X = observations(100)
+    found = StreamingPCA(K, rule="sanger", learning_rate=1e-3, random_state=0).partial_fit(X)
+    before = copies(found)
+    found.set_params(learning_rate=1e3)
+    with pytest.raises(TrainingDivergedError, match="smaller learning_rate"):
+        getattr(found, method)(X)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    found.set_params(learning_rate=1e-3).partial_fit(X)
+    assert found.n_samples_seen_ == 200
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_constant_stream_has_no_variance_and_some_orthonormal_basis(rule, method):
+    X = np.full((20, 4), 0.1)
+    found = getattr(StreamingPCA(2, rule=rule, random_state=0), method)(X)
+    found.partial_fit(X[:1])
+    np.testing.assert_array_equal(found.explained_variance_, np.zeros(2))
+    np.testing.assert_array_equal(found.explained_variance_ratio_, np.zeros(2))
+    np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(found.mean_, 0.1, rtol=1e-12)
+    np.testing.assert_allclose(found.transform(X), 0.0, atol=1e-12)
+
+
+def test_a_stream_that_begins_constant_learns_once_it_varies():
+    X = observations(600)
+    found = StreamingPCA(K, rule="sanger", random_state=0)
+    found.partial_fit(np.repeat(X[:1], 5, axis=0))
+    for batch in np.split(X, 60):
+        found.partial_fit(batch)
+    assert subspace_distance(found.components_, PCA(K).fit(X).components_) < 0.05
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_subspace_is_found_with_two_entries_in_five_missing(method):
+    X = observations(3000)
+    holed = np.where(np.random.default_rng(1).random(X.shape) < 0.4, np.nan, X)
+    found = getattr(StreamingPCA(K, missing=True, random_state=0), method)(holed)
+    exact = PCA(K).fit(X)
+    assert subspace_distance(found.components_, exact.components_) < 0.02
+    np.testing.assert_allclose(found.mean_, np.nanmean(holed, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.25)
+    rebuilt = found.inverse_transform(found.transform(holed))
+    # Rows with more observed entries than components; means of the features are 10 ± 3.
+    many = np.isfinite(holed).sum(axis=1) > K + 2
+    assert np.sqrt(np.mean((rebuilt - X)[many] ** 2)) < 1.0
+    assert np.isfinite(found.partial_fit(np.full((2, FEATURES), np.nan)).components_).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_components": FEATURES + 1}, "n_components from 1 to 8, got 9"),
+        ({"n_components": 0}, "n_components from 1 to 8"),
+        ({"n_components": 1.5}, "whole n_components"),
+        ({"rule": "pca"}, "rule to be one of"),
+        ({"rule": "sanger", "missing": True}, "missing entries"),
+        ({"learning_rate": 0.0}, "learning_rate > 0"),
+        ({"power": -1.0}, "power >= 0"),
+        ({"batch_size": 0}, "batch_size >= 1"),
+        ({"passes": 0}, "passes >= 1"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(options, message):
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=message):
+            getattr(StreamingPCA(**options), method)(observations(20))
+    with pytest.raises(ValueError, match="0 sample"):
+        StreamingPCA().fit(np.zeros((0, FEATURES)))
+
+
+def test_a_stream_keeps_its_rule_and_size_until_fit_starts_anew():
+    X = observations(60)
+    found = StreamingPCA(K, random_state=0).partial_fit(X)
+    before = copies(found)
+    for changed in ({"rule": "oja"}, {"n_components": 2}, {"missing": True}):
+        with pytest.raises(ValueError, match="fit starts anew"):
+            found.set_params(**changed).partial_fit(X)
+        found.set_params(rule="implicit_krasulina", n_components=K, missing=False)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    assert found.set_params(rule="oja", n_components=2).fit(X).components_.shape == (2, FEATURES)
+
+
+def test_a_seed_gives_the_same_model_again_and_clones_know_nothing():
+    X = observations(150)
+    first = StreamingPCA(K, random_state=7).fit(X)
+    other = clone(first)
+    assert not hasattr(other, "components_")
+    np.testing.assert_array_equal(other.fit(X).components_, first.components_)
+
+
+def test_pipelines_name_what_comes_out():
+    X = observations(200)
+    pipeline = make_pipeline(StandardScaler(), StreamingPCA(2, random_state=0)).fit(X)
+    assert pipeline.transform(X).shape == (200, 2)
+    assert list(pipeline.get_feature_names_out()) == ["streamingpca0", "streamingpca1"]
+
+
+def test_a_stored_model_goes_on_as_the_one_that_was_stored(tmp_path):
+    X = observations(100)
+    found = StreamingPCA(K, random_state=0).partial_fit(X[:60])
+    joblib.dump(found, tmp_path / "model.joblib")
+    restored = joblib.load(tmp_path / "model.joblib")
+    for one in (found, restored):
+        one.partial_fit(X[60:])
+    np.testing.assert_array_equal(restored.components_, found.components_)
+
+
+def test_the_rules_are_imported_without_scikit_learn_and_the_estimator_says_what_it_needs():
+    program = """
+import sys
+sys.modules["sklearn"] = None
+import rlreps.streaming
+assert "StreamingPCA" in rlreps.streaming.__all__
+try:
+    rlreps.streaming.StreamingPCA
+except ImportError as error:
+    print(error)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "rlreps[sklearn]" in found.stdout
