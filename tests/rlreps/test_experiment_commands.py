@@ -2,6 +2,7 @@ import dataclasses
 import importlib
 import re
 
+import jax
 import pytest
 
 from rlreps import cli
@@ -31,7 +32,11 @@ EXPERIMENTS = (
     "bouncing-balls",
     "slow-puddle",
     "atari",
+    "online-pca",
+    "learning-rate-sensitivity",
+    "distributed-pca",
 )
+ON_ROWS = EXPERIMENTS[-3:]
 
 
 def run(capsys, *arguments):
@@ -80,6 +85,54 @@ def test_a_folder_of_another_preset_is_left_alone(tiny, tmp_path, capsys, files_
     assert error.count("\n") == 1
     assert "expected kappa0=1.9, got 1.0" in error
     assert files_below(out) == before
+
+
+@pytest.mark.parametrize("name", ON_ROWS)
+def test_rows_that_are_not_there_are_refused_in_one_line(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ("experiment", name, "--preset", "smoke", "--data", "nowhere.npy", "--out", "run")
+    code, printed, error = run(capsys, *arguments)
+    assert (code, printed) == (2, "")
+    assert error.startswith("rlreps: error: expected a folder with train-images-idx3-ubyte")
+    assert error.endswith("a .npy or .npz file; got 'nowhere.npy'\n")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ON_ROWS)
+def test_the_preset_the_rows_and_the_devices_reach_the_experiment(name, tmp_path, monkeypatch):
+    package = name.replace("-", "_")
+    module = importlib.import_module(f"rlreps.experiments.{package}.run")
+    presets = importlib.import_module(f"rlreps.experiments.{package}.config").PRESETS
+    given = []
+
+    def record(config, out, **options):
+        given.append((config, out, options))
+        return {"claims": [], "report": "page"}
+
+    monkeypatch.setattr(module, f"run_{package}", record)
+    arguments = ("--data", tmp_path / "rows.npy", "--out", tmp_path / "run", "--preset", "paper")
+    cli.main(["experiment", name, *map(str, arguments)])
+    cli.main(["experiment", name, "--out", str(tmp_path / "run"), "--quiet"])
+    (config, out, options), (default, _, others) = given
+    assert config is presets["paper"]
+    assert default is presets["laptop"]
+    assert out == tmp_path / "run"
+    assert options == {
+        "data": tmp_path / "rows.npy",
+        "devices": jax.local_devices(),
+        "progress": True,
+    }
+    assert others == {"data": None, "devices": jax.local_devices(), "progress": False}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_help_explains_every_option_of_every_experiment(name, capsys):
+    code, printed, _ = run(capsys, "experiment", name, "--help")
+    assert code == 0
+    for text in ("Folder of the run; run again to resume", "smoke takes", "Show no progress bars"):
+        assert text in " ".join(printed.replace("│", " ").split())
+    assert ("--data " in printed) == (name in ON_ROWS)
 
 
 @pytest.mark.parametrize(

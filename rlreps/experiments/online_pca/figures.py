@@ -78,16 +78,17 @@ def draw_excess(
         x_label=_X_LABELS[against],
         y_label="excess loss over the exact components (%)",
         log_x=True,
-        note=note(config),
+        note=note(curves),
     )
 
 
-def note(config: OnlinePcaConfig) -> str:
+def note(curves: Sequence[ExcessCurve]) -> str:
     """What lines and bands are, and what stands in brackets."""
-    batches = "in brackets: rows of an update, where more than one"
-    if config.repeats == 1:
-        return f"one run; {batches}"
-    return f"mean over {config.repeats} runs, 95 % bootstrap interval; {batches}"
+    repeats = len(curves[0].losses)
+    text = "one run" if repeats == 1 else f"mean over {repeats} runs, 95 % bootstrap interval"
+    if any(curve.contender.rows_per_update > 1 for curve in curves):
+        text += "; in brackets: rows of an update, where more than one"
+    return text
 
 
 def _points(curve: ExcessCurve, against: Against) -> dict[str, npt.NDArray[Any]]:

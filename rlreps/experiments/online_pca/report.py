@@ -145,9 +145,9 @@ def _curves_section(
     figures = [
         (
             folder.figures / f"{name}_by_{end}.png",
-            f"{_CAPTIONS[name, against]}. Lines: {note(config)}.",
+            f"{_CAPTIONS[name, against]}. Lines: {note(group)}.",
         )
-        for name in figure_groups(curves)
+        for name, group in figure_groups(curves).items()
         for against, end in _AGAINST.items()
     ]
     return Section(title="Excess loss", text=text, figures=figures)
@@ -176,7 +176,7 @@ def _excess_table(
     return Table(
         ("rule", *(f"k = {k}" for k in config.components)),
         rows,
-        f"Percent excess loss at the end of {_passes(config)}: {note(config)}.",
+        f"Percent excess loss at the end of {_passes(config)}: {note(curves)}.",
     )
 
 

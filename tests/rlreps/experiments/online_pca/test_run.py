@@ -238,7 +238,7 @@ def test_rows_that_are_no_images_have_no_figure_of_components(tmp_path):
     summary = run_online_pca(config, out, data=tmp_path / "rows.npy", progress=False)
     assert summary["data"] == "rows (300 rows)"
     assert sorted(file.stem for file in (out / "figures").iterdir()) == FIGURES[3:]
-    assert "one run;" in (out / "report.html").read_text(encoding="utf-8")
+    assert "Lines: one run." in (out / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
