@@ -15,10 +15,10 @@ from rlreps.cumulants import Cumulants, Discs, RandomFourier, RandomNetwork, cum
 from rlreps.encoders import make_encoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
+from rlreps.experiments.complete_run import finished_summary
 from rlreps.experiments.store_training import (
     EncoderRun,
     Target,
-    finished_summary,
     make_learner,
     train_in_folder,
 )

@@ -15,6 +15,7 @@ from rlreps import evaluation
 from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig, as_json
 from rlreps.encoders import Encoder, make_encoder
 from rlreps.errors import InputError
+from rlreps.experiments.complete_run import finished_summary
 from rlreps.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
 from rlreps.hyperparameters import Hyperparameters
 from rlreps.learner import Learner
@@ -180,16 +181,6 @@ class EncoderRun(NamedTuple):
     learner: Learner
     source: Source
     target: Target | None
-
-
-def finished_summary(out: Path, kind: str, described: dict[str, Any]) -> dict[str, Any] | None:
-    """The summary of a run that a folder holds finished; None where there is something to do.
-
-    Raises:
-        InputError: If the folder holds something else.
-    """
-    existing = RunFolder.find(out, kind=kind, config=described)
-    return existing.read_summary() if existing is not None else None
 
 
 def train_in_folder(

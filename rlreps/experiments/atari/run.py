@@ -23,12 +23,11 @@ from rlreps.experiments.atari.frames import IndexArray, recorded_frames, require
 from rlreps.experiments.atari.predictor import next_frame_predictor, squared_error
 from rlreps.experiments.atari.problem import Problem, encoded, make_problem, principal_pixels
 from rlreps.experiments.atari.report import Outcome, write_atari_report
-from rlreps.locks import exclusive
+from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.losses.base import Objective
 from rlreps.losses.spectral import spectral
 from rlreps.operators import slowness
 from rlreps.operators.action import act
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train
@@ -69,27 +68,36 @@ def run_atari(
             holds something else, or if the predictor's code collapsed to fewer dimensions than
             there are features.
     """
-    existing = RunFolder.find(out, kind=KIND, config=as_json(config))
-    finished = existing.read_summary() if existing is not None else None
+    finished = finished_summary(out, KIND, as_json(config))
     if finished is not None:
         return finished
+    # Before the folder is made.
     require_game(config.game)
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        frames = recorded_frames(
-            out / FRAMES,
-            config.game,
-            config.num_frames,
-            config.size,
-            config.seed,
-            progress=progress,
-        )
-        place = _Place(config, folder, make_problem(frames), devices, progress)
-        summary = write_atari_report(config, folder, place.problem, _outcome(place))
-        folder.write_summary(summary)
-    return summary
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: AtariConfig,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    frames = recorded_frames(
+        folder.path / FRAMES,
+        config.game,
+        config.num_frames,
+        config.size,
+        config.seed,
+        progress=progress,
+    )
+    place = _Place(config, folder, make_problem(frames), devices, progress)
+    return write_atari_report(config, folder, place.problem, _outcome(place))
 
 
 class _Place(NamedTuple):

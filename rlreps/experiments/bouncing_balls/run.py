@@ -27,11 +27,10 @@ from rlreps.experiments.bouncing_balls.measuring import (
 )
 from rlreps.experiments.bouncing_balls.report import Network, Results, write_balls_report
 from rlreps.experiments.bouncing_balls.video import FramePairs
-from rlreps.locks import exclusive
+from rlreps.experiments.complete_run import complete_run
 from rlreps.losses.spectral import spectral
 from rlreps.operators import slowness
 from rlreps.optimizers import make_optimizer
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.spectral_evaluation import sampled_moments
 from rlreps.subspace.ordered import ordered_spectrum
@@ -71,38 +70,41 @@ def run_bouncing_balls(
         InputError: If the folder holds something else.
         TrainingDivergedError: If a network's numbers become NaN or infinite.
     """
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        finished = folder.read_summary()
-        if finished is not None:
-            return finished
-        video = BouncingBalls()
-        shape = (video.frame_size, video.frame_size, 1)
-        encoder = with_constant(
-            convolutional(
-                shape, config.num_features, channels=config.channels, hidden=config.hidden
-            )
-        )
-        trained = [
-            _train(config, encoder, video, seed, folder, devices, progress) for seed in config.seeds
-        ]
-        networks = [
-            _measure(config, encoder, video, seed, result)
-            for seed, result in zip(config.seeds, trained, strict=True)
-        ]
-        (linear,) = _exact(config, pixels(video, config.pooling), FramePairs(video), ["test"])
-        best, best_held_out = _exact(
-            config, positions(video, config.degree), FramePairs(video, True), ["test", "held out"]
-        )
-        results = Results(
-            networks=networks, pixels=linear, positions=best, positions_held_out=best_held_out
-        )
-        folder.write_summary(write_balls_report(config, folder, results))
-        written = folder.read_summary()
-    assert written is not None
-    return written
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: BouncingBallsConfig,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    video = BouncingBalls()
+    shape = (video.frame_size, video.frame_size, 1)
+    encoder = with_constant(
+        convolutional(shape, config.num_features, channels=config.channels, hidden=config.hidden)
+    )
+    trained = [
+        _train(config, encoder, video, seed, folder, devices, progress) for seed in config.seeds
+    ]
+    networks = [
+        _measure(config, encoder, video, seed, result)
+        for seed, result in zip(config.seeds, trained, strict=True)
+    ]
+    (linear,) = _exact(config, pixels(video, config.pooling), FramePairs(video), ["test"])
+    best, best_held_out = _exact(
+        config, positions(video, config.degree), FramePairs(video, True), ["test", "held out"]
+    )
+    results = Results(
+        networks=networks, pixels=linear, positions=best, positions_held_out=best_held_out
+    )
+    return write_balls_report(config, folder, results)
 
 
 def _key(config: BouncingBallsConfig, name: str) -> Array:

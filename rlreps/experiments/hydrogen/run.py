@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.configs import as_json
+from rlreps.experiments.complete_run import complete_run
 from rlreps.experiments.hydrogen import problem
 from rlreps.experiments.hydrogen.config import NUM_FEATURES, Contender, HydrogenConfig
 from rlreps.experiments.hydrogen.grid_solver import GridSolution, solve_on_grid
 from rlreps.experiments.hydrogen.report import ContenderResult, write_hydrogen_report
 from rlreps.learner import Learner
-from rlreps.locks import exclusive
 from rlreps.members import Members
 from rlreps.placement import largest_even_share
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train_members
@@ -52,22 +51,25 @@ def run_hydrogen(
     Raises:
         InputError: If the folder holds another run.
     """
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        finished = folder.read_summary()
-        if finished is not None:
-            return finished
-        grid = solve_on_grid(config.grid_points, config.half_width)
-        shared = None if devices is None else largest_even_share(devices, config.num_seeds)
-        results = [
-            _run(config, contender, index, grid, folder, shared, progress)
-            for index, contender in enumerate(config.contenders)
-        ]
-        summary = write_hydrogen_report(config, folder, grid, results)
-        folder.write_summary(summary)
-    return summary
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: HydrogenConfig, folder: RunFolder, devices: Sequence[jax.Device] | None, progress: bool
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    grid = solve_on_grid(config.grid_points, config.half_width)
+    shared = None if devices is None else largest_even_share(devices, config.num_seeds)
+    results = [
+        _run(config, contender, index, grid, folder, shared, progress)
+        for index, contender in enumerate(config.contenders)
+    ]
+    return write_hydrogen_report(config, folder, grid, results)
 
 
 def _run(

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlreps.configs import OptimizerConfig, as_json
 from rlreps.encoders import tabular
+from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.experiments.mnist.config import MnistConfig
 from rlreps.experiments.mnist.figures import MethodResult
 from rlreps.experiments.mnist.problem import (
@@ -23,11 +24,9 @@ from rlreps.experiments.mnist.problem import (
 from rlreps.experiments.mnist.report import EIGENGAME, compare_with_paper, write_mnist_report
 from rlreps.images import load_images
 from rlreps.learner import Learner
-from rlreps.locks import exclusive
 from rlreps.losses.danskin import Roles, danskin_lissa
 from rlreps.members import Members
 from rlreps.optimizers import SCHEDULES, make_optimizer
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.statistics import aggregate
 from rlreps.streaming.eigengame import eigengame
@@ -88,23 +87,28 @@ def run_mnist(
         config.num_components,
     )
     described = {"data": fingerprint(images), **as_json(config)}
-    existing = RunFolder.find(out, kind=KIND, config=described)
-    finished = existing.read_summary() if existing is not None else None
+    finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
+    # Before the folder is made: images may have too few components.
     problem = make_problem(images, config.num_components)
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=described, provenance=provenance()
-        )
-        results = _run_methods(config, problem, folder, progress)
-        summary = _summary(config, problem, results, folder)
-        claims = compare_with_paper(config, problem, summary)
-        write_mnist_report(config, problem, results, folder, summary, claims)
-        folder.write_summary({**summary, "claims": [dataclasses.asdict(each) for each in claims]})
-        written = folder.read_summary()
-    assert written is not None
-    return written
+    return complete_run(
+        out,
+        kind=KIND,
+        config=described,
+        compute=lambda folder: _compute(config, problem, folder, progress),
+    )
+
+
+def _compute(
+    config: MnistConfig, problem: Problem, folder: RunFolder, progress: bool
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    results = _run_methods(config, problem, folder, progress)
+    summary = _summary(config, problem, results, folder)
+    claims = compare_with_paper(config, problem, summary)
+    write_mnist_report(config, problem, results, folder, summary, claims)
+    return {**summary, "claims": [dataclasses.asdict(each) for each in claims]}
 
 
 def _run_methods(

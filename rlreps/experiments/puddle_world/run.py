@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from rlreps import evaluation, subspace
 from rlreps.configs import ObjectiveConfig, TrainingConfig, as_json
+from rlreps.experiments.complete_run import complete_run
 from rlreps.experiments.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.experiments.puddle_world.config import PuddleWorldConfig
 from rlreps.experiments.puddle_world.members import masked_evaluation, masked_learner, masks
 from rlreps.experiments.puddle_world.report import MethodResult, write_puddle_world_report
 from rlreps.experiments.store_training import batches_of, encoder_and_inputs
-from rlreps.locks import exclusive
 from rlreps.members import Members
 from rlreps.placement import make_placement
 from rlreps.provenance import provenance
@@ -78,24 +78,26 @@ def run_puddle_world(
         ArenaError: For an unknown or invalid arena.
     """
     make_placement(devices, 1)
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        finished = folder.read_summary()
-        if finished is not None:
-            return finished
-        ground = own_ground_truth(
-            config.successor, folder, max(config.dimensions), progress=progress
-        )
-        place = _Place(config, folder, ground, devices, progress)
-        results = {
-            str(objective.name): _method(place, objective) for objective in config.objectives
-        }
-        figures = generation_figures(folder, config.successor)
-        summary = write_puddle_world_report(config, folder, ground, figures, results)
-        folder.write_summary(summary)
-    return summary
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: PuddleWorldConfig,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    ground = own_ground_truth(config.successor, folder, max(config.dimensions), progress=progress)
+    place = _Place(config, folder, ground, devices, progress)
+    results = {str(objective.name): _method(place, objective) for objective in config.objectives}
+    figures = generation_figures(folder, config.successor)
+    return write_puddle_world_report(config, folder, ground, figures, results)
 
 
 def _method(place: _Place, objective: ObjectiveConfig) -> MethodResult:

@@ -12,12 +12,12 @@ from jax import Array
 
 from rlreps.configs import TrainingConfig, as_json
 from rlreps.evaluation import distance_evaluation
+from rlreps.experiments.complete_run import complete_run
 from rlreps.experiments.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.experiments.puddle_world_fast.config import PuddleWorldFastConfig
 from rlreps.experiments.puddle_world_fast.report import FastRun, write_fast_report
 from rlreps.experiments.store_training import batches_of, encoder_and_inputs, make_learner
 from rlreps.ground_truth import GroundTruth
-from rlreps.locks import exclusive
 from rlreps.losses.base import Params
 from rlreps.members import Members
 from rlreps.provenance import provenance
@@ -56,27 +56,31 @@ def run_puddle_world_fast(
         InputError: If the folder holds something else.
         ArenaError: For an unknown or invalid arena.
     """
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        finished = folder.read_summary()
-        if finished is not None:
-            return finished
-        ground = own_ground_truth(
-            config.successor, folder, max(config.dimensions), progress=progress
-        )
-        place = _Place(folder, ground, _released(config), devices, progress)
-        runs = [
-            _run(place, recipe.name, dataclasses.replace(training, seed=seed))
-            for recipe in config.recipes
-            for training in recipe.trainings
-            for seed in range(config.num_seeds)
-        ]
-        figures = generation_figures(folder, config.successor)
-        summary = write_fast_report(config, folder, figures, runs)
-        folder.write_summary(summary)
-    return summary
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: PuddleWorldFastConfig,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    ground = own_ground_truth(config.successor, folder, max(config.dimensions), progress=progress)
+    place = _Place(folder, ground, _released(config), devices, progress)
+    runs = [
+        _run(place, recipe.name, dataclasses.replace(training, seed=seed))
+        for recipe in config.recipes
+        for training in recipe.trainings
+        for seed in range(config.num_seeds)
+    ]
+    figures = generation_figures(folder, config.successor)
+    return write_fast_report(config, folder, figures, runs)
 
 
 class _Place(NamedTuple):

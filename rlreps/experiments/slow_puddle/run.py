@@ -12,6 +12,7 @@ from jax import Array
 
 from rlreps.configs import as_json
 from rlreps.encoders import Encoder, at_states, make_encoder, with_constant
+from rlreps.experiments.complete_run import complete_run
 from rlreps.experiments.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.experiments.slow_puddle.config import Contender, SlowPuddleConfig
 from rlreps.experiments.slow_puddle.figures import ContenderResult
@@ -25,13 +26,11 @@ from rlreps.experiments.slow_puddle.problem import (
 )
 from rlreps.experiments.slow_puddle.report import write_slow_puddle_report
 from rlreps.learner import Learner
-from rlreps.locks import exclusive
 from rlreps.losses.base import Params
 from rlreps.losses.spectral import spectral
 from rlreps.members import Members
 from rlreps.operators import Operator, slowness
 from rlreps.optimizers import make_optimizer
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.sources import Source
 from rlreps.training import train_members
@@ -68,27 +67,29 @@ def run_slow_puddle(
         InputError: If the folder holds something else, or the chain does not visit all cells.
         ArenaError: For an unknown or invalid arena.
     """
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        finished = folder.read_summary()
-        if finished is not None:
-            return finished
-        ground = own_ground_truth(config.successor, folder, config.num_features, progress=progress)
-        # One eigenfunction more than is learned: the gap after the last decides how well it can be.
-        problem = make_problem(config.successor, config.num_features + 1)
-        encoder = slow_encoder(config, problem)
-        place = _Place(config, folder, problem, ground, encoder, devices, progress)
-        results = [_run(place, contender) for contender in config.contenders]
-        generated = generation_figures(folder, config.successor)
-        summary = write_slow_puddle_report(
-            config, folder, problem, ground.truth, generated, results
-        )
-        folder.write_summary(summary)
-        written = folder.read_summary()
-    assert written is not None
-    return written
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: SlowPuddleConfig,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    ground = own_ground_truth(config.successor, folder, config.num_features, progress=progress)
+    # One eigenfunction more than is learned: the gap after the last decides how well it can be.
+    problem = make_problem(config.successor, config.num_features + 1)
+    encoder = slow_encoder(config, problem)
+    place = _Place(config, folder, problem, ground, encoder, devices, progress)
+    results = [_run(place, contender) for contender in config.contenders]
+    generated = generation_figures(folder, config.successor)
+    return write_slow_puddle_report(config, folder, problem, ground.truth, generated, results)
 
 
 class _Place(NamedTuple):

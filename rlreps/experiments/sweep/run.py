@@ -14,12 +14,12 @@ from jax import Array
 from rlreps import evaluation
 from rlreps.configs import as_json
 from rlreps.configs.sweep import SweepConfig
+from rlreps.experiments.complete_run import finished_summary
 from rlreps.experiments.store_training import (
     MATRIX,
     batches_of,
     describe_matrix,
     encoder_and_inputs,
-    finished_summary,
     ground_truth_for,
     make_learner,
 )

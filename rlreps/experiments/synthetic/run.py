@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from rlreps.configs import as_json
+from rlreps.experiments.complete_run import complete_run
 from rlreps.experiments.synthetic.config import Setting, SyntheticConfig
 from rlreps.experiments.synthetic.problem import (
     SettingResult,
@@ -19,7 +20,6 @@ from rlreps.experiments.synthetic.problem import (
     stack_settings,
 )
 from rlreps.experiments.synthetic.report import write_synthetic_report
-from rlreps.locks import exclusive
 from rlreps.members import Members
 from rlreps.placement import largest_even_share
 from rlreps.provenance import provenance
@@ -53,23 +53,26 @@ def run_synthetic(
     Raises:
         InputError: If the folder holds something else.
     """
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=as_json(config), provenance=provenance()
-        )
-        finished = folder.read_summary()
-        if finished is not None:
-            return finished
-        results: dict[Setting, SettingResult] = {}
-        seconds, groups = 0.0, _groups(config.settings())
-        for number, group in enumerate(groups, start=1):
-            place = _Place(config, folder, devices, f"{number}/{len(groups)}", progress)
-            found, spent = _run_group(place, group)
-            results |= found
-            seconds += spent
-        summary = write_synthetic_report(config, folder, results, seconds)
-        folder.write_summary(summary)
-    return summary
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _compute(config, folder, devices, progress),
+    )
+
+
+def _compute(
+    config: SyntheticConfig, folder: RunFolder, devices: Sequence[jax.Device] | None, progress: bool
+) -> dict[str, Any]:
+    """Everything in the folder; returns the summary."""
+    results: dict[Setting, SettingResult] = {}
+    seconds, groups = 0.0, _groups(config.settings())
+    for number, group in enumerate(groups, start=1):
+        place = _Place(config, folder, devices, f"{number}/{len(groups)}", progress)
+        found, spent = _run_group(place, group)
+        results |= found
+        seconds += spent
+    return write_synthetic_report(config, folder, results, seconds)
 
 
 def _shape(setting: Setting) -> tuple[str, int, int]:
