@@ -13,7 +13,7 @@ from rlreps.validation import require, require_choice
 
 _HIGHEST = lax.Precision.HIGHEST
 
-RIDGE = 1e-4
+RIDGE = 1e-3
 """Default weight of ‖y‖² beside the squared error of the observed entries."""
 
 _ROWS_TOGETHER = 32

@@ -35,7 +35,7 @@ def with_holes(rows, share, seed=1):
 
 
 @pytest.mark.parametrize("method", ["update", "update_each"])
-@pytest.mark.parametrize("name", IMPUTING)
+@pytest.mark.parametrize("name", ["implicit_krasulina", "oja", "incremental_pca"])
 def test_without_a_missing_entry_steps_are_the_rules_own(name, method):
     rows, _ = planted(40)
     rule = make_rule(name, FEATURES, K, learning_rate=0.05)
@@ -66,14 +66,14 @@ def test_observed_coordinates_of_implicit_krasulina_step_as_alone_and_others_sta
 
 
 @pytest.mark.parametrize("name", IMPUTING)
-@pytest.mark.parametrize("method", ["update", "update_each"])
-def test_a_row_that_is_wholly_missing_moves_no_component(name, method):
+def test_a_row_that_is_wholly_missing_moves_no_component(name):
     rows, _ = planted(50)
     rule = with_missing_entries(
         make_rule(name, FEATURES, K, learning_rate=power_decay(0.1, 0.5)), FEATURES
     )
-    state = rule.update_each(rule.init(jax.random.key(0)), rows)
-    after = getattr(rule, method)(state, np.full((1, FEATURES), np.nan, np.float32))
+    update_each = jax.jit(rule.update_each)
+    state = update_each(rule.init(jax.random.key(0)), rows)
+    after = update_each(state, np.full((1, FEATURES), np.nan, np.float32))
     before, found = (np.asarray(rule.components(one)) for one in (state, after))
     np.testing.assert_allclose(found, before, atol=2e-6)
 
