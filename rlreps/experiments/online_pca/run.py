@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from rlreps.configs import as_json
+from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.experiments.online_pca.config import Contender, OnlinePcaConfig
 from rlreps.experiments.online_pca.curves import (
     ExcessCurve,
@@ -14,19 +15,15 @@ from rlreps.experiments.online_pca.curves import (
     seconds_per_qr_update,
 )
 from rlreps.experiments.online_pca.report import write_online_pca_report
+from rlreps.experiments.pca_losses import require_excess
 from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
-from rlreps.locks import exclusive
 from rlreps.observations import load_observations
 from rlreps.progress import progress_bar
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.streaming.registry import RULES
 from rlreps.validation import require, require_choice
 
 KIND = "online-pca"
-
-_EXHAUSTED = 1e-6
-"""Share of the variance below which nothing is left to compare losses by."""
 
 
 def run_online_pca(
@@ -59,24 +56,21 @@ def run_online_pca(
     """
     observations = load_observations(data)
     described = {"data": observations.fingerprint(), **as_json(config)}
-    existing = RunFolder.find(out, kind=KIND, config=described)
-    finished = existing.read_summary() if existing is not None else None
+    finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
+    # Before the folder is made: rows may be too few, or vary too little.
     for contender in config.contenders:
         _check(config, contender, len(observations.rows))
     problem = make_pca_problem(observations, max(config.components))
-    _check_variance(config, problem)
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=described, provenance=provenance()
-        )
+    require_excess(problem, max(config.components))
+
+    def compute(folder: RunFolder) -> dict[str, Any]:
         curves = _curves(config, problem, folder, devices, progress)
         qr_seconds = {k: _qr_seconds(problem, k, folder, devices) for k in config.components}
-        folder.write_summary(write_online_pca_report(config, problem, folder, curves, qr_seconds))
-        written = folder.read_summary()
-    assert written is not None
-    return written
+        return write_online_pca_report(config, problem, folder, curves, qr_seconds)
+
+    return complete_run(out, kind=KIND, config=described, compute=compute)
 
 
 def _check(config: OnlinePcaConfig, contender: Contender, count: int) -> None:
@@ -87,24 +81,12 @@ def _check(config: OnlinePcaConfig, contender: Contender, count: int) -> None:
         f"{'learning rates' if needs else 'no learning rate'} to choose from for {contender.rule}",
         contender.learning_rates,
     )
-    least = int(count * config.tuning_fraction) if needs else count
+    available = int(count * config.tuning_fraction) if needs else count
+    where = f"the {config.tuning_fraction:.0%} that η0 is chosen on" if needs else "all"
     require(
-        1 <= contender.rows_per_update <= least,
-        f"{contender.rows_per_update} rows for an update of {contender.rule} among the "
-        f"{config.tuning_fraction:.0%} of rows that η0 is chosen on"
-        if needs
-        else f"{contender.rows_per_update} rows for an update of {contender.rule}",
-        f"{least} of {count}",
-    )
-
-
-def _check_variance(config: OnlinePcaConfig, problem: PcaProblem) -> None:
-    most = max(config.components)
-    left = problem.exact_loss(most) / max(float(problem.variances.sum()), 1e-300)
-    require(
-        left > _EXHAUSTED,
-        f"variance beyond {most} components in {problem.name}, to measure excess by",
-        f"{left:.1e} of the whole",
+        contender.rows_per_update <= available,
+        f"at least {contender.rows_per_update} rows, an update of {contender.rule}, in {where}",
+        available,
     )
 
 
