@@ -8,16 +8,15 @@ from typing import Any
 import jax
 
 from rlreps.configs import as_json
+from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.experiments.distributed_pca.config import DistributedPcaConfig
 from rlreps.experiments.distributed_pca.findings import RuleResult
 from rlreps.experiments.distributed_pca.report import write_distributed_report
 from rlreps.experiments.pca_losses import require_excess
 from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
 from rlreps.experiments.pca_tuning import tune_learning_rate
-from rlreps.locks import exclusive
 from rlreps.observations import load_observations
 from rlreps.progress import progress_bar
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.passes import MakeRule, Runs, stream_passes
@@ -57,10 +56,10 @@ def run_distributed_pca(
     """
     observations = load_observations(data)
     described = {"data": observations.fingerprint(), **as_json(config)}
-    existing = RunFolder.find(out, kind=KIND, config=described)
-    finished = existing.read_summary() if existing is not None else None
+    finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
+    # Before the folder is made: rows may be too few, or too poor.
     count, needed = len(observations.rows), config.workers * config.combine_every
     require(
         needed <= count and config.tuning_fraction * count >= 1.0,
@@ -70,15 +69,14 @@ def run_distributed_pca(
     )
     problem = make_pca_problem(observations, max(config.components))
     require_excess(problem, max(config.components))
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=described, provenance=provenance()
-        )
-        results = _results(config, problem, folder, devices, progress)
-        folder.write_summary(write_distributed_report(config, problem, folder, results))
-        written = folder.read_summary()
-    assert written is not None
-    return written
+    return complete_run(
+        out,
+        kind=KIND,
+        config=described,
+        compute=lambda folder: write_distributed_report(
+            config, problem, folder, _results(config, problem, folder, devices, progress)
+        ),
+    )
 
 
 def _results(

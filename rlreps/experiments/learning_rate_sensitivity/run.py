@@ -9,16 +9,15 @@ import jax
 import numpy as np
 
 from rlreps.configs import as_json
+from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.experiments.learning_rate_sensitivity.config import LearningRateSensitivityConfig
 from rlreps.experiments.learning_rate_sensitivity.findings import RuleResult
 from rlreps.experiments.learning_rate_sensitivity.report import write_sensitivity_report
 from rlreps.experiments.pca_losses import require_excess
 from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
 from rlreps.experiments.pca_tuning import tune_learning_rate
-from rlreps.locks import exclusive
 from rlreps.observations import load_observations
 from rlreps.progress import progress_bar
-from rlreps.provenance import provenance
 from rlreps.run_folder import RunFolder
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.passes import Runs, stream_passes
@@ -57,10 +56,10 @@ def run_learning_rate_sensitivity(
     """
     observations = load_observations(data)
     described = {"data": observations.fingerprint(), **as_json(config)}
-    existing = RunFolder.find(out, kind=KIND, config=described)
-    finished = existing.read_summary() if existing is not None else None
+    finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
+    # Before the folder is made: rows may be too few, or too poor.
     count = len(observations.rows)
     require(
         config.evaluations <= count and config.tuning_fraction * count >= 1.0,
@@ -69,15 +68,14 @@ def run_learning_rate_sensitivity(
     )
     problem = make_pca_problem(observations, max(config.components))
     require_excess(problem, max(config.components))
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=KIND, config=described, provenance=provenance()
-        )
-        results = _results(config, problem, folder, devices, progress)
-        folder.write_summary(write_sensitivity_report(config, problem, folder, results))
-        written = folder.read_summary()
-    assert written is not None
-    return written
+    return complete_run(
+        out,
+        kind=KIND,
+        config=described,
+        compute=lambda folder: write_sensitivity_report(
+            config, problem, folder, _results(config, problem, folder, devices, progress)
+        ),
+    )
 
 
 def _results(
