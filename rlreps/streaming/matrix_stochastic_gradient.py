@@ -116,7 +116,7 @@ def project_eigenvalues(values: Array, total: int) -> Array:
     slope = jnp.sum(inside).astype(values.dtype)
     missing = total - jnp.sum(full).astype(values.dtype) - jnp.sum(jnp.where(inside, values, 0.0))
     solution = jnp.where(slope > 0.0, missing / jnp.maximum(slope, 1.0), high)
-    projected: Array = jnp.clip(values + jnp.clip(solution, low, high), 0.0, 1.0)
+    projected: Array = jnp.clip(values + solution, 0.0, 1.0)
     return projected
 
 
