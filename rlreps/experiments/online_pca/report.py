@@ -114,13 +114,15 @@ def _sections(
             "Sanger's own algorithm (1989) is called GHA. The four rules see one row an update "
             "here, as there. The library's Oja and Krasulina replace the QR decomposition by a "
             "closed form of the same result, so both are compared with: the closed forms of this "
-            "run, and Oja's update with a QR decomposition, timed in this run too.",
+            "run, and Oja's update with a QR decomposition, timed in this run too.\n\n"
+            "The paper's curves were not at hand: the order of the rules is compared, no value of "
+            "theirs is.",
             tables=[claims_table(claims)],
         ),
         _curves_section(config, folder, curves),
         Section(
             title="Where every rule ends",
-            text=_divergence(curves),
+            text="\n\n".join(part for part in (_divergence(curves), _explicit(config)) if part),
             tables=[_excess_table(config, problem, curves), _settings_table(config, curves)],
         ),
     ]
@@ -161,6 +163,17 @@ def _divergence(curves: Sequence[ExcessCurve]) -> str:
     return (
         "A run that diverged counts with the loss of no components at all, in means and curves "
         f"alike. Diverged runs: {found}."
+    )
+
+
+def _explicit(config: OnlinePcaConfig) -> str:
+    if not any(each.rule == "explicit_krasulina" for each in config.contenders):
+        return ""
+    return (
+        "What explicit Krasulina does depends on η0 / ||C||² alone, and C starts with entries of "
+        "1e-5, as the authors' does: every η0 of their grid overshoots from there, and it stays "
+        "far from the others. From entries of 1 it comes near: measured apart on 30,000 images of "
+        "MNIST, k = 10, η0 = 1,000, to an excess of 0.62 %."
     )
 
 
