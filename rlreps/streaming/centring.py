@@ -107,8 +107,7 @@ def with_running_mean(
 
         def body(mean: RunningMean, row: Array) -> tuple[RunningMean, Array]:
             moved = _moved(mean, row[None, :], missing)
-            # The last: of one row about its own mean, that of the mean's shift is all there is.
-            return moved, given(mean, moved, row[None, :])[-1]
+            return moved, given(mean, moved, row[None, :])[0]
 
         # The mean does not look at the rule: all rows are centred first, at a fraction of the
         # rule's cost, and the rule takes them in its fastest way.
@@ -150,12 +149,18 @@ def _added(mean: RunningMean, change: Array) -> RunningMean:
 
 
 def _about_own_mean(mean: RunningMean, batch: Array) -> Array:
-    """The batch less its mean, and the row that stands for the shift of the mean, [b + 1, f]."""
+    """The batch less its mean, and the row that stands for the shift of the mean, [b + 1, f].
+
+    Of one row less itself nothing is left: there it is the latter alone, [1, f].
+    """
     from_before = _centred(mean, batch)
     shift = jnp.mean(from_before, axis=0)
     before = mean.rows_seen.astype(batch.dtype)
     weight = jnp.sqrt(before * len(batch) / (before + len(batch)))
-    return jnp.concatenate([from_before - shift[None, :], (weight * shift)[None, :]])
+    correction = (weight * shift)[None, :]
+    if len(batch) == 1:
+        return correction
+    return jnp.concatenate([from_before - shift[None, :], correction])
 
 
 def _combined(means: RunningMean, weights: Array) -> RunningMean:

@@ -1,6 +1,8 @@
 """Streaming principal component analysis as a scikit-learn estimator."""
 
+import contextlib
 import numbers
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -118,23 +120,24 @@ class StreamingPCA(
         """Learns from an array [n_samples, n_features], as if nothing had been seen before.
 
         Raises:
-            ValueError: For parameters or an array that cannot be used.
-            TrainingDivergedError: If a step's outcome is not finite.
+            ValueError: For parameters or an array that cannot be used; the model stays as it was.
+            TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
-        X = self._validated(X, reset=True)
-        random = check_random_state(self.random_state)
-        setup = self._setup(X.shape[1], min(X.shape))
-        model = start(setup, random.randint(np.iinfo(np.int32).max), X)
-        order = random.permutation(len(X))
-        rate = self._rate(_total_variance(X[order[:ROWS_AT_ONCE]] - model.origin))
-        basis = model.components
-        for index in range(self.passes):
-            order = random.permutation(len(X)) if index else order
-            state, basis = advance(model, X, order, rate)
-            model = model._replace(state=state)
-        mean = model.state.mean
-        once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(self.passes))
-        self._accept(_measured(model._replace(state=model.state._replace(mean=once)), basis, X))
+        with _unchanged_on_error(self):
+            X = self._validated(X, reset=True)
+            random = check_random_state(self.random_state)
+            setup = self._setup(X.shape[1], min(X.shape))
+            model = start(setup, random.randint(np.iinfo(np.int32).max), X)
+            order = random.permutation(len(X))
+            rate = self._rate(_total_variance(X[order[:ROWS_AT_ONCE]] - model.origin))
+            basis = model.components
+            for index in range(self.passes):
+                order = random.permutation(len(X)) if index else order
+                state, basis = advance(model, X, order, rate)
+                model = model._replace(state=state)
+            mean = model.state.mean
+            once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(self.passes))
+            self._accept(_measured(model._replace(state=model.state._replace(mean=once)), basis, X))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -144,23 +147,24 @@ class StreamingPCA(
             ValueError: For parameters or a batch that cannot be used; the model stays as it was.
             TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
-        model: StreamModel | None = getattr(self, "_model", None)
-        X = self._validated(X, reset=model is None)
-        if model is None:
-            setup = self._setup(X.shape[1], X.shape[1])
-            random = check_random_state(self.random_state)
-            model = start(setup, random.randint(np.iinfo(np.int32).max), X)
-        else:
-            model = model._replace(setup=self._setup_that_goes_on(model.setup))
-        rows: Floats = X - model.origin
-        about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
-        grown, _ = take_in(model.moments, model.components, model.components, about_mean)
-        rate = self._rate(grown.total_variance)
-        state, basis = advance(model, X, np.arange(len(X)), rate)
-        model = model._replace(state=state)
-        complete = completed(rows, model.shifted_mean, basis)
-        moments, components = take_in(model.moments, model.components, basis, complete)
-        self._accept(model._replace(moments=moments, components=components))
+        with _unchanged_on_error(self):
+            model: StreamModel | None = getattr(self, "_model", None)
+            X = self._validated(X, reset=model is None)
+            if model is None:
+                setup = self._setup(X.shape[1], X.shape[1])
+                random = check_random_state(self.random_state)
+                model = start(setup, random.randint(np.iinfo(np.int32).max), X)
+            else:
+                model = model._replace(setup=self._setup_that_goes_on(model.setup))
+            rows: Floats = X - model.origin
+            about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
+            grown, _ = take_in(model.moments, model.components, model.components, about_mean)
+            rate = self._rate(grown.total_variance)
+            state, basis = advance(model, X, np.arange(len(X)), rate)
+            model = model._replace(state=state)
+            complete = completed(rows, model.shifted_mean, basis)
+            moments, components = take_in(model.moments, model.components, basis, complete)
+            self._accept(model._replace(moments=moments, components=components))
         return self
 
     def transform(self, X: Any) -> FloatArray:
@@ -258,6 +262,18 @@ class StreamingPCA(
         self.explained_variance_ = moments.variances
         total = moments.total_variance
         self.explained_variance_ratio_ = moments.variances / (total if total > 0.0 else 1.0)
+
+
+@contextlib.contextmanager
+def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
+    """Gives an estimator its attributes back if an error is raised: validation sets some."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
 def _total_variance(rows: Floats) -> float:

@@ -59,10 +59,6 @@ def test_a_block_of_rows_makes_the_steps_that_its_rows_make_one_by_one(name, opt
     block = one_by_one = rule.update_each(rule.init(jax.random.key(0)), rows[:5])
     block = jax.jit(rule.update_each)(block, rows[5:])
     update = jax.jit(rule.update)
-    if "exact_scatter" in options:
-        # One row's update hands on two rows, the first of zeros: another mean over the batch.
-        update = jax.jit(rule.update_each)
-
     for row in rows[5:]:
         one_by_one = update(one_by_one, row[None, :])
     np.testing.assert_allclose(running_mean(block), running_mean(one_by_one), rtol=1e-6)

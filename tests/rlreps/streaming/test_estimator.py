@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax
 import joblib
 import numpy as np
 import pytest
@@ -76,6 +77,15 @@ def test_fit_is_near_exact_pca(options):
     assert found.n_samples_seen_ == len(X)
 
 
+def test_float64_computations_go_on_in_float64():
+    X = observations(300)
+    with jax.enable_x64(True):
+        found = StreamingPCA(K, missing=True, random_state=0).fit(X)
+        found.partial_fit(np.where(X > 14.0, np.nan, X))
+        assert found._model.state.mean.value.dtype == np.float64
+    assert np.isfinite(found.components_).all()
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_components_of_every_rule_are_orthonormal_ordered_and_of_known_sign(rule):
     found = StreamingPCA(K, rule=rule, batch_size=5, random_state=0).fit(observations(83))
@@ -110,7 +120,7 @@ def test_batches_of_fewer_rows_than_components_work(rule):
     np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.1)
 
 
-def test_variances_of_a_stream_forget_the_time_when_the_basis_was_poor():
+def test_variances_of_a_stream_are_near_those_of_all_its_rows():
     X = observations(2000)
     found = StreamingPCA(K, rule="krasulina", random_state=0)
     for batch in np.split(X, 200):
@@ -118,6 +128,17 @@ def test_variances_of_a_stream_forget_the_time_when_the_basis_was_poor():
     exact = PCA(K).fit(X).explained_variance_
     np.testing.assert_allclose(found.explained_variance_, exact, rtol=0.15)
     assert found.explained_variance_ratio_.sum() <= 1.0
+
+
+def test_incremental_pca_counts_the_whole_shift_of_the_mean_between_batches():
+    # Sums of squares: 1.5 along the second feature within batches, 2 along the first between them;
+    # of these a batch less the new mean alone shows 1.
+    within = np.sqrt(0.75 / 10) * np.tile([1.0, -1.0], 5)
+    batches = [np.stack([np.full(10, at / np.sqrt(10)), within], axis=1) for at in (1.0, -1.0)]
+    found = StreamingPCA(1, rule="incremental_pca", batch_size=10, random_state=0)
+    for batch in batches:
+        found.partial_fit(batch)
+    np.testing.assert_allclose(found.components_, [[1.0, 0.0]], atol=1e-5)
 
 
 def test_a_stream_in_one_batch_has_the_variances_of_fit_in_its_span():
@@ -139,7 +160,7 @@ def test_partial_fit_goes_on_where_fit_stopped():
 def test_units_and_a_distant_origin_do_not_matter():
     X = observations(600, offset=0.0)
     plain = StreamingPCA(K, random_state=0).fit(X)
-    moved = StreamingPCA(K, random_state=0).fit(1e6 * X + 1e9)
+    moved = StreamingPCA(K, random_state=0).fit(1e6 * X + 1e13)
     assert subspace_distance(plain.components_, moved.components_) < 1e-4
     np.testing.assert_allclose(
         moved.explained_variance_, 1e12 * plain.explained_variance_, rtol=1e-3
@@ -189,6 +210,18 @@ def test_a_batch_that_cannot_be_used_leaves_the_model_as_it_was(bad, missing):
     for one in (found, other):
         one.partial_fit(X[60:])
     np.testing.assert_array_equal(found.components_, other.components_)
+
+
+def test_a_fit_that_fails_leaves_the_model_of_the_one_before():
+    X = observations(100)
+    found = StreamingPCA(K, random_state=0).fit(X)
+    before = copies(found)
+    for unusable in (X[:, :2], np.full((4, 9), np.nan)):
+        with pytest.raises(ValueError, match=r"n_components from 1 to 2|NaN"):
+            found.fit(unusable)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    assert found.partial_fit(X).n_samples_seen_ == 200
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
