@@ -220,8 +220,8 @@ def _sections(
             figures=[
                 (
                     folder.figures / "curves.png",
-                    f"Excess loss against samples with the chosen η0{dashed}; the start, which all "
-                    "rules share, is not shown.",
+                    f"Excess loss against samples with the chosen η0{dashed}; the start is not "
+                    "shown.",
                 ),
                 (
                     folder.figures / "scales.png",
