@@ -46,7 +46,7 @@ class PcaProblem(NamedTuple):
         if not np.isfinite(components).all():
             return float("nan")
         span, _ = np.linalg.qr(np.asarray(components, np.float64))
-        return float(np.trace(self.moments) - np.einsum("ik,ij,jk->", span, self.moments, span))
+        return float(np.trace(self.moments) - np.sum(span * (self.moments @ span)))
 
 
 def make_pca_problem(observations: Observations, num_components: int) -> PcaProblem:

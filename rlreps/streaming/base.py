@@ -33,10 +33,14 @@ class StreamingRule(NamedTuple):
     combine: Callable[[Any, Array], Any]
 
 
-def one_row_at_a_time(update: Callable[[Any, Array], Any]) -> Callable[[Any, Array], Any]:
+def one_row_at_a_time(
+    update: Callable[[Any, Array], Any], num_inputs: int
+) -> Callable[[Any, Array], Any]:
     """``update_each`` of a rule that has no faster way than its ``update``."""
 
     def update_each(state: Any, rows: Array) -> Any:
+        require_batch(rows, num_inputs)
+
         def body(state: Any, row: Array) -> tuple[Any, None]:
             return update(state, row[None, :]), None
 

@@ -37,9 +37,6 @@ RELATIVE_RATES = {"implicit_krasulina": 0.1, "sanger": 3.0}
 RELATIVE_RATE = 10.0
 """The same for other rules."""
 
-EXPLICIT_SQUARED_SCALE = 1e-10
-"""Mean square of the entries that explicit Krasulina's factor starts from; its rate goes by it."""
-
 
 class StreamingPCA(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
@@ -243,10 +240,6 @@ class StreamingPCA(
         if self.learning_rate is not None:
             return float(self.learning_rate)
         relative = RELATIVE_RATES.get(self.rule, RELATIVE_RATE)
-        if self.rule == "explicit_krasulina":
-            # In units of a column's squared length over a variance: the step is η (x − Cy) yᵀ with
-            # y = C†x. Much more overshoots at the start, much less moves nothing later.
-            relative *= EXPLICIT_SQUARED_SCALE * self.n_features_in_
         # Rows without variance are all zero once centred, and move nothing at any rate.
         measurable = total_variance > np.finfo(np.float32).tiny
         return relative / (total_variance if measurable else 1.0)

@@ -1,5 +1,7 @@
 """Krasulina's update without orthonormality, explicit: what Amid & Warmuth 2020 call "Sanger"."""
 
+import math
+
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -16,7 +18,7 @@ def explicit_krasulina(
     num_components: int,
     *,
     learning_rate: LearningRate,
-    initial_scale: float = 1e-5,
+    initial_scale: float | None = None,
 ) -> StreamingRule:
     """Gradient descent on E‖x − CC†x‖²/2 over all factors C.
 
@@ -29,9 +31,11 @@ def explicit_krasulina(
     Args:
         num_inputs: Features of an observation.
         num_components: k.
-        learning_rate: η, or a schedule of it. Where η ‖y‖² is large the step overshoots: unlike
-            the implicit form it depends on the scale of C.
-        initial_scale: Standard deviation of C's entries at the start.
+        learning_rate: η, or a schedule of it; in units of one over a variance while C's columns
+            have unit length. Where η ‖y‖² is large the step overshoots, and C with it, after which
+            nothing moves: unlike the implicit form this one does not survive a tiny start.
+        initial_scale: Standard deviation of C's entries at the start; None is 1/√features, for
+            columns of about unit length.
 
     Returns:
         The rule. Components are an orthonormal basis of C's span.
@@ -41,6 +45,7 @@ def explicit_krasulina(
             batch of another width or without rows.
     """
     require_learning_rate(learning_rate)
+    scale = 1.0 / math.sqrt(max(num_inputs, 1)) if initial_scale is None else initial_scale
 
     def one(state: FactorState, row: Array) -> FactorState:
         hidden = pseudo_inverse.coefficients(state, row)
@@ -55,4 +60,4 @@ def explicit_krasulina(
         rows = state.rows + rate * jnp.matmul(hidden, residuals, precision=_HIGHEST)
         return FactorState(state.step + 1, rows, pseudo_inverse.inverse_gram(rows))
 
-    return factor_rule(num_inputs, num_components, initial_scale, one, many)
+    return factor_rule(num_inputs, num_components, scale, one, many)

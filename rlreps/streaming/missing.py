@@ -105,7 +105,7 @@ def with_missing_entries(
         )
         return rule.update(state, completed)
 
-    each = one_row_at_a_time(update)
+    each = one_row_at_a_time(update, num_inputs)
 
     def update_each(state: Any, rows: Array) -> Any:
         require_batch(rows, num_inputs)

@@ -80,14 +80,8 @@ def game(
         bases = jax.vmap(orthonormalize)(states.rows)
         return PlayersState(largest(states.step), projection_average(bases, weights))
 
-    each = one_row_at_a_time(update)
-
-    def update_each(state: PlayersState, rows: Array) -> PlayersState:
-        require_batch(rows, num_inputs)
-        updated: PlayersState = each(state, rows)
-        return updated
-
-    return StreamingRule(init, update, update_each, lambda state: state.vectors, combine)
+    each = one_row_at_a_time(update, num_inputs)
+    return StreamingRule(init, update, each, lambda state: state.vectors, combine)
 
 
 def _unit_rows(rows: Array) -> Array:

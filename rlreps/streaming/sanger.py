@@ -82,4 +82,4 @@ def sanger(num_inputs: int, num_components: int, *, learning_rate: LearningRate)
         lengths = jnp.linalg.norm(state.rows, axis=1)
         return (state.rows / jnp.where(lengths > 0.0, lengths, 1.0)[:, None]).T
 
-    return StreamingRule(init, update, one_row_at_a_time(update), components, combine)
+    return StreamingRule(init, update, one_row_at_a_time(update, num_inputs), components, combine)

@@ -43,7 +43,7 @@ def known_best(problem, best):
         return StreamingRule(
             lambda key: jnp.zeros((), jnp.int32),
             update,
-            one_row_at_a_time(update),
+            one_row_at_a_time(update, problem.rows.shape[1]),
             components,
             lambda states, weights: states[0],
         )

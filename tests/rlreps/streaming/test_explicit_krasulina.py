@@ -60,3 +60,9 @@ def test_for_large_rates_the_implicit_step_stops_where_the_row_is_reconstructed(
         explicit = explicit_krasulina(FEATURES, K, learning_rate=100.0).update(state(), batch)
         assert residual(implicit) == pytest.approx(before / shrunk, rel=1e-9)
         assert residual(explicit) == pytest.approx(before * (shrunk - 2.0), rel=1e-9)
+
+
+def test_columns_start_with_about_unit_length():
+    rule = explicit_krasulina(400, K, learning_rate=0.1)
+    lengths = jnp.linalg.norm(rule.init(jax.random.key(0)).rows, axis=1)
+    np.testing.assert_allclose(lengths, 1.0, atol=0.15)

@@ -79,14 +79,15 @@ def test_a_run_killed_between_checkpoints_ends_bit_for_bit_as_one_that_was_not(
 
 
 def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
-    def init(key):
+    def start(key):
         return jnp.full((6, 2), jax.random.uniform(key, (), minval=-1.0))
 
     def update(state, batch):
         # Positive numbers overflow within a few updates, negative ones stay.
         return jnp.where(state > 0.0, state * 1e20, state)
 
-    result = fit(rule=StreamingRule(init, update, lambda state: state), seeds=range(6))
+    grows = StreamingRule(start, update, update, lambda state: state, lambda states, _: states)
+    result = fit(rule=grows, seeds=range(6))
     started = np.asarray(result.history[0]["first"])
     assert 0 < np.sum(started > 0.0) < 6
     assert not any(result.history[0]["diverged"])

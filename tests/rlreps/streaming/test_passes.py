@@ -26,7 +26,7 @@ def recorder(rate):
     return StreamingRule(
         lambda key: (rate * 0.0, rate * 0.0, jnp.zeros((), jnp.int32)),
         update,
-        one_row_at_a_time(update),
+        one_row_at_a_time(update, FEATURES),
         lambda state: jnp.stack([state[0], state[1], state[2].astype(jnp.float32)])[:, None],
         lambda states, weights: states,
     )
