@@ -1,6 +1,7 @@
 """Observations as the rows of one matrix, from files that a user names."""
 
 import os
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,21 +81,21 @@ def load_observations(path: Path | None) -> Observations:
 
 def _read(file: Path) -> npt.NDArray[Any]:
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded as archive:
-            names = list(archive.files)
-            name = "images" if "images" in names else names[0] if len(names) == 1 else None
-            if name is None:
-                raise InputError(
-                    f"expected an array called images, or one array alone, in {file}, got "
-                    f"{', '.join(names) or 'none'}"
-                )
-            array: npt.NDArray[Any] = archive[name]
-            return array
-    except (OSError, ValueError, EOFError, zlib.error) as error:
+        # Opened here: NumPy would leave an archive that it cannot read open.
+        with file.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            names = list(loaded.files)
+            if "images" in names or len(names) == 1:
+                array: npt.NDArray[Any] = loaded["images" if "images" in names else names[0]]
+                return array
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"expected a NumPy file, got {error}: {file}") from error
+    raise InputError(
+        f"expected an array called images, or one array alone, in {file}, got "
+        f"{', '.join(names) or 'none'}"
+    )
 
 
 def _as_rows(array: npt.NDArray[Any], file: Path) -> FloatArray:
@@ -104,7 +105,10 @@ def _as_rows(array: npt.NDArray[Any], file: Path) -> FloatArray:
             f"expected numbers of shape [rows >= 2, features, ...] in {file}, got shape "
             f"{array.shape} of {array.dtype}"
         )
-    rows = array.reshape(len(array), -1).astype(np.float32)
+    # In C order, whatever the file's: the fingerprint reads the bytes. What single precision cannot
+    # hold becomes infinite, which is refused below.
+    with np.errstate(over="ignore"):
+        rows = array.reshape(len(array), -1).astype(np.float32, order="C")
     if array.dtype == np.uint8:
         rows /= np.float32(WHITE)
     unusable = np.flatnonzero(~np.isfinite(rows).all(axis=1))

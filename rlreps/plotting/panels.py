@@ -68,7 +68,7 @@ def plot_panels(
     y_limits: tuple[float, float] | None = None,
     note: str | None = None,
 ) -> Figure:
-    """Panels, three to a row, with the same limits and one legend.
+    """Panels, at most three to a row, with the same limits and one legend.
 
     Args:
         panels: The panels, at least one.
@@ -87,8 +87,9 @@ def plot_panels(
     """
     require(len(panels) >= 1, "at least one panel", len(panels))
     require(all(panel.lines for panel in panels), "at least one line in every panel", "none")
-    columns = min(len(panels), _MOST_COLUMNS)
-    rows = math.ceil(len(panels) / columns)
+    # Rows as even as can be: four panels are two and two.
+    rows = math.ceil(len(panels) / _MOST_COLUMNS)
+    columns = math.ceil(len(panels) / rows)
     figure = Figure(figsize=(max(5.6, 1.2 + 3.3 * columns), 1.0 + 2.9 * rows))
     cells: npt.NDArray[Any] = figure.subplots(
         rows, columns, sharex=True, sharey=True, squeeze=False
@@ -121,7 +122,7 @@ def plot_panels(
     elif log_y:
         _set_heights(grid, panels)
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
-    _legend(figure, grid, note)
+    _legend(figure, grid, columns, note)
     return figure
 
 
@@ -180,17 +181,17 @@ def _set_heights(grid: npt.NDArray[Any], panels: Sequence[Panel]) -> None:
         grid[0].set_ylim(heights.min() / margin, heights.max() * margin)
 
 
-def _legend(figure: Figure, grid: npt.NDArray[Any], note: str | None) -> None:
+def _legend(figure: Figure, grid: npt.NDArray[Any], columns: int, note: str | None) -> None:
     entries: dict[str, Any] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    columns = 2 * min(len(grid), _MOST_COLUMNS) if max(map(len, entries)) <= 24 else 2
+    entries_a_line = 2 * columns if max(map(len, entries)) <= 24 else 2
     figure.legend(
         list(entries.values()),
         list(entries),
         loc="outside lower center",
-        ncols=min(columns, len(entries)),
+        ncols=min(entries_a_line, len(entries)),
         title=note,
         handlelength=3.0,
     )

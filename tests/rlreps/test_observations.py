@@ -1,3 +1,4 @@
+import gzip
 import re
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_of_an_archive_the_array_called_images_or_the_only_one_is_read(tmp_path)
 def test_an_archive_of_several_arrays_names_them(tmp_path):
     np.savez(tmp_path / "several.npz", left=FLOATS, right=FLOATS)
     with pytest.raises(
-        InputError, match=r"expected an array called images, or one array alone.*got left, right"
+        InputError, match=r"^expected an array called images, or one array alone.*got left, right"
     ):
         load_observations(tmp_path / "several.npz")
     np.savez(tmp_path / "none.npz")
@@ -127,6 +128,13 @@ def test_an_entry_that_is_not_finite_is_named_by_its_row(tmp_path, bad):
         load_observations(saved(tmp_path, table))
 
 
+def test_a_number_beyond_single_precision_is_refused_too(tmp_path):
+    table = FLOATS.astype(np.float64)
+    table[1, 1] = 1e300
+    with pytest.raises(InputError, match="infinity in 1 rows"):
+        load_observations(saved(tmp_path, table))
+
+
 def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_path):
     (tmp_path / "notes.txt").write_text("no numbers")
     for name in ("nowhere", "nowhere.npy", "notes.txt"):
@@ -138,6 +146,16 @@ def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_pa
         load_observations(empty)
 
 
+@pytest.mark.parametrize("name", ["broken.npy", "broken.npz"])
+def test_a_broken_file_is_refused(tmp_path, name):
+    whole = tmp_path / f"whole{name[-4:]}"
+    np.savez(whole, FLOATS) if name.endswith("z") else np.save(whole, FLOATS)
+    for content in (b"", b"not NumPy", whole.read_bytes()[:-40], gzip.compress(b"x")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=r"expected a NumPy file, got .*broken"):
+            load_observations(tmp_path / name)
+
+
 def test_the_fingerprint_tells_data_apart_and_the_same_data_alike(tmp_path):
     first = load_observations(saved(tmp_path, FLOATS)).fingerprint()
     assert (first["rows"], first["features"], first["name"]) == (5, 7, "table (5 rows)")
@@ -147,3 +165,5 @@ def test_the_fingerprint_tells_data_apart_and_the_same_data_alike(tmp_path):
     other = load_observations(saved(tmp_path, changed)).fingerprint()
     assert other["checksum"] != first["checksum"]
     assert {**other, "checksum": 0} == {**first, "checksum": 0}
+    turned = load_observations(saved(tmp_path, np.asfortranarray(FLOATS))).fingerprint()
+    assert turned == first

@@ -87,15 +87,20 @@ def test_panels_share_the_limits_that_show_all_of_them():
     assert [axes.get_xlabel() for axes in figure.axes] == ["update", "update"]
 
 
-def test_a_fourth_panel_starts_a_second_row_and_the_lowest_of_each_column_names_its_axis():
-    figure = drawn([[line("a", [0.5, 0.4])]] * 4)
-    boxes = [axes.get_position() for axes in figure.axes[:4]]
+def test_panels_wrap_into_even_rows_and_the_lowest_of_each_column_names_its_axis():
+    figure = drawn([[line("a", [0.5, 0.4])]] * 5)
+    boxes = [axes.get_position() for axes in figure.axes[:5]]
     assert boxes[0].y0 == boxes[1].y0 == boxes[2].y0 > boxes[3].y1
     assert boxes[3].x0 == boxes[0].x0
-    assert [axes.get_xlabel() for axes in figure.axes] == ["", *["update"] * 3, "", ""]
-    for axes in figure.axes[1:4]:
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", *["update"] * 3, ""]
+    for axes in figure.axes[2:5]:
         assert any(tick.label1.get_visible() for tick in axes.xaxis.get_major_ticks())
-    assert not any(axes.axison for axes in figure.axes[4:])
+    assert not figure.axes[5].axison
+    square = drawn([[line("a", [0.5, 0.4])]] * 4)
+    assert [axes.get_xlabel() for axes in square.axes] == ["", "", "update", "update"]
+    boxes = [axes.get_position() for axes in square.axes]
+    assert boxes[0].y0 == boxes[1].y0 > boxes[2].y1
+    assert boxes[2].x0 == boxes[0].x0
 
 
 @pytest.mark.parametrize("count", [3, 30])
