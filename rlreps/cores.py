@@ -8,3 +8,13 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def keep_lapack_to_one_thread() -> None:
+    """Has OpenBLAS, which JAX calls for small factorisations on a CPU, work in one thread.
+
+    Its threads and XLA's wait for each other: an eigendecomposition of order 100 within a compiled
+    loop took a hundred times longer with two. Only before NumPy, SciPy and JAX are loaded; what the
+    user has set stands.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

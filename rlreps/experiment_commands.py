@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from tyro.conf import subcommand
 
 from rlreps.command_parts import Switch
+from rlreps.cores import keep_lapack_to_one_thread
 
 PresetName: TypeAlias = Literal["smoke", "laptop", "paper"]
 
@@ -86,6 +87,11 @@ class ExperimentOnRows(ExperimentOfSmallRuns):
     def options(self) -> dict[str, Any]:
         """Every device there is, and the data set."""
         return {"data": self.data, **super().options()}
+
+    def run(self) -> None:
+        """Runs the experiment, whose rules factorise small matrices all the time."""
+        keep_lapack_to_one_thread()
+        super().run()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Streaming principal component analysis as a scikit-learn estimator."""
 
 import contextlib
+import functools
 import numbers
 from collections.abc import Iterator
 from typing import Any, Self
@@ -26,6 +27,7 @@ try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils import check_array, check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
+    from threadpoolctl import ThreadpoolController
 except ImportError as error:
     raise ImportError(
         "expected scikit-learn >= 1.6 for StreamingPCA, got none: pip install 'rlreps[sklearn]'"
@@ -120,7 +122,7 @@ class StreamingPCA(
             ValueError: For parameters or an array that cannot be used; the model stays as it was.
             TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
-        with _unchanged_on_error(self):
+        with _unchanged_on_error(self), _one_lapack_thread():
             X = self._validated(X, reset=True)
             random = check_random_state(self.random_state)
             setup = self._setup(X.shape[1], min(X.shape))
@@ -144,7 +146,7 @@ class StreamingPCA(
             ValueError: For parameters or a batch that cannot be used; the model stays as it was.
             TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
-        with _unchanged_on_error(self):
+        with _unchanged_on_error(self), _one_lapack_thread():
             model: StreamModel | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
             if model is None:
@@ -267,6 +269,17 @@ def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
+
+
+def _one_lapack_thread() -> Any:
+    """A context in which OpenBLAS keeps out of XLA's way (``cores.keep_lapack_to_one_thread``)."""
+    return _threads().limit(limits=1, user_api="blas")
+
+
+@functools.cache
+def _threads() -> Any:
+    # Found once: it takes longer than an update. By now JAX has loaded what it calls.
+    return ThreadpoolController()
 
 
 def _total_variance(rows: Floats) -> float:
