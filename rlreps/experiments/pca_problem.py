@@ -8,6 +8,7 @@ import scipy.linalg
 
 from rlreps.observations import Observations
 from rlreps.subspace.moments import second_moments
+from rlreps.subspace.principal import relative_tolerance
 from rlreps.validation import require
 
 DoubleArray = npt.NDArray[np.float64]
@@ -41,11 +42,15 @@ class PcaProblem(NamedTuple):
     def loss(self, components: npt.NDArray[np.floating]) -> float:
         """Mean of ‖x − Px‖² over the rows for the span of components [features, k], in float64.
 
+        Components that depend on those before them, to the rounding of their type, add nothing.
         NaN where components are not finite.
         """
         if not np.isfinite(components).all():
             return float("nan")
-        span, _ = np.linalg.qr(np.asarray(components, np.float64))
+        columns = np.asarray(components, np.float64)
+        span, upper = np.linalg.qr(columns)
+        left, lengths = np.abs(np.diagonal(upper)), np.linalg.norm(columns, axis=0)
+        span = span * (left > relative_tolerance(columns.shape, components.dtype) * lengths)
         return float(np.trace(self.moments) - np.sum(span * (self.moments @ span)))
 
 

@@ -1,9 +1,9 @@
 """One-row updates that rounding would carry away from what they stand for, and their anchors.
 
-A rank-one update changes a quantity (an inverse, an orthonormal basis) in O(k · features) where
-finding it anew takes O(k² · features). In float32 the two part within thousands of updates. An
-*anchor* finds the quantity anew, after every 64th update, where it costs a few hundredths of the
-updates themselves, and, where a rule asks for it, after each of its first ones.
+A rank-one update changes a quantity, such as an inverse, in O(k · features) where finding it anew
+takes O(k² · features). In float32 the two part within thousands of updates. An *anchor* finds the
+quantity anew, after every 64th update, where it costs a few hundredths of the updates themselves,
+and, where a rule asks for it, after each of its first ones.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def anchored_update(one: OneRow, anchor: Callable[[Any], Any], *, first: int = 0
     def update(state: Any, row: Array) -> Any:
         updated = one(state, row)
         due = updated.step % UPDATES_BETWEEN_ANCHORS == 0
-        return lax.cond(due | (updated.step <= first), anchor, _same, updated)
+        return lax.cond(due | (updated.step <= first), anchor, lambda same: same, updated)
 
     return update
 
@@ -40,35 +40,24 @@ def anchored_update(one: OneRow, anchor: Callable[[Any], Any], *, first: int = 0
 def anchored_updates(
     one: OneRow, anchor: Callable[[Any], Any], *, first: int = 0
 ) -> Callable[[Any, Array], Any]:
-    """One update for each of several rows [n, features], anchored where that is due.
+    """One update for each of several rows [n, features], anchored where that is due and at the end.
 
-    Conditions stand around segments of 64 rows, which leaves the loop within them free of any.
-    Arguments are those of ``anchored_update``.
+    A loop from anchor to anchor around a loop over rows: no condition that ``vmap`` would evaluate
+    both ways. Arguments are those of ``anchored_update``.
     """
 
-    def one_after_another(update: OneRow, state: Any, rows: Array) -> Any:
-        return lax.scan(lambda state, row: (update(state, row), None), state, rows)[0]
-
-    def segment(state: Any, rows: Array) -> Any:
-        return lax.cond(
-            state.step < first,
-            lambda state, rows: one_after_another(
-                lambda state, row: anchor(one(state, row)), state, rows
-            ),
-            lambda state, rows: anchor(one_after_another(one, state, rows)),
-            state,
-            rows,
-        )
-
     def updates(state: Any, rows: Array) -> Any:
-        count, width = rows.shape
-        whole = count - count % UPDATES_BETWEEN_ANCHORS
-        segments = jnp.reshape(rows[:whole], (-1, UPDATES_BETWEEN_ANCHORS, width))
-        state, _ = lax.scan(lambda state, rows: (segment(state, rows), None), state, segments)
-        return segment(state, rows[whole:]) if whole < count else state
+        count = jnp.int32(len(rows))
+
+        def to_next_anchor(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+            done, state = carry
+            until_due = UPDATES_BETWEEN_ANCHORS - state.step % UPDATES_BETWEEN_ANCHORS
+            length = jnp.where(state.step < first, jnp.ones_like(until_due), until_due)
+            stop = jnp.minimum(done + length, count)
+            moved = lax.fori_loop(done, stop, lambda index, state: one(state, rows[index]), state)
+            return stop, anchor(moved)
+
+        start = (jnp.zeros_like(count), state)
+        return lax.while_loop(lambda carry: carry[0] < count, to_next_anchor, start)[1]
 
     return updates
-
-
-def _same(state: Any) -> Any:
-    return state

@@ -13,7 +13,9 @@ from rlreps.validation import require
 class StreamingRule(NamedTuple):
     """Online principal component analysis as pure functions, for ``scan`` and ``vmap``.
 
-    States are pytrees of arrays with a leaf ``step``, the updates made.
+    States are pytrees of arrays with a leaf ``step``, the updates made; no function changes one, so
+    that the state before a bad batch is still there. Shapes are checked, values are not: NaN in a
+    row is NaN in the state that comes of it. ``StreamingPCA`` refuses such rows.
 
     Attributes:
         init: key → state.
@@ -66,6 +68,6 @@ def require_batch(batch: Array, num_inputs: int) -> None:
         )
 
 
-def largest(steps: Array) -> Array:
+def most_updates(steps: Array) -> Array:
     """The updates that a combined model counts: those of the worker that made the most, []."""
     return jax.numpy.max(steps)

@@ -8,6 +8,7 @@ from jax import Array, lax
 from rlreps.streaming import pseudo_inverse
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.pseudo_inverse import FactorState, factor_rule
+from rlreps.streaming.rounding import without_rounding
 from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
 
 _HIGHEST = lax.Precision.HIGHEST
@@ -51,7 +52,8 @@ def explicit_krasulina(
         hidden = pseudo_inverse.coefficients(state, row)
         rate = learning_rate_at(learning_rate, state.step, row.dtype)
         residual = row - jnp.matmul(hidden, state.rows, precision=_HIGHEST)
-        return pseudo_inverse.add_outer_residual(state, hidden, rate * residual)
+        step = rate * without_rounding(residual, row)
+        return pseudo_inverse.add_outer_residual(state, hidden, step)
 
     def many(state: FactorState, batch: Array) -> FactorState:
         rate = learning_rate_at(learning_rate, state.step, batch.dtype) / batch.shape[0]

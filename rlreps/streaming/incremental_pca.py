@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.streaming.anchoring import anchored_update, anchored_updates
-from rlreps.streaming.base import StreamingRule, largest, require_batch, require_sizes
+from rlreps.streaming.base import StreamingRule, most_updates, require_batch, require_sizes
 from rlreps.streaming.combining import shares
 from rlreps.streaming.low_rank import LowRank, add_row, add_rows, weighted_mean
 from rlreps.streaming.orthonormal import orthonormalize
@@ -84,7 +84,7 @@ def incremental_pca(num_inputs: int, num_components: int) -> StreamingRule:
         merged = weighted_mean(states.rows, states.energies, weights)
         seen = jnp.sum(shares(weights) * states.rows_seen.astype(weights.dtype))
         rows_seen = jnp.round(seen).astype(jnp.int32)
-        return IncrementalState(largest(states.step), rows_seen, *merged)
+        return IncrementalState(most_updates(states.step), rows_seen, *merged)
 
     return StreamingRule(init, update, update_each, lambda state: state.rows.T, combine)
 

@@ -5,6 +5,7 @@ from jax import Array, lax
 
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.orthonormal import BasisState, add_outer, basis_rule, orthonormalize
+from rlreps.streaming.rounding import without_rounding
 from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
 
 _HIGHEST = lax.Precision.HIGHEST
@@ -36,7 +37,8 @@ def krasulina(
     def one(state: BasisState, row: Array) -> BasisState:
         rate = learning_rate_at(learning_rate, state.step, row.dtype)
         weights = jnp.matmul(state.rows, row, precision=_HIGHEST)
-        step = rate * (row - jnp.matmul(weights, state.rows, precision=_HIGHEST))
+        residual = row - jnp.matmul(weights, state.rows, precision=_HIGHEST)
+        step = rate * without_rounding(residual, row)
         # The residual is orthogonal to the rows: inner products become I + ‖step‖² w wᵀ.
         excess = jnp.sum(jnp.square(step))
         return BasisState(state.step + 1, add_outer(state.rows, weights, step, excess))

@@ -12,16 +12,13 @@ Eigenvalues below about 1e-7 of the largest are rounding in float32.
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from rlreps.streaming.combining import shares
 from rlreps.streaming.orthonormal import orthonormalize
+from rlreps.streaming.rounding import epsilon, rounding_length
 
 _HIGHEST = lax.Precision.HIGHEST
-
-_UNITS_OF_ROUNDING = 16.0
-"""Residuals shorter than so many units of rounding of their row are none."""
 
 
 class LowRank(NamedTuple):
@@ -64,7 +61,7 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
     """
     along, residual = _residuals(matrix.rows, row[None, :])
     length = jnp.linalg.norm(residual, axis=1)
-    void = length <= _rounding(row)
+    void = length <= rounding_length(row)
     direction = residual / jnp.where(void, 1.0, length)[:, None]
     beyond = jnp.where(void, 0.0, length)[:, None]
     return _leading(matrix, _Coordinates(along, beyond, direction, void))
@@ -84,7 +81,7 @@ def add_rows(matrix: LowRank, batch: Array) -> LowRank:
     else:
         along, residuals = _residuals(matrix.rows, batch)
         basis, upper = jnp.linalg.qr(residuals.T)
-        void = jnp.linalg.norm(upper, axis=1) <= _rounding(batch)
+        void = jnp.linalg.norm(upper, axis=1) <= rounding_length(batch)
         beyond = jnp.where(void[:, None], 0.0, upper).T
         coordinates = _Coordinates(along, beyond, basis.T, void)
     moved = _leading(matrix, coordinates)
@@ -107,7 +104,7 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
     matrices, count, width = rows.shape
     total = jnp.sum(values)
     # At the level of rounding, so that it orders only what has no energy.
-    floor = jnp.where(total > 0.0, _epsilon(values) * total, 1.0)
+    floor = jnp.where(total > 0.0, epsilon(values) * total, 1.0)
     scales = jnp.sqrt(shares(weights)[:, None] * (values + floor)).reshape(-1)
     stacked = scales[:, None] * rows.reshape(matrices * count, width)
     basis, upper = jnp.linalg.qr(stacked.T)
@@ -153,12 +150,3 @@ def _descending(matrix: Array) -> tuple[Array, Array]:
     # Turned round before as well, so that a diagonal matrix in descending order stays as it is.
     values, vectors = jnp.linalg.eigh(matrix[::-1, ::-1])
     return values[::-1], vectors[::-1, ::-1]
-
-
-def _rounding(rows: Array) -> Array:
-    length: Array = _UNITS_OF_ROUNDING * _epsilon(rows) * jnp.linalg.norm(rows)
-    return length
-
-
-def _epsilon(array: Array) -> float:
-    return float(np.finfo(array.dtype).eps)

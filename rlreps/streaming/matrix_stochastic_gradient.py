@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.streaming.anchoring import anchored_update, anchored_updates
-from rlreps.streaming.base import StreamingRule, largest, require_batch, require_sizes
+from rlreps.streaming.base import StreamingRule, most_updates, require_batch, require_sizes
 from rlreps.streaming.low_rank import LowRank, add_row, add_rows, weighted_mean
 from rlreps.streaming.orthonormal import orthonormalize
 from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
@@ -105,6 +105,7 @@ def project_eigenvalues(values: Array, total: int) -> Array:
     Returns:
         [r]; in the order of ``values``.
     """
+    values = _with_gaps_of_one_at_most(values)
     breakpoints = jnp.sort(jnp.concatenate([-values, 1.0 - values]))
     sums = jnp.sum(jnp.clip(values[None, :] + breakpoints[:, None], 0.0, 1.0), axis=1)
     # Rounding may leave the last sum, which is r, below a total of r.
@@ -118,6 +119,18 @@ def project_eigenvalues(values: Array, total: int) -> Array:
     solution = jnp.where(slope > 0.0, missing / jnp.maximum(slope, 1.0), high)
     projected: Array = jnp.clip(values + solution, 0.0, 1.0)
     return projected
+
+
+def _with_gaps_of_one_at_most(values: Array) -> Array:
+    """The numbers [r], largest 0, in the same order with gaps between neighbours cut to one.
+
+    Across a larger gap the upper of two neighbours has reached one before the lower one leaves
+    zero, however large the gap: the projection is the same, and sums keep their precision.
+    """
+    order = jnp.argsort(-values)
+    gaps = jnp.minimum(-jnp.diff(values[order]), 1.0)
+    below = jnp.concatenate([jnp.zeros((1,), values.dtype), -jnp.cumsum(gaps)])
+    return jnp.zeros_like(values).at[order].set(below)
 
 
 def _msg(
@@ -166,7 +179,7 @@ def _msg(
 
     def combine(states: MatrixState, weights: Array) -> MatrixState:
         mean = weighted_mean(states.rows, states.eigenvalues, weights)
-        return projected(largest(states.step), mean)
+        return projected(most_updates(states.step), mean)
 
     def components(state: MatrixState) -> Array:
         return state.rows[:num_components].T

@@ -9,7 +9,7 @@ from jax import Array
 
 from rlreps.streaming.base import (
     StreamingRule,
-    largest,
+    most_updates,
     one_row_at_a_time,
     require_batch,
     require_sizes,
@@ -78,7 +78,7 @@ def game(
 
     def combine(states: PlayersState, weights: Array) -> PlayersState:
         bases = jax.vmap(orthonormalize)(states.rows)
-        return PlayersState(largest(states.step), projection_average(bases, weights))
+        return PlayersState(most_updates(states.step), projection_average(bases, weights))
 
     each = one_row_at_a_time(update, num_inputs)
     return StreamingRule(init, update, each, lambda state: state.vectors, combine)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.streaming.anchoring import anchored_update, anchored_updates
-from rlreps.streaming.base import StreamingRule, largest, require_batch, require_sizes
+from rlreps.streaming.base import StreamingRule, most_updates, require_batch, require_sizes
 from rlreps.streaming.combining import online_em_average
 from rlreps.streaming.orthonormal import orthonormalize
 from rlreps.subspace.positive_definite import solve_positive_definite
@@ -21,7 +21,8 @@ from rlreps.validation import require
 _HIGHEST = lax.Precision.HIGHEST
 
 _FIRST_ANCHORED = 256
-"""A factor that starts small grows by orders of magnitude in its first updates."""
+"""A factor that starts small grows by orders of magnitude in its first updates, and what rounding
+does to the inverse then sends float32 another way than float64."""
 
 
 class FactorState(NamedTuple):
@@ -46,15 +47,7 @@ class FactorState(NamedTuple):
 
 def inverse_gram(rows: Array) -> Array:
     """(CᵀC)⁻¹ [k, k] of rows Cᵀ [k, features]; non-finite if C lacks rank to rounding."""
-    return _inverse(_gram(rows))
-
-
-def _gram(rows: Array) -> Array:
-    product: Array = jnp.matmul(rows, rows.T, precision=_HIGHEST)
-    return product
-
-
-def _inverse(gram: Array) -> Array:
+    gram = jnp.matmul(rows, rows.T, precision=_HIGHEST)
     # Scaled to a unit diagonal: columns of very different lengths would not be told from a
     # matrix that lacks rank.
     lengths = jnp.sqrt(jnp.diagonal(gram))
@@ -96,18 +89,8 @@ def add_outer_residual(state: FactorState, hidden: Array, residual: Array) -> Fa
 
 
 def anchor(state: FactorState) -> FactorState:
-    """The same C with its inverse Gram matrix found anew, unless the one at hand is closer."""
-    gram = _gram(state.rows)
-    fresh = _inverse(gram)
-    better = _distance_from_inverse(fresh, gram) <= _distance_from_inverse(state.inverse_gram, gram)
-    return state._replace(inverse_gram=jnp.where(better, fresh, state.inverse_gram))
-
-
-def _distance_from_inverse(inverse: Array, gram: Array) -> Array:
-    """‖I − PG‖_F, []."""
-    product = jnp.matmul(inverse, gram, precision=_HIGHEST)
-    distance: Array = jnp.linalg.norm(jnp.eye(len(gram), dtype=gram.dtype) - product)
-    return distance
+    """The same C with its inverse Gram matrix found anew."""
+    return state._replace(inverse_gram=inverse_gram(state.rows))
 
 
 def factor_rule(
@@ -147,7 +130,7 @@ def factor_rule(
 
     def combine(states: FactorState, weights: Array) -> FactorState:
         rows = online_em_average(states.rows, weights)
-        return FactorState(largest(states.step), rows, inverse_gram(rows))
+        return FactorState(most_updates(states.step), rows, inverse_gram(rows))
 
     return StreamingRule(
         init, update, update_each, lambda state: orthonormalize(state.rows).T, combine

@@ -8,7 +8,7 @@ from jax import Array, lax
 
 from rlreps.streaming.base import (
     StreamingRule,
-    largest,
+    most_updates,
     one_row_at_a_time,
     require_batch,
     require_sizes,
@@ -76,7 +76,7 @@ def sanger(num_inputs: int, num_components: int, *, learning_rate: LearningRate)
 
     def combine(states: SangerState, weights: Array) -> SangerState:
         bases = jax.vmap(orthonormalize)(states.rows)
-        return SangerState(largest(states.step), projection_average(bases, weights))
+        return SangerState(most_updates(states.step), projection_average(bases, weights))
 
     def components(state: SangerState) -> Array:
         lengths = jnp.linalg.norm(state.rows, axis=1)

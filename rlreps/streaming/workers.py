@@ -68,12 +68,25 @@ def worker_step(
             on one device.
 
     Returns:
-        The step, for ``jit``. Weights are the same on all processes.
+        The step, for ``jit``. Weights are the same on all processes and of positive sum.
 
     Raises:
-        InputError: If ``rows_per_update`` is below 1.
+        InputError: If ``rows_per_update`` is below 1; from the step, if rows are not of whole
+            updates or weights not as many as workers.
     """
     require_positive("rows_per_update", rows_per_update)
+
+    def checked(step: WorkerStep) -> WorkerStep:
+        def run(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+            require(
+                rows.ndim == 3 and rows.shape[1] % rows_per_update == 0,
+                f"rows [workers, n, features], n a multiple of {rows_per_update}",
+                rows.shape,
+            )
+            require(weights.shape == rows.shape[:1], "a weight for each worker", weights.shape)
+            return step(states, rows, weights)
+
+        return run
 
     def learn(states: Any, rows: Array) -> Any:
         return over_lanes(
@@ -90,11 +103,13 @@ def worker_step(
         return learned, broadcast(rule.combine(gathered, weights), len(rows))
 
     if mesh is None:
-        return simulated
+        return checked(simulated)
     own, same = PartitionSpec(WORKERS), PartitionSpec()
     # Every device combines the same states in the same way: nothing is left to be checked.
-    return jax.shard_map(
-        spread, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
+    return checked(
+        jax.shard_map(
+            spread, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
+        )
     )
 
 

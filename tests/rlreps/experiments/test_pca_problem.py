@@ -81,3 +81,11 @@ def test_wide_data_have_no_loss_once_every_row_is_explained():
     problem = make_pca_problem(Observations("wide", ROWS[:5], None), 5)
     assert problem.exact_loss(4) == pytest.approx(0.0, abs=1e-5)
     assert problem.exact_loss(3) > 0.1
+
+
+def test_components_that_depend_on_others_span_nothing_more(problem):
+    leading = problem.basis[:, :2].astype(np.float32)
+    twice = np.concatenate([leading, leading @ np.asarray([[0.6], [0.8]], np.float32)], axis=1)
+    assert problem.loss(twice) == pytest.approx(problem.exact_loss(2), rel=1e-4)
+    nothing = np.zeros((64, 3), np.float32)
+    assert problem.loss(nothing) == pytest.approx(problem.variances.sum(), rel=1e-6)

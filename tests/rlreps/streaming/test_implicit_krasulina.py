@@ -5,6 +5,7 @@ import pytest
 import scipy.optimize
 
 from rlreps.errors import InputError
+from rlreps.streaming import pseudo_inverse
 from rlreps.streaming.anchoring import UPDATES_BETWEEN_ANCHORS
 from rlreps.streaming.implicit_krasulina import implicit_krasulina
 from rlreps.streaming.pseudo_inverse import FactorState, add_outer_residual, anchor, inverse_gram
@@ -210,3 +211,27 @@ def test_a_huge_rate_and_a_batch_of_copies_stay_finite():
 def test_a_scale_that_is_not_positive_is_refused():
     with pytest.raises(InputError, match="expected initial_scale > 0, got 0"):
         implicit_krasulina(FEATURES, K, learning_rate=1.0, initial_scale=0.0)
+
+
+def test_without_anchors_of_its_first_updates_float32_would_go_another_way(monkeypatch):
+    """Of many features a tiny start grows most, and rounding with it."""
+    features, k = 400, 5
+    variances = 10.0 / np.arange(1, k + 1)
+    data, _ = planted(2000, features=features, variances=variances, tail=0.1)
+    start = 1e-5 * np.random.default_rng(1).normal(size=(k, features))
+
+    def span(dtype):
+        rule = implicit_krasulina(features, k, learning_rate=power_decay(0.1, 0.8))
+        rows = jnp.asarray(start, dtype)
+        state = FactorState(jnp.zeros((), jnp.int32), rows, inverse_gram(rows))
+        ended = jax.jit(rule.update_each)(state, jnp.asarray(data, dtype))
+        return np.linalg.qr(np.asarray(ended.rows, np.float64).T)[0]
+
+    def distance(one, other):
+        return 1.0 - np.sum((one.T @ other) ** 2) / k
+
+    with jax.enable_x64(True):
+        double = span(jnp.float64)
+    assert distance(span(jnp.float32), double) < 1e-6
+    monkeypatch.setattr(pseudo_inverse, "_FIRST_ANCHORED", 0)
+    assert distance(span(jnp.float32), double) > 1e-6

@@ -63,6 +63,20 @@ def test_eigenvalues_are_shifted_as_a_root_finder_says(values, total):
     assert float(jnp.sum(found)) == pytest.approx(total, abs=atol)
 
 
+@pytest.mark.parametrize(
+    ("values", "total", "expected"),
+    [
+        ([1e9, 1e9, 1.0], 1, [0.5, 0.5, 0.0]),
+        ([1.0, 1e9, 3e9, 0.5], 3, [0.75, 1.0, 1.0, 0.25]),
+        ([7e12], 1, [1.0]),
+        ([1e9, 1e9, 1e9], 3, [1.0, 1.0, 1.0]),
+    ],
+)
+def test_huge_eigenvalues_keep_the_sum(values, total, expected):
+    found = project_eigenvalues(jnp.asarray(values, jnp.float32), total)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_random_eigenvalues_are_shifted_as_a_root_finder_says():
     generator = np.random.default_rng(0)
     values = np.sort(generator.exponential(0.5, size=(200, 12)))[:, ::-1]

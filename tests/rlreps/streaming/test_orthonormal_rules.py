@@ -178,3 +178,13 @@ def test_float32_follows_float64(make, rate):
     with jax.enable_x64(True):
         double = projector(jnp.float64)
     np.testing.assert_allclose(single, double, atol=1e-3)
+
+
+@pytest.mark.parametrize("make", [oja, krasulina])
+def test_as_many_components_as_features_leave_nothing_to_step_along(make):
+    """All that is left of a row is rounding, which a long step must not follow."""
+    rows, _ = data(50)
+    rule = make(FEATURES, FEATURES, learning_rate=1e5)
+    state = rule.update_each(rule.init(jax.random.key(0)), jnp.asarray(rows, jnp.float32))
+    overlaps = np.asarray(state.rows, np.float64) @ np.asarray(state.rows, np.float64).T
+    np.testing.assert_allclose(overlaps, np.eye(FEATURES), atol=1e-4)

@@ -78,6 +78,7 @@ def test_a_mesh_over_processes_does_what_simulated_workers_do(processes):
         # Gloo, which carries what CPU processes exchange, prints to standard output.
         found = json.loads(out.splitlines()[-1])
         assert found["devices"] == 2 * processes
+        assert f"a multiple of the mesh's {2 * processes} devices, got 3" in found["refused"]
         np.testing.assert_allclose(found["rows"], expected[0], atol=1e-5)
 
 
@@ -134,6 +135,15 @@ def test_counts_that_do_not_fit_are_refused(options, message):
             evaluate=lambda components: 0.0,
             **settings,
         )
+
+
+def test_steps_on_shapes_that_do_not_fit_are_refused():
+    states = start_workers(rule(), jax.random.key(0), WORKERS)
+    rows, weights = jnp.asarray(data()), jnp.ones(WORKERS)
+    with pytest.raises(InputError, match="n a multiple of 3, got"):
+        worker_step(rule(), rows_per_update=3)(states, rows, weights)
+    with pytest.raises(InputError, match=r"expected a weight for each worker, got \(3,\)"):
+        worker_step(rule())(states, rows, weights[:3])
 
 
 def test_workers_that_a_mesh_cannot_share_out_are_refused():

@@ -6,6 +6,7 @@ import sys
 import jax
 import numpy as np
 
+from rlreps.errors import InputError
 from rlreps.streaming.implicit_krasulina import implicit_krasulina
 from rlreps.streaming.workers import share_rows, start_workers, worker_mesh, worker_step
 
@@ -19,13 +20,20 @@ def main() -> None:
     mesh = worker_mesh()
     rows = np.random.default_rng(0).normal(size=(WORKERS, ROWS, FEATURES)).astype(np.float32)
     own = np.array_split(rows, count)[index]
+    try:
+        start_workers(rule, jax.random.key(0), 3, mesh=mesh)
+        refused = ""
+    except InputError as error:
+        refused = str(error)
     states = start_workers(rule, jax.random.key(0), WORKERS, mesh=mesh)
     step = jax.jit(worker_step(rule, mesh=mesh))
     for half in (slice(0, ROWS // 2), slice(ROWS // 2, ROWS)):
         weights = np.arange(1.0, WORKERS + 1.0, dtype=np.float32)
         _, states = step(states, share_rows(own[:, half], mesh), weights)
     here = states.rows.addressable_shards[0].data
-    print(json.dumps({"devices": mesh.size, "rows": np.asarray(here)[0].tolist()}))
+    print(
+        json.dumps({"devices": mesh.size, "refused": refused, "rows": np.asarray(here)[0].tolist()})
+    )
 
 
 if __name__ == "__main__":
