@@ -5,7 +5,7 @@
 Three comparisons, each side by side in one run on one machine:
 
 - implicit Krasulina one row at a time against a NumPy loop over the same update, which follows C
-  and C† by rank-one updates, too;
+  and C† by rank-one updates, too, with all of NumPy's threads and with one;
 - seconds a row as k and the number of features grow, with the slope on logarithmic axes: 1 is
   O(k · features);
 - seconds of one pass and percent excess loss at its end for several batch sizes, against
@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA
+from threadpoolctl import threadpool_limits
 
 from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
 from rlreps.observations import Observations, load_observations
@@ -40,7 +41,16 @@ from rlreps.streaming.registry import RULES, make_rule
 from rlreps.streaming.schedules import power_decay
 
 RATE, POWER = 10.0, 0.8
-SLOPE_RULES = ("implicit_krasulina", "krasulina", "oja", "sanger")
+SLOPE_RULES = (
+    "implicit_krasulina",
+    "explicit_krasulina",
+    "krasulina",
+    "oja",
+    "sanger",
+    "mu_eigengame",
+)
+"""Those that cost O(k · features) a row. Incremental PCA and capped MSG rotate all components with
+every update, O(k² · features); incremental MSG decomposes a matrix of all features."""
 
 
 class Point(NamedTuple):
@@ -106,13 +116,20 @@ def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def compare_with_numpy(rows: npt.NDArray[np.float32], k: int, repeats: int) -> dict[str, float]:
-    """Seconds a row: ours in float32, NumPy's loop in float64 and float32."""
+    """Seconds a row: ours in float32, NumPy's loop in float64 and float32.
+
+    NumPy's with the threads that it takes by itself, which products this small are slower for, and
+    with one.
+    """
     start = 1e-2 * np.random.default_rng(0).normal(size=(rows.shape[1], k))
-    found = {"rlreps": row_seconds("implicit_krasulina", rows, k, repeats)}
+    found = {"rlreps float32": row_seconds("implicit_krasulina", rows, k, repeats)}
     for dtype in (np.float64, np.float32):
         loop = functools.partial(numpy_loop, rows.astype(dtype), start.astype(dtype))
-        seconds = median_seconds(loop, repeats)
-        found[f"NumPy {np.dtype(dtype).name}"] = seconds / len(rows)
+        for threads in (None, 1):
+            with threadpool_limits(threads, user_api="blas"):
+                seconds = median_seconds(loop, repeats)
+            name = f"NumPy {np.dtype(dtype).name}, {'all threads' if threads is None else 'one'}"
+            found[name] = seconds / len(rows)
     return found
 
 
@@ -196,8 +213,8 @@ def main() -> None:
     print(f"\none row at a time, k = {options.k}, {part.shape[1]} features of {problem.name}")
     found = compare_with_numpy(part, options.k, options.repeats)
     for name, seconds in found.items():
-        ratio = seconds / found["rlreps"]
-        print(f"  {name:14s} {1e6 * seconds:7.2f} µs a row, {ratio:5.1f} times rlreps'")
+        ratio = seconds / found["rlreps float32"]
+        print(f"  {name:27s} {1e6 * seconds:7.2f} µs a row, {ratio:5.1f} times rlreps'")
 
     print("\nµs a row as k and features grow (slope 1: in proportion)")
     for name in SLOPE_RULES:

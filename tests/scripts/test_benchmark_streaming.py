@@ -63,5 +63,11 @@ def test_every_method_and_batch_size_is_timed_and_measured(benchmark):
 
 def test_numpy_and_the_rule_are_timed_side_by_side(benchmark):
     found = benchmark.compare_with_numpy(benchmark.random_rows(100, 12), 3, repeats=1)
-    assert list(found) == ["rlreps", "NumPy float64", "NumPy float32"]
+    assert list(found) == [
+        "rlreps float32",
+        "NumPy float64, all threads",
+        "NumPy float64, one",
+        "NumPy float32, all threads",
+        "NumPy float32, one",
+    ]
     assert all(seconds > 0.0 for seconds in found.values())
