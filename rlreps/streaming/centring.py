@@ -67,7 +67,9 @@ def with_running_mean(
 
     Models are combined by the mean of their means, weighted by rows · weights, and count the
     weighted mean of their rows: means of workers that went on from a common one, and combine again
-    and again, are then those of all rows that the workers were given.
+    and again, are then those of all rows that the workers were given. With ``exact_scatter`` the
+    combined model takes rows sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one
+    further update, so that its sums of squares are about the mean of all as well.
 
     Args:
         rule: The rule for centred observations.
@@ -76,8 +78,9 @@ def with_running_mean(
             stay NaN in what the rule is given.
         exact_scatter: Gives the rule the batch less its own mean, with one row more,
             sqrt(n b / (n + b)) (mean of the batch − mean before), so that sums of squares are those
-            about the final mean (Ross, Lim, Lin & Yang 2008, their mean correction). Not with
-            ``missing``.
+            about the final mean (Ross, Lim, Lin & Yang 2008, their mean correction). For rules that
+            sum squares and whose ``combine`` averages the sums, as ``incremental_pca`` does; not
+            with ``missing``.
 
     Returns:
         The rule; its states are ``CentredState``, read by ``running_mean``. A batch without NaN
@@ -115,7 +118,11 @@ def with_running_mean(
         return CentredState(mean, rule.update_each(state.inner, centred))
 
     def combine(states: CentredState, weights: Array) -> CentredState:
-        return CentredState(_combined(states.mean, weights), rule.combine(states.inner, weights))
+        mean = _combined(states.mean, weights)
+        inner = rule.combine(states.inner, weights)
+        if exact_scatter:
+            inner = rule.update(inner, _between(states.mean, mean, weights))
+        return CentredState(mean, inner)
 
     return StreamingRule(init, update, update_each, lambda s: rule.components(s.inner), combine)
 
@@ -175,3 +182,14 @@ def _combined(means: RunningMean, weights: Array) -> RunningMean:
     change = jnp.sum(by_rows * shifts, axis=0) - first.remainder
     counted = jnp.round(total).astype(jnp.int32).reshape(first.rows_seen.shape)
     return _added(first._replace(rows_seen=counted), change)
+
+
+def _between(means: RunningMean, mean: RunningMean, weights: Array) -> Array:
+    """The rows that stand for the distances of workers' means from that of all, [workers, f].
+
+    Each worker's sum of squares counts by its share of the weights, and so does this part of it.
+    """
+    parts = shares(weights)
+    rows = parts * means.rows_seen.astype(parts.dtype)
+    distances = (means.value - mean.value[None, :]) + (means.remainder - mean.remainder[None, :])
+    return jnp.sqrt(rows)[:, None] * distances

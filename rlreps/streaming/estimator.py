@@ -2,16 +2,15 @@
 
 import contextlib
 import functools
-import numbers
 from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 
-from rlreps.streaming.missing import require_imputing
 from rlreps.streaming.registry import RULES
 from rlreps.streaming.stream_model import (
     ROWS_AT_ONCE,
+    TINY,
     FloatArray,
     StreamModel,
     StreamSetup,
@@ -21,7 +20,8 @@ from rlreps.streaming.stream_model import (
     start,
 )
 from rlreps.streaming.stream_moments import Floats, take_in
-from rlreps.validation import require, require_choice, require_positive
+from rlreps.streaming.stream_parameters import checked_setup, require_rows
+from rlreps.validation import require
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -62,10 +62,12 @@ class StreamingPCA(
             depends on it, incremental PCA has none.
         power: How the learning rate decays; 0 keeps it, for streams whose components wander.
         batch_size: Rows that one update averages over. An array or batch that does not divide
-            ends with a smaller one.
+            ends with a smaller one. EigenGame needs as many as components, at least, and leaves
+            fewer to the update before.
         passes: How often ``fit`` goes over the rows, each time in another order. Of a few thousand
             rows or less, one pass leaves most rules some per cent short of the best k components;
-            of very many it is enough.
+            of very many it is enough. Rules without a learning rate (incremental PCA) sum over
+            rows, and go over them once.
         missing: Whether NaN marks missing entries; rules that cannot take them are refused.
         random_state: Seed or generator of the random start and of the order of rows in ``fit``.
 
@@ -88,6 +90,7 @@ class StreamingPCA(
     A stream that is constant leaves the components where they started: orthonormal, of zero
     variance. With ``missing``, variances are those of rows with reconstructed entries, which have
     no residual: ratios are then too high, and so are variances of rows with few entries left.
+    Units do not matter: rows are computed with in units of the spread of the first ones.
 
     A batch that cannot be used (another number of features, infinity, NaN without ``missing``)
     raises a ValueError and changes nothing. So does a step whose outcome is not finite: it raises
@@ -125,17 +128,21 @@ class StreamingPCA(
         with _unchanged_on_error(self), _one_lapack_thread():
             X = self._validated(X, reset=True)
             random = check_random_state(self.random_state)
-            setup = self._setup(X.shape[1], min(X.shape))
+            setup = self._setup(X, min(X.shape))
             model = start(setup, random.randint(np.iinfo(np.int32).max), X)
             order = random.permutation(len(X))
-            rate = self._rate(_total_variance(X[order[:ROWS_AT_ONCE]] - model.origin))
+            total_variance = _total_variance(X[order[:ROWS_AT_ONCE]] - model.origin)
+            model = model.measured_in_its_spread(total_variance)
+            rate = self._rate(total_variance)
             basis = model.components
-            for index in range(self.passes):
+            # A rule without a learning rate would count every row again.
+            passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
+            for index in range(passes):
                 order = random.permutation(len(X)) if index else order
                 state, basis = advance(model, X, order, rate)
                 model = model._replace(state=state)
             mean = model.state.mean
-            once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(self.passes))
+            once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
             self._accept(_measured(model._replace(state=model.state._replace(mean=once)), basis, X))
         return self
 
@@ -150,14 +157,15 @@ class StreamingPCA(
             model: StreamModel | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
             if model is None:
-                setup = self._setup(X.shape[1], X.shape[1])
+                setup = self._setup(X, X.shape[1])
                 random = check_random_state(self.random_state)
                 model = start(setup, random.randint(np.iinfo(np.int32).max), X)
             else:
-                model = model._replace(setup=self._setup_that_goes_on(model.setup))
+                model = model._replace(setup=self._setup_that_goes_on(X, model.setup))
             rows: Floats = X - model.origin
             about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
             grown, _ = take_in(model.moments, model.components, model.components, about_mean)
+            model = model.measured_in_its_spread(grown.total_variance)
             rate = self._rate(grown.total_variance)
             state, basis = advance(model, X, np.arange(len(X)), rate)
             model = model._replace(state=state)
@@ -206,30 +214,14 @@ class StreamingPCA(
         )
         return array
 
-    def _setup(self, features: int, most: int) -> StreamSetup:
-        """The parameters, checked, for rows of so many features."""
-        require_choice("rule", self.rule, tuple(RULES))
-        if self.missing:
-            require_imputing(self.rule)
-        require_positive("batch_size", self.batch_size)
-        require_positive("passes", self.passes)
-        require(self.power >= 0.0, "power >= 0", self.power)
-        rate = self.learning_rate
-        require(rate is None or rate > 0.0, "learning_rate > 0 or None", rate)
-        k = most if self.n_components is None else self.n_components
-        whole = isinstance(k, numbers.Integral)
-        require(whole and 1 <= k <= features, f"a whole n_components from 1 to {features}", k)
-        return StreamSetup(
-            self.rule,
-            features,
-            int(k),
-            float(self.power),
-            int(self.batch_size),
-            bool(self.missing),
-        )
+    def _setup(self, X: FloatArray, most: int) -> StreamSetup:
+        """The parameters, checked, for an array or batch."""
+        setup = checked_setup(self.get_params(deep=False), X.shape[1], most)
+        require_rows(setup, len(X))
+        return setup
 
-    def _setup_that_goes_on(self, before: StreamSetup) -> StreamSetup:
-        setup = self._setup(before.num_inputs, before.num_components)
+    def _setup_that_goes_on(self, X: FloatArray, before: StreamSetup) -> StreamSetup:
+        setup = self._setup(X, before.num_components)
         started, now = (
             {"rule": one.rule, "n_components": one.num_components, "missing": one.missing}
             for one in (before, setup)
@@ -243,8 +235,7 @@ class StreamingPCA(
             return float(self.learning_rate)
         relative = RELATIVE_RATES.get(self.rule, RELATIVE_RATE)
         # Rows without variance are all zero once centred, and move nothing at any rate.
-        measurable = total_variance > np.finfo(np.float32).tiny
-        return relative / (total_variance if measurable else 1.0)
+        return relative / (total_variance if total_variance > TINY else 1.0)
 
     def _accept(self, model: StreamModel) -> None:
         """Takes a model for this estimator's."""

@@ -30,6 +30,7 @@ class RuleEntry(NamedTuple):
             alone turn the rule's span, and a reconstructed entry has none.
         orders_components: Whether components are single eigenvectors, leading first.
         needs_learning_rate: Whether the rule looks at the learning rate it is built with.
+        least_rows_per_update: k → rows that an update has to have, for the rule to learn at all.
     """
 
     build: Build
@@ -37,6 +38,7 @@ class RuleEntry(NamedTuple):
     imputes: bool
     orders_components: bool
     needs_learning_rate: bool
+    least_rows_per_update: Callable[[int], int] = lambda k: 1
 
 
 RULES: dict[str, RuleEntry] = {
@@ -53,6 +55,7 @@ RULES: dict[str, RuleEntry] = {
         imputes=False,
         orders_components=True,
         needs_learning_rate=True,
+        least_rows_per_update=lambda k: k,
     ),
     "explicit_krasulina": RuleEntry(
         lambda features, k, rate: explicit_krasulina(features, k, learning_rate=rate),

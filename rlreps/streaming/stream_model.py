@@ -21,6 +21,12 @@ from rlreps.streaming.stream_moments import Floats, StreamMoments, no_moments
 ROWS_AT_ONCE = 1024
 """About as many rows are handed to the device at once."""
 
+LEAST_SPREAD = 1e-8
+"""Of the first rows, relative to the origin's length: with less the unit is this."""
+
+TINY = float(np.finfo(np.float64).tiny)
+"""Variances below are none."""
+
 FloatArray = npt.NDArray[np.floating[Any]]
 
 
@@ -43,6 +49,11 @@ class StreamSetup(NamedTuple):
     rows_per_update: int
     missing: bool
 
+    @property
+    def least_rows_per_update(self) -> int:
+        """Rows that the rule has to have in an update."""
+        return RULES[self.rule].least_rows_per_update(self.num_components)
+
 
 class StreamModel(NamedTuple):
     """Where a stream stands; replaced as a whole once a batch has been taken in.
@@ -51,13 +62,16 @@ class StreamModel(NamedTuple):
         setup: Of the rule.
         origin: First value of each feature, subtracted before rounding to the device's precision,
             [features].
-        state: Of the rule with its running mean, NumPy arrays.
+        unit: What rows less the origin are divided by, so that all that the rule sees is of an
+            order of magnitude near one, whatever the features are measured in.
+        state: Of the rule with its running mean, in this unit, NumPy arrays.
         moments: Of the rows less the origin, along ``components``.
         components: Orthonormal rows, [k, features]; zeros before the first row.
     """
 
     setup: StreamSetup
     origin: Floats
+    unit: float
     state: Any
     moments: StreamMoments
     components: Floats
@@ -66,7 +80,19 @@ class StreamModel(NamedTuple):
     def shifted_mean(self) -> Floats:
         """Mean of all rows less the origin, [features]."""
         mean: RunningMean = self.state.mean
-        return np.asarray(mean.value, np.float64) + np.asarray(mean.remainder, np.float64)
+        sums = np.asarray(mean.value, np.float64) + np.asarray(mean.remainder, np.float64)
+        return self.unit * sums
+
+    def measured_in_its_spread(self, total_variance: float) -> "StreamModel":
+        """The model with the unit that rows of some variance give, if none of its rows varied.
+
+        Until then its rows are zero in any unit. Spread of the size of rounding is not taken for
+        that of the features.
+        """
+        if self.moments.total > 0.0 or not TINY < total_variance < np.inf:
+            return self
+        least = LEAST_SPREAD * float(np.linalg.norm(self.origin))
+        return self._replace(unit=max(float(np.sqrt(total_variance)), least))
 
 
 def start(setup: StreamSetup, seed: int, rows: FloatArray) -> StreamModel:
@@ -76,7 +102,7 @@ def start(setup: StreamSetup, seed: int, rows: FloatArray) -> StreamModel:
     origin = np.nan_to_num(rows[first, np.arange(setup.num_inputs)].astype(np.float64))
     k = setup.num_components
     moments = no_moments(setup.num_inputs, k)
-    return StreamModel(setup, origin, state, moments, np.zeros((k, setup.num_inputs)))
+    return StreamModel(setup, origin, 1.0, state, moments, np.zeros((k, setup.num_inputs)))
 
 
 def advance(
@@ -88,7 +114,7 @@ def advance(
         model: Where to go on from.
         rows: [n, features].
         order: Which of them, one after the other.
-        rate: η0.
+        rate: η0, in units of one over a variance of the rows.
 
     Returns:
         The rule's state, and its components as orthonormal rows [k, features].
@@ -98,25 +124,35 @@ def advance(
     """
     state, components = model.state, model.components.T
     dtype = state.mean.value.dtype
-    for chosen in blocks(order, model.setup.rows_per_update):
-        shifted = (rows[chosen] - model.origin).astype(dtype)
-        state, components, finite = _compiled(model.setup)[1](state, shifted, dtype.type(rate))
+    limits = np.finfo(dtype)
+    own_rate = dtype.type(np.clip(rate * model.unit**2, limits.tiny, limits.max))
+    setup = model.setup
+    for chosen in blocks(order, setup.rows_per_update, setup.least_rows_per_update):
+        shifted = ((rows[chosen] - model.origin) / model.unit).astype(dtype)
+        state, components, finite = _compiled(setup)[1](state, shifted, own_rate)
         if not finite:
             raise TrainingDivergedError(
-                f"expected finite components from {model.setup.rule}, got NaN or infinity after "
+                f"expected finite components from {setup.rule}, got NaN or infinity after "
                 f"{int(state.step)} updates; the model is as it was before. A smaller "
-                "learning_rate, or features of an order of magnitude near one, may help"
+                "learning_rate, or features of similar orders of magnitude, may help"
             )
     return jax.device_get(state), _orthonormal(components)
 
 
 def blocks(
-    order: npt.NDArray[np.integer[Any]], rows_per_update: int
+    order: npt.NDArray[np.integer[Any]], rows_per_update: int, least: int = 1
 ) -> Iterator[npt.NDArray[np.integer[Any]]]:
-    """An order of rows in parts of whole updates; the last update may be of fewer rows."""
+    """An order of rows in parts of whole updates; only the last may end with another one.
+
+    No part but the only one is of fewer than ``least`` rows: those join the part before.
+    """
     length = rows_per_update * max(ROWS_AT_ONCE // rows_per_update, 1)
-    for begin in range(0, len(order), length):
-        yield order[begin : begin + length]
+    begin = 0
+    while begin < len(order):
+        end = begin + length
+        end = len(order) if len(order) - end < least else end
+        yield order[begin:end]
+        begin = end
 
 
 def completed(rows: FloatArray, mean: Floats, components: Floats) -> Floats:
@@ -144,7 +180,7 @@ def _compiled(setup: StreamSetup) -> tuple[Callable[..., Any], Callable[..., Any
 
     def advance(state: Any, rows: Array, rate: Array) -> tuple[Any, Array, Array]:
         rule = _rule(setup, power_decay(jnp.asarray(rate), setup.power))
-        state = _updates(rule, state, rows, setup.rows_per_update)
+        state = _updates(rule, state, rows, setup)
         components = rule.components(state)
         finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((state, components))]
         return state, components, jnp.all(jnp.stack(finite))
@@ -161,12 +197,16 @@ def _rule(setup: StreamSetup, rate: LearningRate) -> StreamingRule:
     return with_running_mean(rule, setup.num_inputs, missing=setup.missing, exact_scatter=exact)
 
 
-def _updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
-    if rows_per_update == 1:
+def _updates(rule: StreamingRule, state: Any, rows: Array, setup: StreamSetup) -> Any:
+    each = setup.rows_per_update
+    if each == 1:
         return rule.update_each(state, rows)
-    whole = len(rows) - len(rows) % rows_per_update
+    left = len(rows) % each
+    whole = len(rows) - left
+    if 0 < left < setup.least_rows_per_update:
+        whole = max(whole - each, 0)
     if whole:
-        batches = rows[:whole].reshape(-1, rows_per_update, rows.shape[1])
+        batches = rows[:whole].reshape(-1, each, rows.shape[1])
         state, _ = lax.scan(lambda state, batch: (rule.update(state, batch), None), state, batches)
     return rule.update(state, rows[whole:]) if whole < len(rows) else state
 

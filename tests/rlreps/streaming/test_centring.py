@@ -148,6 +148,43 @@ def test_a_worker_counts_by_its_rows_and_its_weight(missing):
     np.testing.assert_allclose(running_mean(weighed), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (2.0, 1.0, 3.0)])
+def test_sums_of_squares_of_combined_workers_are_about_the_mean_of_all_their_rows(weights):
+    exact = with_running_mean(recorder(FEATURES), FEATURES, exact_scatter=True)
+    rows, shares = observations(60), np.asarray(weights, np.float32) / sum(weights)
+    rows[:10] += 5.0
+    rows[30:, 3] -= 7.0
+    parts = np.split(rows, [10, 30])
+    states = [exact.update(exact.init(jax.random.key(0)), part) for part in parts]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    combined = exact.combine(stacked, jnp.asarray(shares))
+    each = np.repeat(shares, [10, 20, 30])
+    centred = rows - np.average(rows, axis=0, weights=each)
+    scatter = (each[:, None] * centred).T @ centred
+    np.testing.assert_allclose(combined.inner[0], scatter, rtol=1e-5, atol=1e-3)
+
+
+def test_incremental_pca_of_workers_with_distant_means_is_that_of_their_stacked_rows():
+    workers, rows = 2, observations(240, offset=0.0)
+    rounds = rows.reshape(3, workers, 40, FEATURES)
+    rounds[:, :, :, -1] += np.array([5.0, -5.0], np.float32)[None, :, None]
+    rule = with_running_mean(
+        make_rule("incremental_pca", FEATURES, FEATURES, learning_rate=1.0),
+        FEATURES,
+        exact_scatter=True,
+    )
+    state = rule.init(jax.random.key(0))
+    for batches in rounds:
+        each = jax.vmap(rule.update, in_axes=(None, 0))(state, batches)
+        state = jax.jit(rule.combine)(each, jnp.asarray([3.0, 3.0]))
+    stacked = rounds.reshape(-1, FEATURES)
+    _, singular, axes = np.linalg.svd(stacked - stacked.mean(axis=0), full_matrices=False)
+    # Rows of all workers count by their workers' share, a half.
+    np.testing.assert_allclose(state.inner.energies, singular**2 / workers, rtol=1e-3)
+    overlaps = np.abs(np.sum(np.asarray(rule.components(state)).T * axes, axis=1))
+    np.testing.assert_allclose(overlaps, 1.0, atol=1e-4)
+
+
 def test_workers_without_any_row_combine_to_a_mean_of_zero():
     rule = wrapped()
     start = rule.init(jax.random.key(0))

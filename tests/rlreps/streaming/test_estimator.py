@@ -44,20 +44,20 @@ def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
 
+OPTIONS = {
+    "eigengame": {"batch_size": 32, "power": 0.5},
+    "mu_eigengame": {"batch_size": 8, "power": 0.5},
+}
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"rule": "incremental_pca"},
         {"rule": "incremental_pca", "batch_size": 10},
         {"rule": "oja", "passes": 1},
-        {"rule": "krasulina"},
-        {"rule": "incremental_msg"},
-        {"rule": "mu_eigengame", "batch_size": 8, "power": 0.5},
-        {"rule": "sanger"},
-        {"rule": "capped_msg"},
-        {"rule": "explicit_krasulina"},
         {"batch_size": 16},
+        *({"rule": rule, **OPTIONS.get(rule, {})} for rule in sorted(RULES)),
     ],
     ids=lambda options: " ".join(map(str, options.values())) or "default",
 )
@@ -157,14 +157,73 @@ def test_partial_fit_goes_on_where_fit_stopped():
     assert subspace_distance(found.components_, PCA(K).fit(X).components_) < 2e-3
 
 
-def test_units_and_a_distant_origin_do_not_matter():
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("unit", "origin"), [(1e6, 1e13), (1e15, 0.0), (1e15, 1e20), (1e-15, 0.0), (1e-15, 1e-10)]
+)
+def test_units_and_a_distant_origin_do_not_matter(unit, origin, method):
     X = observations(600, offset=0.0)
-    plain = StreamingPCA(K, random_state=0).fit(X)
-    moved = StreamingPCA(K, random_state=0).fit(1e6 * X + 1e13)
+    plain = getattr(StreamingPCA(K, random_state=0), method)(X)
+    moved = getattr(StreamingPCA(K, random_state=0), method)(unit * X + origin)
     assert subspace_distance(plain.components_, moved.components_) < 1e-4
     np.testing.assert_allclose(
-        moved.explained_variance_, 1e12 * plain.explained_variance_, rtol=1e-3
+        moved.explained_variance_ / unit**2, plain.explained_variance_, rtol=1e-3
     )
+    np.testing.assert_allclose((moved.mean_ - origin) / unit, plain.mean_, atol=1e-3)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_no_rule_minds_the_unit_of_rows_that_come_in_batches(rule):
+    X = observations(400)
+    plain, large = (
+        StreamingPCA(K, rule=rule, batch_size=8, missing=RULES[rule].imputes, random_state=0)
+        for _ in range(2)
+    )
+    for batch in np.split(X, 10):
+        plain.partial_fit(batch)
+        large.partial_fit(2.0**60 * batch)
+    np.testing.assert_allclose(large.components_, plain.components_, atol=1e-3)
+
+
+def test_a_given_learning_rate_is_in_units_of_one_over_a_variance():
+    X = observations(300)
+    plain = StreamingPCA(K, rule="oja", learning_rate=0.01, random_state=0).fit(X)
+    large = StreamingPCA(K, rule="oja", learning_rate=0.01 * 2.0**-40, random_state=0)
+    np.testing.assert_allclose(large.fit(2.0**20 * X).components_, plain.components_, atol=1e-4)
+
+
+def test_first_rows_that_differ_by_rounding_alone_do_not_give_the_unit():
+    X = observations(600, offset=0.0) + 0.3
+    X[:2] = [[0.3] * FEATURES, [0.1 + 0.2] * FEATURES]
+    assert X[0, 0] != X[1, 0]
+    found = StreamingPCA(K, random_state=0).partial_fit(X[:2]).partial_fit(X[2:])
+    assert subspace_distance(found.components_, PCA(K).fit(X).components_) < 0.02
+
+
+def test_incremental_pca_goes_on_from_fit_with_every_row_counted_once():
+    random = np.random.default_rng(0)
+    first, second = np.zeros((2, 300, 5))
+    first[:, :2] = random.normal(size=(300, 2)) * np.array([3.0, 2.0])
+    second[:, 2] = random.normal(size=300) * 2.6
+    found = StreamingPCA(2, rule="incremental_pca", batch_size=300, random_state=0)
+    found.fit(first).partial_fit(second)
+    exact = PCA(2).fit(np.concatenate([first, second]))
+    assert subspace_distance(found.components_, exact.components_) < 0.01
+    assert int(found._model.state.inner.step) == 2
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_rows_too_few_for_an_update_of_their_own_join_the_one_before(left):
+    X = observations(2 * ROWS_AT_ONCE + left)
+    found = StreamingPCA(K, rule="eigengame", batch_size=ROWS_AT_ONCE, random_state=0)
+    assert int(found.partial_fit(X)._model.state.step) == 2
+    assert found.n_samples_seen_ == len(X)
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-6)
+    small = StreamingPCA(K, rule="eigengame", batch_size=10, random_state=0)
+    assert int(small.partial_fit(X[: 50 + left])._model.state.step) == 5
+    assert int(small.partial_fit(X[:53])._model.state.step) == 11
+    with pytest.raises(ValueError, match="at least 3 rows at once"):
+        small.partial_fit(X[:left])
 
 
 def test_inverse_transform_undoes_transform_within_the_span():
@@ -244,8 +303,9 @@ def test_a_model_that_diverges_is_told_and_stays_as_it_was(method):
 )
 def test_a_constant_stream_has_no_variance_and_some_orthonormal_basis(rule, method):
     X = np.full((20, 4), 0.1)
-    found = getattr(StreamingPCA(2, rule=rule, random_state=0), method)(X)
-    found.partial_fit(X[:1])
+    least = RULES[rule].least_rows_per_update(2)
+    found = getattr(StreamingPCA(2, rule=rule, batch_size=least, random_state=0), method)(X)
+    found.partial_fit(X[:least])
     np.testing.assert_array_equal(found.explained_variance_, np.zeros(2))
     np.testing.assert_array_equal(found.explained_variance_ratio_, np.zeros(2))
     np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(2), atol=1e-12)
@@ -287,15 +347,29 @@ def test_a_subspace_is_found_with_two_entries_in_five_missing(method):
         ({"rule": "pca"}, "rule to be one of"),
         ({"rule": "sanger", "missing": True}, "missing entries"),
         ({"learning_rate": 0.0}, "learning_rate > 0"),
+        ({"learning_rate": "a"}, "learning_rate > 0"),
+        ({"learning_rate": np.inf}, "finite learning_rate"),
+        ({"learning_rate": True}, "finite learning_rate"),
         ({"power": -1.0}, "power >= 0"),
+        ({"power": np.inf}, "finite power"),
+        ({"power": np.nan}, "finite power"),
+        ({"power": None}, "finite power"),
         ({"batch_size": 0}, "batch_size >= 1"),
+        ({"batch_size": 2.5}, "whole batch_size"),
+        ({"batch_size": True}, "whole batch_size"),
         ({"passes": 0}, "passes >= 1"),
+        ({"passes": 1.5}, "whole passes"),
+        ({"n_components": True}, "whole n_components"),
+        ({"missing": "no"}, "missing to be True or False"),
+        ({"n_components": 3, "rule": "eigengame"}, "batch_size >= 3 for 3 components.*single"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(options, message):
     for method in ("fit", "partial_fit"):
         with pytest.raises(ValueError, match=message):
             getattr(StreamingPCA(**options), method)(observations(20))
+    numpys = {"power": np.float32(0.5), "batch_size": np.int32(2), "missing": np.False_}
+    StreamingPCA(np.int64(2), passes=np.uint8(1), **numpys).fit(observations(20))
     with pytest.raises(ValueError, match="0 sample"):
         StreamingPCA().fit(np.zeros((0, FEATURES)))
 

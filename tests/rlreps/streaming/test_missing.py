@@ -88,6 +88,17 @@ def test_reconstructions_lie_in_the_span_that_the_observed_entries_name():
     np.testing.assert_array_equal(np.asarray(found)[there], rows[there])
 
 
+def test_the_default_ridge_shrinks_entries_that_are_known_by_half_by_a_five_hundredth():
+    # Of every component half its squared length is observed: the factor is 0.5 / (0.5 + ridge).
+    half = np.linalg.qr(np.random.default_rng(0).normal(size=(FEATURES // 2, K)))[0]
+    basis = np.concatenate([half, half]) / np.sqrt(2.0)
+    row = basis @ np.array([3.0, -2.0, 1.0])
+    holed = np.concatenate([row[: FEATURES // 2], np.full(FEATURES // 2, np.nan)])
+    found = impute(jnp.asarray(basis, jnp.float32), jnp.asarray(holed[None, :], jnp.float32))
+    lost = 1.0 - np.asarray(found)[0, FEATURES // 2 :] / row[FEATURES // 2 :]
+    np.testing.assert_allclose(lost, 0.002, rtol=0.02)
+
+
 def test_fewer_entries_than_components_give_the_shortest_hidden_variables():
     rows, basis = planted(1)
     row = np.full(FEATURES, np.nan, np.float32)
