@@ -62,6 +62,21 @@ def test_puddle_world_can_be_made_through_all_three_interfaces():
     assert names["interface"].reset().first()
 
 
+def test_a_stream_is_analysed_by_the_estimator():
+    names = run(example_with("StreamingPCA"))
+    centred = names["rows"] - names["rows"].mean(axis=0)
+    exact = np.linalg.svd(centred, full_matrices=False)[2][:5]
+    captured = np.sum((names["pca"].components_ @ exact.T) ** 2) / 5
+    assert captured > 0.8
+
+
+def test_workers_combine_their_models():
+    names = run(example_with("worker_step"))
+    assert names["components"].shape == (30, 5)
+    # The features' variances fall in order: the first five hold most of the components.
+    assert float(np.sum(np.asarray(names["components"])[:5] ** 2)) / 5 > 0.6
+
+
 def test_the_readme_names_the_commands_it_promises():
     assert "rlreps quickstart --preset laptop --out runs/laptop" in README
     assert re.search(r"-e \"\.\[dev\]\" && pytest$", README, flags=re.MULTILINE)
