@@ -62,8 +62,8 @@ class StreamingPCA(
             depends on it, incremental PCA has none.
         power: How the learning rate decays; 0 keeps it, for streams whose components wander.
         batch_size: Rows that one update averages over. An array or batch that does not divide
-            ends with a smaller one. EigenGame needs as many as components, at least, and leaves
-            fewer to the update before.
+            ends with a smaller one. EigenGame needs as many as components, learns well from
+            several times as many, and adds fewer to the update before.
         passes: How often ``fit`` goes over the rows, each time in another order. Of a few thousand
             rows or less, one pass leaves most rules some per cent short of the best k components;
             of very many it is enough. Rules without a learning rate (incremental PCA) sum over
