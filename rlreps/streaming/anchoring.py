@@ -47,6 +47,8 @@ def anchored_updates(
     """
 
     def updates(state: Any, rows: Array) -> Any:
+        # NumPy's rows cannot be indexed by a loop's counter.
+        rows = jnp.asarray(rows)
         count = jnp.int32(len(rows))
 
         def to_next_anchor(carry: tuple[Array, Any]) -> tuple[Array, Any]:
