@@ -1,19 +1,19 @@
 """What the experiment on learning rates found, beside what the paper states."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from rlreps.experiments.learning_rate_sensitivity.config import LearningRateSensitivityConfig
+from rlreps.experiments.pca_claims import Entry, implicit_claims, range_of_means
+from rlreps.experiments.pca_findings import IMPLICIT, RuleRuns
 from rlreps.experiments.pca_losses import Repeated, is_mnist, repeated
 from rlreps.experiments.pca_problem import PcaProblem
 from rlreps.experiments.results import Claim
 from rlreps.streaming.registry import RULES
 
-IMPLICIT = "implicit_krasulina"
 PRINTED = {5: 35.17, 10: 26.96, 20: 18.77}
 """k → implicit Krasulina's final loss on MNIST as the paper prints it, the same at every scale."""
 
@@ -21,45 +21,15 @@ PRINTED_SCALES = (0.1, 1.0, 10.0)
 TOLERANCE = 0.02
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class RuleResult:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class RuleResult(RuleRuns):
     """What one rule did for one k.
 
     Attributes:
-        rule: Its name.
-        k: Components.
-        learning_rate: The chosen η0.
-        tuning_losses: Loss on the part for each rate that was tried; NaN where it diverged.
-        rows_seen: [points], the start among them.
         losses: [points, scales, repeats]; NaN where a run had diverged.
-        seconds: Time in the updates of all runs, without compilation and choice of η0.
     """
 
-    rule: str
-    k: int
-    learning_rate: float
-    tuning_losses: Sequence[float]
-    rows_seen: npt.NDArray[np.int64]
     losses: npt.NDArray[np.float64]
-    seconds: float
-
-    @classmethod
-    def from_part(cls, rule: str, k: int, part: Mapping[str, Any]) -> "RuleResult":
-        """The result that a part of the run's folder holds."""
-        return cls(
-            rule,
-            k,
-            part["learning_rate"],
-            part["tuning_losses"],
-            np.asarray(part["rows_seen"], np.int64),
-            np.asarray(part["losses"], np.float64),
-            part["seconds"],
-        )
-
-    @property
-    def title(self) -> str:
-        """Its name in figures and tables."""
-        return RULES[self.rule].title
 
     def final(self, problem: PcaProblem) -> list[Repeated]:
         """Final losses at each scale."""
@@ -85,21 +55,14 @@ def compare_with_paper(
     for result in results:
         if is_mnist(problem) and result.rule == IMPLICIT and result.k in PRINTED:
             claims += _printed_claims(config, problem, result)
-    for k in config.components:
-        spreads = {each.title: each.spread(problem) for each in results if each.k == k}
-        implicit = RULES[IMPLICIT].title
-        others = {title: spread for title, spread in spreads.items() if title != implicit}
-        if implicit in spreads and others and len(config.scales) > 1:
-            nearest = min(others, key=others.__getitem__)
-            claims.append(
-                Claim(
-                    statement=f"{implicit}, k = {k}: largest less smallest mean loss over scales",
-                    paper="goal: the least of all rules",
-                    found=f"{spreads[implicit]:.3f}; next comes {nearest} with "
-                    f"{others[nearest]:.3f}",
-                    holds=spreads[implicit] < others[nearest],
-                )
-            )
+    if len(config.scales) > 1:
+        claims += implicit_claims(
+            results,
+            lambda each: Entry(each.title, each.losses[-1], f"{each.spread(problem):.3f}"),
+            "largest less smallest mean loss over scales",
+            "our expectation: the least of all rules",
+            measure=range_of_means,
+        )
     unknown = [RULES[rule].title for rule in config.rules if rule != IMPLICIT]
     if is_mnist(problem) and unknown:
         claims.append(

@@ -4,12 +4,15 @@ Like ``rlreps.configs``, this module does not import JAX.
 """
 
 import dataclasses
-import math
 
+from rlreps.experiments.pca_config import (
+    AUTHORS_RATES,
+    RepeatedPcaConfig,
+    require_different,
+    require_powers,
+    require_rates,
+)
 from rlreps.validation import require, require_positive
-
-AUTHORS_RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-"""The initial learning rates that Amid & Warmuth's code tries."""
 
 PAPER_RULES = ("implicit_krasulina", "explicit_krasulina", "krasulina", "oja")
 """The four rules that the paper compares, its own first; "Sanger" is ``explicit_krasulina``."""
@@ -35,9 +38,8 @@ class Contender:
 
     def __post_init__(self) -> None:
         require_positive("rows_per_update", self.rows_per_update)
-        require(0.0 <= self.power < math.inf, "a finite power >= 0", self.power)
-        for rate in self.learning_rates:
-            require(0.0 < rate < math.inf, "finite learning_rates > 0", rate)
+        require_powers("power", (self.power,))
+        require_rates("learning_rates", self.learning_rates)
 
     @property
     def name(self) -> str:
@@ -46,20 +48,15 @@ class Contender:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlinePcaConfig:
+class OnlinePcaConfig(RepeatedPcaConfig):
     """Percent excess loss of streaming rules over the exact components.
 
     Attributes:
         contenders: Rules, each with rows of its updates and its learning rates.
-        components: Numbers of components k.
-        repeats: Runs of each, seeds ``seed`` … ``seed + repeats - 1``: a seed is a start and an
-            order of the rows, which all contenders share.
         passes: Times that every row is seen.
         evaluations: Most points of each pass's curve, equally many updates apart; updates that do
             not fill the last interval are left out.
-        tuning_fraction: Share of the rows that η0 is chosen on.
         shown_components: k of the figure of components, one of ``components``.
-        seed: Of the first repeat and of the choice of η0.
     """
 
     contenders: tuple[Contender, ...]
@@ -67,34 +64,18 @@ class OnlinePcaConfig:
     repeats: int = 3
     passes: int = 1
     evaluations: int = 100
-    tuning_fraction: float = 0.1
     shown_components: int = 10
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        names = [contender.name for contender in self.contenders]
-        require(len(set(names)) == len(names) >= 1, "different contenders, at least one", names)
-        require(
-            len(set(self.components)) == len(self.components) >= 1,
-            "different components, at least one",
-            self.components,
-        )
-        for count in (*self.components, self.repeats, self.passes, self.evaluations):
-            require_positive("components, repeats, passes and evaluations", count)
+        super().__post_init__()
+        require_different("contenders", [contender.name for contender in self.contenders])
+        for count in (self.passes, self.evaluations):
+            require_positive("passes and evaluations", count)
         require(
             self.shown_components in self.components,
             f"shown_components among components {self.components}",
             self.shown_components,
         )
-        require(
-            0.0 < self.tuning_fraction <= 1.0, "tuning_fraction in (0, 1]", self.tuning_fraction
-        )
-        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
-
-    @property
-    def seeds(self) -> range:
-        """A seed for each repeat."""
-        return range(self.seed, self.seed + self.repeats)
 
 
 # γ is the paper's for its four rules, and ours for the others: what served best among 0.2, 0.5 and

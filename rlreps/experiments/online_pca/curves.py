@@ -2,31 +2,26 @@
 
 import dataclasses
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import Array
 
-from rlreps.errors import InputError
 from rlreps.experiments.online_pca.config import Contender, OnlinePcaConfig
 from rlreps.experiments.pca_losses import excess_percent
 from rlreps.experiments.pca_problem import PcaProblem
-from rlreps.experiments.pca_tuning import tune_learning_rate
-from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.orthonormal import orthonormalize
+from rlreps.experiments.pca_tuning import (
+    RatesDivergedError,
+    choose_rate,
+    decaying_rule,
+    rate_to_run,
+)
 from rlreps.streaming.passes import MakeRule, Runs, stream_passes
-from rlreps.streaming.registry import RULES, make_rule
-from rlreps.streaming.schedules import power_decay
+from rlreps.streaming.registry import RULES
 
 DoubleArray = npt.NDArray[np.float64]
-
-_QR_ROWS = 300
-_QR_TRIALS = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,9 +85,9 @@ class ExcessCurve:
         """Median over repeats."""
         return float(np.median(self.seconds[:, -1]) / self.rows_seen[-1])
 
-    def excess_after_pass(self, passes: int) -> DoubleArray:
-        """Each repeat's excess when it had seen the rows once, [repeats]."""
-        once: DoubleArray = self.excess[:, (len(self.rows_seen) - 1) // passes]
+    def after_pass(self, figures: DoubleArray, passes: int) -> DoubleArray:
+        """Each repeat's loss or excess when it had seen the rows once, [repeats]."""
+        once: DoubleArray = figures[:, (len(self.rows_seen) - 1) // passes]
         return once
 
 
@@ -115,20 +110,13 @@ def measure(
     Returns:
         The part of the run's results, as JSON values.
     """
-    features = problem.rows.shape[1]
-
-    def build(initial: Array) -> StreamingRule:
-        rate = power_decay(initial, contender.power)
-        return make_rule(contender.rule, features, k, learning_rate=rate)
-
+    build = decaying_rule(contender.rule, problem.rows.shape[1], k, contender.power)
     tuned = _choose_rate(config, contender, problem, build, devices)
-    # A rule without a learning rate is handed one all the same, which it does not look at.
-    rate = 1.0 if tuned["learning_rate"] is None else tuned["learning_rate"]
     runs = [
         stream_passes(
             build,
             problem.rows,
-            Runs([seed], [rate]),
+            Runs([seed], [rate_to_run(tuned)]),
             evaluate=problem.loss,
             evaluate_every=interval(config, contender, len(problem.rows)),
             rows_per_update=contender.rows_per_update,
@@ -162,55 +150,18 @@ def _choose_rate(
     devices: Sequence[jax.Device] | None,
 ) -> dict[str, Any]:
     rates = contender.learning_rates
-    if not rates:
-        return {"learning_rate": None, "tuning_losses": [], "all_rates_diverged": False}
     try:
-        tuning = tune_learning_rate(
+        tuned = choose_rate(
+            config,
+            contender.rule,
             build,
             problem,
             rates,
-            seed=config.seed,
-            fraction=config.tuning_fraction,
             rows_per_update=contender.rows_per_update,
             devices=devices,
         )
-    except InputError:
-        # Sizes were checked before: all rates diverged. The least of them goes on to the curves,
-        # where that is counted and shown.
+    except RatesDivergedError:
+        # Of rates that all diverge, the least: what becomes of it is part of the result.
         lost = [None] * len(rates)
         return {"learning_rate": min(rates), "tuning_losses": lost, "all_rates_diverged": True}
-    losses = list(tuning.losses)
-    return {"learning_rate": tuning.best, "tuning_losses": losses, "all_rates_diverged": False}
-
-
-def seconds_per_qr_update(
-    problem: PcaProblem, k: int, devices: Sequence[jax.Device] | None
-) -> float:
-    """Time of Oja's update of one row where a QR decomposition restores orthonormality.
-
-    The library's Oja and Krasulina have a closed form in its place (``orthonormal.add_outer``).
-
-    Args:
-        problem: The rows.
-        k: Components.
-        devices: Of which the first one is measured.
-
-    Returns:
-        Seconds a row, the least of three trials.
-    """
-    with jax.default_device(None if devices is None else devices[0]):
-        rows = jnp.asarray(problem.rows[:_QR_ROWS])
-        start = orthonormalize(jax.random.normal(jax.random.key(0), (k, rows.shape[1])))
-
-        def update(basis: Array, row: Array) -> tuple[Array, None]:
-            weights = jnp.matmul(basis, row)
-            return orthonormalize(basis + 1e-3 * jnp.outer(weights, row)), None
-
-        stream = jax.jit(lambda basis, rows: jax.lax.scan(update, basis, rows)[0])
-        jax.block_until_ready(stream(start, rows))
-        trials = []
-        for _ in range(_QR_TRIALS):
-            began = time.perf_counter()
-            jax.block_until_ready(stream(start, rows))
-            trials.append((time.perf_counter() - began) / len(rows))
-    return min(trials)
+    return {**tuned, "all_rates_diverged": False}

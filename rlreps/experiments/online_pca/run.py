@@ -1,24 +1,18 @@
 """The experiment on online principal components: a part for every curve, then figures, report."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from rlreps.configs import as_json
-from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.experiments.online_pca.config import Contender, OnlinePcaConfig
-from rlreps.experiments.online_pca.curves import (
-    ExcessCurve,
-    measure,
-    seconds_per_qr_update,
-)
+from rlreps.experiments.online_pca.curves import ExcessCurve, measure
 from rlreps.experiments.online_pca.report import write_online_pca_report
-from rlreps.experiments.pca_losses import require_excess
-from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
-from rlreps.observations import load_observations
-from rlreps.progress import progress_bar
+from rlreps.experiments.online_pca.timing import seconds_per_row
+from rlreps.experiments.pca_problem import PcaProblem
+from rlreps.experiments.pca_runs import run_on_rows
 from rlreps.run_folder import RunFolder
 from rlreps.streaming.registry import RULES
 from rlreps.validation import require, require_choice
@@ -48,29 +42,50 @@ def run_online_pca(
 
     Returns:
         The summary: ``data``, ``exact`` losses by k, ``curves`` with η0, final excess and time of
-        every contender and k, ``claims`` and the ``report``'s path.
+        every contender and k, ``seconds_per_row`` of single updates, ``claims`` and the
+        ``report``'s path.
 
     Raises:
         InputError: If the rows cannot be read, are too few or have no variance beyond k components,
             a rule does not exist or has no learning rate, or the folder holds another run.
     """
-    observations = load_observations(data)
-    described = {"data": observations.fingerprint(), **as_json(config)}
-    finished = finished_summary(out, KIND, described)
-    if finished is not None:
-        return finished
-    # Before the folder is made: rows may be too few, or vary too little.
-    for contender in config.contenders:
-        _check(config, contender, len(observations.rows))
-    problem = make_pca_problem(observations, max(config.components))
-    require_excess(problem, max(config.components))
 
-    def compute(folder: RunFolder) -> dict[str, Any]:
-        curves = _curves(config, problem, folder, devices, progress)
-        qr_seconds = {k: _qr_seconds(problem, k, folder, devices) for k in config.components}
-        return write_online_pca_report(config, problem, folder, curves, qr_seconds)
+    def check(count: int) -> None:
+        for contender in config.contenders:
+            _check(config, contender, count)
 
-    return complete_run(out, kind=KIND, config=described, compute=compute)
+    cells = [(contender, k) for k in config.components for contender in config.contenders]
+
+    def report(
+        problem: PcaProblem, folder: RunFolder, parts: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        curves = [
+            ExcessCurve.from_part(contender, k, part, problem)
+            for (contender, k), part in zip(cells, parts, strict=True)
+        ]
+        times = {
+            k: folder.part(
+                f"times-k{k}", functools.partial(seconds_per_row, problem, k, curves, devices)
+            )
+            for k in config.components
+        }
+        return write_online_pca_report(config, problem, folder, curves, times)
+
+    return run_on_rows(
+        config,
+        out,
+        kind=KIND,
+        data=data,
+        progress=progress,
+        check=check,
+        computations=lambda problem: {
+            f"{contender.name}-k{k}": functools.partial(
+                measure, config, contender, k, problem, devices
+            )
+            for contender, k in cells
+        },
+        report=report,
+    )
 
 
 def _check(config: OnlinePcaConfig, contender: Contender, count: int) -> None:
@@ -88,35 +103,3 @@ def _check(config: OnlinePcaConfig, contender: Contender, count: int) -> None:
         f"at least {contender.rows_per_update} rows, an update of {contender.rule}, in {where}",
         available,
     )
-
-
-def _curves(
-    config: OnlinePcaConfig,
-    problem: PcaProblem,
-    folder: RunFolder,
-    devices: Sequence[jax.Device] | None,
-    progress: bool,
-) -> list[ExcessCurve]:
-    cells = [(contender, k) for k in config.components for contender in config.contenders]
-    curves = []
-    with progress_bar("online PCA", total=len(cells), unit="curves", show=progress) as advance:
-        for contender, k in cells:
-            advance(0, f"{contender.name}, k = {k}")
-            part = folder.part(
-                f"{contender.name}-k{k}",
-                lambda contender=contender, k=k: measure(  # type: ignore[misc]
-                    config, contender, k, problem, devices
-                ),
-            )
-            curves.append(ExcessCurve.from_part(contender, k, part, problem))
-            advance(1)
-    return curves
-
-
-def _qr_seconds(
-    problem: PcaProblem, k: int, folder: RunFolder, devices: Sequence[jax.Device] | None
-) -> float:
-    part = folder.part(
-        f"qr-k{k}", lambda: {"seconds_per_row": seconds_per_qr_update(problem, k, devices)}
-    )
-    return float(part["seconds_per_row"])

@@ -4,12 +4,17 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.experiments import pca_tuning
+from rlreps.experiments.pca_config import RepeatedPcaConfig
 from rlreps.experiments.pca_problem import make_pca_problem
-from rlreps.experiments.pca_tuning import tune_learning_rate
+from rlreps.experiments.pca_tuning import (
+    RatesDivergedError,
+    choose_rate,
+    decaying_rule,
+    rate_to_run,
+    tune_learning_rate,
+)
 from rlreps.observations import Observations
 from rlreps.streaming.base import StreamingRule, one_row_at_a_time
-from rlreps.streaming.registry import make_rule
-from rlreps.streaming.schedules import power_decay
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -98,15 +103,15 @@ def test_a_seed_chooses_the_part(problem):
 
 
 def test_oja_is_given_a_rate_between_one_too_small_and_one_too_large(problem):
-    def build(rate):
-        return make_rule("oja", FEATURES, 3, learning_rate=power_decay(rate, 0.9))
-
+    build = decaying_rule("oja", FEATURES, 3, 0.9)
     found = tune_learning_rate(build, problem, (1e-6, 1.0, 1e6), seed=0)
     assert found.best == 1.0
 
 
 def test_it_is_an_error_if_every_rate_diverges(problem):
-    with pytest.raises(InputError, match=r"\[1000000\.0, 10000000\.0\] not to diverge on planted"):
+    with pytest.raises(
+        RatesDivergedError, match=r"\[1000000\.0, 10000000\.0\] not to diverge on planted"
+    ):
         tune_learning_rate(known_best(problem, 1.0), problem, (1e6, 1e7), seed=0)
 
 
@@ -116,9 +121,30 @@ def test_it_is_an_error_if_every_rate_diverges(problem):
         ((), {}, "at least one learning rate"),
         ((1.0,), {"fraction": 0.0}, r"fraction in \(0, 1\]"),
         ((1.0,), {"fraction": 1.5}, r"fraction in \(0, 1\]"),
-        ((1.0,), {"rows_per_update": 101}, r"from an update's rows to all, got 100"),
+        (
+            (1.0,),
+            {"rows_per_update": 101},
+            r"a whole update of 101, got 0\.1",
+        ),
+        (
+            (1.0,),
+            {"fraction": 1e-4},
+            r"fraction of the 1000 rows with a whole update of 1, got 0\.0001",
+        ),
     ],
 )
 def test_what_cannot_be_tried_is_refused(problem, rates, options, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as raised:
         tune_learning_rate(known_best(problem, 1.0), problem, rates, seed=0, **options)
+    assert not isinstance(raised.value, RatesDivergedError)
+
+
+def test_a_rule_without_a_learning_rate_is_not_tuned(problem):
+    build = decaying_rule("incremental_pca", FEATURES, 3, 0.9)
+    tuned = choose_rate(RepeatedPcaConfig(), "incremental_pca", build, problem, ())
+    assert tuned == {"learning_rate": None, "tuning_losses": []}
+    assert rate_to_run(tuned) > 0.0
+    build = decaying_rule("oja", FEATURES, 3, 0.9)
+    tuned = choose_rate(RepeatedPcaConfig(), "oja", build, problem, (1e-6, 1.0))
+    assert tuned["learning_rate"] == rate_to_run(tuned) == 1.0
+    assert len(tuned["tuning_losses"]) == 2

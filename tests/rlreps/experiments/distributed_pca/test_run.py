@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
+from rlreps.experiments import pca_runs
 from rlreps.experiments.distributed_pca import run
 from rlreps.experiments.distributed_pca.config import DistributedPcaConfig
 
@@ -124,6 +125,8 @@ def test_figure_and_report_are_there_and_say_what_was_not_at_hand(finished):
     assert (out / "figures" / "workers.png").stat().st_size > 10_000
     assert "Table 2 were not at hand" in (out / "report.html").read_text()
     assert len(summary["claims"]) == 3 + 1
+    assert summary["combine_every"] == 40
+    assert "goal" not in (out / "report.html").read_text().lower()
 
 
 def test_a_resumed_run_computes_only_what_is_missing(finished, data, monkeypatch, files_below):
@@ -148,7 +151,7 @@ def test_a_resumed_run_computes_only_what_is_missing(finished, data, monkeypatch
 def test_a_finished_run_is_not_run_again_and_another_one_is_refused(finished, data, monkeypatch):
     out, _ = finished
     monkeypatch.setattr(run, "_stream", None)
-    monkeypatch.setattr(run, "make_pca_problem", None)
+    monkeypatch.setattr(pca_runs, "make_pca_problem", None)
     again = run.run_distributed_pca(CONFIG, out, data=data, progress=False)
     assert again == json.loads((out / "summary.json").read_text())
     changed = dataclasses.replace(CONFIG, workers=4)
@@ -156,9 +159,22 @@ def test_a_finished_run_is_not_run_again_and_another_one_is_refused(finished, da
         run.run_distributed_pca(changed, out, data=data, progress=False)
 
 
-def test_workers_without_rows_for_one_combination_are_refused(data, tmp_path):
+def test_workers_with_fewer_rows_are_combined_once_they_have_seen_them_all(data, tmp_path):
     out = tmp_path / "run"
-    config = dataclasses.replace(CONFIG, combine_every=137)
-    with pytest.raises(InputError, match="137 rows for each of 3 workers"):
+    config = dataclasses.replace(CONFIG, combine_every=1000, rules=("implicit_krasulina", "oja"))
+    summary = run.run_distributed_pca(config, out, data=data, progress=False)
+    assert summary["combine_every"] == 410 // 3
+    part = read_part(out, "oja")
+    assert part["rows_seen"] == [0, 136]
+    for model, shape in MODELS.items():
+        assert np.shape(part[model]) == (2, *shape)
+    page = (out / "report.html").read_text()
+    assert "136 samples (all that a worker has, fewer than the 1,000 asked for)" in page
+
+
+def test_fewer_rows_than_workers_are_refused(data, tmp_path):
+    out = tmp_path / "run"
+    config = dataclasses.replace(CONFIG, workers=411)
+    with pytest.raises(InputError, match=r"a row for each of 411 workers .* got '410 rows'"):
         run.run_distributed_pca(config, out, data=data, progress=False)
     assert not out.exists()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
+from rlreps.experiments import pca_runs
 from rlreps.experiments.learning_rate_sensitivity import run
 from rlreps.experiments.learning_rate_sensitivity.config import LearningRateSensitivityConfig
 
@@ -116,6 +117,9 @@ def test_figures_and_report_are_there_and_say_what_was_not_at_hand(finished):
     page = (out / "report.html").read_text()
     assert "were not, so that nothing here is judged by them" in page
     assert "35.17" in page
+    assert "or our expectation" in page
+    assert "goal" not in page.lower()
+    assert "explicit Krasulina depends" not in page
     assert all("MNIST" not in claim["statement"] for claim in summary["claims"])
 
 
@@ -143,7 +147,7 @@ def test_a_finished_run_is_not_run_again_and_another_one_is_refused(
 ):
     out, _ = finished
     monkeypatch.setattr(run, "_stream", None)
-    monkeypatch.setattr(run, "make_pca_problem", None)
+    monkeypatch.setattr(pca_runs, "make_pca_problem", None)
     again = run.run_learning_rate_sensitivity(CONFIG, out, data=data, progress=False)
     assert again == json.loads((out / "summary.json").read_text())
     changed = dataclasses.replace(CONFIG, repeats=3)

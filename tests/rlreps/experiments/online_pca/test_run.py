@@ -10,11 +10,13 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from rlreps.errors import InputError
+from rlreps.experiments import pca_runs
 from rlreps.experiments.online_pca import curves as curves_module
 from rlreps.experiments.online_pca import run as run_module
 from rlreps.experiments.online_pca.config import PRESETS, Contender, OnlinePcaConfig
 from rlreps.experiments.online_pca.run import run_online_pca
 from rlreps.images import TEST_IMAGES, TRAIN_IMAGES, write_idx_images
+from rlreps.observations import load_observations
 from rlreps.streaming.registry import RULES
 
 DIGITS = (load_digits().images[:600] * (255 / 16)).astype(np.uint8)
@@ -151,8 +153,11 @@ def test_a_run_without_all_four_rules_leaves_the_order_open(finished):
     assert excess["holds"] is None
     own = summary["curves"][0]
     assert excess["found"].startswith(f"{own['excess_percent']:.3g} %; Oja ")
-    qr = summary["qr_seconds_per_row"]["3"]
-    assert seconds["holds"] is (own["microseconds_per_row"] < 1e6 * qr)
+    taken = summary["seconds_per_row"]["3"]
+    assert taken == {name: min(trials) for name, trials in part(out, "times-k3").items()}
+    assert set(taken) == {"qr", "implicit_krasulina", "oja"}
+    ratio = taken["qr"] / taken["implicit_krasulina"]
+    assert f"with QR {ratio:.2g} times as much" in seconds["found"]
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "what the paper states" in page
     assert len(re.findall(r'src="data:image/png;base64,', page)) == len(FIGURES)
@@ -163,8 +168,9 @@ def test_a_finished_run_does_nothing_when_it_is_started_again(
 ):
     out, summary = finished
     before = files_below(out)
-    for name in ("measure", "make_pca_problem", "write_online_pca_report"):
+    for name in ("measure", "write_online_pca_report"):
         monkeypatch.setattr(run_module, name, None)
+    monkeypatch.setattr(pca_runs, "make_pca_problem", None)
     assert run_online_pca(CONFIG, out, data=data, progress=False) == summary
     assert files_below(out) == before
 
@@ -237,7 +243,8 @@ def test_rows_that_are_no_images_have_no_figure_of_components(tmp_path):
     config = dataclasses.replace(CONFIG, contenders=CONFIG.contenders[:1], repeats=1)
     out = tmp_path / "run"
     summary = run_online_pca(config, out, data=tmp_path / "rows.npy", progress=False)
-    assert summary["data"] == "rows (300 rows)"
+    assert summary["data"] == load_observations(tmp_path / "rows.npy").fingerprint()
+    assert summary["data"]["name"] == "rows (300 rows)"
     assert sorted(file.stem for file in (out / "figures").iterdir()) == FIGURES[3:]
     assert "Lines: one run." in (out / "report.html").read_text(encoding="utf-8")
 
@@ -287,3 +294,11 @@ def test_the_presets_name_rules_that_exist_with_rates_for_those_that_need_them()
             assert entry.needs_learning_rate == bool(contender.learning_rates), contender.name
     names = [{each.rule for each in PRESETS[name].contenders} for name in ("laptop", "paper")]
     assert names == [set(RULES) - {"incremental_msg"}, set(RULES)]
+
+
+def test_a_report_speaks_of_the_rules_of_its_run_alone(finished):
+    out, _ = finished
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "explicit Krasulina depends" not in page.replace("\n", " ")
+    assert "Incremental MSG" not in page
+    assert "laptop" not in page
