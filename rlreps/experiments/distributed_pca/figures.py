@@ -34,8 +34,7 @@ def draw_workers(
             excess_percent(losses[:, 0], problem, result.k)
             for losses in (result.combined, result.workers, result.single)
         )
-        # What all rules start from is two decades above what tells them apart.
-        seen, shown = result.rows_seen, slice(1, None)
+        seen, shown = result.rows_seen, slice(first_shown(result), None)
         x, sawteeth = _sawteeth(seen[shown], combined[shown], workers[shown])
         for variant, steps, values in (
             (_WORKERS, x, sawteeth),
@@ -52,6 +51,14 @@ def draw_workers(
         y_label="excess over the exact loss (%)",
         note=f"run 1 of {config.repeats}; {config.workers} workers",
     )
+
+
+def first_shown(result: RuleResult) -> int:
+    """The first point drawn: the start only where all that follows is a single combination.
+
+    What all rules start from is two decades above what tells them apart.
+    """
+    return 1 if len(result.rows_seen) > 2 else 0
 
 
 def _sawteeth(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.experiments.distributed_pca.config import DistributedPcaConfig
-from rlreps.experiments.distributed_pca.figures import draw_workers
+from rlreps.experiments.distributed_pca.figures import draw_workers, first_shown
 from rlreps.experiments.distributed_pca.findings import RuleResult, judge
 from rlreps.experiments.pca_findings import IMPLICIT
 from rlreps.experiments.pca_losses import counted, excess_percent
@@ -145,6 +145,7 @@ def _sections(
     claims: Sequence[Claim],
 ) -> list[Section]:
     interval = config.interval(len(problem.rows))
+    start = "first combination" if first_shown(results[0]) else "start"
     return [
         Section(
             title="What we expected",
@@ -163,7 +164,7 @@ def _sections(
                 (
                     folder.figures / "workers.png",
                     f"Excess loss against the samples that each of {config.workers} workers has "
-                    f"seen, from the first combination on; models are combined every "
+                    f"seen, from the {start} on; models are combined every "
                     f"{interval:,} samples{_fewer(config, interval)}. A thin line leads "
                     "from the combined model to a worker's own just before the next combination. "
                     "The one model has seen the rows of all workers at each point.",

@@ -1,10 +1,11 @@
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from rlreps.experiments.distributed_pca.config import DistributedPcaConfig
-from rlreps.experiments.distributed_pca.figures import _sawteeth
+from rlreps.experiments.distributed_pca.figures import _sawteeth, draw_workers
 from rlreps.experiments.distributed_pca.findings import RuleResult, judge
 from rlreps.experiments.distributed_pca.report import _first_combinations, loss_table
 from rlreps.experiments.pca_problem import make_pca_problem
@@ -114,6 +115,22 @@ def test_the_table_has_a_row_for_every_k_and_rule(problem):
         "7.000 ± 0.000",
     )
     assert "the one model 40" in table.caption
+
+
+def test_the_start_is_drawn_where_there_is_a_single_combination(problem):
+    once = result("oja", combined=3.0, workers=4.0)
+    (axes,) = draw_workers(CONFIG, problem, [once]).axes
+    assert {0.0, 20.0} <= {x for line in axes.lines for x in np.asarray(line.get_xdata())}
+    twice = dataclasses.replace(
+        once,
+        rows_seen=np.asarray([0, 10, 20]),
+        **{
+            name: np.concatenate([getattr(once, name), getattr(once, name)[1:]])
+            for name in ("workers", "combined", "single")
+        },
+    )
+    (axes,) = draw_workers(CONFIG, problem, [twice]).axes
+    assert 0.0 not in {x for line in axes.lines for x in np.asarray(line.get_xdata())}
 
 
 def test_a_workers_line_starts_from_the_combined_model_and_breaks_after_it():
