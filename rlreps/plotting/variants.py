@@ -92,7 +92,7 @@ def plot_variants(
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     plain_log_ticks(grid[0].yaxis)
     grid[0].set_ylabel(y_label)
-    _legend(figure, series, looks, note)
+    _legend(figure, len(panels), series, looks, note)
     return figure
 
 
@@ -118,7 +118,11 @@ def _draw(axes: Axes, lines: VariantLines, look: Look, index: int) -> None:
 
 
 def _legend(
-    figure: Figure, series: Sequence[str], looks: Mapping[str, Look], note: str | None
+    figure: Figure,
+    columns: int,
+    series: Sequence[str],
+    looks: Mapping[str, Look],
+    note: str | None,
 ) -> None:
     """Series as coloured lines with markers, then variants in grey."""
     styles = [series_style(index) for index in range(len(series))]
@@ -138,7 +142,8 @@ def _legend(
         handles,
         [*series, *looks],
         loc="outside lower center",
-        ncols=min(4, len(handles)),
+        # Two entries fit below a panel.
+        ncols=min(2 * columns, 4, len(handles)),
         title=note,
         handlelength=3.0,
     )

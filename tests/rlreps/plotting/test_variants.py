@@ -41,6 +41,16 @@ def test_the_legend_names_series_and_variants_once():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "bold", "faint"]
 
 
+def test_the_legend_of_a_single_panel_stays_within_the_figure():
+    looks = {"each worker": Look(), "combined": Look(), "one model of all rows": Look()}
+    names = ["implicit Krasulina", "explicit Krasulina", "incremental PCA", "Oja"]
+    figure = draw({"k = 3": [lines(name, "combined", [3, 2, 1]) for name in names]}, looks)
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0.0
+    assert box.x1 <= figure.bbox.width
+
+
 def test_a_variant_without_a_look_and_no_panel_are_refused():
     with pytest.raises(InputError, match="dashed"):
         draw({"k = 1": [lines("a", "dashed", [3, 2, 1])]})
