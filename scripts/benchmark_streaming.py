@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
 from rlreps.observations import Observations, load_observations
 from rlreps.plotting import save_figure
-from rlreps.plotting.style import series_style, styled
+from rlreps.plotting.style import plain_log_ticks, series_style, styled
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.passes import updates_on
 from rlreps.streaming.registry import RULES, make_rule
@@ -165,31 +165,31 @@ def _fit(model: Any, rows: npt.NDArray[np.float32]) -> None:
 
 @styled
 def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
-    """Percent excess loss against the seconds of a pass, a curve per method."""
-    figure = Figure(figsize=(7.0, 4.6))
-    axes = figure.subplots()
+    """Seconds of a pass and percent excess loss against the rows of an update, a curve a method."""
+    figure = Figure(figsize=(8.4, 4.2))
+    panels = dict(
+        zip(("seconds of one pass", "excess loss (%)"), figure.subplots(1, 2), strict=True)
+    )
     for index, method in enumerate(dict.fromkeys(point.method for point in points)):
         own = [point for point in points if point.method == method]
-        axes.plot(
-            [point.seconds for point in own],
-            [point.percent_excess for point in own],
-            label=method,
-            **series_style(index),
-        )
-        for point in own:
-            axes.annotate(
-                f"{point.rows_per_update:,}",
-                (point.seconds, point.percent_excess),
-                textcoords="offset points",
-                xytext=(4, 4),
-                fontsize=7,
-            )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("seconds of one pass")
-    axes.set_ylabel("percent excess loss over exact components")
-    axes.set_title(title)
-    axes.legend(title="numbers: rows of an update")
+        rows = [point.rows_per_update for point in own]
+        for axes, heights in zip(
+            panels.values(),
+            zip(*((p.seconds, p.percent_excess) for p in own), strict=True),
+            strict=True,
+        ):
+            axes.plot(rows, heights, label=method, **series_style(index))
+    for label, axes in panels.items():
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        plain_log_ticks(axes.xaxis)
+        plain_log_ticks(axes.yaxis)
+        axes.grid(visible=True)
+        axes.set_xlabel("rows of an update")
+        axes.set_ylabel(label)
+    figure.suptitle(title)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 
