@@ -68,8 +68,8 @@ def load_observations(path: Path | None) -> Observations:
     if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
         images = load_images(path)
         rows = np.concatenate([images.train, images.test])
-        known = zlib.crc32(rows.data) == MNIST_CHECKSUM or path is None
-        title = "MNIST" if known else path.resolve().name
+        known = zlib.crc32(rows.data) == MNIST_CHECKSUM
+        title = "MNIST" if path is None or known else path.resolve().name
         name = f"{title} ({len(rows):,} images)"
         return Observations(name, rows, images.shape)
     file = path / "train.npz" if path.is_dir() else path
