@@ -60,7 +60,7 @@ def tune_learning_rate(
         devices: As for ``stream_passes``.
 
     Returns:
-        The losses and the best rate, the smallest one of equals.
+        The losses and the best rate, the first one of equals.
 
     Raises:
         InputError: If nothing is to be tried or the part has no whole update.

@@ -16,102 +16,90 @@ from rlreps.streaming.sanger import sanger
 from rlreps.streaming.schedules import LearningRate
 from rlreps.validation import require_choice
 
-Build = Callable[[int, int, LearningRate], StreamingRule]
-"""(features, k, learning rate) → rule."""
-
 
 class RuleEntry(NamedTuple):
     """What is known of a rule before it is built.
 
     Attributes:
-        build: Makes it.
+        build: (features, k) and, as ``learning_rate``, η where the rule has one → rule.
         title: Its name in figures.
         imputes: Whether a missing entry can be replaced by its reconstruction, because residuals
             alone turn the rule's span, and a reconstructed entry has none.
         orders_components: Whether components are single eigenvectors, leading first.
-        needs_learning_rate: Whether the rule looks at the learning rate it is built with.
+        needs_learning_rate: Whether the rule has a learning rate.
         least_rows_per_update: k → rows that an update has to have, for the rule to learn at all.
     """
 
-    build: Build
+    build: Callable[..., StreamingRule]
     title: str
     imputes: bool
     orders_components: bool
-    needs_learning_rate: bool
+    needs_learning_rate: bool = True
     least_rows_per_update: Callable[[int], int] = lambda k: 1
 
 
 RULES: dict[str, RuleEntry] = {
     "capped_msg": RuleEntry(
-        lambda features, k, rate: capped_msg(features, k, learning_rate=rate),
+        capped_msg,
         "capped MSG",
         imputes=True,
         orders_components=False,
-        needs_learning_rate=True,
     ),
     "eigengame": RuleEntry(
-        lambda features, k, rate: eigengame(features, k, learning_rate=rate),
+        eigengame,
         "EigenGame",
         imputes=False,
         orders_components=True,
-        needs_learning_rate=True,
         least_rows_per_update=lambda k: k,
     ),
     "explicit_krasulina": RuleEntry(
-        lambda features, k, rate: explicit_krasulina(features, k, learning_rate=rate),
+        explicit_krasulina,
         "explicit Krasulina",
         imputes=True,
         orders_components=False,
-        needs_learning_rate=True,
     ),
     "implicit_krasulina": RuleEntry(
-        lambda features, k, rate: implicit_krasulina(features, k, learning_rate=rate),
+        implicit_krasulina,
         "implicit Krasulina",
         imputes=True,
         orders_components=False,
-        needs_learning_rate=True,
     ),
     "incremental_msg": RuleEntry(
-        lambda features, k, rate: incremental_msg(features, k, learning_rate=rate),
+        incremental_msg,
         "incremental MSG",
         imputes=True,
         orders_components=False,
-        needs_learning_rate=True,
     ),
     "incremental_pca": RuleEntry(
-        lambda features, k, rate: incremental_pca(features, k),
+        incremental_pca,
         "incremental PCA",
         imputes=True,
         orders_components=True,
         needs_learning_rate=False,
     ),
     "krasulina": RuleEntry(
-        lambda features, k, rate: krasulina(features, k, learning_rate=rate),
+        krasulina,
         "Krasulina",
         imputes=True,
         orders_components=False,
-        needs_learning_rate=True,
     ),
     "mu_eigengame": RuleEntry(
-        lambda features, k, rate: mu_eigengame(features, k, learning_rate=rate),
+        mu_eigengame,
         "μ-EigenGame",
         imputes=False,
         orders_components=True,
-        needs_learning_rate=True,
     ),
     "oja": RuleEntry(
-        lambda features, k, rate: oja(features, k, learning_rate=rate),
+        oja,
         "Oja",
         imputes=True,
         orders_components=True,
-        needs_learning_rate=True,
     ),
     "sanger": RuleEntry(
-        lambda features, k, rate: sanger(features, k, learning_rate=rate),
+        sanger,
         "Sanger (GHA)",
         imputes=False,
         orders_components=True,
-        needs_learning_rate=True,
     ),
 }
 """Rule name → entry."""
@@ -132,4 +120,6 @@ def make_rule(
         InputError: For another name, sizes that do not fit or a rate that is not positive.
     """
     require_choice("rule", name, tuple(RULES))
-    return RULES[name].build(num_inputs, num_components, learning_rate)
+    entry = RULES[name]
+    rate = {"learning_rate": learning_rate} if entry.needs_learning_rate else {}
+    return entry.build(num_inputs, num_components, **rate)
