@@ -18,10 +18,13 @@ class Encoder(NamedTuple):
     Attributes:
         init: key → parameters.
         apply: (parameters, inputs [b, ...]) → features [b, d].
+        hidden: (parameters, inputs [b, ...]) → what each hidden layer puts out, after its
+            activation, in order from the inputs: [b, ..., units] each. None where unknown.
     """
 
     init: Callable[[Array], Params]
     apply: Callable[[Params, Array], Array]
+    hidden: Callable[[Params, Array], list[Array]] | None = None
 
 
 def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
@@ -29,7 +32,8 @@ def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
 
     Args:
         build: ``rngs → module``; the module maps inputs [b, ...] to features [b, d] and keeps all
-            its state in ``nnx.Param``.
+            its state in ``nnx.Param``. If its class has a method ``hidden_activations``, from
+            inputs to a list of the hidden layers' activations, it becomes the encoder's ``hidden``.
 
     Returns:
         The encoder; its parameters are nested dictionaries of arrays.
@@ -52,7 +56,14 @@ def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
         features: Array = nnx.merge(graph, params)(inputs)
         return features
 
-    return Encoder(init, apply)
+    def hidden(params: Params, inputs: Array) -> list[Array]:
+        merged: Any = nnx.merge(graph, params)
+        activations: list[Array] = merged.hidden_activations(inputs)
+        return activations
+
+    # Of the class: a layer that is called so would be callable too.
+    known = callable(getattr(type(module), "hidden_activations", None))
+    return Encoder(init, apply, hidden if known else None)
 
 
 def from_linen(module: linen.Module, example_inputs: Array) -> Encoder:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from rlreps.encoders.base import Encoder, Params, from_nnx
+from rlreps.encoders.base import Encoder, from_nnx
 from rlreps.validation import require
 
 
@@ -37,12 +37,15 @@ class _Convolutional(nnx.Module):
         self.read_out = nnx.Linear(hidden, num_features, param_dtype=dtype, rngs=rngs)
 
     def __call__(self, frames: Array) -> Array:
-        values = frames
-        for convolution in self.convolutions:
-            values = nnx.relu(_convolved(convolution, values))
-        values = nnx.relu(self.hidden(values.reshape(len(frames), -1)))
-        features: Array = self.read_out(values)
+        features: Array = self.read_out(self.hidden_activations(frames)[-1])
         return features
+
+    def hidden_activations(self, frames: Array) -> list[Array]:
+        values = [frames]
+        for convolution in self.convolutions:
+            values.append(nnx.relu(_convolved(convolution, values[-1])))
+        values.append(nnx.relu(self.hidden(values[-1].reshape(len(frames), -1))))
+        return values[1:]
 
 
 def _convolved(convolution: nnx.Conv, values: Array) -> Array:
@@ -104,12 +107,18 @@ def convolutional(
     require(len(channels) >= 1, "at least one convolution", tuple(channels))
     network = from_nnx(lambda rngs: _Convolutional(shape, num_features, channels, hidden, rngs))
 
-    def apply(params: Params, frames: Array) -> Array:
+    def checked(frames: Array) -> Array:
         require(
             frames.ndim == 4 and frames.shape[1:] == shape,
             f"frames of shape {('b', *shape)}",
             frames.shape,
         )
-        return network.apply(params, frames)
+        return frames
 
-    return Encoder(network.init, apply)
+    hidden_activations = network.hidden
+    assert hidden_activations is not None
+    return Encoder(
+        network.init,
+        lambda params, frames: network.apply(params, checked(frames)),
+        lambda params, frames: hidden_activations(params, checked(frames)),
+    )

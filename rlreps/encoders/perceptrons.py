@@ -34,11 +34,18 @@ class _MLP(nnx.Module):
         )
 
     def __call__(self, inputs: Array) -> Array:
-        hidden = cosine_features(inputs, self.frequencies)
-        for layer in self.layers[:-1]:
-            hidden = self.activation(layer(hidden))
-        features: Array = self.layers[-1](hidden)
+        features: Array = self.layers[-1](self._values(inputs)[-1])
         return features
+
+    def hidden_activations(self, inputs: Array) -> list[Array]:
+        return self._values(inputs)[1:]
+
+    def _values(self, inputs: Array) -> list[Array]:
+        """What each layer is applied to, the read-out last."""
+        values = [cosine_features(inputs, self.frequencies)]
+        for layer in self.layers[:-1]:
+            values.append(self.activation(layer(values[-1])))
+        return values
 
 
 def cosine_features(inputs: Array, frequencies: int) -> Array:

@@ -37,6 +37,26 @@ def test_an_encoder_from_nnx_is_the_module_itself():
     )
 
 
+def test_a_users_own_module_can_show_its_hidden_layers():
+    class Telling(_NnxNetwork):
+        def hidden_activations(self, inputs):
+            return [nnx.relu(self.first(inputs))]
+
+    encoder = from_nnx(Telling)
+    (layer,) = encoder.hidden(encoder.init(jax.random.key(3)), INPUTS)
+    expected = nnx.relu(_NnxNetwork(nnx.Rngs(jax.random.key(3))).first(INPUTS))
+    np.testing.assert_allclose(layer, expected, atol=1e-6)
+
+
+def test_a_layer_of_that_name_is_not_taken_for_the_method():
+    class Named(_NnxNetwork):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.hidden_activations = nnx.Linear(2, 8, rngs=rngs)
+
+    assert from_nnx(Named).hidden is None
+
+
 def test_an_encoder_from_linen_is_the_module_itself():
     inputs, module = INPUTS, _LinenNetwork()
     encoder = from_linen(_LinenNetwork(), jnp.zeros((1, 2)))

@@ -137,6 +137,34 @@ def test_parameters_train_as_a_plain_tree_through_a_scan(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("mlp", [(5, 8), (5, 6)]),
+        ("fourier_mlp", [(5, 8)]),
+        ("linear", []),
+        ("convolutional", [(5, 3, 3, 4), (5, 2, 2, 4), (5, 16)]),
+    ],
+)
+def test_hidden_layers_are_seen_in_order_and_the_read_out_is_linear_in_the_last(name, shapes):
+    encoder, inputs = ENCODERS_UNDER_TEST[name], _inputs(name)
+    params = encoder.init(jax.random.key(0))
+    layers = jax.jit(encoder.hidden)(params, inputs)
+    assert [layer.shape for layer in layers] == shapes
+    for layer in layers:
+        assert np.min(layer) >= 0.0 < np.max(layer)  # they are behind the ReLU
+    if not layers:
+        return
+    read_out = params["read_out"] if name == "convolutional" else params["layers"][len(layers)]
+    expected = layers[-1] @ read_out["kernel"] + read_out["bias"][None]
+    _assert_close(encoder.apply(params, inputs), expected)
+
+
+@pytest.mark.parametrize("name", ["from_nnx", "from_linen", "tabular", "cosine"])
+def test_encoders_that_do_not_tell_have_unknown_hidden_layers(name):
+    assert ENCODERS_UNDER_TEST[name].hidden is None
+
+
+@pytest.mark.parametrize(
     "name", ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional"]
 )
 def test_the_librarys_encoders_follow_jaxs_default_precision(name):

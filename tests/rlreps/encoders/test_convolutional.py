@@ -50,6 +50,8 @@ def test_frames_of_another_shape_are_refused(shape):
     params = encoder.init(jax.random.key(0))
     with pytest.raises(InputError, match=r"expected frames of shape \('b', 7, 10, 2\), got \("):
         encoder.apply(params, jnp.zeros(shape))
+    with pytest.raises(InputError, match=r"expected frames of shape \('b', 7, 10, 2\), got \("):
+        encoder.hidden(params, jnp.zeros(shape))
 
 
 @pytest.mark.parametrize(
