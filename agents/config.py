@@ -210,6 +210,11 @@ class AgentConfig:
         ):
             require_positive(name, getattr(self, name))
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        require(
+            not (self.dqn.freeze_torso and self.auxiliary.weight > 0.0),
+            "no auxiliary task where the torso is frozen",
+            self.auxiliary.weight,
+        )
         require(self.encoder.name != "tabular", "a torso of observations", self.encoder.name)
         require(
             self.dqn.steps_per_update % self.num_envs == 0,
@@ -232,7 +237,7 @@ class AgentConfig:
 
     def _require_memory(self) -> None:
         """The shortest memory of one environment must hold a sequence, and warm-up fill it."""
-        longest = self.sequence_length
+        longest = self.sequence_length + 1
         own = self.replay.capacity // self.num_envs
         require(
             own >= longest,
