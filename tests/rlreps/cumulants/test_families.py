@@ -7,13 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.cumulants import Discs, RandomFourier, RandomNetwork, cumulant_matrix
+from rlreps.cumulants import (
+    Cells,
+    Discs,
+    RandomFourier,
+    RandomIndicators,
+    RandomNetwork,
+    cumulant_matrix,
+)
 from rlreps.errors import InputError
 from rlreps.successor.grid import Grid
 
 FAMILIES = {
     "discs": Discs(),
     "random_fourier": RandomFourier(),
+    "random_indicators": RandomIndicators(hidden=(16, 8)),
     "random_network": RandomNetwork(hidden=(16, 8)),
 }
 
@@ -130,6 +138,11 @@ def test_the_cumulant_matrix_holds_the_functions_at_the_centres_of_the_cells():
         (lambda: RandomNetwork(hidden=()), "expected at least one hidden layer"),
         (lambda: RandomNetwork(hidden=(4, 0)), "expected at least one hidden layer"),
         (lambda: RandomNetwork(input_scale=-1.0), "expected an input_scale > 0"),
+        (lambda: RandomIndicators(hidden=()), "expected at least one hidden layer"),
+        (lambda: RandomIndicators(input_scale=0.0), "expected an input_scale > 0"),
+        (lambda: Cells(bins=0), "expected bins >= 1"),
+        (lambda: Cells(bins=3, num_dimensions=0), "expected num_dimensions >= 1"),
+        (lambda: Cells(bins=3).init(jax.random.key(0), 8), "expected 9 tasks, one a cell"),
     ],
 )
 def test_settings_out_of_range_are_refused(build, message):

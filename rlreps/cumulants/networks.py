@@ -1,0 +1,150 @@
+"""Outputs of random networks, and indicators that they exceed a threshold."""
+
+import dataclasses
+import itertools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from rlreps.cumulants.products import affine, product
+from rlreps.validation import require, require_positive
+
+
+class NetworkParams(NamedTuple):
+    """A network.
+
+    Attributes:
+        hidden: (weights [in, out], biases [out]) of each hidden layer.
+        read_out: Weights [in, t] of the last; a bias would be a constant, which centring removes.
+    """
+
+    hidden: list[tuple[Array, Array]]
+    read_out: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomNetwork:
+    """Outputs of a random tanh network, linear in the last layer.
+
+    Random-network cumulants as auxiliary tasks: Lyle et al. 2021 (random cumulants), Farebrother et
+    al. 2023 (proto-value networks, which threshold the outputs; here they are used as they are).
+    The functions drawn together share their hidden layers, which are drawn anew with every
+    ``init``, and have read-outs of their own. Weights are Gaussian of variance 1 / fan-in, hidden
+    biases standard Gaussian; K is known only through samples.
+
+    Attributes:
+        hidden: Widths of the hidden layers.
+        input_scale: What positions are multiplied by first: the functions vary over about its
+            inverse.
+        num_dimensions: c, coordinates of a position.
+
+    Raises:
+        InputError: If there is no hidden layer or one of the numbers is not positive.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    input_scale: float = 10.0
+    num_dimensions: int = 2
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.hidden) >= 1 and min(self.hidden) >= 1,
+            "at least one hidden layer, widths >= 1",
+            self.hidden,
+        )
+        require(0.0 < self.input_scale < math.inf, "an input_scale > 0", self.input_scale)
+        require_positive("num_dimensions", self.num_dimensions)
+
+    def init(self, key: Array, num_tasks: int) -> NetworkParams:
+        """Draws a network with ``num_tasks`` outputs."""
+        hidden = []
+        for depth, (fan_in, width) in enumerate(
+            itertools.pairwise((self.num_dimensions, *self.hidden))
+        ):
+            weight_key, bias_key = jax.random.split(jax.random.fold_in(key, depth))
+            biases = jax.random.normal(bias_key, (width,), jnp.float32)
+            hidden.append((_weights(weight_key, fan_in, width), biases))
+        read_out_key = jax.random.fold_in(key, len(self.hidden))
+        return NetworkParams(hidden, _weights(read_out_key, self.hidden[-1], num_tasks))
+
+    def apply(self, params: NetworkParams, positions: Array) -> Array:
+        """Values [..., t] at positions [..., c]."""
+        values = self.input_scale * positions
+        for weights, biases in params.hidden:
+            values = jnp.tanh(affine(values, weights, biases))
+        return product(values, params.read_out)
+
+
+def _weights(key: Array, fan_in: int, width: int) -> Array:
+    """Gaussian weights [fan_in, width] of variance 1 / fan_in."""
+    return jax.random.normal(key, (fan_in, width), jnp.float32) / math.sqrt(fan_in)
+
+
+class IndicatorParams(NamedTuple):
+    """Thresholded network outputs.
+
+    Attributes:
+        network: The network.
+        thresholds: [t].
+    """
+
+    network: NetworkParams
+    thresholds: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomIndicators:
+    """Indicators 1{f(x) > f(x0)}, f an output of a random network and x0 a random point.
+
+    Random-network indicator cumulants, after Farebrother et al. 2023 (proto-value networks). A
+    function's threshold is its own output at a point x0 of its own, uniform over [0, 1]^c. So tasks
+    are balanced without any data: the share of the unit box where a function is 1 is uniform over
+    (0, 1), and as f's read-out w is symmetric, 1{w · (h(x) − h(x0)) > 0} is 1 with probability 1/2
+    at every point x, inside the box or not. Not so the share of one function over states that lie
+    far from the box: it may be 0 or 1, whose column is a constant, which centring removes.
+
+    Deviations, from memory of the paper, whose text was not at hand: there, networks are
+    convolutional and thresholds are tuned on the agent's data to a share chosen beforehand; here a
+    tanh network sees flat positions (``RandomNetwork``), and a threshold stays as it was drawn, so
+    that a column never changes its meaning.
+
+    Attributes:
+        hidden: Widths of the network's hidden layers.
+        input_scale: What positions are multiplied by first.
+        num_dimensions: c, coordinates of a position.
+
+    Raises:
+        InputError: If there is no hidden layer or one of the numbers is not positive.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    input_scale: float = 10.0
+    num_dimensions: int = 2
+
+    def __post_init__(self) -> None:
+        self._network()
+
+    def _network(self) -> RandomNetwork:
+        return RandomNetwork(
+            hidden=self.hidden,
+            input_scale=self.input_scale,
+            num_dimensions=self.num_dimensions,
+        )
+
+    def init(self, key: Array, num_tasks: int) -> IndicatorParams:
+        """Draws a network with ``num_tasks`` outputs, and a threshold for each."""
+        network_key, point_key = jax.random.split(key)
+        params = self._network().init(network_key, num_tasks)
+        points = jax.random.uniform(point_key, (num_tasks, self.num_dimensions), jnp.float32)
+        # Output k at point k.
+        return IndicatorParams(params, jnp.diagonal(self._network().apply(params, points)))
+
+    def apply(self, params: IndicatorParams, positions: Array) -> Array:
+        """1 above the threshold, 0 elsewhere: [..., t] at positions [..., c]."""
+        values = self._network().apply(params.network, positions)
+        thresholds = jnp.expand_dims(params.thresholds, tuple(range(positions.ndim - 1)))
+        above: Array = values > thresholds
+        return above.astype(jnp.float32)
