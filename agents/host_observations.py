@@ -1,6 +1,7 @@
-"""What agents see of environments on the host: float32 arrays, scaled to [0, 1] where bounded."""
+"""What agents see of environments on the host: coordinates scaled if bounded, images as bytes."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,9 @@ from dm_env import specs
 from gymnasium import spaces
 
 from rlreps.errors import InputError
-from rlreps.validation import require
 
-FloatArray = npt.NDArray[np.float32]
+Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+"""Observations as agents see them: float32, or bytes, which a Q-network divides by 255."""
 
 LARGEST_BOUND = 1e6
 """A coordinate with a bound beyond this counts as unbounded: it would be scaled to nothing."""
@@ -26,19 +27,22 @@ class Observations:
 
     Attributes:
         shape: Of one input.
+        dtype: float32, or uint8 for images.
         encode: Observations as the environment gives them, [n, ...], → inputs, [n, *shape].
     """
 
     shape: tuple[int, ...]
-    encode: Callable[[Any], FloatArray]
+    dtype: npt.DTypeLike
+    encode: Callable[[Any], Inputs]
 
 
 def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observations:
     """For a space of Gymnasium.
 
     Args:
-        space: A ``Box``, whose bounded coordinates are scaled and whose others are left as they
-            are, or a ``Discrete``, whose numbers become unit vectors.
+        space: A ``Box``, whose bounded coordinates are scaled to [0, 1] and whose others are left
+            as they are, or a ``Discrete``, whose numbers become unit vectors. Images of bytes stay
+            what they are.
         name: The environment's, for messages.
 
     Raises:
@@ -47,7 +51,7 @@ def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observation
     if isinstance(space, spaces.Discrete):
         return _unit_vectors(int(space.n), int(space.start))
     if isinstance(space, spaces.Box):
-        return _scaled(space.low, space.high)
+        return _of_box(space.low, space.high, space.dtype)
     raise InputError(f"expected {name} to have observations in a Box or Discrete, got {space}")
 
 
@@ -61,10 +65,10 @@ def observations_of_spec(spec: Any, name: str) -> Observations:
         return _unit_vectors(int(spec.num_values), 0)
     if isinstance(spec, specs.BoundedArray):
         low, high = (np.broadcast_to(of, spec.shape) for of in (spec.minimum, spec.maximum))
-        return _scaled(low, high)
+        return _of_box(low, high, spec.dtype)
     if isinstance(spec, specs.Array) and np.dtype(spec.dtype).kind in "biuf":
         unbounded = np.full(spec.shape, np.inf)
-        return _scaled(-unbounded, unbounded)
+        return _of_box(-unbounded, unbounded, spec.dtype)
     raise InputError(f"expected {name} to have observations in one array of numbers, got {spec}")
 
 
@@ -93,46 +97,45 @@ def actions_of_environment(environment: dm_env.Environment, name: str) -> int:
     return int(actions.num_values)
 
 
-def require_vectors(observation_shape: tuple[int, ...]) -> None:
-    """Raises an ``InputError`` unless observations are vectors, as a torso of perceptrons needs."""
-    require(
-        len(observation_shape) == 1,
-        "observations that are vectors, or a torso for images",
-        f"observations of shape {observation_shape}",
-    )
-
-
 def _unit_vectors(count: int, first: int) -> Observations:
     rows = np.eye(count, dtype=np.float32)
-    return Observations((count,), lambda raw: rows[np.asarray(raw).reshape(-1) - first])
+    return Observations((count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first])
 
 
-def _scaled(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Observations:
+def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike) -> Observations:
+    shape, arrange = _arranged(low.shape)
+    if dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
+        # A copy: the environment may draw its next image into the same array.
+        return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
+    scale = _scaling(low, high)
+    return Observations(shape, np.float32, lambda raw: arrange(scale(raw)))
+
+
+def _scaling(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Callable[[Any], Inputs]:
     """Coordinates with two bounds are mapped onto [0, 1]; the others stay as they are."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
     # In single precision before they are subtracted, so that the upper bound itself becomes 1.
     least = np.where(bounded, low, 0.0).astype(np.float32)
     width = np.where(bounded, high, 1.0).astype(np.float32) - least
-    shape, arrange = _arranged(low.shape)
 
-    def encode(raw: Any) -> FloatArray:
-        scaled: FloatArray = (np.asarray(raw).astype(np.float32) - least) / width
-        return arrange(scaled)
+    def scale(raw: Any) -> Inputs:
+        scaled: npt.NDArray[np.float32] = (np.asarray(raw).astype(np.float32) - least) / width
+        return scaled
 
-    return Observations(shape, encode)
+    return scale
 
 
 def _arranged(
     shape: tuple[int, ...],
-) -> tuple[tuple[int, ...], Callable[[FloatArray], FloatArray]]:
+) -> tuple[tuple[int, ...], Callable[[Inputs], Inputs]]:
     """Shape and order of axes that torsos expect: [coordinates] or [height, width, channels].
 
-    An array with one axis longer than 1 is a vector, and a number one of length 1. Pictures
-    without channels get one, and a stack of up to four pictures becomes their channels.
+    An array with at most one axis longer than 1 is a vector. Pictures without channels get one,
+    and a stack of up to four pictures becomes their channels.
     """
     if sum(size > 1 for size in shape) <= 1:
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         return (size,), lambda values: values.reshape(len(values), size)
     if len(shape) == 2:
         return (*shape, 1), lambda values: values[..., np.newaxis]
