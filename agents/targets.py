@@ -75,10 +75,18 @@ def bootstrapped_targets(
 
 def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Array:
     """Σ_j γ_k^j c_k(s_j) over the rows that count, [b, t]."""
-    steps = jnp.arange(cumulants.shape[1], dtype=discounts.dtype)
-    powers = jnp.power(discounts[None, :], steps[:, None])
-    # One elementwise expression under a sum, which XLA fuses: no second [b, l, t] array is made.
-    return jnp.sum(jnp.where(counted[:, :, None], cumulants * powers[None], 0.0), axis=1)
+    length = cumulants.shape[1]
+
+    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}: of all [b, l, t] products at once, XLA
+    # would make a second array as large as the cumulants.
+    def add(index: Array, sums: Array) -> Array:
+        row = length - 1 - index
+        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
+        counts = lax.dynamic_index_in_dim(counted, row, 1)
+        return jnp.where(counts, values, 0.0) + discounts[None] * sums
+
+    sums: Array = lax.fori_loop(0, length, add, jnp.zeros_like(cumulants[:, 0]))
+    return sums
 
 
 class Predictor(NamedTuple):
