@@ -52,7 +52,7 @@ def aggregate(
         "mean": points.mean(axis=0),
         "mean_low": ends[0, 0],
         "mean_high": ends[0, 1],
-        "interquartile_mean": _interquartile_mean(points),
+        "interquartile_mean": interquartile_mean(points),
         "interquartile_mean_low": ends[1, 0],
         "interquartile_mean_high": ends[1, 1],
     }
@@ -76,7 +76,7 @@ def _finite_table(values: npt.ArrayLike) -> FloatArray:
     return table
 
 
-def _interquartile_mean(values: FloatArray) -> FloatArray:
+def interquartile_mean(values: FloatArray) -> FloatArray:
     """Mean over axis 0 without the lowest and the highest quarter, [runs, ...] → [...]."""
     runs = len(values)
     cut = int(_TRIMMED * runs)
@@ -97,6 +97,6 @@ def _bootstrap_ends(
     for start in range(0, points, block):
         part = slice(start, start + block)
         drawn = values[:, part][chosen]  # [runs, resamples, points of the block]
-        for index, statistic in enumerate((drawn.mean(axis=0), _interquartile_mean(drawn))):
+        for index, statistic in enumerate((drawn.mean(axis=0), interquartile_mean(drawn))):
             ends[index, :, part] = np.percentile(statistic, percentiles, axis=0)
     return ends
