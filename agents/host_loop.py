@@ -1,0 +1,248 @@
+"""The same agents in environments that run on the host: Gymnasium's and dm_env's.
+
+All agents of a run act at once: one call steps their environments, and one compiled call remembers
+what came of it, learns if that is due, and chooses the next actions.
+
+The state of such an environment cannot be saved. So that a run which goes on from a checkpoint is
+bit-identical to one that never stopped, both reset the environments at every checkpoint, with a
+seed that depends on the run's and the step; episodes that were going on end there, as by a time
+limit, and count in no return.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.agents.agent import Agent, Memory, Use, agent_keys, keys_for
+from rlreps.agents.compiled_loop import Acting, LoopState
+from rlreps.agents.config import AgentConfig
+from rlreps.agents.dqn import Metrics
+from rlreps.agents.host_interface import HostEnvironments, HostStep
+from rlreps.agents.host_observations import Inputs
+from rlreps.agents.networks import Params
+from rlreps.agents.rows import Rows
+
+
+class HostLoop:
+    """Trains agents in environments on the host.
+
+    Its states are those of ``CompiledLoop``, but for ``acting.states``: the actions that have been
+    chosen for ``acting.observations``, [seeds, environments].
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        make_environments: Callable[[int], HostEnvironments],
+        agent: Agent,
+    ) -> None:
+        """Makes the environments to train in.
+
+        Args:
+            config: The run. A seed's results depend on ``seed`` and ``num_seeds`` too, since all
+                agents' environments are seeded together.
+            make_environments: Number of copies → environments, which must end or cut their
+                episodes themselves.
+            agent: What ``make_agent`` made for them.
+        """
+        self._config = config
+        self._agent = agent
+        self._make = make_environments
+        self._environments = make_environments(config.num_seeds * config.num_envs)
+        self._evaluation: HostEnvironments | None = None
+        # The step that the environments stand at, if any.
+        self._stands_at: int | None = None
+        self._keys = agent_keys(config)
+        self._advance = {
+            learns: jax.jit(partial(self._remember_and_act, learns), donate_argnums=0)
+            for learns in (False, True)
+        }
+        self._greedy = jax.jit(self._greedy_actions)
+
+    def init(self) -> LoopState:
+        """Agents before their first step; starts the environments."""
+        memory = jax.jit(jax.vmap(self._agent.init))(keys_for(self._keys, Use.NETWORK, 0))
+        seen = self._grouped(self._environments.reset(self._seed(Use.RESET, 0)))
+        self._stands_at = 0
+        actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)
+        flags = jnp.zeros(actions.shape, bool)
+        return LoopState(memory, Acting(actions, seen, flags, flags.astype(jnp.float32)))
+
+    def run(self, state: LoopState, step: int, steps: int) -> tuple[LoopState, Metrics]:
+        """Lets every agent act and learn for a while; the state handed in is used up.
+
+        Args:
+            state: Where things stand.
+            step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
+            steps: How many more; a multiple, too.
+
+        Returns:
+            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
+            the mean ``training_return`` of those (NaN where none did).
+        """
+        memory, acting = state
+        actions, seen = acting.states, acting.observations
+        episodes = _Episodes(np.array(acting.ended), np.array(acting.returns))
+        shape = episodes.ended.shape
+        updates: list[Metrics] = []
+        for count in self._counts(step, steps):
+            restarted = self._restarted(count, episodes)
+            taken = self._step(count, actions) if restarted is None else restarted
+            rewards, terminated = taken.rewards.reshape(shape), taken.terminated.reshape(shape)
+            # A compiled call takes NumPy's arrays as they are.
+            result: Any = (rewards, terminated, episodes.ended)
+            rows = Rows(seen, actions, *result)
+            seen = self._grouped(taken.observations)
+            memory, actions, metrics = self._advance[self._learns(count)](
+                memory, rows, seen, np.int32(count), self._keys
+            )
+            updates.append(metrics)
+            episodes.add(rewards, terminated | taken.truncated.reshape(shape))
+        ended, returns = jnp.asarray(episodes.ended), jnp.asarray(episodes.returns)
+        found = {**_means(updates), **episodes.metrics()}
+        return LoopState(memory, Acting(actions, seen, ended, returns)), found
+
+    def evaluate(self, state: LoopState, step: int) -> Array:
+        """Undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
+
+        Args:
+            state: What agents have learned; not changed.
+            step: Environment steps that each agent has taken; decides the episodes' randomness.
+        """
+        shape = (self._config.num_seeds, self._config.evaluation_episodes)
+        if self._evaluation is None:
+            self._evaluation = self._make(shape[0] * shape[1])
+        params, environments = state.memory.learner.params, self._evaluation
+        seen = environments.reset(self._seed(Use.EVALUATE, step))
+        returns, alive = np.zeros(shape, np.float32), np.ones(shape, np.bool_)
+        while alive.any():
+            actions = self._greedy(params, self._grouped(seen), self._keys)
+            taken = environments.step(np.asarray(actions).reshape(-1))
+            returns += np.where(alive, taken.rewards.reshape(shape), np.float32(0.0))
+            alive &= ~(taken.terminated | taken.truncated).reshape(shape)
+            seen = taken.observations
+        return jnp.asarray(returns)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._environments.close()
+        if self._evaluation is not None:
+            self._evaluation.close()
+
+    def _counts(self, step: int, steps: int) -> range:
+        """Rows that each environment has added before each of its next ones."""
+        return range(step // self._config.num_envs, (step + steps) // self._config.num_envs)
+
+    def _learns(self, count: int) -> bool:
+        """Whether an update follows the row after ``count``."""
+        period = self._config.dqn.steps_per_update // self._config.num_envs
+        begun = (count + 1 - period) * self._config.num_envs
+        return (count + 1) % period == 0 and begun >= self._config.dqn.warmup
+
+    def _restarted(self, count: int, episodes: "_Episodes") -> HostStep | None:
+        """Begins episodes in place of a step, where a checkpoint is or environments are elsewhere.
+
+        At the first step, environments that are elsewhere are brought to where all begin.
+        """
+        step = count * self._config.num_envs
+        elsewhere = self._stands_at != step
+        if not elsewhere and (step == 0 or step % self._config.checkpoint_every != 0):
+            return None
+        seen = self._environments.reset(self._seed(Use.RESET, step))
+        if step == 0:
+            return None
+        self._stands_at = step + self._config.num_envs
+        episodes.cut()
+        nothing = np.zeros(len(seen), np.bool_)
+        return HostStep(seen, nothing.astype(np.float32), nothing, nothing)
+
+    def _step(self, count: int, actions: Array) -> HostStep:
+        chosen = np.asarray(actions).reshape(-1)
+        # Wherever an error or an interruption leaves them.
+        self._stands_at = None
+        taken = self._environments.step(chosen)
+        self._stands_at = (count + 1) * self._config.num_envs
+        return taken
+
+    def _grouped(self, observations: Inputs) -> Array:
+        """Observations [seeds x copies, ...] → [seeds, copies, ...]."""
+        return jnp.asarray(
+            observations.reshape(self._config.num_seeds, -1, *observations.shape[1:])
+        )
+
+    def _actions(self, params: Params, seen: Array, count: Array, keys: Array) -> Array:
+        """Actions [seeds, environments] for what is seen after ``count`` rows."""
+        epsilon = self._agent.epsilon(count)
+        actions: Array = jax.vmap(self._agent.dqn.act, in_axes=(0, 0, None, 0))(
+            params, seen, epsilon, keys_for(keys, Use.ACT, count)
+        )
+        return actions
+
+    def _remember_and_act(
+        self, learns: bool, memory: Memory, rows: Rows, seen: Array, count: Array, keys: Array
+    ) -> tuple[Memory, Array, Metrics]:
+        """Adds a row of every environment, learns if that is due, and chooses the next actions."""
+        memory = jax.vmap(self._agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        metrics: Metrics = {}
+        if learns:
+            period = self._config.dqn.steps_per_update // self._config.num_envs
+            learn_keys = keys_for(keys, Use.LEARN, count + 1 - period)
+            memory, metrics = jax.vmap(self._agent.learn, in_axes=(0, None, 0))(
+                memory, count + 1, learn_keys
+            )
+        return memory, self._actions(memory.learner.params, seen, count + 1, keys), metrics
+
+    def _greedy_actions(self, params: Params, seen: Array, keys: Array) -> Array:
+        act = self._agent.dqn.act
+        actions: Array = jax.vmap(
+            lambda own, own_seen, key: act(own, own_seen, jnp.zeros(()), key)
+        )(params, seen, keys)
+        return actions
+
+    def _seed(self, use: Use, step: int) -> int:
+        """A seed for the first copy, with room for those of the others after it."""
+        entropy = (self._config.seed, int(use), step)
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 2
+
+
+class _Episodes:
+    """Episodes of training that go on and, of those that ended, number and returns.
+
+    Attributes:
+        ended: Whether what is seen is an episode's last observation, [seeds, environments].
+        returns: Undiscounted rewards of episodes so far, [seeds, environments].
+    """
+
+    def __init__(self, ended: npt.NDArray[np.bool_], returns: npt.NDArray[np.float32]) -> None:
+        self.ended, self.returns = ended, returns
+        self._count, self._total = np.zeros((2, len(ended)), np.float32)
+
+    def cut(self) -> None:
+        """Ends those that go on, which then count in no return."""
+        self.ended, self.returns = np.ones_like(self.ended), np.zeros_like(self.returns)
+
+    def add(self, rewards: npt.NDArray[np.float32], ended: npt.NDArray[np.bool_]) -> None:
+        """Counts a step's rewards and ends."""
+        returns = self.returns + rewards
+        self._count += ended.sum(axis=1, dtype=np.float32)
+        self._total += np.where(ended, returns, np.float32(0.0)).sum(axis=1)
+        # New arrays: a device may still read the old ones.
+        self.ended, self.returns = ended, np.where(ended, np.float32(0.0), returns)
+
+    def metrics(self) -> Metrics:
+        """Episodes that ended, and their mean return, NaN where none did, [seeds]."""
+        count, total = jnp.asarray(self._count), jnp.asarray(self._total)
+        return {"episodes": count, "training_return": total / count}
+
+
+def _means(updates: list[Metrics]) -> Metrics:
+    """Means [seeds] over updates, of which those without metrics were none."""
+    found = jax.device_get([metrics for metrics in updates if metrics])
+    names = found[0] if found else ()
+    return {name: jnp.asarray(np.mean([of[name] for of in found], axis=0)) for name in names}
