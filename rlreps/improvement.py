@@ -72,11 +72,13 @@ def probability_of_improvement(
         """Probabilities [number]: each pair counts as often as both of its runs were drawn."""
         total = np.zeros(number)
         for wins in won:
-            weights = [
-                generator.multinomial(count, np.full(count, 1.0 / count), size=number) / count
+            # Counts, not shares: sums of halves are exact, and none comes out above 1.
+            drawn = [
+                generator.multinomial(count, np.full(count, 1.0 / count), size=number)
                 for count in counts
             ]
-            total += np.einsum("ri,ij,rj->r", weights[0], wins, weights[1], optimize=True)
+            pairs = np.einsum("ri,ij,rj->r", drawn[0], wins, drawn[1], optimize=True)
+            total += pairs / (counts[0] * counts[1])
         return total / len(won)
 
     value = float(np.mean([wins.mean() for wins in won]))
