@@ -178,7 +178,8 @@ def make_auxiliary_task(
     ) -> tuple[Array, tuple[AuxiliaryState, Metrics]]:
         _require_rows_of(rows, config, observation_shape, observation_dtype)
         first = rows.observation[:, 0]
-        targets, last = _targets(columns, encode, target_params, rows, state)
+        # Targets are data: nothing is differentiated through them.
+        targets, last = lax.stop_gradient(_targets(columns, encode, target_params, rows, state))
         standardised, moments = standardise(state.moments, targets)
         batch = Batch(first, standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
         value, (objective_state, metrics) = objective.loss(
@@ -201,15 +202,12 @@ def _targets(
     cumulants = columns.apply(state.columns, rows.observation)
     discounts = state.columns.discounts
     if not isinstance(state.last, LastTargets):
-        # Targets are data: nothing is differentiated through them, here or below.
-        return lax.stop_gradient(monte_carlo_targets(cumulants, discounts, window)), ()
-    held = lax.stop_gradient(target_params)
+        return monte_carlo_targets(cumulants, discounts, window), ()
     predictions = _predictions(
-        columns, lambda seen: encode(held, seen), rows, window, state.last, discounts
+        columns, lambda seen: encode(target_params, seen), rows, window, state.last, discounts
     )
-    targets = lax.stop_gradient(
-        bootstrapped_targets(cumulants, discounts, window, predictions, state.last.known)
-    )
+    known = state.last.known
+    targets = bootstrapped_targets(cumulants, discounts, window, predictions, known)
     return targets, LastTargets(rows.observation[:, 0], targets, jnp.ones((), bool))
 
 

@@ -155,10 +155,7 @@ def test_targets_continued_by_a_tabular_fit_converge_to_the_resolvent_exactly(en
     """Every transition in its share of the batch: fitted iteration is value iteration."""
     walk = quarter_chain(ends)
     pairs = [
-        (s, after)
-        for s in range(5)
-        for after in range(5)
-        for _ in range(round(4 * walk[s, after]))
+        (s, after) for s in range(5) for after in range(5) for _ in range(round(4 * walk[s, after]))
     ]
     discounts = np.array([0.0, 0.5, 0.9, 0.95])
     values = np.random.default_rng(0).normal(size=(5, 4))
