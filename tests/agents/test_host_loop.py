@@ -51,20 +51,18 @@ def make_line(seed=0):
 
 
 class Chain(gymnasium.Env):
-    """Reward 1 for the right action first and the left one second; episodes of two steps."""
+    """Reward 1 for action 1 first and action 0 second; episodes of two steps."""
 
-    observation_space = spaces.Discrete(3)
-    action_space = spaces.Discrete(2)
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.state, self.right = 0, True
+        self.state = 0
         return 0, {}
 
     def step(self, action):
-        self.right = self.right and action == 1 - self.state
-        self.state += 1
-        return self.state, float(self.state == 2 and self.right), self.state == 2, False, {}
+        before, self.state = self.state, (1 + action if self.state == 0 else 3)
+        return self.state, float(before == 2 and action == 0), before != 0, False, {}
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +136,7 @@ EVERYTHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [PLAIN, EVERYTHING])
 def test_without_chance_and_checkpoints_it_does_what_the_compiled_loop_does(changes):
     config = config_for(LINE, checkpoint_every=400, **changes)
@@ -169,6 +168,7 @@ def test_without_chance_and_checkpoints_it_does_what_the_compiled_loop_does(chan
     assert found.memory.learner.updates.tolist() == [(400 - 48) // 4] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -310,8 +310,11 @@ def test_it_learns_a_users_own_environment_of_two_steps():
 
 def test_nothing_is_compiled_anew_from_chunk_to_chunk():
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
-    state, _ = run(loop, chunk=80, stop=160)
-    loop.evaluate(state, 160)
-    loop.evaluate(loop.run(state, 160, 40)[0], 200)
     compiled = [*loop._advance.values(), loop._greedy]
-    assert [function._cache_size() for function in compiled] == [1, 1, 1]
+    state, _ = loop.run(loop.init(), 0, 80)
+    loop.evaluate(state, 80)
+    before = [function._cache_size() for function in compiled]
+    for step in (80, 120, 160):
+        state, _ = loop.run(state, step, 40)
+        loop.evaluate(state, step + 40)
+    assert [function._cache_size() for function in compiled] == before
