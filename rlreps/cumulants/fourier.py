@@ -1,6 +1,7 @@
 """Random waves."""
 
 import dataclasses
+import functools
 import math
 from typing import NamedTuple
 
@@ -56,4 +57,23 @@ class RandomFourier:
     def apply(self, params: FourierParams, positions: Array) -> Array:
         """Values [..., t] at positions [..., c]."""
         angles = affine(positions, params.frequencies, params.phases)
-        return math.sqrt(2.0) * jnp.cos(angles)
+        return math.sqrt(2.0) * cosine(angles)
+
+
+_SERIES = tuple((-1.0) ** k * (2.0 * math.pi) ** (2 * k) / math.factorial(2 * k) for k in range(10))
+"""Of cos(2πr) in powers of r²; the next term is below 4e-9 for |r| <= 1/2."""
+
+
+def cosine(angles: Array) -> Array:
+    """Cosines of angles in radians, off by about the rounding of the angles themselves.
+
+    Less than a tenth of the time of ``jnp.cos`` on a CPU, which XLA compiles for accuracy at angles
+    of any size and one at a time; waves are evaluated at every row of every sequence of an update.
+    """
+    turns = angles * (0.5 / math.pi)
+    squared = jnp.square(turns - jnp.round(turns))
+    return functools.reduce(
+        lambda total, coefficient: total * squared + coefficient,
+        reversed(_SERIES),
+        jnp.zeros_like(squared),
+    )
