@@ -311,12 +311,12 @@ def test_coordinates_with_two_bounds_are_scaled_and_no_others(register):
     np.testing.assert_array_equal(seen, np.float32([0.75, -7.0, 8.0, 5e6, 3.0, 0.3]))
 
 
-def test_bounds_themselves_become_zero_and_one(register):
-    low, high = np.float32([-0.1, -1.2, -3.3]), np.float32([0.7, 0.6, 12.566371])
-    seen, _ = one(spaces.Box(low, high), high, register)
-    np.testing.assert_array_equal(seen, [1.0, 1.0, 1.0])
-    seen, _ = one(spaces.Box(low, high), low, register)
-    np.testing.assert_array_equal(seen, [0.0, 0.0, 0.0])
+def test_bounds_themselves_become_zero_and_one_in_single_precision(register):
+    generator = np.random.default_rng(0)
+    low, high = generator.uniform(-3.0, 0.0, 50), generator.uniform(1.0, 9.0, 50)
+    space = spaces.Box(low, high, dtype=np.float64)
+    np.testing.assert_array_equal(one(space, high, register)[0], np.ones(50))
+    np.testing.assert_array_equal(one(space, low, register)[0], np.zeros(50))
 
 
 def test_double_bounds_beyond_single_precision_are_no_bounds(register):
