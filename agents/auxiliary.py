@@ -19,7 +19,8 @@ arrays. A task of one's own is any other ``AuxiliaryTask``.
 draws of (s_0, targets); a row here is a sequence.
 
 - ``danskin_lissa``, ``danskin_empirical``, ``danskin_chunked``: rows of different roles must be
-  independent, as the gradient is a product of two estimates from different rows, each unbiased.
+  independent: the gradient is a product of estimates from different rows, whose mean is then the
+  product of theirs.
 - ``naive`` and ``large_batch``: one estimate from all rows, whose own noise biases the gradient by
   O(d / b), independent or not; dependent rows make that larger, as if there were fewer.
 - ``explicit``: the gradient is linear in a row's targets, given weights of the past: rows need only
