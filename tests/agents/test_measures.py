@@ -45,6 +45,13 @@ class TestEffectiveRank:
     def test_features_that_are_the_same_in_all_states_have_none(self, constant):
         assert effective_rank(jnp.full((301, 3), constant)) == 0.0
 
+    def test_differences_in_the_last_digit_are_no_direction(self):
+        # As products of matrices round the same row differently at different places.
+        features = np.full((301, 3), 0.1, np.float32)
+        features[::7, 0] = features[::5, 1] = np.nextafter(np.float32(0.1), np.float32(1.0))
+        assert len(np.unique(features)) == 2
+        assert effective_rank(single(features)) == 0.0
+
     def test_a_constant_feature_beside_others_does_not_count(self):
         features = np.concatenate([np.full((300, 2), 0.3), centred_frame(300, 1)], axis=1)
         assert effective_rank(single(features)) == pytest.approx(1.0, abs=1e-5)
