@@ -162,9 +162,8 @@ def rollout_probe(
     )
     window = episode_window(windows)
     powers = jnp.asarray(discount ** np.arange(horizon), jnp.float32)[None]
-    of_waves = jnp.einsum(
-        "sk,skm->sm", powers * window.seen.astype(jnp.float32), windows.observation
-    )
+    seen = jnp.where(window.seen, powers, 0.0)
+    of_waves = jnp.sum(seen[:, :, None] * windows.observation, axis=1)
     of_task = jnp.sum(jnp.where(window.taken, windows.reward, 0.0) * powers, axis=1)
     return ValueProbe(
         inputs=jnp.asarray(rows.observation)[times, members],
