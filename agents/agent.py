@@ -126,6 +126,7 @@ def make_agent(
             config.auxiliary,
             num_features=config.num_features,
             observation_shape=tuple(observation_shape),
+            observation_dtype=observation_dtype,
             torso_shapes=jax.eval_shape(encoder.init, jax.random.key(0)),
             learning_rate=config.dqn.learning_rate,
         )

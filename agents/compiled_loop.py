@@ -70,7 +70,7 @@ class CompiledLoop:
         """
         self._config = config
         self._environment = environment
-        self._agent = agent
+        self.agent = agent
         count = config.num_seeds
         self._placement = (
             Placement()
@@ -86,16 +86,14 @@ class CompiledLoop:
             )
             for learns in (False, True)
         }
-        self._evaluate = jax.jit(
-            self._placement.spread_seeds(self._episodes, own_sources=False)
-        )
+        self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
 
     def init(self) -> LoopState:
         """Agents before their first step."""
 
         @jax.jit
         def start(keys: Array) -> LoopState:
-            memories = jax.vmap(self._agent.init)(keys_for(keys, Use.NETWORK, 0))
+            memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
             reset_keys = self._split(keys_for(keys, Use.RESET, 0))
             states = _each(self._environment.reset)(reset_keys)
             flags = jnp.zeros(reset_keys.shape, bool)
@@ -107,8 +105,14 @@ class CompiledLoop:
             )
             return LoopState(memories, acting)
 
-        state: LoopState = self._placement.put_seeds(start(self._keys))
-        return state
+        return self.put(start(self._keys))
+
+    def put(self, state: LoopState) -> LoopState:
+        """A state shared out over the devices, such as one from a checkpoint."""
+        return self._placement.put_seeds(state)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def run(self, state: LoopState, step: int, steps: int) -> tuple[LoopState, Metrics]:
         """Lets every agent act and learn for a while; the state handed in is used up.
@@ -163,9 +167,7 @@ class CompiledLoop:
     ) -> Callable[[LoopState, Array, Array, Array], tuple[LoopState, Metrics]]:
         rows = self._config.dqn.steps_per_update // self._config.num_envs
 
-        def period(
-            carry: LoopState, count: Array, keys: Array
-        ) -> tuple[LoopState, Metrics]:
+        def period(carry: LoopState, count: Array, keys: Array) -> tuple[LoopState, Metrics]:
             def step(carry: LoopState, offset: Array) -> tuple[LoopState, Metrics]:
                 return self._step(carry, count + offset, keys)
 
@@ -174,7 +176,7 @@ class CompiledLoop:
             if not learns:
                 return carry, summed
             learn_keys = keys_for(keys, Use.LEARN, count)
-            memory, found = jax.vmap(self._agent.learn, in_axes=(0, None, 0))(
+            memory, found = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
                 carry.memory, count + rows, learn_keys
             )
             return carry._replace(memory=memory), {**summed, **found}
@@ -194,17 +196,15 @@ class CompiledLoop:
     def _step(self, carry: LoopState, count: Array, keys: Array) -> tuple[LoopState, Metrics]:
         """One step of every environment of every agent, remembered."""
         memory, acting = carry
-        epsilon = self._agent.epsilon(count)
+        epsilon = self.agent.epsilon(count)
         act_keys = keys_for(keys, Use.ACT, count)
-        actions = jax.vmap(self._agent.dqn.act, in_axes=(0, 0, None, 0))(
+        actions = jax.vmap(self.agent.dqn.act, in_axes=(0, 0, None, 0))(
             memory.learner.params, acting.observations, epsilon, act_keys
         )
         step_keys = self._split(keys_for(keys, Use.STEP, count))
         taken = self._advance(acting, actions, step_keys)
-        rows = Rows(
-            acting.observations, actions, taken.reward, taken.terminated, acting.ended
-        )
-        memory = jax.vmap(self._agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
+        memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
         returns = acting.returns + taken.reward
         ended = taken.terminated | taken.truncated
         metrics = {
@@ -233,9 +233,7 @@ class CompiledLoop:
             return chosen
 
         # A reset costs more than a step: none is drawn where no episode of any agent has ended.
-        result: TimeStep = lax.cond(
-            jnp.any(acting.ended), with_resets, lambda same: same, taken
-        )
+        result: TimeStep = lax.cond(jnp.any(acting.ended), with_resets, lambda same: same, taken)
         return result
 
     def _episodes(self, params: Any, step: Array, keys: Array, _: Array) -> Array:
@@ -250,7 +248,7 @@ class CompiledLoop:
                 time_key = jax.random.fold_in(key, time)
                 seen = jax.vmap(environment.observe)(states)
                 act_key, step_key = jax.random.split(time_key)
-                actions = self._agent.dqn.act(params, seen, jnp.zeros(()), act_key)
+                actions = self.agent.dqn.act(params, seen, jnp.zeros(()), act_key)
                 taken = jax.vmap(environment.step)(
                     jax.random.split(step_key, count), states, actions
                 )

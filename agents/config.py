@@ -171,8 +171,8 @@ class AgentConfig:
         replay: Its memory.
         auxiliary: Its auxiliary task.
         num_envs: Environments that each agent acts in at a time.
-        max_episode_steps: Steps after which an episode of PuddleWorld is cut; other environments
-            have limits of their own.
+        max_episode_steps: Steps after which an episode is cut where the environment has no limit
+            of its own, as those of Gymnasium mostly have.
         steps: Environment steps of each agent.
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.
@@ -233,19 +233,19 @@ class AgentConfig:
                 if name in ("steps", "checkpoint_every")
                 else (period, "steps_per_update")
             )
-            require(value >= 1 and value % of == 0, f"{name} to be a multiple of {unit} ({of})", value)
+            fits = value >= 1 and value % of == 0
+            require(fits, f"{name} to be a multiple of {unit} ({of})", value)
 
     def _require_memory(self) -> None:
         """The shortest memory of one environment must hold a sequence, and warm-up fill it."""
         longest = self.sequence_length + 1
-        own = self.replay.capacity // self.num_envs
+        least = longest * self.num_envs
         require(
-            own >= longest,
-            f"a replay capacity of at least {longest * self.num_envs} rows, a sequence of {longest} "
-            f"for each of {self.num_envs} environments",
+            self.replay.capacity >= least,
+            f"a replay capacity of at least {least} rows, a sequence of {longest} for each of "
+            f"{self.num_envs} environments",
             self.replay.capacity,
         )
-        least = longest * self.num_envs
         require(
             self.dqn.warmup >= least,
             f"a warmup of at least {least} steps, a sequence of {longest} for each of "

@@ -52,9 +52,7 @@ class DQN(NamedTuple):
 
     init: Callable[[Array], DQNState]
     act: Callable[[Params, Array, Array, Array], Array]
-    update: Callable[
-        [DQNState, Rows, Array, Rows | None, Array], tuple[DQNState, Array, Metrics]
-    ]
+    update: Callable[[DQNState, Rows, Array, Rows | None, Array], tuple[DQNState, Array, Metrics]]
 
 
 def make_dqn(

@@ -52,7 +52,7 @@ class HostLoop:
             agent: What ``make_agent`` made for them.
         """
         self._config = config
-        self._agent = agent
+        self.agent = agent
         self._make = make_environments
         self._environments = make_environments(config.num_seeds * config.num_envs)
         self._evaluation: HostEnvironments | None = None
@@ -67,7 +67,7 @@ class HostLoop:
 
     def init(self) -> LoopState:
         """Agents before their first step; starts the environments."""
-        memory = jax.jit(jax.vmap(self._agent.init))(keys_for(self._keys, Use.NETWORK, 0))
+        memory = jax.jit(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
         seen = self._grouped(self._environments.reset(self._seed(Use.RESET, 0)))
         self._stands_at = 0
         actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)
@@ -129,6 +129,11 @@ class HostLoop:
             seen = taken.observations
         return jnp.asarray(returns)
 
+    def put(self, state: LoopState) -> LoopState:
+        """A state on the device, such as one from a checkpoint."""
+        placed: LoopState = jax.tree.map(jnp.asarray, state)
+        return placed
+
     def close(self) -> None:
         """Closes the environments."""
         self._environments.close()
@@ -178,8 +183,8 @@ class HostLoop:
 
     def _actions(self, params: Params, seen: Array, count: Array, keys: Array) -> Array:
         """Actions [seeds, environments] for what is seen after ``count`` rows."""
-        epsilon = self._agent.epsilon(count)
-        actions: Array = jax.vmap(self._agent.dqn.act, in_axes=(0, 0, None, 0))(
+        epsilon = self.agent.epsilon(count)
+        actions: Array = jax.vmap(self.agent.dqn.act, in_axes=(0, 0, None, 0))(
             params, seen, epsilon, keys_for(keys, Use.ACT, count)
         )
         return actions
@@ -188,18 +193,18 @@ class HostLoop:
         self, learns: bool, memory: Memory, rows: Rows, seen: Array, count: Array, keys: Array
     ) -> tuple[Memory, Array, Metrics]:
         """Adds a row of every environment, learns if that is due, and chooses the next actions."""
-        memory = jax.vmap(self._agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
         metrics: Metrics = {}
         if learns:
             period = self._config.dqn.steps_per_update // self._config.num_envs
             learn_keys = keys_for(keys, Use.LEARN, count + 1 - period)
-            memory, metrics = jax.vmap(self._agent.learn, in_axes=(0, None, 0))(
+            memory, metrics = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
                 memory, count + 1, learn_keys
             )
         return memory, self._actions(memory.learner.params, seen, count + 1, keys), metrics
 
     def _greedy_actions(self, params: Params, seen: Array, keys: Array) -> Array:
-        act = self._agent.dqn.act
+        act = self.agent.dqn.act
         actions: Array = jax.vmap(
             lambda own, own_seen, key: act(own, own_seen, jnp.zeros(()), key)
         )(params, seen, keys)

@@ -97,9 +97,7 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
     complete = (count - (length - 1)) % slots
     startable = (count >= length - 1) & ~kept.last[complete]
     places = jnp.concatenate([place * num_envs + environments, complete * num_envs + environments])
-    new = jnp.concatenate(
-        [jnp.zeros((num_envs,), jnp.float32), jnp.where(startable, largest, 0.0)]
-    )
+    new = jnp.concatenate([jnp.zeros((num_envs,), jnp.float32), jnp.where(startable, largest, 0.0)])
     return Replay(kept, Priorities(set_leaves(tree, places, new), largest))
 
 

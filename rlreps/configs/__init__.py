@@ -15,7 +15,7 @@ from rlreps.configs.ground_truth import (
     SuccessorConfig,
     SuccessorMethodName,
 )
-from rlreps.configs.json_values import as_json
+from rlreps.configs.json_values import as_json, from_json
 from rlreps.configs.training import (
     EncoderConfig,
     EncoderName,
@@ -44,4 +44,5 @@ __all__ = [
     "SuccessorMethodName",
     "TrainingConfig",
     "as_json",
+    "from_json",
 ]

@@ -1,0 +1,96 @@
+"""From the name of an environment to the loop that trains agents in it."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+from jax import Array
+
+from rlreps.agents.agent import Agent, make_agent
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.compiled_loop import CompiledLoop, LoopState
+from rlreps.agents.config import AgentConfig
+from rlreps.agents.dqn import Metrics
+from rlreps.agents.host_environments import describe, make_host_environments
+from rlreps.agents.host_loop import HostLoop
+from rlreps.encoders import Encoder
+from rlreps.envs import PuddleWorld, load_arena
+
+PUDDLE_WORLD = "puddle-world"
+"""The environment that is compiled together with the agent; an arena may follow after a colon."""
+
+DEFAULT_ARENA = "sutton"
+
+
+class Loop(Protocol):
+    """Agents in their environments; see ``CompiledLoop`` for what the functions do."""
+
+    agent: Agent
+
+    def init(self) -> LoopState:
+        """Agents before their first step."""
+
+    def run(self, state: LoopState, step: int, steps: int) -> tuple[LoopState, Metrics]:
+        """Lets agents act and learn; the state handed in is used up."""
+
+    def evaluate(self, state: LoopState, step: int) -> Array:
+        """Undiscounted returns [seeds, episodes] of greedy episodes."""
+
+    def put(self, state: LoopState) -> LoopState:
+        """A state from a checkpoint, where this loop wants it."""
+
+    def close(self) -> None:
+        """Frees what the environments hold."""
+
+
+def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
+    """The world of a configuration whose environment is PuddleWorld, with its task; else None.
+
+    Raises:
+        ArenaError: For an unknown or invalid arena.
+    """
+    name, _, arena = config.environment.partition(":")
+    if name != PUDDLE_WORLD:
+        return None
+    world = load_arena(arena or DEFAULT_ARENA).with_task()
+    return dataclasses.replace(world, max_steps=config.max_episode_steps)
+
+
+def make_loop(
+    config: AgentConfig,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+    torso: Encoder | None = None,
+    auxiliary: AuxiliaryTask | None = None,
+) -> Loop:
+    """The loop for a configuration: compiled for PuddleWorld, on the host for others.
+
+    Args:
+        config: The run.
+        devices: Over which seeds are shared out, where the loop is compiled.
+        torso: An encoder of the user's own in place of the configured one.
+        auxiliary: An auxiliary task of the user's own in place of the configured one.
+
+    Raises:
+        InputError: For an environment that does not exist or does not fit the agent.
+        ArenaError: For an unknown or invalid arena.
+    """
+    own: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary}
+    world = puddle_world_of(config)
+    if world is not None:
+        agent = make_agent(config, (2,), world.num_actions, **own)
+        return CompiledLoop(config, world, agent, devices=devices)
+    seen = describe(config.environment)
+    agent = make_agent(
+        config,
+        seen.observation_shape,
+        seen.num_actions,
+        observation_dtype=seen.observation_dtype,
+        **own,
+    )
+    make = partial(
+        make_host_environments, config.environment, max_episode_steps=config.max_episode_steps
+    )
+    return HostLoop(config, make, agent)
