@@ -73,12 +73,9 @@ def puddle_world_probe(
     centres = jnp.asarray(grid.centres()[moves.cells])
     family, actions = RandomFourier(length_scale=length_scale), environment.num_actions
 
-    @partial(jax.jit, static_argnums=1)
-    def drawn(key: Array, number: int) -> Array:
-        return family.apply(family.init(key, number), centres)
-
     def waves(part: int, number: int) -> FloatArray:
-        return np.asarray(drawn(jax.random.fold_in(key, part), number), np.float64)
+        drawn = _drawn(family, number, jax.random.fold_in(key, part), centres)
+        return np.asarray(drawn, np.float64)
 
     logits = POLICY_SHARPNESS * waves(1, num_policies * actions)
     weights = np.exp(logits.reshape(-1, num_policies, actions))
@@ -94,6 +91,11 @@ def puddle_world_probe(
     train = np.random.default_rng(seed).permutation(len(centres)) < len(centres) // 2
     values = np.concatenate(columns, axis=1)
     return ValueProbe(centres, jnp.asarray(values, jnp.float32), jnp.asarray(train))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _drawn(family: RandomFourier, number: int, key: Array, positions: Array) -> Array:
+    return family.apply(family.init(key, number), positions)
 
 
 def _discounted_sums(
