@@ -10,14 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-import rlax
 from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import DQNConfig
 from rlreps.agents.networks import Params, QNetwork
 from rlreps.agents.rows import Rows, Transitions, transitions
+from rlreps.errors import InputError
 from rlreps.optimizers import optimizer_step
+
+try:
+    import rlax
+except ImportError as error:
+    raise InputError(
+        f'expected the package rlax for agents, got: {error}; pip install "rlreps[agents]"'
+    ) from error
 
 Metrics = dict[str, Array]
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,6 +19,7 @@ from rlreps.agents.puddle_world_probe import puddle_world_probe
 from rlreps.agents.rows import Rows
 from rlreps.agents.value_probe import ValueProbe, probe_error, rollout_probe
 from rlreps.envs import arena_settings, load_arena
+from rlreps.errors import InputError
 from rlreps.successor.released import load
 from rlreps.validation import require
 
@@ -32,6 +33,8 @@ _RELEASED = "sutton-100"
 _SEED = 0
 _COPIES = 16
 _STEPS = 400
+_HORIZONS = (64, 32, 16, 8, 4, 2)
+"""Terms of the probe's values, from the most that are worth their noise on."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,14 +74,13 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
                 config.environment, _COPIES, max_episode_steps=config.max_episode_steps
             )
         ) as environments:
-            probe = rollout_probe(random_rows(environments, _STEPS, seed=_SEED), seed=_SEED)
+            probe = _sampled_probe(random_rows(environments, _STEPS, seed=_SEED))
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
     probe = puddle_world_probe(world, discount=0.95, seed=_SEED)
-    arena = config.environment.partition(":")[2] or DEFAULT_ARENA
-    if truth is None and arena == DEFAULT_ARENA:
-        truth = load(_RELEASED)
+    truth = truth if truth is not None else default_ground_truth(config)
     if truth is None:
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
+    arena = _arena(config)
     measured = truth.settings.get("environment")
     require(
         measured == arena_settings(load_arena(arena)),
@@ -88,6 +90,25 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     components = min(COMPONENTS, truth.principal.basis.shape[1])
     basis = jnp.asarray(truth.principal.truncated(components).basis)
     return Measurement(inputs=jnp.asarray(truth.coordinates), basis=basis, probe=probe)
+
+
+def _sampled_probe(rows: Rows) -> ValueProbe:
+    """A probe whose values are sums of as many terms as a time limit leaves room for."""
+    for horizon in _HORIZONS:
+        with suppress(InputError):
+            return rollout_probe(rows, horizon=horizon, seed=_SEED)
+    return rollout_probe(rows, horizon=1, seed=_SEED)
+
+
+def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
+    """The released ground truth of the arena that agents act in; None where there is none."""
+    if puddle_world_of(config) is None or _arena(config) != DEFAULT_ARENA:
+        return None
+    return load(_RELEASED)
+
+
+def _arena(config: AgentConfig) -> str:
+    return config.environment.partition(":")[2] or DEFAULT_ARENA
 
 
 def random_rows(environments: HostEnvironments, steps: int, *, seed: int) -> Rows:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from tyro.conf import Positional, subcommand
 
+from rlreps.agent_commands import Agent
 from rlreps.command_parts import Switch, print_json
 from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig
 from rlreps.errors import InputError
@@ -233,6 +234,7 @@ Command: TypeAlias = (
     | Annotated[TrainLive, subcommand("train-live")]
     | Annotated[Sweep, subcommand("sweep")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Agent, subcommand("agent")]
     | Annotated[Plot, subcommand("plot")]
 )
 

@@ -28,6 +28,17 @@ def differences(expected: Any, got: Any, name: str = "") -> list[str]:
     return [] if expected == got else [f"expected {name}={expected!r}, got {got!r}"]
 
 
+def without_nan(value: Any) -> Any:
+    """JSON values with None for the NaN and infinities that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return value
+
+
 class RunFolder:
     """One run's folder; opening it again with the same configuration resumes the run.
 
@@ -144,7 +155,7 @@ class RunFolder:
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Adds one line to the metrics, on disk when this returns; NaN and infinity become null."""
         with (self.path / _METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_without_nan(record), allow_nan=False) + "\n")
+            file.write(json.dumps(without_nan(record), allow_nan=False) + "\n")
             file.flush()
             # A checkpoint made after this must not outlive it in a power failure.
             os.fsync(file.fileno())
@@ -176,7 +187,7 @@ class RunFolder:
         if not all(isinstance(record.get("step"), int) for record in records):
             raise InputError(f"expected a step in every line of {path}, got a line without")
         kept = [record for record in records if record["step"] <= step]
-        lines = "".join(json.dumps(_without_nan(record)) + "\n" for record in kept)
+        lines = "".join(json.dumps(without_nan(record)) + "\n" for record in kept)
         write_atomically(path, lines.encode())
         return kept
 
@@ -234,17 +245,6 @@ def _parse_record(line: bytes, place: str) -> dict[str, Any]:
     return {name: _with_nan(value) for name, value in record.items()}
 
 
-def _without_nan(value: Any) -> Any:
-    """JSON values with None for the NaN and infinities that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value
-
-
 def _with_nan(value: Any) -> Any:
     """Metrics with NaN where a figure had no finite value."""
     if value is None:
@@ -253,7 +253,7 @@ def _with_nan(value: Any) -> Any:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(_without_nan(content), indent=2, allow_nan=False)
+    text = json.dumps(without_nan(content), indent=2, allow_nan=False)
     write_atomically(path, (text + "\n").encode())
 
 

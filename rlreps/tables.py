@@ -9,6 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from rlreps.configs.sweep import as_text, flag_of
+from rlreps.formatting import format_number
 
 
 def print_quickstart(summary: Mapping[str, Any]) -> None:
@@ -63,6 +64,32 @@ def print_sweep(summary: Mapping[str, Any]) -> None:
     console.print(table)
     print(f"Report: {summary['report']}")
 
+
+def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
+    """Prints a run of agents: what was run, every agent, and what they come to together."""
+    auxiliary = summary["auxiliary"]
+    print(
+        f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
+        f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
+        f"({format_number(summary['steps_per_second'])} a second)"
+    )
+    measures = [name for name in _AGENT_MEASURES if name in summary]
+    table = Table(title="Agents at the end of training", box=box.SIMPLE)
+    for name in ("seed", "return", *(name.replace("_", " ") for name in measures)):
+        table.add_column(name, justify="right")
+    rows = zip(summary["final_returns"], *(summary[name] for name in measures), strict=True)
+    for seed, row in enumerate(rows, start=first_seed):
+        table.add_row(str(seed), *map(format_number, row))
+    Console().print(table)
+    for name, title in (("final_return", "last evaluation"), ("mean_return", "all evaluations")):
+        found = summary[name]
+        low, high = (found[f"interquartile_mean_{end}"] for end in ("low", "high"))
+        ends = "" if low is None else f" [{format_number(low)}, {format_number(high)}]"
+        centre = format_number(found["interquartile_mean"])
+        print(f"interquartile mean of returns, {title}: {centre}{ends}")
+
+
+_AGENT_MEASURES = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
 
 _SWEEP_FIGURES = {
     "mean distance": "subspace_distance_mean",

@@ -20,7 +20,7 @@ from rlreps.configs import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import arena_settings
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.experiments.complete_run import complete_run
+from rlreps.experiments.complete_run import complete_run, finished_summary
 from rlreps.ground_truth import GroundTruth
 from rlreps.progress import progress_bar
 from rlreps.run_folder import RunFolder
@@ -68,6 +68,7 @@ def run_agents(
     truth: GroundTruth | None = None,
     start: StartingTorsos | None = None,
     own: OwnParts | None = None,
+    origin: Mapping[str, Any] | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
@@ -80,6 +81,7 @@ def run_agents(
         truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
         start: Torsos to start from in place of fresh ones.
         own: Parts of the user's own.
+        origin: Where the ground truth came from, as JSON values; informative only.
         devices: Over which agents are shared out; None is JAX's default device.
         progress: Whether to show a progress bar.
 
@@ -87,7 +89,8 @@ def run_agents(
         The summary, as ``summary.json`` holds it.
 
     Raises:
-        InputError: For an environment, ground truth or folder that does not fit.
+        InputError: For an environment, ground truth or folder that does not fit, before the first
+            file is written.
         ArenaError: For an unknown or invalid arena.
         TrainingDivergedError: If a loss became NaN or infinite.
     """
@@ -101,13 +104,18 @@ def run_agents(
         "own": own.name,
     }
 
-    def compute(folder: RunFolder) -> dict[str, Any]:
-        loop = make_loop(config, devices=devices, torso=own.torso, auxiliary=own.auxiliary)
-        with contextlib.closing(loop):
-            measure = make_measure(loop.agent.network, make_measurement(config, truth))
+    finished = finished_summary(out, KIND, described)
+    if finished is not None:
+        return finished
+    with contextlib.closing(
+        make_loop(config, devices=devices, torso=own.torso, auxiliary=own.auxiliary)
+    ) as loop:
+        measure = make_measure(loop.agent.network, make_measurement(config, truth))
+
+        def compute(folder: RunFolder) -> dict[str, Any]:
             return _train(config, folder, loop, measure, start, progress)
 
-    return complete_run(out, kind=KIND, config=described, compute=compute)
+        return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
 
 
 def _train(

@@ -15,6 +15,7 @@ def complete_run(
     kind: str,
     config: Mapping[str, Any],
     compute: Callable[[RunFolder], Mapping[str, Any]],
+    origin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Brings a run to its end in its folder, which nobody else may use meanwhile.
 
@@ -24,6 +25,7 @@ def complete_run(
         config: Everything that decides the result, as JSON values.
         compute: What is left to be done in the folder; returns the summary. Not called where there
             is one.
+        origin: Where its data came from, as JSON values; informative only.
 
     Returns:
         The summary, as ``summary.json`` holds it.
@@ -35,7 +37,8 @@ def complete_run(
     if finished is not None:
         return finished
     with exclusive(out):
-        folder = RunFolder.create_or_resume(out, kind=kind, config=config, provenance=provenance())
+        came = {**(origin or {}), **provenance()}
+        folder = RunFolder.create_or_resume(out, kind=kind, config=config, provenance=came)
         folder.write_summary(compute(folder))
         written = folder.read_summary()
     assert written is not None

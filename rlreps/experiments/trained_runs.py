@@ -155,7 +155,7 @@ def trained_store(folder: RunFolder) -> Path | None:
     Raises:
         InputError: If what lies in its place cannot be read.
     """
-    path = _named_store(folder)
+    path = named_store(folder)
     if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
         return None
     return path
@@ -167,7 +167,7 @@ def _own_store(folder: RunFolder) -> Path:
     Raises:
         InputError: If the run does not name it, or it holds another matrix by now.
     """
-    path = _named_store(folder)
+    path = named_store(folder)
     if open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
         raise InputError(
             f"expected the matrix that {folder.path} was trained on, got another one in {path} "
@@ -176,7 +176,7 @@ def _own_store(folder: RunFolder) -> Path:
     return path
 
 
-def _named_store(folder: RunFolder) -> Path:
+def named_store(folder: RunFolder) -> Path:
     """Where a run's store was, or is if both were moved together."""
     stored = folder.provenance.get("store")
     if not isinstance(stored, str):
