@@ -198,6 +198,27 @@ class DistributedPca(ExperimentOnRows):
     package = "distributed_pca"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentOnAgents(ExperimentOfSmallRuns):
+    """An experiment that compares agents."""
+
+    def run(self) -> None:
+        """Runs the experiment, whose objectives factorise small matrices in every update."""
+        keep_lapack_to_one_thread()
+        super().run()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentPuddleWorld(ExperimentOnAgents):
+    """Agents in PuddleWorld: no auxiliary task against each objective.
+
+    Attributes:
+        preset: smoke takes seconds, laptop minutes; paper has more agents and larger ones.
+    """
+
+    package = "agent_puddle_world"
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """Published experiments by name, each with what its paper states beside what was found."""
@@ -214,6 +235,7 @@ class Experiment:
         | Annotated[OnlinePca, subcommand("online-pca")]
         | Annotated[LearningRateSensitivity, subcommand("learning-rate-sensitivity")]
         | Annotated[DistributedPca, subcommand("distributed-pca")]
+        | Annotated[AgentPuddleWorld, subcommand("agent-puddle-world")]
     )
 
     def run(self) -> None:

@@ -32,6 +32,7 @@ EXPERIMENTS = (
     "bouncing-balls",
     "slow-puddle",
     "atari",
+    "agent-puddle-world",
     "online-pca",
     "learning-rate-sensitivity",
     "distributed-pca",
