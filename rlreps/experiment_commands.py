@@ -219,6 +219,17 @@ class AgentPuddleWorld(ExperimentOnAgents):
     package = "agent_puddle_world"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentControl(ExperimentOnAgents):
+    """Agents in CartPole, Acrobot and MountainCar: no auxiliary task against some.
+
+    Attributes:
+        preset: smoke takes seconds, laptop minutes; paper has more agents, and LunarLander.
+    """
+
+    package = "agent_control"
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """Published experiments by name, each with what its paper states beside what was found."""
@@ -236,6 +247,7 @@ class Experiment:
         | Annotated[LearningRateSensitivity, subcommand("learning-rate-sensitivity")]
         | Annotated[DistributedPca, subcommand("distributed-pca")]
         | Annotated[AgentPuddleWorld, subcommand("agent-puddle-world")]
+        | Annotated[AgentControl, subcommand("agent-control")]
     )
 
     def run(self) -> None:

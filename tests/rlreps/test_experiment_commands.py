@@ -33,6 +33,7 @@ EXPERIMENTS = (
     "slow-puddle",
     "atari",
     "agent-puddle-world",
+    "agent-control",
     "online-pca",
     "learning-rate-sensitivity",
     "distributed-pca",

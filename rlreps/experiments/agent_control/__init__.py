@@ -1,0 +1,1 @@
+"""Agents in classic control: a sanity bar, and no auxiliary task against some."""
