@@ -77,20 +77,21 @@ class TrainedAgent(NamedTuple):
     Attributes:
         loop: The run's loop.
         config: The run's configuration.
-        index: Which agent.
+        number: Which agent, from 0.
         params: Its network's parameters.
     """
 
     loop: Loop
     config: AgentConfig
-    index: int
+    number: int
     params: Params
 
     def act(self, observation: Array) -> Array:
         """The greedy action [] for one observation."""
         unused = jax.random.key(0)  # What does not explore draws nothing that counts.
-        actions = self.loop.agent.dqn.act(self.params, observation[None], jnp.zeros(()), unused)
-        return actions[0]
+        act = self.loop.agent.dqn.act
+        action: Array = act(self.params, observation[None], jnp.zeros(()), unused)[0]
+        return action
 
 
 def render_agents(
@@ -207,7 +208,7 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
     # Of no evaluation during training, as in ``evaluate_agents``.
     keys = keys_for(agent_keys(agent.config), Use.EVALUATE, agent.config.steps + 1)
-    key = keys[agent.index]
+    key = keys[agent.number]
     state = world.reset(key)
     yield render_frame(world, np.asarray(state.position))
     for time in range(1, _MOST_FRAMES + 1):
@@ -225,7 +226,7 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
         InputError: If the environment cannot be drawn.
     """
     config, act = agent.config, jax.jit(agent.act)
-    entropy = (config.seed, int(Use.EVALUATE), config.steps + 1, agent.index)
+    entropy = (config.seed, int(Use.EVALUATE), config.steps + 1, agent.number)
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 2
     limit = config.max_episode_steps
     with contextlib.closing(

@@ -166,11 +166,15 @@ def _resumed(
     if start is None:
         return fresh, 0
     learner = fresh.memory.learner
-    params = {**learner.params, "torso": start.params}
-    # Copies: what is handed to a loop is used up.
-    target = jax.tree.map(lambda leaf: leaf.copy(), params)
+    # Copies: what is handed to a loop is used up, and the caller may start from it again.
+    params = {**learner.params, "torso": _copied(start.params)}
+    target = _copied(params)
     learner = learner._replace(params=params, target_params=target)
     return loop.put(fresh._replace(memory=fresh.memory._replace(learner=learner))), 0
+
+
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.copy(), tree)
 
 
 def _evaluated(
