@@ -130,6 +130,14 @@ def make_agent(
             torso_shapes=jax.eval_shape(encoder.init, jax.random.key(0)),
             learning_rate=config.dqn.learning_rate,
         )
+    if auxiliary is not None:
+        # The memory and the warm-up were checked for sequences of this length.
+        most = config.sequence_length
+        require(
+            auxiliary.length <= most,
+            f"an auxiliary task of at most {most} rows a sequence (horizon)",
+            auxiliary.length,
+        )
     dqn = make_dqn(
         config.dqn, network, auxiliary=auxiliary, auxiliary_weight=config.auxiliary.weight
     )

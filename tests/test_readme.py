@@ -1,5 +1,6 @@
 """The README's Python examples run as printed."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,35 @@ def test_workers_combine_their_models():
     assert names["components"].shape == (30, 5)
     # The features' variances fall in order: the first five hold most of the components.
     assert float(np.sum(np.asarray(names["components"])[:5] ** 2)) / 5 > 0.6
+
+
+def test_agents_learn_a_users_own_auxiliary_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run(example_with("AuxiliaryTask("))
+    assert names["summary"]["steps"] == 1_000
+    stored = json.loads((tmp_path / "runs" / "slowness" / "config.json").read_text())
+    assert stored["config"]["own"] == "slowness"
+    last = (tmp_path / "runs" / "slowness" / "metrics.jsonl").read_text().splitlines()[-1]
+    assert np.all(np.asarray(json.loads(last)["auxiliary_loss"]) > 0.0)
+
+
+def test_our_auxiliary_tasks_work_in_a_users_own_agent():
+    names = run(example_with("make_auxiliary_task("))
+    gradient = np.asarray(names["gradients"]["torso"])
+    assert np.isfinite(gradient).all()
+    assert np.abs(gradient).max() > 0.0
+    assert np.abs(np.asarray(names["state"].moments.mean)).max() > 0.0
+
+
+def test_agents_act_in_a_users_own_environment():
+    names = run(example_with("class Corridor"))
+    try:
+        returns = np.asarray(names["returns"])
+        assert returns.shape == (1, 32)
+        assert np.all((returns <= -1.0) & (returns >= -200.0))
+    finally:
+        names["loop"].close()
+        del names["gymnasium"].registry["Corridor-v0"]
 
 
 def test_the_readme_names_the_commands_it_promises():

@@ -131,6 +131,13 @@ def test_a_torso_and_an_auxiliary_task_of_the_users_own_take_the_configured_ones
         assert np.abs(np.asarray(state.memory.learner.params["torso"]["w"])).mean() < before
 
 
+def test_an_auxiliary_task_of_the_users_own_has_to_fit_the_memory():
+    own = AuxiliaryTask(lambda key: (), lambda *arguments: None, sequences=4, length=9)
+    config = config_for("Slide-v0", auxiliary=AuxiliaryConfig(weight=1.0, horizon=8))
+    with pytest.raises(InputError, match=r"an auxiliary task of at most 8 rows a sequence .*got 9"):
+        make_loop(config, auxiliary=own)
+
+
 @pytest.mark.parametrize(
     ("environment", "error", "message"),
     [
