@@ -13,6 +13,7 @@ from rlreps.envs.bouncing_balls import BouncingBalls
 from rlreps.envs.core import Environment
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.puddle_world import PuddleWorld
+from rlreps.envs.rendering import Draw, Picture, draw_arena, render_video_frame
 from rlreps.envs.streams import (
     make_streams,
     name_actions,
@@ -30,14 +31,22 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         seed: decides everything random; only its remainder by 2^32 counts.
         observation_name: what the specification calls an observation.
         action_name: what the specification calls an action.
+        draw: what shows a state of it as a picture.
     """
 
     def __init__(
-        self, environment: Environment, seed: int, observation_name: str, action_name: str
+        self,
+        environment: Environment,
+        seed: int,
+        observation_name: str,
+        action_name: str,
+        draw: Draw,
     ) -> None:
         self.environment = environment
+        self._draw = draw
         self._stream = make_streams(seed, 1)[0]
         self._state: Any = None
+        self._running = False
         self._observation_spec = specs.BoundedArray(
             observation_shape(environment), np.float32, 0.0, 1.0, name=observation_name
         )
@@ -46,6 +55,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
     def reset(self) -> dm_env.TimeStep:
         """Start an episode in a random state."""
         self._stream, self._state, observation = reset_stream(self.environment, self._stream)
+        self._running = True
         return dm_env.restart(np.array(observation, np.float32))
 
     def step(self, action: Any) -> dm_env.TimeStep:
@@ -54,7 +64,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         Raises:
             ArenaError: unknown action.
         """
-        if self._state is None:
+        if not self._running:
             return self.reset()
         if not 0 <= int(action) < self.environment.num_actions:
             valid = name_actions(self.environment)
@@ -63,13 +73,17 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
             self.environment, self._stream, self._state, np.int32(action)
         )
         terminated, truncated = bool(taken.terminated), bool(taken.truncated)
-        self._state = None if terminated or truncated else taken.state
+        self._state, self._running = taken.state, not (terminated or truncated)
         reward, observation = float(taken.reward), np.array(taken.observation, np.float32)
         if terminated:
             return dm_env.termination(reward, observation)
         if truncated:
             return dm_env.truncation(reward, observation)
         return dm_env.transition(reward, observation)
+
+    def render(self) -> Picture:
+        """Return a picture of the current state, [h, w, 3]; dm_env itself asks for none."""
+        return self._draw(self.environment, self._state)
 
     def observation_spec(self) -> specs.BoundedArray:
         """Float32 arrays in [0, 1]."""
@@ -105,7 +119,7 @@ class PuddleWorldDmEnv(JaxDmEnv):
         environment = resolve_arena(arena, task=task)
         if max_steps is not None:
             environment = dataclasses.replace(environment, max_steps=max_steps)
-        super().__init__(environment, seed, "position", "direction")
+        super().__init__(environment, seed, "position", "direction", draw_arena)
 
 
 class BouncingBallsDmEnv(JaxDmEnv):
@@ -120,4 +134,4 @@ class BouncingBallsDmEnv(JaxDmEnv):
     """
 
     def __init__(self, *, seed: int = 0, **parameters: Any) -> None:
-        super().__init__(BouncingBalls(**parameters), seed, "frame", "wait")
+        super().__init__(BouncingBalls(**parameters), seed, "frame", "wait", render_video_frame)

@@ -7,12 +7,8 @@ from typing import Any
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.bouncing_balls import BouncingBalls
 from rlreps.envs.gymnasium_core import JaxEnv, JaxVectorEnv
-from rlreps.envs.puddle_world import PuddleWorld, PuddleWorldState
-from rlreps.envs.rendering import Picture, render_frame, render_video_frame
-
-
-def _draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Picture:
-    return render_frame(environment, None if state is None else state.position)
+from rlreps.envs.puddle_world import PuddleWorld
+from rlreps.envs.rendering import draw_arena, render_video_frame
 
 
 class PuddleWorldEnv(JaxEnv):
@@ -40,7 +36,7 @@ class PuddleWorldEnv(JaxEnv):
         task: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(resolve_arena(arena, task=task), _draw_arena, render_mode)
+        super().__init__(resolve_arena(arena, task=task), draw_arena, render_mode)
 
 
 class PuddleWorldVectorEnv(JaxVectorEnv):
@@ -74,7 +70,7 @@ class PuddleWorldVectorEnv(JaxVectorEnv):
         environment = resolve_arena(arena, task=task)
         if max_episode_steps is not None:
             environment = dataclasses.replace(environment, max_steps=max_episode_steps)
-        super().__init__(environment, _draw_arena, num_envs, render_mode)
+        super().__init__(environment, draw_arena, num_envs, render_mode)
 
 
 class BouncingBallsEnv(JaxEnv):

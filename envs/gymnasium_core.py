@@ -3,7 +3,6 @@
 Subclasses say which environment, and how to draw its states.
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import gymnasium
@@ -17,6 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlreps.envs.core import Environment, TimeStep
 from rlreps.envs.errors import ArenaError
+from rlreps.envs.rendering import Draw
 from rlreps.envs.streams import (
     make_streams,
     name_actions,
@@ -28,9 +28,6 @@ from rlreps.envs.streams import (
 Observation = npt.NDArray[np.float32]
 Rewards = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-
-Draw = Callable[[Any, Any], npt.NDArray[np.uint8]]
-"""(Environment, state or None before the first) → picture, uint8 [h, w, 3]."""
 
 RENDER_MODES = ["rgb_array"]
 RENDER_FPS = 20

@@ -1,5 +1,6 @@
 """Pictures of the environments as arrays of pixels; those of PuddleWorld are drawn with Pillow."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from PIL import Image, ImageDraw
 from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
 from rlreps.envs.errors import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
-from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld
+from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld, PuddleWorldState
 
 # Blue, orange and yellow stay apart under the common kinds of colour blindness (Okabe & Ito 2008),
 # and puddles, walls and the agent also differ in lightness.
@@ -26,6 +27,9 @@ AGENT_RADIUS = 0.02
 _OVERSAMPLING = 4
 
 Picture = npt.NDArray[np.uint8]
+
+Draw = Callable[[Any, Any], Picture]
+"""(Environment, state or None before the first) → picture, [h, w, 3]."""
 
 
 def render_frame(
@@ -56,6 +60,11 @@ def render_frame(
     body = _coverage(Disc((point[0], point[1]), AGENT_RADIUS), size)
     picture = _paint(background.astype(np.float64), outline, OUTLINE_COLOUR)
     return _to_pixels(_paint(picture, body, AGENT_COLOUR))
+
+
+def draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Picture:
+    """Draw a state as ``render_frame`` does; None is an arena without an agent."""
+    return render_frame(environment, None if state is None else state.position)
 
 
 def render_video_frame(environment: BouncingBalls, state: BouncingBallsState | None) -> Picture:

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from dm_env import test_utils
 
-from rlreps.envs import ArenaError, BouncingBallsDmEnv, PuddleWorldDmEnv, load_arena
+from rlreps.envs import (
+    ArenaError,
+    BouncingBallsDmEnv,
+    PuddleWorldDmEnv,
+    load_arena,
+    render_frame,
+)
 
 
 class TestShortEpisodes(test_utils.EnvironmentTestMixin, unittest.TestCase):
@@ -76,3 +82,15 @@ def test_unknown_actions_and_arenas_are_refused():
         environment.step(4)
     with pytest.raises(ArenaError, match="expected an arena"):
         PuddleWorldDmEnv("moon")
+
+
+def test_pictures_show_where_the_agent_is_before_during_and_after_an_episode():
+    environment = PuddleWorldDmEnv("sutton", max_steps=2)
+    world = environment.environment
+    np.testing.assert_array_equal(environment.render(), render_frame(world))
+    for step in play(environment, [1, 1]):
+        last = step.observation
+    np.testing.assert_array_equal(environment.render(), render_frame(world, last))
+    video = BouncingBallsDmEnv(frame_size=16)
+    video.reset()
+    assert video.render().shape == (16, 16, 3)
