@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -67,6 +68,49 @@ def test_long_episodes_are_cut_with_a_note_and_large_pictures_made_smaller(tmp_p
     agent.loop.close()
     assert pictures.written == [tmp_path / "episode.gif"]
     assert pictures.notes == ["episode.gif shows the first 3 frames"]
+
+
+class Unseen(gymnasium.Env):
+    """An environment that does not draw itself."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+class Undrawable(Unseen):
+    """One that would with a package that is not there."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install`")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Unseen, "expected an environment that draws itself or whose observations are images"),
+        (Undrawable, "expected a package to draw with, got: pygame is not installed, run `pip"),
+    ],
+)
+def test_an_environment_that_cannot_be_drawn_is_a_note(tmp_path, kind, reason):
+    gymnasium.register(id="Dark-v0", entry_point=kind)
+    try:
+        agent = TrainedAgent(None, dataclasses.replace(CONFIG, environment="Dark-v0"), 0, {})
+        pictures = Pictures([], [])
+        agent_pictures._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
+    finally:
+        del gymnasium.registry["Dark-v0"]
+    assert pictures.written == []
+    (note,) = pictures.notes
+    assert note.startswith(f"no episode.gif: {reason}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_ground_truth_there_are_no_components(tmp_path):
