@@ -230,6 +230,17 @@ class AgentControl(ExperimentOnAgents):
     package = "agent_control"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepresentationTransfer(ExperimentOnAgents):
+    """Torsos trained on the successor measure, then frozen or fine-tuned, against from scratch.
+
+    Attributes:
+        preset: smoke takes seconds, laptop minutes; paper has more agents and larger ones.
+    """
+
+    package = "representation_transfer"
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """Published experiments by name, each with what its paper states beside what was found."""
@@ -248,6 +259,7 @@ class Experiment:
         | Annotated[DistributedPca, subcommand("distributed-pca")]
         | Annotated[AgentPuddleWorld, subcommand("agent-puddle-world")]
         | Annotated[AgentControl, subcommand("agent-control")]
+        | Annotated[RepresentationTransfer, subcommand("representation-transfer")]
     )
 
     def run(self) -> None:

@@ -60,7 +60,13 @@ def improvements(comparisons: Sequence[Comparison]) -> dict[str, Estimate]:
 
 def draw_improvements(comparisons: Sequence[Comparison], found: Mapping[str, Estimate]) -> Figure:
     """What ``improvements`` found, around a line at 1/2."""
-    return plot_improvements(found, baseline=comparisons[0].baseline.label)
+    baseline = comparisons[0].baseline.label
+    figure = plot_improvements(found, baseline=baseline)
+    # In two lines: beside long names of arms there is no room for one.
+    figure.axes[0].set_xlabel(
+        f"probability of improvement over {baseline},\n95 % bootstrap interval"
+    )
+    return figure
 
 
 def measured(comparisons: Sequence[Comparison]) -> list[str]:

@@ -1,15 +1,17 @@
 """Maps of what an arm's first agent has learned about PuddleWorld."""
 
 import contextlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.agents.loops import puddle_world_of
 from rlreps.envs import PuddleWorld
-from rlreps.experiments.agent_arms import ArmRuns, Comparison, FloatArray
+from rlreps.experiments.agent_arms import ArmRuns, Comparison, FloatArray, in_path
 from rlreps.experiments.agent_pictures import TrainedAgent, map_of_values, torso_components
 from rlreps.experiments.agent_runs import load_agents
 from rlreps.experiments.results import write_results
@@ -35,14 +37,14 @@ class Maps(NamedTuple):
     components: FloatArray | None
 
 
-def best_arm(runs: list[ArmRuns]) -> ArmRuns:
+def best_arm(runs: Sequence[ArmRuns]) -> ArmRuns:
     """The arm of the greatest interquartile mean of the mean return over training."""
     return max(runs, key=lambda run: float(interquartile_mean(run.mean_returns)))
 
 
 def shown_arms(comparison: Comparison) -> list[ArmRuns]:
     """The first arm, and the best of the others."""
-    return [comparison.baseline, best_arm(list(comparison.others))]
+    return [comparison.baseline, best_arm(comparison.others)]
 
 
 def read_maps(run: ArmRuns, truth: GroundTruth | None, components: int) -> Maps:
@@ -66,9 +68,28 @@ def read_maps(run: ArmRuns, truth: GroundTruth | None, components: int) -> Maps:
     return Maps(run.label, values, learned[:, :components])
 
 
-def write_policy(folder: RunFolder, name: str, world: PuddleWorld, maps: Maps) -> None:
-    """Writes policy and values with the numbers behind them."""
-    centres = np.asarray(Grid(round(len(maps.values) ** 0.5)).centres())
+def write_maps(
+    folder: RunFolder,
+    runs: Sequence[ArmRuns],
+    truth: GroundTruth | None,
+    components: int,
+) -> list[Maps]:
+    """Writes the maps of each arm's first agent, with the numbers behind them.
+
+    ``policy_<arm>`` and, with a ground truth, ``components_<arm>``.
+    """
+    world = puddle_world_of(runs[0].config)
+    assert world is not None
+    every = [read_maps(run, truth, components) for run in runs]
+    for maps in every:
+        _write_policy(folder, world, maps)
+        if truth is not None:
+            _write_components(folder, world, maps, np.asarray(truth.principal.basis, np.float64))
+    return every
+
+
+def _write_policy(folder: RunFolder, world: PuddleWorld, maps: Maps) -> None:
+    centres = np.asarray(Grid(math.isqrt(len(maps.values))).centres())
     rows = [
         {"arm": maps.label, "x": x, "y": y, **dict(zip(ACTIONS, values, strict=True))}
         for (x, y), values in zip(centres, maps.values, strict=True)
@@ -76,20 +97,13 @@ def write_policy(folder: RunFolder, name: str, world: PuddleWorld, maps: Maps) -
     figure = plot_policy_and_value(
         world, maps.values, value_label="estimated discounted return, max Q"
     )
-    write_results(folder, name, rows, figure)
+    write_results(folder, f"policy_{in_path(maps.label)}", rows, figure)
 
 
-def write_components(
-    folder: RunFolder,
-    name: str,
-    world: PuddleWorld,
-    maps: Maps,
-    truth: npt.NDArray[np.floating],
-) -> None:
-    """Writes a torso's components beside those of the successor measure, [n, at least k]."""
+def _write_components(folder: RunFolder, world: PuddleWorld, maps: Maps, basis: FloatArray) -> None:
     assert maps.components is not None
     learned = maps.components
-    measure = np.asarray(truth, np.float64)[:, : learned.shape[1]]
+    measure = basis[:, : learned.shape[1]]
     rows = [
         {
             "cell": cell,
@@ -98,4 +112,26 @@ def write_components(
         }
         for cell, (torso, true) in enumerate(zip(learned, measure, strict=True))
     ]
-    write_results(folder, name, rows, plot_torso_components(world, learned, measure))
+    figure = plot_torso_components(world, learned, measure)
+    write_results(folder, f"components_{in_path(maps.label)}", rows, figure)
+
+
+def map_figures(folder: RunFolder, every: Sequence[Maps]) -> list[tuple[Path, str]]:
+    """Files of the maps with their captions."""
+    policies = [
+        (
+            folder.figures / f"policy_{in_path(maps.label)}.png",
+            f"{maps.label}, the first agent: value of its greedy action and that action.",
+        )
+        for maps in every
+    ]
+    components = [
+        (
+            folder.figures / f"components_{in_path(maps.label)}.png",
+            f"{maps.label}, the first agent: principal components of its torso's centred "
+            "features, below those of the successor measure of the same number.",
+        )
+        for maps in every
+        if maps.components is not None
+    ]
+    return policies + components

@@ -34,6 +34,7 @@ EXPERIMENTS = (
     "atari",
     "agent-puddle-world",
     "agent-control",
+    "representation-transfer",
     "online-pca",
     "learning-rate-sensitivity",
     "distributed-pca",

@@ -14,8 +14,8 @@ from rlreps.experiments.agent_arms_report import (
     comparison_sections,
     probability_text,
     summary_of,
-    write_comparisons,
 )
+from rlreps.experiments.agent_arms_results import write_comparisons
 from rlreps.experiments.agent_control.config import AgentControlConfig, Bar
 from rlreps.experiments.results import Claim, claims_table
 from rlreps.formatting import format_number

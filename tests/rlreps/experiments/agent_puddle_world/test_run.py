@@ -25,11 +25,11 @@ ARMS = ["no auxiliary task", "large batch"]
 MEASURES = ["dormant_share", "effective_rank", "probe_error", "subspace_distance"]
 FIGURES = sorted(
     [
-        "components_with",
-        "components_without",
+        "components_large-batch",
+        "components_no-auxiliary-task",
         "improvement",
-        "policy_with",
-        "policy_without",
+        "policy_large-batch",
+        "policy_no-auxiliary-task",
         "returns",
         *MEASURES,
     ]
@@ -91,7 +91,7 @@ def test_every_figure_has_its_numbers_beside_it(finished):
 
 def test_components_are_those_of_the_torso_orthonormal_over_the_states(finished):
     out, _ = finished
-    rows = json.loads((out / "results" / "components_with.json").read_text())
+    rows = json.loads((out / "results" / "components_large-batch.json").read_text())
     for name in ("torso", "successor_measure"):
         columns = np.array([[row[f"{name}_{index}"] for index in (1, 2, 3)] for row in rows])
         np.testing.assert_allclose(columns.T @ columns, np.eye(3), atol=1e-4)

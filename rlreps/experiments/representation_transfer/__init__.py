@@ -1,0 +1,1 @@
+"""Torsos that know the successor measure before agents learn the task with them."""
