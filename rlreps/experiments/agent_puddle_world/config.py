@@ -55,16 +55,16 @@ TASK = AuxiliaryConfig(
 )
 """Task columns and targets, the same for every objective."""
 
-THRESHOLD = -60.0
+THRESHOLD = -40.0
 """Return whose samples are counted."""
 
 LAPTOP = AgentConfig(
     environment="puddle-world",
-    encoder=EncoderConfig(name="mlp", hidden=(64, 64)),
+    encoder=EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=4),
     num_features=32,
     # Sutton's penalties reach -40 a step: scaled, an error of one step of -1 is within the Huber
     # loss's square part, and values stay near 1.
-    dqn=DQNConfig(reward_scale=0.1, warmup=5_000),
+    dqn=DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000),
     num_envs=4,
     steps=100_000,
     evaluate_every=5_000,
@@ -76,7 +76,7 @@ LAPTOP = AgentConfig(
 
 SMOKE = dataclasses.replace(
     LAPTOP,
-    encoder=EncoderConfig(name="mlp", hidden=(16, 16)),
+    encoder=EncoderConfig(name="fourier_mlp", hidden=(16, 16), frequencies=2),
     num_features=8,
     # Steps to warm up are those of an evaluation: one program less to compile.
     dqn=dataclasses.replace(LAPTOP.dqn, warmup=500, batch_size=16, epsilon_steps=500),
@@ -91,7 +91,7 @@ SMOKE = dataclasses.replace(
 
 PAPER = dataclasses.replace(
     LAPTOP,
-    encoder=EncoderConfig(name="mlp", hidden=(256, 256)),
+    encoder=EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=4),
     num_features=64,
     steps=500_000,
     evaluate_every=10_000,

@@ -119,7 +119,7 @@ def test_a_finished_run_does_nothing_when_it_is_started_again(finished, monkeypa
 def test_another_configuration_is_refused_in_the_same_folder(finished, files_below):
     out, _ = finished
     before = files_below(out)
-    with pytest.raises(InputError, match=r"expected threshold=-60\.0, got -1\.0"):
+    with pytest.raises(InputError, match=r"expected threshold=-40\.0, got -1\.0"):
         run_agent_puddle_world(dataclasses.replace(TINY, threshold=-1.0), out, progress=False)
     assert files_below(out) == before
 
