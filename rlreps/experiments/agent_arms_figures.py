@@ -36,13 +36,34 @@ def interquartile_curve(values: FloatArray) -> tuple[FloatArray, FloatArray, Flo
 
 
 def draw_returns(comparison: Comparison) -> Figure:
-    """Returns against environment steps, with the threshold."""
-    return plot_sample_efficiency(
+    """Returns against environment steps, with the threshold.
+
+    The axis holds what interquartile means were once agents had begun to learn: a network that was
+    never trained may do far worse than anything later.
+    """
+    figure = plot_sample_efficiency(
         comparison.baseline.steps,
         {run.label: run.returns for run in comparison.runs},
         title=comparison.environment,
         reference=(comparison.threshold, f"return {comparison.threshold_text}"),
     )
+    low, high = _learned_range(comparison)
+    bottom, top = figure.axes[0].get_ylim()
+    margin = 0.1 * (high - low) or 1.0
+    figure.axes[0].set_ylim(max(bottom, low - margin), min(top, high + margin))
+    return figure
+
+
+def _learned_range(comparison: Comparison) -> tuple[float, float]:
+    """Least and greatest interquartile mean after the warm-up, and of all intervals in the end.
+
+    With the threshold among them.
+    """
+    heights = [comparison.threshold]
+    for run in comparison.runs:
+        mean, low, high = interquartile_curve(run.returns)
+        heights += [*mean[run.steps > run.config.dqn.warmup], low[-1], high[-1]]
+    return float(np.nanmin(heights)), float(np.nanmax(heights))
 
 
 def improvements(comparisons: Sequence[Comparison]) -> dict[str, Estimate]:

@@ -43,7 +43,8 @@ def comparison_sections(folder: RunFolder, comparisons: Sequence[Comparison]) ->
             (
                 folder.figures / f"{returns_figure(each, comparisons)}.png",
                 f"Returns in {each.environment}: interquartile mean over agents with its 95 % "
-                "bootstrap interval, and the return whose samples are counted (dotted).",
+                "bootstrap interval, and the return whose samples are counted (dotted). What "
+                "untrained networks did worse lies below the axis.",
             )
             for each in comparisons
         ],

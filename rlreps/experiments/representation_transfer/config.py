@@ -22,6 +22,9 @@ FROZEN = "pre-trained, frozen"
 RANDOM = "random, frozen"
 """Labels of the arms."""
 
+_PERCEPTRONS = ("fourier_mlp", "mlp")
+"""Encoders whose last layer can take up a linear map."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RepresentationTransferConfig:
@@ -54,6 +57,8 @@ class RepresentationTransferConfig:
             f"a successor measure of {self.base.environment}",
             self.successor.arena,
         )
+        encoder = self.base.encoder.name
+        require(encoder in _PERCEPTRONS, f"one of the encoders {', '.join(_PERCEPTRONS)}", encoder)
         for field in ("encoder", "num_features", "seed", "num_seeds"):
             ours, theirs = getattr(self.pretraining, field), getattr(self.base, field)
             require(ours == theirs, f"pretraining.{field} = {theirs!r}, the agents'", ours)

@@ -17,6 +17,7 @@ from rlreps.experiments.representation_transfer.config import (
     RepresentationTransferConfig,
 )
 from rlreps.experiments.representation_transfer.report import write_transfer_report
+from rlreps.experiments.representation_transfer.whitening import whitened
 from rlreps.experiments.store_training import describe_matrix, run_training
 from rlreps.experiments.trained_runs import load_encoder
 from rlreps.run_folder import RunFolder
@@ -88,8 +89,8 @@ PRETRAINED = (FINE_TUNED, FROZEN)
 
 
 def _starting_torsos(folder: RunFolder, ground: OwnGroundTruth) -> StartingTorsos:
-    """The encoders as torsos, one for each agent."""
+    """The encoders as torsos with white features, one for each agent."""
     trained = load_encoder(RunFolder(folder.path / PRETRAINING), ground.truth)
     matrix = describe_matrix(open_store(ground.path))["checksum"]
-    origin = f"encoders of the successor measure {matrix}, after {trained.step} updates"
-    return StartingTorsos(trained.params, origin)
+    origin = f"whitened encoders of the successor measure {matrix}, after {trained.step} updates"
+    return StartingTorsos(whitened(trained.params, trained.features()), origin)

@@ -6,7 +6,7 @@ import pytest
 
 from rlreps.agents.config import AgentConfig
 from rlreps.experiments.agent_arms import ArmRuns, Comparison, in_path
-from rlreps.experiments.agent_arms_figures import improvements, interquartile_curve
+from rlreps.experiments.agent_arms_figures import draw_returns, improvements, interquartile_curve
 from rlreps.experiments.agent_arms_findings import (
     advantage,
     advantages,
@@ -116,6 +116,13 @@ def test_improvement_over_all_environments_is_the_mean_over_those_that_have_the_
     assert list(rows) == ["a, One", "b, One", "a, Two", "a, all environments"]
     assert [rows["a, One"].value, rows["a, Two"].value] == [1.0, 0.0]
     assert list(improvements([first])) == ["a", "b"]
+
+
+def test_the_axis_of_returns_leaves_out_what_untrained_networks_did():
+    axes = draw_returns(compared(runs("none", -30.0), runs("a", -20.0))).axes[0]
+    low, high = axes.get_ylim()
+    assert -40.0 < low < -30.0
+    assert -20.0 < high < -15.0
 
 
 def test_points_that_a_seed_lacks_are_left_out_of_curves():

@@ -85,7 +85,11 @@ def test_frozen_torsos_stay_as_they_are_and_others_do_not(finished):
     loop, state, _ = load_agents(folder, TINY.arms()["pre-trained, frozen"])
     with contextlib.closing(loop):
         torsos = state.memory.learner.params["torso"]
-        jax.tree.map(np.testing.assert_array_equal, torsos, encoders)
+        assert np.array_equal(torsos["layers"][0]["kernel"], encoders["layers"][0]["kernel"])
+        features = jax.vmap(loop.agent.network.features, in_axes=(0, None))
+        for table in np.asarray(features(torsos, truth.coordinates), np.float64):
+            covariance = table.T @ table / len(table)
+            np.testing.assert_allclose(np.linalg.eigvalsh(covariance)[-4:], 1.0, atol=1e-2)
 
 
 def test_every_figure_has_its_numbers_beside_it(finished):
@@ -139,6 +143,7 @@ def test_another_configuration_is_refused_in_the_same_folder(finished, files_bel
         ("base", {"environment": "puddle-world:empty"}, "successor measure of puddle-world:empty"),
         ("base", {"num_seeds": 3}, "pretraining.num_seeds = 3"),
         ("base", {"num_features": 5}, "pretraining.num_features = 5"),
+        ("base", {"encoder": EncoderConfig(name="cosine")}, "one of the encoders fourier_mlp, mlp"),
         ("pretraining", {"encoder": EncoderConfig(name="mlp")}, "pretraining.encoder"),
         (
             "base",
