@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlreps.agents.auxiliary import AuxiliaryTask, make_auxiliary_task
     from rlreps.agents.compiled_loop import CompiledLoop, LoopState
     from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-    from rlreps.agents.dqn import DQN, make_dqn
+    from rlreps.agents.dqn import DQN
     from rlreps.agents.host_environments import make_host_environments
     from rlreps.agents.host_loop import HostLoop
     from rlreps.agents.loops import make_loop
@@ -35,7 +35,6 @@ _HOMES = {
     "episode_window": "rows",
     "make_agent": "agent",
     "make_auxiliary_task": "auxiliary",
-    "make_dqn": "dqn",
     "make_host_environments": "host_environments",
     "make_loop": "loops",
     "make_network": "networks",
@@ -59,7 +58,6 @@ __all__ = [
     "episode_window",
     "make_agent",
     "make_auxiliary_task",
-    "make_dqn",
     "make_host_environments",
     "make_loop",
     "make_network",

@@ -3,8 +3,9 @@
 What both loops share. Everything is for one agent; the loops ``vmap``.
 """
 
+import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask, make_auxiliary_task
 from rlreps.agents.config import AgentConfig
-from rlreps.agents.dqn import DQN, DQNState, Metrics, make_dqn
+from rlreps.agents.dqn import DQN, DQNState, Metrics
 from rlreps.agents.networks import QNetwork, make_network
 from rlreps.agents.replay import (
     Draw,
@@ -75,25 +76,84 @@ class Memory(NamedTuple):
     replay: Replay
 
 
-class Agent(NamedTuple):
-    """An agent.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agent:
+    """An agent: how it acts, remembers and learns from what it remembers.
 
     Attributes:
-        network: Torso and values.
+        config: The run it is for.
         dqn: How it acts and learns.
-        init: key → memory.
-        remember: (memory, rows that each environment added before [], rows [environments, ...]) →
-            memory.
-        learn: (memory, rows that each environment has added [], key) → (memory, metrics).
-        epsilon: Rows that each environment has added [] → share of random actions [].
+        observation: Shape and dtype of an observation.
     """
 
-    network: QNetwork
+    config: AgentConfig
     dqn: DQN
-    init: Callable[[Array], Memory]
-    remember: Callable[[Memory, Array, Rows], Memory]
-    learn: Callable[[Memory, Array, Array], tuple[Memory, Metrics]]
-    epsilon: Callable[[Array], Array]
+    observation: jax.ShapeDtypeStruct
+
+    @property
+    def network(self) -> QNetwork:
+        """Torso and values."""
+        return self.dqn.network
+
+    def init(self, key: Array) -> Memory:
+        """An agent before its first step."""
+        empty = init_replay(self.config.replay, self.observation, self.config.num_envs)
+        return Memory(self.dqn.init(key), empty)
+
+    def remember(self, memory: Memory, count: Array, rows: Rows) -> Memory:
+        """The memory with one more row of each environment.
+
+        Args:
+            memory: The memory.
+            count: Rows that each environment added before, [] (int32).
+            rows: [environments, ...].
+        """
+        return memory._replace(replay=add(memory.replay, count, rows, self._length))
+
+    def learn(self, memory: Memory, count: Array, key: Array) -> tuple[Memory, Metrics]:
+        """One update from replayed sequences.
+
+        Args:
+            memory: The memory.
+            count: Rows that each environment has added, [] (int32).
+            key: Random key.
+
+        Returns:
+            The memory, and the update's losses.
+        """
+        value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
+        drawn = self._draw(value_key, memory.replay, count)
+        task, rows = self.dqn.auxiliary, None
+        if task is not None:
+            wanted = (task.sequences, task.length)
+            rows = draw_uniform(auxiliary_key, memory.replay, count, *wanted).rows
+        learner, errors, metrics = self.dqn.update(
+            memory.learner, drawn.rows, drawn.weights, rows, loss_key
+        )
+        replay = memory.replay
+        if self.config.replay.prioritised:
+            exponent = self.config.replay.priority_exponent
+            replay = set_priorities(replay, drawn.starts, errors, exponent)
+        return Memory(learner, replay), metrics
+
+    def epsilon(self, count: Array) -> Array:
+        """Share of random actions [] after ``count`` rows of each environment."""
+        steps = (count * self.config.num_envs).astype(jnp.float32)
+        share = jnp.minimum(steps / self.config.dqn.epsilon_steps, 1.0)
+        start, end = self.config.dqn.epsilon_start, self.config.dqn.epsilon_end
+        return start + (end - start) * share
+
+    @property
+    def _length(self) -> int:
+        """Rows of an n-step transition."""
+        return self.config.dqn.n_step + 1
+
+    def _draw(self, key: Array, replay: Replay, count: Array) -> Draw:
+        number = self.config.dqn.batch_size
+        if self.config.replay.prioritised:
+            exponent = self.config.replay.importance_exponent
+            return draw_prioritised(key, replay, count, number, self._length, exponent)
+        return draw_uniform(key, replay, count, number, self._length)
 
 
 def make_agent(
@@ -116,69 +176,45 @@ def make_agent(
         auxiliary: An auxiliary task of the user's own, weighed by the configuration's weight.
 
     Raises:
-        InputError: For images without a torso that takes them, or an auxiliary task that does not
-            fit observations or features.
+        InputError: For images without a torso that takes them, or an auxiliary task that has no
+            weight or does not fit observations or features.
     """
-    encoder = torso if torso is not None else make_torso(config, observation_shape)
-    network = make_network(encoder, config.num_features, num_actions)
-    if auxiliary is None and config.auxiliary.weight > 0.0:
+    observation = jax.ShapeDtypeStruct(tuple(observation_shape), observation_dtype)
+    encoder = torso if torso is not None else make_torso(config, observation.shape)
+    if auxiliary is not None:
+        _require_task(config, auxiliary)
+    elif config.auxiliary.weight > 0.0:
         auxiliary = make_auxiliary_task(
             config.auxiliary,
             num_features=config.num_features,
-            observation_shape=tuple(observation_shape),
+            observation_shape=observation.shape,
             observation_dtype=observation_dtype,
             torso_shapes=jax.eval_shape(encoder.init, jax.random.key(0)),
             learning_rate=config.dqn.learning_rate,
         )
-    if auxiliary is not None:
-        # The memory and the warm-up were checked for sequences of this length.
-        most = config.sequence_length
-        require(
-            auxiliary.length <= most,
-            f"an auxiliary task of at most {most} rows a sequence (horizon)",
-            auxiliary.length,
-        )
-    dqn = make_dqn(
-        config.dqn, network, auxiliary=auxiliary, auxiliary_weight=config.auxiliary.weight
+    dqn = DQN(
+        config=config.dqn,
+        network=make_network(encoder, config.num_features, num_actions),
+        auxiliary=auxiliary,
+        auxiliary_weight=config.auxiliary.weight,
     )
-    length = config.dqn.n_step + 1
-    observation = jnp.zeros(tuple(observation_shape), observation_dtype)
+    return Agent(config=config, dqn=dqn, observation=observation)
 
-    def init(key: Array) -> Memory:
-        return Memory(dqn.init(key), init_replay(config.replay, observation, config.num_envs))
 
-    def remember(memory: Memory, count: Array, rows: Rows) -> Memory:
-        return memory._replace(replay=add(memory.replay, count, rows, length))
-
-    def draw(key: Array, replay: Replay, count: Array) -> Draw:
-        if config.replay.prioritised:
-            exponent = config.replay.importance_exponent
-            return draw_prioritised(key, replay, count, config.dqn.batch_size, length, exponent)
-        return draw_uniform(key, replay, count, config.dqn.batch_size, length)
-
-    def learn(memory: Memory, count: Array, key: Array) -> tuple[Memory, Metrics]:
-        value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
-        replay = memory.replay
-        drawn = draw(value_key, replay, count)
-        rows = None
-        if auxiliary is not None:
-            wanted = (auxiliary.sequences, auxiliary.length)
-            rows = draw_uniform(auxiliary_key, replay, count, *wanted).rows
-        learner, errors, metrics = dqn.update(
-            memory.learner, drawn.rows, drawn.weights, rows, loss_key
-        )
-        if config.replay.prioritised:
-            exponent = config.replay.priority_exponent
-            replay = set_priorities(replay, drawn.starts, errors, exponent)
-        return Memory(learner, replay), metrics
-
-    def epsilon(count: Array) -> Array:
-        steps = (count * config.num_envs).astype(jnp.float32)
-        share = jnp.minimum(steps / config.dqn.epsilon_steps, 1.0)
-        start, end = config.dqn.epsilon_start, config.dqn.epsilon_end
-        return start + (end - start) * share
-
-    return Agent(network, dqn, init, remember, learn, epsilon)
+def _require_task(config: AgentConfig, task: AuxiliaryTask) -> None:
+    """Raises an ``InputError`` unless a task of the user's own has a weight and enough rows."""
+    require(
+        config.auxiliary.weight > 0.0,
+        "an auxiliary weight > 0 for the auxiliary task",
+        config.auxiliary.weight,
+    )
+    # The memory and the warm-up were checked for sequences of this length.
+    most = config.sequence_length
+    require(
+        task.length <= most,
+        f"an auxiliary task of at most {most} rows a sequence (horizon)",
+        task.length,
+    )
 
 
 def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder:
@@ -191,7 +227,7 @@ def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder
         len(observation_shape) == 1,
         f"observations that are vectors, for the torso {config.encoder.name}; images need a "
         "convolutional one",
-        f"shape {tuple(observation_shape)}",
+        tuple(observation_shape),
     )
     return make_encoder(
         config.encoder,

@@ -18,6 +18,9 @@ from rlreps.agents.rows import Rows
 from rlreps.envs.core import Environment, TimeStep
 from rlreps.placement import Placement, largest_even_share, make_placement
 
+_SUMS = ("episodes", "returns")
+"""Metrics that add up over a chunk; the others are means over its updates."""
+
 
 class Acting(NamedTuple):
     """Where agents are in their environments; leading axes [seeds, environments].
@@ -131,7 +134,7 @@ class CompiledLoop:
         for start, length, learns in ((step, warm, False), (step + warm, steps - warm, True)):
             if length:
                 state, found = self._run[learns](
-                    state, self._counts(start, length), self._keys, self._keys
+                    state, self._span(start, length), self._keys, self._keys
                 )
                 metrics = _merged(metrics, found)
         ended, total = metrics.pop("episodes"), metrics.pop("returns")
@@ -150,12 +153,10 @@ class CompiledLoop:
         returns: Array = self._evaluate(params, counts, self._keys, self._keys)
         return returns
 
-    def _counts(self, start: int, steps: int) -> Array:
-        """Rows added before each update period, [periods]."""
-        period = self._config.dqn.steps_per_update
+    def _span(self, start: int, steps: int) -> Array:
+        """Rows added before a chunk, and its periods from one update to the next, [2] (int32)."""
         first = start // self._config.num_envs
-        rows = period // self._config.num_envs
-        return first + rows * jnp.arange(steps // period, dtype=jnp.int32)
+        return jnp.asarray([first, steps // self._config.dqn.steps_per_update], jnp.int32)
 
     def _split(self, keys: Array) -> Array:
         """A key [seeds, environments] for each environment of every agent."""
@@ -182,13 +183,21 @@ class CompiledLoop:
             return carry._replace(memory=memory), {**summed, **found}
 
         def chunk(
-            state: LoopState, counts: Array, keys: Array, _: Array
+            state: LoopState, span: Array, keys: Array, _: Array
         ) -> tuple[LoopState, Metrics]:
-            state, metrics = lax.scan(lambda c, count: period(c, count, keys), state, counts)
-            sums = ("episodes", "returns")
+            first, periods = span
+            # A loop of any number of periods is compiled once, whatever a warm-up leaves of one.
+            shapes = jax.eval_shape(period, state, first, keys)[1]
+            zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+            def body(index: Array, carry: tuple[LoopState, Metrics]) -> tuple[LoopState, Metrics]:
+                state, found = period(carry[0], first + rows * index, keys)
+                return state, jax.tree.map(jnp.add, carry[1], found)
+
+            state, metrics = lax.fori_loop(0, periods, body, (state, zeros))
+            count = periods.astype(jnp.float32)
             return state, {
-                name: value.sum(axis=0) if name in sums else value.mean(axis=0)
-                for name, value in metrics.items()
+                name: value if name in _SUMS else value / count for name, value in metrics.items()
             }
 
         return chunk
@@ -241,11 +250,12 @@ class CompiledLoop:
         environment, count = self._environment, self._config.evaluation_episodes
 
         def own(params: Any, key: Array) -> Array:
-            states = jax.vmap(environment.reset)(jax.random.split(key, count))
+            reset_key, times_key = jax.random.split(key)
+            states = jax.vmap(environment.reset)(jax.random.split(reset_key, count))
 
             def advance(carry: Any, time: Array) -> tuple[Any, None]:
                 states, alive, returns = carry
-                time_key = jax.random.fold_in(key, time)
+                time_key = jax.random.fold_in(times_key, time)
                 seen = jax.vmap(environment.observe)(states)
                 act_key, step_key = jax.random.split(time_key)
                 actions = self.agent.dqn.act(params, seen, jnp.zeros(()), act_key)
@@ -276,8 +286,5 @@ def _like(flags: Array, leaf: Array) -> Array:
 
 def _merged(metrics: Metrics, found: Metrics) -> Metrics:
     """Metrics of a part without learning and of one with it: sums add, means are of the second."""
-    sums = {
-        name: metrics.get(name, jnp.zeros_like(found[name])) + found[name]
-        for name in ("episodes", "returns")
-    }
+    sums = {name: metrics.get(name, jnp.zeros_like(found[name])) + found[name] for name in _SUMS}
     return {**found, **sums}

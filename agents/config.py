@@ -177,6 +177,8 @@ class AgentConfig:
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints; a multiple of ``evaluate_every``.
+            Environments other than PuddleWorld begin new episodes there, as their state cannot be
+            saved.
         seed: Seed of the first agent.
         num_seeds: Agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
     """
@@ -235,6 +237,12 @@ class AgentConfig:
             )
             fits = value >= 1 and value % of == 0
             require(fits, f"{name} to be a multiple of {unit} ({of})", value)
+
+        require(
+            self.dqn.warmup < self.steps,
+            f"a warmup of less than the run's {self.steps} steps",
+            self.dqn.warmup,
+        )
 
     def _require_memory(self) -> None:
         """The shortest memory of one environment must hold a sequence, and warm-up fill it."""

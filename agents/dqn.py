@@ -4,7 +4,7 @@ One agent as pure functions, read from top to bottom: how it starts, acts, and l
 replay gives it. Whatever else shapes its torso comes in as an ``AuxiliaryTask``.
 """
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -47,78 +47,85 @@ class DQNState(NamedTuple):
     updates: Array
 
 
-class DQN(NamedTuple):
-    """An agent.
-
-    Attributes:
-        init: key → state.
-        act: (parameters, observations [b, ...], ε [], key) → actions [b], ε-greedy.
-        update: (state, sequences [b, n + 1, ...], importance weights [b], sequences of the
-            auxiliary task or None, key) → (state, temporal-difference errors [b], metrics).
-    """
-
-    init: Callable[[Array], DQNState]
-    act: Callable[[Params, Array, Array, Array], Array]
-    update: Callable[[DQNState, Rows, Array, Rows | None, Array], tuple[DQNState, Array, Metrics]]
-
-
-def make_dqn(
-    config: DQNConfig,
-    network: QNetwork,
-    *,
-    auxiliary: AuxiliaryTask | None = None,
-    auxiliary_weight: float = 1.0,
-) -> DQN:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DQN:
     """An agent that learns by Q-learning and, on the side, by an auxiliary task.
 
     Its loss is the mean Huber loss of temporal-difference errors, plus the auxiliary task's loss
     times a weight. Both reach the torso; the values' read-out learns from the first alone.
 
-    Args:
+    Attributes:
         config: Its options.
         network: Torso and values.
         auxiliary: The auxiliary task, if any.
         auxiliary_weight: What its loss counts.
     """
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm),
-        optax.adam(config.learning_rate, eps=config.adam_epsilon),
-    )
 
-    def init(key: Array) -> DQNState:
+    config: DQNConfig
+    network: QNetwork
+    auxiliary: AuxiliaryTask | None = None
+    auxiliary_weight: float = 1.0
+
+    def init(self, key: Array) -> DQNState:
+        """An agent before its first update."""
         network_key, auxiliary_key = jax.random.split(key)
-        params = network.init(network_key)
+        params = self.network.init(network_key)
         return DQNState(
             params=params,
             target_params=params,
-            optimizer=optimizer.init(params),
-            auxiliary=auxiliary.init(auxiliary_key) if auxiliary is not None else (),
+            optimizer=self._optimizer().init(params),
+            auxiliary=() if self.auxiliary is None else self.auxiliary.init(auxiliary_key),
             updates=jnp.zeros((), jnp.int32),
         )
 
-    def act(params: Params, observations: Array, epsilon: Array, key: Array) -> Array:
-        values = network.values(params, observations)
+    def act(self, params: Params, observations: Array, epsilon: Array, key: Array) -> Array:
+        """Actions [b] for observations [b, ...]: greedy, but random ones with probability ε []."""
+        values = self.network.values(params, observations)
         explore_key, action_key = jax.random.split(key)
         count, num_actions = values.shape
         random = jax.random.randint(action_key, (count,), 0, num_actions, jnp.int32)
         explores = jax.random.uniform(explore_key, (count,), jnp.float32) < epsilon
         return jnp.where(explores, random, jnp.argmax(values, axis=1).astype(jnp.int32))
 
-    def temporal_difference_errors(params: Params, target_params: Params, t: Transitions) -> Array:
-        if config.freeze_torso:
-            # The values are to be fitted to features that stay as they are.
-            params = {**params, "torso": lax.stop_gradient(params["torso"])}
-        q_tm1 = network.values(params, t.observation)
-        q_t_target = network.values(target_params, t.next_observation)
-        if not config.double:
-            return jax.vmap(rlax.q_learning)(q_tm1, t.action, t.reward, t.discount, q_t_target)
-        q_t_online = network.values(params, t.next_observation)
-        errors: Array = jax.vmap(rlax.double_q_learning)(
-            q_tm1, t.action, t.reward, t.discount, q_t_target, q_t_online
-        )
-        return errors
+    def update(
+        self, state: DQNState, rows: Rows, weights: Array, auxiliary_rows: Rows | None, key: Array
+    ) -> tuple[DQNState, Array, Metrics]:
+        """One step of the optimizer.
 
-    def loss(
+        Args:
+            state: What the agent has learned.
+            rows: Sequences [b, n + 1, ...], no first row of which is ``last``.
+            weights: Importance weights [b].
+            auxiliary_rows: Sequences for the auxiliary task; None without one.
+            key: Random key.
+
+        Returns:
+            The new state, temporal-difference errors [b], and metrics.
+        """
+        drawn = transitions(rows, self.config.discount)
+        drawn = drawn._replace(reward=drawn.reward * self.config.reward_scale)
+        gradients, (errors, auxiliary_state, metrics) = jax.grad(self._loss, has_aux=True)(
+            state.params, state, drawn, weights, auxiliary_rows, key
+        )
+        params, optimizer_state = optimizer_step(
+            self._optimizer(), gradients, state.optimizer, state.params
+        )
+        updates = state.updates + 1
+        refresh = updates % self.config.target_every == 0
+        target_params = jax.tree.map(
+            lambda new, old: jnp.where(refresh, new, old), params, state.target_params
+        )
+        learned = DQNState(params, target_params, optimizer_state, auxiliary_state, updates)
+        return learned, errors, metrics
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.clip_by_global_norm(self.config.max_gradient_norm),
+            optax.adam(self.config.learning_rate, eps=self.config.adam_epsilon),
+        )
+
+    def _loss(
+        self,
         params: Params,
         state: DQNState,
         drawn: Transitions,
@@ -126,41 +133,34 @@ def make_dqn(
         auxiliary_rows: Rows | None,
         key: Array,
     ) -> tuple[Array, tuple[Array, Any, Metrics]]:
-        errors = temporal_difference_errors(params, state.target_params, drawn)
-        value_loss = jnp.mean(weights * rlax.huber_loss(errors, config.huber_delta))
-        if auxiliary is None or auxiliary_rows is None:
+        errors = self._errors(params, state.target_params, drawn)
+        value_loss = jnp.mean(weights * rlax.huber_loss(errors, self.config.huber_delta))
+        if self.auxiliary is None or auxiliary_rows is None:
             return value_loss, (errors, state.auxiliary, {"value_loss": value_loss})
-        side_loss, (auxiliary_state, _) = auxiliary.loss(
+        side_loss, (auxiliary_state, _) = self.auxiliary.loss(
             params["torso"],
             state.target_params["torso"],
-            network.features,
+            self.network.features,
             auxiliary_rows,
             state.auxiliary,
             key,
         )
         metrics = {"value_loss": value_loss, "auxiliary_loss": side_loss}
-        return value_loss + auxiliary_weight * side_loss, (errors, auxiliary_state, metrics)
+        loss = value_loss + self.auxiliary_weight * side_loss
+        return loss, (errors, auxiliary_state, metrics)
 
-    def update(
-        state: DQNState, rows: Rows, weights: Array, auxiliary_rows: Rows | None, key: Array
-    ) -> tuple[DQNState, Array, Metrics]:
-        drawn = transitions(rows, config.discount)
-        drawn = drawn._replace(reward=drawn.reward * config.reward_scale)
-        gradients, (errors, auxiliary_state, metrics) = jax.grad(loss, has_aux=True)(
-            state.params, state, drawn, weights, auxiliary_rows, key
-        )
-        params, optimizer_state = optimizer_step(
-            optimizer, gradients, state.optimizer, state.params
-        )
-        updates = state.updates + 1
-        refresh = updates % config.target_every == 0
-        target_params = jax.tree.map(
-            lambda new, old: jnp.where(refresh, new, old), params, state.target_params
-        )
-        return (
-            DQNState(params, target_params, optimizer_state, auxiliary_state, updates),
-            errors,
-            metrics,
-        )
-
-    return DQN(init, act, update)
+    def _errors(self, params: Params, target_params: Params, t: Transitions) -> Array:
+        """Temporal-difference errors [b]."""
+        if self.config.freeze_torso:
+            # The values are to be fitted to features that stay as they are.
+            params = {**params, "torso": lax.stop_gradient(params["torso"])}
+        q_tm1 = self.network.values(params, t.observation)
+        q_t_target = self.network.values(target_params, t.next_observation)
+        step = (q_tm1, t.action, t.reward, t.discount, q_t_target)
+        errors: Array
+        if not self.config.double:
+            errors = jax.vmap(rlax.q_learning)(*step)
+        else:
+            q_t_online = self.network.values(params, t.next_observation)
+            errors = jax.vmap(rlax.double_q_learning)(*step, q_t_online)
+        return errors

@@ -17,11 +17,14 @@ from rlreps.agents.host_environments import describe, make_host_environments
 from rlreps.agents.host_loop import HostLoop
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
+from rlreps.validation import require
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""
 
 DEFAULT_ARENA = "sutton"
+
+_SEQUENCES_BETWEEN_CUTS = 4
 
 
 class Loop(Protocol):
@@ -82,6 +85,7 @@ def make_loop(
     if world is not None:
         agent = make_agent(config, (2,), world.num_actions, **own)
         return CompiledLoop(config, world, agent, devices=devices)
+    _require_whole_episodes(config)
     seen = describe(config.environment)
     agent = make_agent(
         config,
@@ -94,3 +98,15 @@ def make_loop(
         make_host_environments, config.environment, max_episode_steps=config.max_episode_steps
     )
     return HostLoop(config, make, agent)
+
+
+def _require_whole_episodes(config: AgentConfig) -> None:
+    """Raises an ``InputError`` where checkpoints, which cut episodes, would leave no sequence."""
+    least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
+    require(
+        config.checkpoint_every >= least,
+        f"checkpoint_every >= {least} for {config.environment}, whose episodes are cut at "
+        f"checkpoints ({_SEQUENCES_BETWEEN_CUTS} sequences of {config.sequence_length} rows of "
+        f"{config.num_envs} environments)",
+        config.checkpoint_every,
+    )

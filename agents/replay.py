@@ -58,8 +58,8 @@ class Draw(NamedTuple):
     weights: Array
 
 
-def init_replay(config: ReplayConfig, observation: Array, num_envs: int) -> Replay:
-    """An empty memory for observations like one, [*observation]."""
+def init_replay(config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_envs: int) -> Replay:
+    """An empty memory for observations of a shape and dtype."""
     slots = config.capacity // num_envs
     shape = (slots, num_envs)
     rows = Rows(
@@ -135,6 +135,8 @@ def draw_prioritised(
     key: Array, replay: Replay, count: Array, num: int, length: int, exponent: float
 ) -> Draw:
     """Sequences in proportion to their priorities (Schaul et al. 2016, Algorithm 1).
+
+    Unlike there, β stays as it is and does not grow to 1.
 
     Args:
         key: Random key.

@@ -28,6 +28,7 @@ def set_leaves(tree: Array, indices: Array, priorities: Array) -> Array:
 
     nodes = leaves + indices
     start = (tree.at[nodes].set(priorities), nodes)
+    summed: Array
     summed, _ = lax.fori_loop(0, leaves.bit_length() - 1, sum_children, start)
     return summed
 
@@ -45,5 +46,6 @@ def draw_leaves(key: Array, tree: Array, num: int) -> Array:
         return 2 * nodes + right.astype(jnp.int32), jnp.where(right, rest - left, rest)
 
     start = (jnp.ones((num,), jnp.int32), strata * (tree[1] / num))
+    nodes: Array
     nodes, _ = lax.fori_loop(0, leaves.bit_length() - 1, descend, start)
     return nodes - leaves

@@ -115,6 +115,7 @@ def render_agents(
     config = load_agent_config(folder)
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
+    require(out is None or not out.is_file(), "a folder for the pictures", str(out))
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
     loop, state, _ = load_agents(folder, config)
     with contextlib.closing(loop):
@@ -209,10 +210,11 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     # Of no evaluation during training, as in ``evaluate_agents``.
     keys = keys_for(agent_keys(agent.config), Use.EVALUATE, agent.config.steps + 1)
     key = keys[agent.number]
-    state = world.reset(key)
+    reset_key, times_key = jax.random.split(key)
+    state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
     for time in range(1, _MOST_FRAMES + 1):
-        taken = step(jax.random.fold_in(key, time), state)
+        taken = step(jax.random.fold_in(times_key, time), state)
         state = taken.state
         yield render_frame(world, np.asarray(state.position))
         if taken.terminated or taken.truncated:

@@ -53,7 +53,7 @@ class OwnParts(NamedTuple):
     Attributes:
         torso: An encoder.
         auxiliary: An auxiliary task, weighed by the configuration's weight.
-        name: What they are, for the run's configuration.
+        name: What they are, for the run's configuration; required where there are any.
     """
 
     torso: Encoder | None = None
@@ -95,6 +95,11 @@ def run_agents(
         TrainingDivergedError: If a loss became NaN or infinite.
     """
     own = own if own is not None else OwnParts()
+    require(
+        own.name is not None or own == OwnParts(),
+        "a name for parts of your own, by which their runs are told from others",
+        own.name,
+    )
     world = puddle_world_of(config)
     described = {
         **as_json(config),
@@ -113,7 +118,8 @@ def run_agents(
         measure = make_measure(loop.agent.network, make_measurement(config, truth))
 
         def compute(folder: RunFolder) -> dict[str, Any]:
-            return _train(config, folder, loop, measure, start, progress)
+            _train(config, folder, loop, measure, start, progress)
+            return _summary(config, folder, own)
 
         return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
 
@@ -125,7 +131,7 @@ def _train(
     measure: Callable[[Any], Mapping[str, Any]],
     start: StartingTorsos | None,
     progress: bool,
-) -> dict[str, Any]:
+) -> None:
     with contextlib.closing(Checkpoints(folder.path / CHECKPOINTS)) as checkpoints:
         state, step = _resumed(loop, checkpoints, start)
         kept = folder.keep_metrics_until(step)
@@ -145,14 +151,13 @@ def _train(
                 jax.block_until_ready(state)
                 seconds += time.perf_counter() - began
                 step += config.evaluate_every
-                _require_finite(metrics, step, checkpoints.latest_step())
+                _require_finite(config, metrics, state, step, checkpoints.latest_step())
                 record = _evaluated(loop, state, step, measure)
                 record |= {name: _floats(value) for name, value in metrics.items()}
                 folder.append_metrics({**record, "seconds": seconds})
                 if step % config.checkpoint_every == 0 or step == config.steps:
                     checkpoints.save(step, jax.device_get(state))
                 advance(config.evaluate_every, f"return {np.mean(record['returns']):.1f}")
-    return _summary(config, folder)
 
 
 def _resumed(
@@ -196,14 +201,23 @@ def _floats(values: Any) -> list[float]:
     return numbers
 
 
-def _require_finite(metrics: Mapping[str, Any], step: int, good: int | None) -> None:
-    losses = [np.asarray(value) for name, value in metrics.items() if name.endswith("loss")]
-    bad = sorted({int(seed) for loss in losses for seed in np.flatnonzero(~np.isfinite(loss))})
-    if bad:
+def _require_finite(
+    config: AgentConfig,
+    metrics: Mapping[str, Any],
+    state: LoopState,
+    step: int,
+    good: int | None,
+) -> None:
+    """Stops the run if an agent's losses or parameters are no numbers any more."""
+    losses = [value for name, value in metrics.items() if name.endswith("loss")]
+    parts = [np.asarray(part) for part in (*losses, *jax.tree.leaves(state.memory.learner.params))]
+    broken = [~np.isfinite(part).reshape(config.num_seeds, -1).all(axis=1) for part in parts]
+    bad = np.flatnonzero(np.any(broken, axis=0)) + config.seed
+    if bad.size:
         last = "none was made yet" if good is None else f"of step {good}"
         raise TrainingDivergedError(
-            f"the loss of agents {', '.join(map(str, bad))} became NaN or infinite before step "
-            f"{step}; the last good checkpoint: {last}; try a smaller --learning-rate"
+            f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or infinite "
+            f"before step {step}; the last good checkpoint: {last}; try a smaller --learning-rate"
         )
 
 
@@ -217,14 +231,17 @@ def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
     return steps, values.T
 
 
-def _summary(config: AgentConfig, folder: RunFolder) -> dict[str, Any]:
+def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
     measures = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
     seconds = last["seconds"]
+    auxiliary = config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
+    if own.auxiliary is not None:
+        auxiliary = own.name
     return {
         "environment": config.environment,
-        "auxiliary": config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None,
+        "auxiliary": auxiliary,
         "agents": config.num_seeds,
         "steps": config.steps,
         "seconds": seconds,

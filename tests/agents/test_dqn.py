@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import DQNConfig
-from rlreps.agents.dqn import make_dqn
+from rlreps.agents.dqn import DQN
 from rlreps.agents.networks import QNetwork, make_network
 from rlreps.agents.rows import Rows
 from rlreps.encoders import Encoder
@@ -61,7 +61,7 @@ def exact_values(discount: float) -> np.ndarray:
 @pytest.mark.parametrize("double", [False, True])
 def test_errors_are_those_of_q_learning_by_hand(double: bool) -> None:
     network = make_network(mlp(STATES, 4, hidden=(8,)), 4, ACTIONS)
-    agent = make_dqn(DQNConfig(double=double, discount=0.8, reward_scale=2.0), network)
+    agent = DQN(config=DQNConfig(double=double, discount=0.8, reward_scale=2.0), network=network)
     state = agent.init(jax.random.key(0))
     other = network.init(jax.random.key(1))
     state = state._replace(target_params=other)
@@ -82,7 +82,7 @@ def test_errors_are_those_of_q_learning_by_hand(double: bool) -> None:
 def test_free_values_reach_those_of_value_iteration(double: bool) -> None:
     config = DQNConfig(double=double, discount=0.8, learning_rate=3e-2, target_every=20)
     network = one_hot_network()
-    agent = make_dqn(config, network)
+    agent = DQN(config=config, network=network)
 
     @jax.jit
     def train(state, rows, key):
@@ -101,7 +101,7 @@ def test_free_values_reach_those_of_value_iteration(double: bool) -> None:
 
 
 def test_the_target_network_is_replaced_every_so_many_updates_and_never_between() -> None:
-    agent = make_dqn(DQNConfig(target_every=3), one_hot_network())
+    agent = DQN(config=DQNConfig(target_every=3), network=one_hot_network())
     state = agent.init(jax.random.key(0))
     rows = walk(2, 16, 2)
     update = jax.jit(agent.update)
@@ -115,7 +115,7 @@ def test_the_target_network_is_replaced_every_so_many_updates_and_never_between(
 
 def test_a_frozen_torso_stays_as_it_is_while_values_learn() -> None:
     network = make_network(mlp(STATES, 4, hidden=(8,)), 4, ACTIONS)
-    agent = make_dqn(DQNConfig(freeze_torso=True), network)
+    agent = DQN(config=DQNConfig(freeze_torso=True), network=network)
     start = agent.init(jax.random.key(0))
     state, _, _ = agent.update(start, walk(3, 16, 2), jnp.ones(16), None, jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, state.params["torso"], start.params["torso"])
@@ -138,7 +138,7 @@ def test_an_auxiliary_loss_moves_the_torso_by_its_weight_and_never_the_head() ->
     for weight in (0.0, 1e4):
         # Zero weights leave the auxiliary loss alone to move anything.
         config = DQNConfig(max_gradient_norm=1e9, adam_epsilon=1.0, learning_rate=1.0)
-        agent = make_dqn(config, network, auxiliary=task, auxiliary_weight=weight)
+        agent = DQN(config=config, network=network, auxiliary=task, auxiliary_weight=weight)
         start = agent.init(jax.random.key(0))
         state, _, metrics = agent.update(start, rows, jnp.zeros(16), side, jax.random.key(1))
         moved[weight] = jax.tree.map(
@@ -153,7 +153,7 @@ def test_an_auxiliary_loss_moves_the_torso_by_its_weight_and_never_the_head() ->
 
 def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one() -> None:
     network = make_network(mlp(STATES, 4, hidden=(8,)), 4, 3)
-    agent = make_dqn(DQNConfig(), network)
+    agent = DQN(config=DQNConfig(), network=network)
     params = agent.init(jax.random.key(0)).params
     seen = jax.random.normal(jax.random.key(1), (3_000, STATES))
     greedy = agent.act(params, seen, jnp.zeros(()), jax.random.key(2))
@@ -167,7 +167,7 @@ def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one() -> None:
 
 
 def test_importance_weights_scale_each_transitions_part() -> None:
-    agent = make_dqn(DQNConfig(adam_epsilon=1.0, learning_rate=1.0), one_hot_network())
+    agent = DQN(config=DQNConfig(adam_epsilon=1.0, learning_rate=1.0), network=one_hot_network())
     start = agent.init(jax.random.key(0))
     rows = walk(6, 2, 2)
     whole, _, _ = agent.update(start, rows, jnp.asarray([2.0, 0.0]), None, jax.random.key(1))

@@ -39,7 +39,7 @@ def stream(count: int, last_every: int | None = None) -> list[Rows]:
 
 
 def filled(config: ReplayConfig, rows: list[Rows]) -> Replay:
-    replay = init_replay(config, jnp.zeros((1,), jnp.float32), NUM_ENVS)
+    replay = init_replay(config, jax.ShapeDtypeStruct((1,), jnp.float32), NUM_ENVS)
     step = jax.jit(add, static_argnums=3)
     for count, row in enumerate(rows):
         replay = step(replay, jnp.int32(count), row, LENGTH)
