@@ -98,7 +98,15 @@ ACROBOT = dataclasses.replace(
     environment="Acrobot-v1",
     # All of its coordinates are bounded, so that cosines of them make sense.
     encoder=EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=2),
-    dqn=DQNConfig(learning_rate=5e-4, reward_scale=0.1, n_step=5, steps_per_update=8, warmup=1_000),
+    dqn=DQNConfig(
+        learning_rate=1e-3,
+        adam_epsilon=1e-3,
+        reward_scale=0.02,
+        n_step=5,
+        target_every=100,
+        steps_per_update=8,
+        warmup=1_000,
+    ),
 )
 
 MOUNTAIN_CAR = dataclasses.replace(
