@@ -10,7 +10,7 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents.value_probe import ValueProbe, require_probe
-from rlreps.cumulants import RandomFourier
+from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.successor.grid import Grid
 from rlreps.validation import require, require_positive
@@ -46,9 +46,10 @@ def puddle_world_probe(
     Policies and rewards are constant over a cell, and an agent that enters a cell is taken to be
     anywhere in it: V = (I - γ P_π)⁻¹ r of a chain between cells, r counted from the first state on
     as in the successor measure. P is estimated from 256 moves from each cell by each action. Logits
-    of the policies and the rewards are random waves (``RandomFourier``), and under these no episode
-    ends. Where the environment has rewards of its own they are one reward more, the last of each
-    policy, and there its goal ends episodes. Cells that are more than 95 % wall are left out.
+    of the policies are random waves (``RandomFourier``), rewards random networks
+    (``RandomNetwork``), and under these no episode ends. Where the environment has rewards of its
+    own they are one reward more, the last of each policy, and there its goal ends episodes. Cells
+    that are more than 95 % wall are left out.
 
     Args:
         environment: The dynamics, and the task.
@@ -56,7 +57,7 @@ def puddle_world_probe(
         num_policies: Random policies.
         num_rewards: Random rewards that each of them is valued for.
         discount: γ, in [0, 1).
-        length_scale: Of the waves, in sides of the square.
+        length_scale: Over which waves and networks vary, in sides of the square.
         seed: Of everything random.
 
     Returns:
@@ -71,16 +72,17 @@ def puddle_world_probe(
     grid, key = Grid(bins), jax.random.key(seed)
     moves = _moves(environment, grid, jax.random.fold_in(key, 0))
     centres = jnp.asarray(grid.centres()[moves.cells])
-    family, actions = RandomFourier(length_scale=length_scale), environment.num_actions
+    actions = environment.num_actions
 
-    def waves(part: int, number: int) -> FloatArray:
+    def functions(family: Cumulants, part: int, number: int) -> FloatArray:
         drawn = _drawn(family, number, jax.random.fold_in(key, part), centres)
         return np.asarray(drawn, np.float64)
 
-    logits = POLICY_SHARPNESS * waves(1, num_policies * actions)
+    waves = RandomFourier(length_scale=length_scale)
+    logits = POLICY_SHARPNESS * functions(waves, 1, num_policies * actions)
     weights = np.exp(logits.reshape(-1, num_policies, actions))
     policies = weights / weights.sum(axis=2, keepdims=True)
-    rewards = waves(2, num_rewards)
+    rewards = functions(RandomNetwork(input_scale=1.0 / length_scale), 2, num_rewards)
     rewarding = environment.step_penalty or environment.puddle_penalty
     columns = []
     for policy in policies.transpose(1, 0, 2):
@@ -94,7 +96,7 @@ def puddle_world_probe(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _drawn(family: RandomFourier, number: int, key: Array, positions: Array) -> Array:
+def _drawn(family: Cumulants, number: int, key: Array, positions: Array) -> Array:
     return family.apply(family.init(key, number), positions)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents.rows import Rows, episode_window
-from rlreps.cumulants import RandomFourier
+from rlreps.cumulants import RandomNetwork
 from rlreps.errors import InputError
 from rlreps.subspace import relative_tolerance
 from rlreps.validation import require, require_positive
@@ -121,8 +121,8 @@ def rollout_probe(
     """Monte-Carlo values along trajectories of any environment, for the policy that made them.
 
     One policy makes one probe; random ones that an agent never follows are the ones to take. Values
-    are sums over ``horizon`` steps, Σ_{k < horizon} γᵏ r, of random waves of the observations
-    (``RandomFourier``; nothing is added beyond a termination) and of the task's reward, the last
+    are sums over ``horizon`` steps, Σ_{k < horizon} γᵏ r, of random functions of the observations
+    (``RandomNetwork``; nothing is added beyond a termination) and of the task's reward, the last
     column. Rows that a time limit or the end of the data leaves fewer steps are not used.
 
     A single return stands for each value. Its noise about the value is variance that no features
@@ -133,12 +133,12 @@ def rollout_probe(
     Args:
         rows: [steps, environments], in order of time along the first axis.
         num_states: n, half of them to fit, from the first half of the environments.
-        num_rewards: Waves.
+        num_rewards: Random functions.
         discount: γ, in [0, 1).
         horizon: Terms of a sum.
-        length_scale: Of the waves: in standard deviations of each coordinate, times the square root
-            of the number of coordinates, which distances grow by.
-        seed: Of the waves and of the choice of states.
+        length_scale: Of the functions: in standard deviations of each coordinate, times the square
+            root of the number of coordinates, which distances grow by.
+        seed: Of the functions and of the choice of states.
 
     Returns:
         The probe; inputs are observations as they are in the rows.
@@ -154,20 +154,20 @@ def rollout_probe(
     require(len(shape) == 2 and shape[1] >= 2, "rows [steps, environments >= 2]", f"shape {shape}")
     places = _usable_places(np.asarray(rows.last), np.asarray(rows.terminated), horizon)
     times, members = _chosen(places, num_states, seed)
-    waves = _waves(rows.observation, num_rewards, length_scale, seed)
-    # The waves take the observations' place: windows of those would be long copies of images.
+    drawn = _random_rewards(rows.observation, num_rewards, length_scale, seed)
+    # They take the observations' place: windows of those would be long copies of images.
     steps = np.minimum(times[:, None] + np.arange(horizon), shape[0] - 1)
     windows: Rows = jax.tree.map(
-        lambda part: jnp.asarray(part)[steps, members[:, None]], rows._replace(observation=waves)
+        lambda part: jnp.asarray(part)[steps, members[:, None]], rows._replace(observation=drawn)
     )
     window = episode_window(windows)
     powers = jnp.asarray(discount ** np.arange(horizon), jnp.float32)[None]
     seen = jnp.where(window.seen, powers, 0.0)
-    of_waves = jnp.sum(seen[:, :, None] * windows.observation, axis=1)
+    of_random = jnp.sum(seen[:, :, None] * windows.observation, axis=1)
     of_task = jnp.sum(jnp.where(window.taken, windows.reward, 0.0) * powers, axis=1)
     return ValueProbe(
         inputs=jnp.asarray(rows.observation)[times, members],
-        values=jnp.concatenate([of_waves, of_task[:, None].astype(jnp.float32)], axis=1),
+        values=jnp.concatenate([of_random, of_task[:, None].astype(jnp.float32)], axis=1),
         train=jnp.asarray(members < shape[1] // 2),
     )
 
@@ -208,20 +208,22 @@ def _chosen(
     return times[together], members[together]
 
 
-def _waves(observations: npt.ArrayLike, num_rewards: int, length_scale: float, seed: int) -> Array:
-    """Random waves of standardised observations [t, e, *observation], [t, e, num_rewards]."""
+def _random_rewards(
+    observations: npt.ArrayLike, num_rewards: int, length_scale: float, seed: int
+) -> Array:
+    """Random functions of standardised observations [t, e, *observation], [t, e, num_rewards]."""
     table = np.asarray(observations)
     flat = table.reshape(*table.shape[:2], -1).astype(np.float32)
     spread = flat.std(axis=(0, 1))
     standard = (flat - flat.mean(axis=(0, 1))) / np.where(spread > 0.0, spread, 1.0)
     coordinates = standard.shape[-1]
-    family = RandomFourier(
-        length_scale=length_scale * math.sqrt(coordinates), num_dimensions=coordinates
+    family = RandomNetwork(
+        input_scale=1.0 / (length_scale * math.sqrt(coordinates)), num_dimensions=coordinates
     )
 
     @jax.jit
     def drawn(standard: Array) -> Array:
         return family.apply(family.init(jax.random.key(seed), num_rewards), standard)
 
-    waves: Array = drawn(jnp.asarray(standard))
-    return waves
+    rewards: Array = drawn(jnp.asarray(standard))
+    return rewards

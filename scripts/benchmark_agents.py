@@ -4,12 +4,16 @@
 
 Environment steps a second in PuddleWorld, acting, remembering and learning included, compilation
 and evaluation not. All rows are of one run on one machine, measured in turn, the best of several
-rounds each:
+rounds each. Every agent has the same hyperparameters, one update for four steps:
 
 - ``Gymnasium, one environment``: ``rlreps/PuddleWorld-v0``, one copy, as most loops have it;
-- ``Gymnasium, vectorised``: as many copies as the compiled agent has;
-- ``compiled``: environment, memory and updates in one ``scan``;
-- ``compiled, N agents``: N seeds at once, shared out over the cores.
+- ``Gymnasium, vectorised``: four copies, as the compiled agent has;
+- ``compiled``: environment, memory and updates in one program;
+- each of the last two with several agents at once, which the compiled one shares out over the
+  cores.
+
+The ratios are to the loop of as many agents, over one environment each and over as many
+environments as the compiled agent has.
 """
 
 import argparse
@@ -17,6 +21,7 @@ import contextlib
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -34,7 +39,7 @@ GYMNASIUM = "rlreps/PuddleWorld-v0"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to run an agent.
+    """One way to run agents.
 
     Attributes:
         name: What it is called.
@@ -48,18 +53,15 @@ class Case:
 
 
 def cases(agents: int) -> list[Case]:
-    """All ways, of one agent's hyperparameters."""
-    base = AgentConfig(evaluate_every=4_000, checkpoint_every=1_000_000, steps=1_000_000)
-    alone = {"num_envs": 1, "environment": GYMNASIUM}
+    """All ways to run so many agents of the same hyperparameters; the compiled one is the last."""
+    base = AgentConfig(
+        evaluate_every=4_000, checkpoint_every=1_000_000, steps=1_000_000, num_seeds=agents
+    )
+    on_host = dataclasses.replace(base, environment=GYMNASIUM)
     return [
-        Case("Gymnasium, one environment", dataclasses.replace(base, **alone), 4_000),
-        Case(
-            f"Gymnasium, vectorised ({base.num_envs})",
-            dataclasses.replace(base, environment=GYMNASIUM),
-            8_000,
-        ),
+        Case("Gymnasium, one environment", dataclasses.replace(on_host, num_envs=1), 4_000),
+        Case(f"Gymnasium, vectorised ({base.num_envs})", on_host, 8_000),
         Case("compiled", base, 20_000),
-        Case(f"compiled, {agents} agents", dataclasses.replace(base, num_seeds=agents), 20_000),
     ]
 
 
@@ -79,22 +81,32 @@ def steps_per_second(case: Case, loop: Loop, rounds: int) -> float:
     return best
 
 
+def measure(agents: int, rounds: int, devices: Sequence[jax.Device]) -> dict[str, float]:
+    """Speeds of all ways to run so many agents, printed with the compiled one's ratio to each."""
+    found: dict[str, float] = {}
+    for case in cases(agents):
+        with contextlib.closing(make_loop(case.config, devices=devices)) as loop:
+            found[case.name] = steps_per_second(case, loop, rounds)
+    print(f"{agents} agent{'s' if agents > 1 else ''}")
+    for name, speed in found.items():
+        ratio = found["compiled"] / speed
+        print(f"  {name:30s} {speed:12,.0f} steps/s; compiled is {ratio:6.1f} x", flush=True)
+    return found
+
+
 def main() -> None:
     """Measures all cases and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--agents", type=int, default=10, help="agents of the last case")
+    parser.add_argument("--agents", type=int, default=10, help="agents that run at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     arguments = parser.parse_args()
     devices = devices_for_small_runs()
     print(f"{len(devices)} x {devices[0].device_kind}, JAX {jax.__version__}")
-    found: dict[str, float] = {}
-    for case in cases(arguments.agents):
-        with contextlib.closing(make_loop(case.config, devices=devices)) as loop:
-            found[case.name] = steps_per_second(case, loop, arguments.rounds)
-        first = next(iter(found.values()))
-        speed = found[case.name]
-        print(f"{case.name:30s} {speed:12,.0f} steps/s {speed / first:8.1f} x", flush=True)
+    found = {
+        agents: measure(agents, arguments.rounds, devices)
+        for agents in dict.fromkeys((1, arguments.agents))
+    }
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 

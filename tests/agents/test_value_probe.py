@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.agents.rows import Rows
 from rlreps.agents.value_probe import ValueProbe, probe_error, rollout_probe
-from rlreps.cumulants import RandomFourier
+from rlreps.cumulants import RandomNetwork
 from rlreps.errors import InputError
 
 
@@ -137,7 +137,7 @@ class TestRolloutProbe:
         rows = random_rows()
         flat = np.asarray(rows.observation, np.float64)
         standard = (flat - flat.mean(axis=(0, 1))) / flat.std(axis=(0, 1))
-        family = RandomFourier(length_scale=0.5 * np.sqrt(2), num_dimensions=2)
+        family = RandomNetwork(input_scale=1.0 / (0.5 * np.sqrt(2)), num_dimensions=2)
         waves = np.asarray(family.apply(family.init(jax.random.key(3), 4), single(standard)))
         sums = {
             (step, member): sums_by_loop(rows, waves, step, member)

@@ -28,8 +28,8 @@ def test_all_ways_run_one_agent_and_differ_only_in_where_it_acts(benchmark):
         assert config.dqn == base.dqn
         assert config.encoder == base.encoder
         assert config.replay == base.replay
-    assert [config.num_envs for config in (base, *others)] == [1, 4, 4, 4]
-    assert [config.num_seeds for config in (base, *others)] == [1, 1, 1, 10]
+    assert [config.num_envs for config in (base, *others)] == [1, 4, 4]
+    assert [config.num_seeds for config in (base, *others)] == [10, 10, 10]
 
 
 def test_speed_counts_the_steps_of_all_agents(benchmark, monkeypatch):
