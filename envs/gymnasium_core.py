@@ -3,6 +3,7 @@
 Subclasses say which environment, and how to draw its states.
 """
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -19,6 +20,7 @@ from rlreps.envs.errors import ArenaError
 from rlreps.envs.rendering import Draw
 from rlreps.envs.streams import (
     make_streams,
+    make_streams_of,
     name_actions,
     observation_shape,
     reset_stream,
@@ -99,8 +101,9 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
 class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     """A batch of environments stepped by one jitted JAX call.
 
-    Copy i of a batch seeded with s does exactly what a ``JaxEnv`` seeded with s + i does. The step
-    after an episode's end ignores its action and resets that copy: its reward is 0.
+    Copy i of a batch seeded with s does exactly what a ``JaxEnv`` seeded with s + i does; that of a
+    batch seeded with a sequence, what one seeded with element i does. The step after an episode's
+    end ignores its action and resets that copy: its reward is 0.
 
     Args:
         environment: any whose observations lie in [0, 1].
@@ -136,12 +139,29 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         self._ended = np.zeros(num_envs, np.bool_)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode in every copy; ``options`` is not used."""
-        super().reset(seed=seed)
-        if self._streams is None or seed is not None:
-            self._streams = make_streams(_seed_or_draw(seed, self.np_random), self.num_envs)
+        """Start an episode in every copy.
+
+        Args:
+            seed: one for all copies, or one for each, [num_envs].
+            options: not used.
+
+        Raises:
+            ArenaError: a sequence with another number of seeds.
+        """
+        if seed is None or isinstance(seed, int):
+            super().reset(seed=seed)
+            if self._streams is None or seed is not None:
+                self._streams = make_streams(_seed_or_draw(seed, self.np_random), self.num_envs)
+        else:
+            if len(seed) != self.num_envs:
+                raise ArenaError(f"expected {self.num_envs} seeds, got {len(seed)}")
+            super().reset(seed=int(seed[0]))
+            self._streams = make_streams_of(seed)
         self._streams, self._states, observations = _reset_many(self.environment, self._streams)
         self._ended = np.zeros(self.num_envs, np.bool_)
         return np.array(observations, np.float32), {}

@@ -1,5 +1,6 @@
 """Streams of random numbers for the adapters: a key that is split once per reset and per step."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -10,8 +11,12 @@ from rlreps.envs.core import Environment, TimeStep
 
 def make_streams(seed: int, count: int) -> jax.Array:
     """Return ``count`` keys, for the seeds seed, seed + 1, ... (modulo 2^32)."""
-    seeds = (np.uint64(seed % 2**32) + np.arange(count, dtype=np.uint64)) % np.uint64(2**32)
-    return jax.vmap(jax.random.key)(seeds.astype(np.uint32))
+    return make_streams_of(range(seed, seed + count))
+
+
+def make_streams_of(seeds: Iterable[int]) -> jax.Array:
+    """Return one key for each of the seeds (modulo 2^32)."""
+    return jax.vmap(jax.random.key)(np.array([int(seed) % 2**32 for seed in seeds], np.uint32))
 
 
 @jax.jit

@@ -127,6 +127,19 @@ def test_each_copy_in_a_batch_does_what_a_single_environment_with_its_seed_does(
     assert resets > count
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_a_batch_takes_a_seed_for_each_copy(kind):
+    seeds = [40, 7, 2**31]
+    batch, alone = make_vec(num_envs=3), make_vec(num_envs=1)
+    moves = np.random.default_rng(1).integers(4, size=(5, 3))
+    seen = [batch.reset(seed=kind(seeds))[0], *(batch.step(move)[0] for move in moves)]
+    for copy, seed in enumerate(seeds):
+        single = [alone.reset(seed=seed)[0], *(alone.step(move[[copy]])[0] for move in moves)]
+        np.testing.assert_allclose(np.stack(seen)[:, [copy]], single, atol=1e-5)
+    with pytest.raises(ArenaError, match="expected 3 seeds, got 2"):
+        batch.reset(seed=kind([1, 2]))
+
+
 def test_a_batch_resets_on_the_step_after_an_episodes_end():
     batch = PuddleWorldVectorEnv(3, arena="empty", task=False, max_episode_steps=2)
     assert batch.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
