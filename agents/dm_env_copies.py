@@ -1,8 +1,7 @@
 """Copies of an environment of dm_env."""
 
-import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env  # type: ignore[import-untyped]
@@ -14,9 +13,12 @@ from rlreps.agents.host_interface import (
     HostStep,
     Picture,
     explained,
+    import_named,
     picture_of,
     quietly,
+    require_finite,
     require_images,
+    single_precision,
 )
 from rlreps.agents.host_observations import (
     Inputs,
@@ -29,9 +31,9 @@ from rlreps.validation import require
 class DmEnvCopies:
     """Copies of an environment of dm_env.
 
-    dm_env has no way of seeding. Each reset therefore makes the copies anew, with seeds seed,
-    seed + 1, ... if what makes them takes a ``seed``. If it takes none, they are as different and
-    as repeatable as it makes them.
+    dm_env has no way of seeding. Each reset therefore makes the copies anew, each with its seed if
+    what makes them takes a ``seed``. If it takes none, they are as different and as repeatable as
+    it makes them.
 
     An episode's end with discount 0 is a termination; with any other, a truncation. Discounts
     before it are not used: the agent has its own.
@@ -51,8 +53,10 @@ class DmEnvCopies:
     def __init__(
         self, name: str, num_envs: int, max_episode_steps: int | None, render: bool
     ) -> None:
-        self._make = _factory(name)
-        self._copies = [self._make(0)]
+        self._name = name
+        with quietly(), explained(name):
+            self._make = _factory(name)
+            self._copies = [self._make(0)]
         first = self._copies[0]
         require(
             isinstance(first, dm_env.Environment), f"{name} to make a dm_env.Environment", first
@@ -64,7 +68,7 @@ class DmEnvCopies:
         if render and not callable(getattr(first, "render", None)):
             require_images(self.observation_shape, name)
         self._action_type = first.action_spec().dtype.type
-        self._max_episode_steps = max_episode_steps
+        self.max_episode_steps = max_episode_steps
         self._start()
         self._latest: Inputs | None = None
 
@@ -72,11 +76,11 @@ class DmEnvCopies:
         self._ended: FlagArray = np.zeros(self.num_envs, np.bool_)
         self._lengths = np.zeros(self.num_envs, np.int64)
 
-    def reset(self, seed: int) -> Inputs:
-        """Start an episode in every copy, [n, *observation]."""
+    def reset(self, seeds: Sequence[int]) -> Inputs:
+        """Start an episode in every copy, [n, *observation], each by its own seed [n]."""
         self.close()
-        with quietly():
-            self._copies = [self._make(seed + copy) for copy in range(self.num_envs)]
+        with quietly(), explained(self._name):
+            self._copies = [self._make(seed) for seed in seeds]
         self._start()
         return self._encode([copy.reset() for copy in self._copies])
 
@@ -89,19 +93,23 @@ class DmEnvCopies:
         self._lengths = np.where(self._ended, 0, self._lengths + 1)
         terminated = np.array([step.last() and step.discount == 0.0 for step in taken], np.bool_)
         self._ended = np.array([step.last() for step in taken], np.bool_)
-        if self._max_episode_steps is not None:
-            self._ended |= self._lengths >= self._max_episode_steps
+        if self.max_episode_steps is not None:
+            self._ended |= self._lengths >= self.max_episode_steps
         # At an episode's start dm_env gives None as reward.
-        rewards = [0.0 if step.reward is None else float(step.reward) for step in taken]
+        rewards = single_precision(
+            [0.0 if step.reward is None else float(step.reward) for step in taken]
+        )
+        require_finite("rewards", rewards, self._name)
         return HostStep(
             self._encode(taken),
-            np.array(rewards, np.float32),
+            rewards,
             terminated,
             self._ended & ~terminated,
         )
 
     def _encode(self, taken: list[dm_env.TimeStep]) -> Inputs:
         self._latest = self._observations.encode(np.stack([step.observation for step in taken]))
+        require_finite("observations", self._latest, self._name)
         return self._latest
 
     def render(self) -> Picture:
@@ -120,12 +128,12 @@ def _factory(name: str) -> Callable[[int], dm_env.Environment]:
     """Seed → environment, for a name ``dm_env:MODULE:FUNCTION``.
 
     Raises:
-        InputError: If there is no such module or function, or it has required arguments.
+        InputError: If there is no such function, or it has required arguments.
+        Exception: What the import of the module raises, and ``inspect`` of the function.
     """
     _, module, function = [*name.split(":"), "", ""][:3]
     require(name.count(":") == 2 and bool(module and function), "dm_env:MODULE:FUNCTION", name)
-    with quietly(), explained(name):
-        make = getattr(importlib.import_module(module), function, None)
+    make = getattr(import_named(module, name), function, None)
     require(callable(make), f"a function {function} in {module}", name)
     assert make is not None
     parameters = inspect.signature(make).parameters

@@ -62,14 +62,14 @@ def make_host_environments(
             arguments makes. One that takes a ``seed`` is given one.
         num_envs: n, the copies.
         max_episode_steps: Steps after which an episode is truncated where the environment names no
-            limit of its own, as dm_env's cannot; None is none. Copies of an environment's own
-            vector entry point are left alone.
+            limit of its own, as dm_env's cannot; None is none.
         render: Whether pictures of copy 0 will be asked for.
 
     Returns:
         The environments. Bounded coordinates of observations are scaled to [0, 1], images of bytes
         stay bytes, and numbers become unit vectors. Gymnasium's copies come from the environment's
-        own vector entry point where it has one with next-step autoreset.
+        own vector entry point where it has one with next-step autoreset, a limit of steps and a
+        seed for each copy.
 
     Raises:
         InputError: For a name that stands for no environment, a missing package, actions that are

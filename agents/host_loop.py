@@ -4,12 +4,12 @@ All agents of a run act at once: one call steps their environments, and one comp
 what came of it, learns if that is due, and chooses the next actions.
 
 The state of such an environment cannot be saved. So that a run which goes on from a checkpoint is
-bit-identical to one that never stopped, both reset the environments at every checkpoint, with a
-seed that depends on the run's and the step; episodes that were going on end there, as by a time
+bit-identical to one that never stopped, both reset the environments at every checkpoint, with
+seeds that depend on the agent's and the step; episodes that were going on end there, as by a time
 limit, and count in no return.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,14 @@ from rlreps.agents.agent import Agent, Memory, Use, agent_keys, keys_for
 from rlreps.agents.compiled_loop import Acting, LoopState
 from rlreps.agents.config import AgentConfig
 from rlreps.agents.dqn import Metrics
-from rlreps.agents.host_interface import HostEnvironments, HostStep
+from rlreps.agents.host_interface import HostEnvironments, HostStep, environment_seed
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.networks import Params
 from rlreps.agents.rows import Rows
+from rlreps.errors import InputError
+
+MOST_COPIES = 16
+"""Environments that an agent is evaluated in at once."""
 
 
 class HostLoop:
@@ -45,8 +49,7 @@ class HostLoop:
         """Makes the environments to train in.
 
         Args:
-            config: The run. A seed's results depend on ``seed`` and ``num_seeds`` too, since all
-                agents' environments are seeded together.
+            config: The run.
             make_environments: Number of copies → environments, which must end or cut their
                 episodes themselves.
             agent: What ``make_agent`` made for them.
@@ -68,7 +71,7 @@ class HostLoop:
     def init(self) -> LoopState:
         """Agents before their first step; starts the environments."""
         memory = jax.jit(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
-        seen = self._grouped(self._environments.reset(self._seed(Use.RESET, 0)))
+        seen = self._grouped(self._environments.reset(self._training_seeds(0)))
         self._stands_at = 0
         actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)
         flags = jnp.zeros(actions.shape, bool)
@@ -114,20 +117,46 @@ class HostLoop:
         Args:
             state: What agents have learned; not changed.
             step: Environment steps that each agent has taken; decides the episodes' randomness.
+
+        Raises:
+            InputError: If an environment does not end its episodes.
         """
-        shape = (self._config.num_seeds, self._config.evaluation_episodes)
+        episodes = self._config.evaluation_episodes
+        rounds = -(-episodes // MOST_COPIES)
+        # As even as can be: the last round may play a few episodes too many.
+        copies = -(-episodes // rounds)
         if self._evaluation is None:
-            self._evaluation = self._make(shape[0] * shape[1])
+            self._evaluation = self._make(self._config.num_seeds * copies)
         params, environments = state.memory.learner.params, self._evaluation
-        seen = environments.reset(self._seed(Use.EVALUATE, step))
+        returns = [
+            self._play(
+                environments, params, self._seeds(Use.EVALUATE, step, range(first, first + copies))
+            )
+            for first in range(0, episodes, copies)
+        ]
+        return jnp.asarray(np.concatenate(returns, axis=1)[:, :episodes])
+
+    def _play(
+        self, environments: HostEnvironments, params: Params, seeds: list[int]
+    ) -> npt.NDArray[np.float32]:
+        """Undiscounted returns [seeds, copies] of a greedy episode in every environment."""
+        shape = (self._config.num_seeds, len(seeds) // self._config.num_seeds)
+        seen = environments.reset(seeds)
         returns, alive = np.zeros(shape, np.float32), np.ones(shape, np.bool_)
-        while alive.any():
+        limit = environments.max_episode_steps or self._config.max_episode_steps
+        # Twice: what ends its episodes itself may not count as Gymnasium does.
+        for _ in range(2 * limit):
             actions = self._greedy(params, self._grouped(seen), self._keys)
             taken = environments.step(np.asarray(actions).reshape(-1))
             returns += np.where(alive, taken.rewards.reshape(shape), np.float32(0.0))
             alive &= ~(taken.terminated | taken.truncated).reshape(shape)
             seen = taken.observations
-        return jnp.asarray(returns)
+            if not alive.any():
+                return returns
+        raise InputError(
+            f"expected every episode of {self._config.environment} to end within {limit} steps, "
+            f"got one that goes on after {2 * limit}"
+        )
 
     def put(self, state: LoopState) -> LoopState:
         """A state on the device, such as one from a checkpoint."""
@@ -159,7 +188,7 @@ class HostLoop:
         elsewhere = self._stands_at != step
         if not elsewhere and (step == 0 or step % self._config.checkpoint_every != 0):
             return None
-        seen = self._environments.reset(self._seed(Use.RESET, step))
+        seen = self._environments.reset(self._training_seeds(step))
         if step == 0:
             return None
         self._stands_at = step + self._config.num_envs
@@ -210,10 +239,17 @@ class HostLoop:
         )(params, seen, keys)
         return actions
 
-    def _seed(self, use: Use, step: int) -> int:
-        """A seed for the first copy, with room for those of the others after it."""
-        entropy = (self._config.seed, int(use), step)
-        return int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 2
+    def _training_seeds(self, step: int) -> list[int]:
+        return self._seeds(Use.RESET, step, range(self._config.num_envs))
+
+    def _seeds(self, use: Use, step: int, copies: Iterable[int]) -> list[int]:
+        """Seeds of some copies of every agent, [seeds x copies]."""
+        first = self._config.seed
+        return [
+            environment_seed(seed, use, step, copy)
+            for seed in range(first, first + self._config.num_seeds)
+            for copy in copies
+        ]
 
 
 class _Episodes:

@@ -120,7 +120,9 @@ def _scaling(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Callable[[Any], I
     width = np.where(bounded, high, 1.0).astype(np.float32) - least
 
     def scale(raw: Any) -> Inputs:
-        scaled: npt.NDArray[np.float32] = (np.asarray(raw).astype(np.float32) - least) / width
+        # What is too large for single precision becomes infinite, which the copies refuse.
+        with np.errstate(over="ignore"):
+            scaled: npt.NDArray[np.float32] = (np.asarray(raw).astype(np.float32) - least) / width
         return scaled
 
     return scale

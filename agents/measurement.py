@@ -114,7 +114,7 @@ def _arena(config: AgentConfig) -> str:
 def random_rows(environments: HostEnvironments, steps: int, *, seed: int) -> Rows:
     """Rows [steps, environments] of uniformly random actions."""
     generator = np.random.default_rng(seed)
-    seen = environments.reset(seed)
+    seen = environments.reset(range(seed, seed + environments.num_envs))
     ended = np.zeros(environments.num_envs, np.bool_)
     collected = []
     for _ in range(steps):

@@ -17,6 +17,7 @@ from PIL import Image
 from rlreps.agents.agent import Use, agent_keys, keys_for
 from rlreps.agents.config import AgentConfig
 from rlreps.agents.host_environments import make_host_environments
+from rlreps.agents.host_interface import environment_seed
 from rlreps.agents.loops import Loop, puddle_world_of
 from rlreps.agents.measurement import COMPONENTS, default_ground_truth
 from rlreps.agents.networks import Params
@@ -228,13 +229,13 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
         InputError: If the environment cannot be drawn.
     """
     config, act = agent.config, jax.jit(agent.act)
-    entropy = (config.seed, int(Use.EVALUATE), config.steps + 1, agent.number)
-    seed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 2
+    # The first episode of ``evaluate_agents``.
+    seed = environment_seed(config.seed + agent.number, Use.EVALUATE, config.steps + 1, 0)
     limit = config.max_episode_steps
     with contextlib.closing(
         make_host_environments(config.environment, 1, max_episode_steps=limit, render=True)
     ) as environments:
-        seen = environments.reset(seed)
+        seen = environments.reset([seed])
         yield _picture(environments.render)
         for _ in range(_MOST_FRAMES):
             taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])

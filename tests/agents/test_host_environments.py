@@ -116,6 +116,20 @@ class Unmakeable(gymnasium.Env):
         raise gymnasium.error.DependencyNotInstalled("It is not there,\nrun `pip install it`")
 
 
+class Licensed(gymnasium.Env):
+    def __init__(self):
+        raise RuntimeError("license file missing,\nor old")
+
+
+class Picky(gymnasium.Env):
+    def __init__(self, wanted):
+        pass
+
+
+def make_in_vain():
+    raise RuntimeError("no licence")
+
+
 @pytest.fixture
 def register():
     """Registers environments for one test."""
@@ -154,13 +168,13 @@ def one(space, value, register):
     environments = make_host_environments(
         register("Featureless-v0", lambda: Featureless(space, value=value)), 1
     )
-    return environments.reset(0)[0], environments
+    return environments.reset([0])[0], environments
 
 
 def test_the_step_after_an_episodes_end_starts_the_next_and_ignores_its_action(corridor):
     environments = make_host_environments(corridor, 2)
     assert (environments.num_envs, environments.num_actions) == (2, 2)
-    first = environments.reset(3)
+    first = environments.reset([3, 4])
     np.testing.assert_array_equal(first, [[0.0, 1.0], [0.0, 1.0]])
     # Copy 0 takes the short way, copy 1 the long one.
     ways = [[0, 1], [0, 0], [1, 0], [1, 0], [1, 1]]
@@ -184,17 +198,17 @@ def test_the_step_after_an_episodes_end_starts_the_next_and_ignores_its_action(c
 
 def test_a_reset_starts_over_in_the_midst_of_episodes(corridor):
     environments = make_host_environments(corridor, 1)
-    first = environments.reset(3)
+    first = environments.reset([3])
     for action in (0, 0, 0, 1):
         environments.step(np.array([action]))
-    np.testing.assert_array_equal(environments.reset(3), first)
+    np.testing.assert_array_equal(environments.reset([3]), first)
     assert 4 * environments.step(np.array([1])).observations[0, 0] == 1
     environments.close()
 
 
 def test_results_are_not_overwritten_by_later_steps(corridor):
     environments = make_host_environments(corridor, 1)
-    first = environments.reset(0)
+    first = environments.reset([0])
     step = environments.step(np.array([0]))
     environments.step(np.array([0]))
     assert first[0, 0] == 0.0
@@ -210,7 +224,7 @@ def test_a_limit_cuts_episodes_of_environments_that_name_none(kind, register, mo
         else name_of(CorridorDmEnv, monkeypatch)
     )
     environments = make_host_environments(name, 1, max_episode_steps=2)
-    environments.reset(0)
+    environments.reset([0])
     steps = [environments.step(np.array([1])) for _ in range(6)]
     assert [step.truncated[0] for step in steps] == [False, True, False] * 2
     assert not any(step.terminated[0] for step in steps)
@@ -223,7 +237,7 @@ def test_a_limit_cuts_episodes_of_environments_that_name_none(kind, register, mo
 def test_an_environments_own_limit_stands(register):
     name = register("Corridor-v0", Corridor, max_episode_steps=1)
     environments = make_host_environments(name, 1, max_episode_steps=2)
-    environments.reset(0)
+    environments.reset([0])
     assert environments.step(np.array([1])).truncated[0]
 
 
@@ -248,7 +262,7 @@ def test_environments_people_know_repeat_themselves_after_a_reset_with_the_same_
     runs = []
     for seed in (5, 6, 5):
         actions = np.random.default_rng(0)
-        seen = [environments.reset(seed)]
+        seen = [environments.reset(range(seed, seed + 3))]
         for _ in range(150):
             step = environments.step(actions.integers(num_actions, size=3))
             seen.extend([step.observations, step.rewards[:, np.newaxis]])
@@ -264,8 +278,8 @@ def test_puddle_world_is_seen_as_it_is_in_both_interfaces():
     theirs = PuddleWorldVectorEnv(num_envs=3, max_episode_steps=1000)
     dm = make_host_environments("dm_env:rlreps.envs:PuddleWorldDmEnv", 3)
     singly = [PuddleWorldDmEnv(seed=9 + copy) for copy in range(3)]
-    np.testing.assert_array_equal(ours.reset(9), theirs.reset(seed=9)[0])
-    first = dm.reset(9)
+    np.testing.assert_array_equal(ours.reset([9, 10, 11]), theirs.reset(seed=9)[0])
+    first = dm.reset([9, 10, 11])
     np.testing.assert_array_equal(first, [copy.reset().observation for copy in singly])
     actions = np.random.default_rng(1)
     for _ in range(20):
@@ -279,19 +293,162 @@ def test_puddle_world_is_seen_as_it_is_in_both_interfaces():
         np.testing.assert_array_equal(step.rewards, np.float32([each.reward for each in steps]))
 
 
-def test_an_own_vector_entry_point_is_used(register):
-    environments = make_host_environments("CartPole-v1", 2)
-    own = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
-    singly = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
-    seen = environments.reset(4)
-    # Velocities have no bounds, so they are seen as they are.
-    np.testing.assert_array_equal(seen[:, [1, 3]], own.reset(seed=4)[0][:, [1, 3]])
-    assert np.any(seen[:, [1, 3]] != singly.reset(seed=4)[0][:, [1, 3]])
+class Counter(gymnasium.Env):
+    """Counts the steps of an episode without an end; as a vector, in tens."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.float32([self.time]), 0.0, False, False, {}
+
+
+class CounterVector(gymnasium.vector.VectorEnv):
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    takes = list
+    single_observation_space, single_action_space = (
+        Counter.observation_space,
+        Counter.action_space,
+    )
+
+    def __init__(self, num_envs, max_episode_steps=None):
+        self.num_envs = num_envs
+
+    def reset(self, *, seed=None, options=None):
+        if not isinstance(seed, self.takes):
+            raise TypeError("no such seeds")
+        self.seed, self.time = seed, 0
+        return np.float32(seed)[:, np.newaxis], {}
+
+    def step(self, actions):
+        self.time += 10
+        nothing = np.zeros(self.num_envs, np.bool_)
+        return np.full((self.num_envs, 1), self.time), np.zeros(self.num_envs), nothing, nothing, {}
+
+
+@pytest.mark.parametrize("takes", [list, np.ndarray])
+def test_an_own_vector_entry_point_with_a_limit_and_a_seed_for_each_copy_is_used(
+    takes, register, monkeypatch
+):
+    monkeypatch.setattr(CounterVector, "takes", takes)
+    name = register("Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=30)
+    environments = make_host_environments(name, 2, max_episode_steps=5)
+    np.testing.assert_array_equal(environments.reset([7, 4]), [[7.0], [4.0]])
+    assert environments.step(np.array([0, 0])).observations[0, 0] == 10.0
+    assert environments.max_episode_steps == 30
+
+
+@pytest.mark.parametrize(("takes", "limit"), [(int, 3), (list, None)])
+def test_without_seeds_for_each_copy_or_a_limit_copies_are_made_one_by_one_and_cut(
+    takes, limit, register, monkeypatch
+):
+    monkeypatch.setattr(CounterVector, "takes", takes)
+    name = register(
+        "Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=limit
+    )
+    environments = make_host_environments(name, 2, max_episode_steps=3)
+    assert environments.max_episode_steps == 3
+    environments.reset([7, 4])
+    steps = [environments.step(np.array([0, 0])) for _ in range(3)]
+    assert [step.observations[1, 0] for step in steps] == [1.0, 2.0, 3.0]
+    assert [step.truncated[1] for step in steps] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CartPole-v1",
+        "LunarLander-v3",
+        "rlreps/PuddleWorld-v0",
+        "dm_env:rlreps.envs:PuddleWorldDmEnv",
+        "ALE/Pong-v5",
+    ],
+)
+def test_a_copy_is_decided_by_its_own_seed_whatever_the_company(name):
+    seeds, actions = [8, 3, 90], np.random.default_rng(0).integers(2, size=(60, 3))
+    played = []
+    for copies in ([0, 1, 2], [2]):
+        environments = make_host_environments(name, len(copies), max_episode_steps=25)
+        seen = [environments.reset([seeds[copy] for copy in copies])[-1]]
+        steps = [environments.step(row[copies]) for row in actions]
+        played.append(np.stack([*seen, *(step.observations[-1] for step in steps)]))
+        environments.close()
+    # Batched and single code may round differently.
+    np.testing.assert_allclose(played[0], played[1], atol=1e-5)
+
+
+class Broken(Counter):
+    """What an argument says, in place of a number: at the reset or in the first step."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def __init__(self, part="reward", value=np.nan):
+        self.part, self.value = part, value
+
+    def reset(self, **options):
+        seen, _ = super().reset(**options)
+        return np.full_like(seen, self.value) if self.part == "reset" else seen, {}
+
+    def step(self, action):
+        observation = np.full(1, self.value if self.part == "step" else 0.0, np.float64)
+        return observation, self.value if self.part == "reward" else 0.0, False, False, {}
+
+
+class BrokenDmEnv(dm_env.Environment):
+    """The same, for dm_env."""
+
+    part, value = "reward", np.nan
+
+    def reset(self):
+        self.inner = Broken(self.part, self.value)
+        return dm_env.restart(self.inner.reset()[0])
+
+    def step(self, action):
+        return dm_env.transition(*self.inner.step(action)[1::-1])
+
+    def observation_spec(self):
+        return specs.Array((1,), np.float64)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+
+@pytest.mark.parametrize("kind", ["gymnasium", "dm_env"])
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("reward", np.nan, "give finite numbers as rewards, got nan"),
+        ("reward", -np.inf, "give finite numbers as rewards, got -inf"),
+        ("reward", 1e300, "give finite numbers as rewards, got inf"),
+        ("step", np.nan, "give finite numbers as observations, got nan"),
+        ("step", 1e300, "give finite numbers as observations, got inf"),
+        ("reset", np.inf, "give finite numbers as observations, got inf"),
+    ],
+)
+def test_what_is_no_number_is_refused(kind, part, value, message, register, monkeypatch):
+    if kind == "dm_env":
+        monkeypatch.setattr(BrokenDmEnv, "part", part)
+        monkeypatch.setattr(BrokenDmEnv, "value", value)
+        name = name_of(BrokenDmEnv, monkeypatch)
+    else:
+        name = register("Broken-v0", lambda: Broken(part, value))
+    environments = make_host_environments(name, 1, max_episode_steps=5)
+    if part != "reset":
+        environments.reset([0])
+    give = (lambda of: environments.reset(of.tolist())) if part == "reset" else environments.step
+    with pytest.raises(InputError, match=f"expected {name} to {message}"):
+        give(np.array([0]))
 
 
 def test_a_time_limit_of_cart_pole_truncates():
     environments = make_host_environments("CartPole-v0", 1)
-    seen = environments.reset(0)
+    seen = environments.reset([0])
     length = 0
     while True:
         # Against the pole's fall and the cart's drift.
@@ -449,9 +606,9 @@ def make_image_observer():
 
 def test_numbers_and_images_of_dm_env_are_seen(monkeypatch):
     numbers = make_host_environments(name_of(make_number_observer, monkeypatch), 2)
-    np.testing.assert_array_equal(numbers.reset(0), [[0, 0, 1, 0]] * 2)
+    np.testing.assert_array_equal(numbers.reset([0, 1]), [[0, 0, 1, 0]] * 2)
     images = make_host_environments(name_of(make_image_observer, monkeypatch), 2, render=True)
-    np.testing.assert_array_equal(images.reset(0), np.full((2, 6, 5, 1), 0.5))
+    np.testing.assert_array_equal(images.reset([0, 1]), np.full((2, 6, 5, 1), 0.5))
     np.testing.assert_array_equal(images.render(), np.full((6, 5, 3), 128))
 
 
@@ -463,6 +620,19 @@ def test_numbers_and_images_of_dm_env_are_seen(monkeypatch):
         ("bad id!", "got 'bad id!': Malformed"),
         ("no_module_of_this_name:A-v0", "No module named 'no_module_of_this_name'"),
         ("Unmakeable-v0", "got 'Unmakeable-v0': It is not there, run `pip install it`"),
+        (":CartPole-v1", "name of a module before the last colon, got ':CartPole-v1'"),
+        (".foo:Bar-v0", "name of a module before the last colon, got '.foo:Bar-v0'"),
+        ("..:Bar-v0", "name of a module before the last colon"),
+        ("os.path.:Bar-v0", "name of a module before the last colon"),
+        ("rlreps.envs:", "got 'rlreps.envs:': Malformed"),
+        ("Licensed-v0", "got 'Licensed-v0': RuntimeError: license file missing, or old"),
+        ("Picky-v0", "got 'Picky-v0': TypeError: .*'wanted'"),
+        ("PickyVector-v0", "got 'PickyVector-v0': TypeError: .*'num_envs'"),
+        ("dm_env:.foo:bar", "name of a module before the last colon, got 'dm_env:.foo:bar'"),
+        ("dm_env:builtins:max", "got 'dm_env:builtins:max': ValueError: no signature"),
+        ("dm_env:sys:exit", "got 'dm_env:sys:exit': SystemExit"),
+        ("dm_env:of_this_test:make_in_vain", "RuntimeError: no licence"),
+        ("dm_env:dm_env:Environment", "TypeError: .*abstract"),
         ("dm_env:", "expected dm_env:MODULE:FUNCTION, got 'dm_env:'"),
         ("dm_env:rlreps.envs", "expected dm_env:MODULE:FUNCTION"),
         ("dm_env:rlreps.envs:A:B", "expected dm_env:MODULE:FUNCTION"),
@@ -471,8 +641,12 @@ def test_numbers_and_images_of_dm_env_are_seen(monkeypatch):
         ("dm_env:rlreps:__name__", "a function __name__ in rlreps"),
     ],
 )
-def test_names_that_stand_for_nothing_are_refused_in_one_line(name, message, register):
+def test_names_that_stand_for_nothing_are_refused_in_one_line(name, message, register, monkeypatch):
+    name_of(make_in_vain, monkeypatch)
     register("Unmakeable-v0", Unmakeable)
+    register("Licensed-v0", Licensed)
+    register("Picky-v0", Picky)
+    register("PickyVector-v0", Picky, vector_entry_point=Picky, max_episode_steps=3)
     with pytest.raises(InputError, match=message) as caught:
         describe(name)
     assert "\n" not in str(caught.value)
@@ -493,7 +667,7 @@ def test_a_vector_entry_point_alone_must_reset_in_the_next_step(register, monkey
 @pytest.mark.parametrize("name", ["CartPole-v1", "rlreps/PuddleWorld-v0", "LunarLander-v3"])
 def test_copy_0_is_drawn_and_moves(name):
     environments = make_host_environments(name, 2, render=True)
-    environments.reset(0)
+    environments.reset([0, 1])
     before = environments.render()
     for _ in range(5):
         environments.step(np.array([1, 0]))
@@ -507,7 +681,7 @@ def test_copy_0_is_drawn_and_moves(name):
 
 def test_the_picture_is_copy_0s(register):
     environments = make_host_environments(register("Drawn-v0", Drawn), 2, render=True)
-    environments.reset(0)
+    environments.reset([0, 1])
     environments.step(np.array([0, 0]))
     np.testing.assert_array_equal(environments.render()[0, 0], [1, 0, 0])
 
@@ -519,7 +693,7 @@ def test_images_stand_in_for_pictures(register):
     environments = make_host_environments(name, 1, render=True)
     with pytest.raises(InputError, match=r"reset\(\) before render\(\)"):
         environments.render()
-    environments.reset(0)
+    environments.reset([0])
     # Of a stack of images, the latest.
     np.testing.assert_array_equal(environments.render(), np.stack([value[3]] * 3, axis=-1))
 
@@ -549,7 +723,7 @@ def test_no_warnings_reach_the_user_though_packages_warn_on_import():
         "from rlreps.agents.host_environments import make_host_environments\n"
         "for name in ('LunarLander-v3', 'CartPole-v0'):\n"
         "    environments = make_host_environments(name, 2, render=True)\n"
-        "    environments.reset(0)\n"
+        "    environments.reset([0, 1])\n"
         "    environments.step(np.array([0, 1]))\n"
         "    environments.render()\n"
         "    environments.close()\n"

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
+from rlreps.agents import host_loop
 from rlreps.agents.agent import make_agent
 from rlreps.agents.compiled_loop import CompiledLoop
 from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
@@ -19,6 +21,7 @@ from rlreps.agents.host_loop import HostLoop
 from rlreps.configs import EncoderConfig, ObjectiveConfig
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
+from rlreps.errors import InputError
 
 
 @jax.tree_util.register_dataclass
@@ -47,7 +50,9 @@ class Line:
 
 
 def make_line(seed=0):
-    return JaxDmEnv(Line(), seed, "place", "direction")
+    return JaxDmEnv(
+        Line(), seed, "place", "direction", draw=lambda *_: np.zeros((1, 1, 3), np.uint8)
+    )
 
 
 class Chain(gymnasium.Env):
@@ -65,13 +70,33 @@ class Chain(gymnasium.Env):
         return self.state, float(before == 2 and action == 0), before != 0, False, {}
 
 
+class Endless(gymnasium.vector.VectorEnv):
+    """A vector entry point that does not keep its own limit."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    single_observation_space, single_action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, num_envs, max_episode_steps):
+        self.num_envs = num_envs
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.num_envs, np.int64), {}
+
+    def step(self, actions):
+        flags = np.zeros(self.num_envs, np.bool_)
+        return np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs), flags, flags, {}
+
+
 @pytest.fixture(autouse=True)
 def environments(monkeypatch):
     """Makes this file's environments known by their names."""
     monkeypatch.setitem(sys.modules, "of_this_test", sys.modules[__name__])
     gymnasium.register(id="Chain-v0", entry_point=Chain)
+    gymnasium.register(
+        id="Endless-v0", entry_point=Chain, vector_entry_point=Endless, max_episode_steps=7
+    )
     yield
-    del gymnasium.registry["Chain-v0"]
+    del gymnasium.registry["Chain-v0"], gymnasium.registry["Endless-v0"]
 
 
 def config_for(name, **changes):
@@ -215,6 +240,52 @@ def test_agents_and_their_environments_meet_different_episodes():
         for seed in (4, 9)
     )
     assert len(np.unique(np.concatenate([first, other]).reshape(8, -1), axis=0)) == 8
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "rlreps/PuddleWorld-v0"])
+def test_an_agent_is_the_same_alone_and_in_company(name):
+    company = make_loop(config_for(name, num_seeds=3, checkpoint_every=120))
+    single = make_loop(config_for(name, num_seeds=1, seed=6, checkpoint_every=120))
+    # Beyond the warm-up and a checkpoint.
+    together, alone = (run(loop, chunk=40, stop=160)[0] for loop in (company, single))
+    for part in ("action", "last"):
+        np.testing.assert_array_equal(
+            getattr(alone.memory.replay.rows, part)[0],
+            getattr(together.memory.replay.rows, part)[2],
+        )
+    jax.tree.map(
+        lambda one, three: np.testing.assert_allclose(one[0], three[2], rtol=1e-4, atol=1e-5),
+        alone.memory.learner.params,
+        together.memory.learner.params,
+    )
+    evaluated = np.asarray(company.evaluate(together, 160))
+    np.testing.assert_allclose(single.evaluate(alone, 160)[0], evaluated[2], rtol=1e-4)
+    company.close()
+    single.close()
+
+
+def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
+    config = config_for("CartPole-v1", evaluation_episodes=7)
+    whole = shared_loop(config)
+    state = whole.init()
+    expected = np.asarray(whole.evaluate(state, 40))
+    assert len(np.unique(expected[0])) > 1
+    monkeypatch.setattr(host_loop, "MOST_COPIES", 3)
+    parted = make_loop(config)
+    np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
+    # Three rounds of three, and not of seven.
+    assert parted._evaluation.num_envs == 2 * 3
+    # Fewer episodes are the first ones.
+    fewer = make_loop(config_for("CartPole-v1", evaluation_episodes=2))
+    np.testing.assert_array_equal(fewer.evaluate(state, 40), expected[:, :2])
+    parted.close()
+    fewer.close()
+
+
+def test_an_environment_that_ends_no_episode_is_refused():
+    loop = make_loop(config_for("Endless-v0"))
+    with pytest.raises(InputError, match="every episode of Endless-v0 to end within 7 steps"):
+        loop.evaluate(loop.init(), 0)
 
 
 def line_loop():
