@@ -47,11 +47,11 @@ WEIGHTS = {"large_batch": 0.1, "danskin_lissa": 0.1, "explicit": 0.1, "spin": 0.
 
 TASK = AuxiliaryConfig(
     tasks="random_fourier",
-    num_tasks=64,
-    discount_low=0.9,
-    discount_high=0.99,
-    horizon=32,
-    sequences=256,
+    num_tasks=32,
+    discount_low=0.8,
+    discount_high=0.95,
+    horizon=16,
+    sequences=128,
 )
 """Task columns and targets, the same for every objective."""
 
