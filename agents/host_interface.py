@@ -114,7 +114,7 @@ def import_named(module: str, name: str) -> ModuleType:
         InputError: If that is no module's name.
         ImportError: If it is not there; and whatever else it raises.
     """
-    require(all(module.split(".")), "the name of a module before the last colon", name)
+    require(all(module.split(".")), "a module's name before the environment's", name)
     return importlib.import_module(module)
 
 
