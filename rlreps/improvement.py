@@ -1,8 +1,8 @@
 """Whether one method's runs are better than another's, with interval estimates.
 
-Runs of two methods are not paired: a seed means nothing across methods. So resamples are drawn from
-each method's runs by themselves (stratified bootstrap; Agarwal et al. 2021, "Deep Reinforcement
-Learning at the Edge of the Statistical Precipice").
+Runs of two methods are not paired: seeds that they share are taken for different ones. So resamples
+are drawn from each method's runs by themselves (stratified bootstrap; Agarwal et al. 2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice").
 """
 
 import math

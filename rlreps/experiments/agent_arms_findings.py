@@ -74,7 +74,12 @@ def advantages(comparison: Comparison, *, confidence: float = CONFIDENCE) -> lis
 
 def corrected_confidence(comparison: Comparison) -> float:
     """Bonferroni's: that all intervals of all arms and both measures hold together at 95 %."""
-    return 1.0 - (1.0 - CONFIDENCE) / (2 * len(comparison.others))
+    return 1.0 - (1.0 - CONFIDENCE) / num_comparisons(comparison)
+
+
+def num_comparisons(comparison: Comparison) -> int:
+    """Intervals that a comparison looks at: both measures of every arm but the first."""
+    return 2 * len(comparison.others)
 
 
 def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Estimate]:
@@ -102,15 +107,20 @@ def enough_seeds(runs: Sequence[ArmRuns]) -> bool:
     return all(len(run.returns) >= FEWEST_SEEDS for run in runs)
 
 
-def improvement_claims(comparison: Comparison, *, subject: str) -> list[Claim]:
+def improvement_claims(
+    comparison: Comparison, *, subject: str, labels: Sequence[str] | None = None
+) -> list[Claim]:
     """That at least one arm beats the first, in return or in samples.
 
     Args:
         comparison: The arms.
         subject: What an arm is, such as "auxiliary objective".
+        labels: Arms that count; None is all. Intervals are corrected for all, as in the tables.
     """
-    plain = advantages(comparison)
-    corrected = advantages(comparison, confidence=corrected_confidence(comparison))
+    counted = [run.label for run in comparison.others] if labels is None else labels
+    plain = [each for each in advantages(comparison) if each.label in counted]
+    strict = advantages(comparison, confidence=corrected_confidence(comparison))
+    corrected = [each for each in strict if each.label in counted]
     count, against = len(plain), comparison.baseline.label
     known = enough_seeds(comparison.runs)
     goal = "a 95 % interval that excludes 0" + (
@@ -138,8 +148,8 @@ def improvement_claims(comparison: Comparison, *, subject: str) -> list[Claim]:
         ),
         Claim(
             statement=f"{where}: at least one {subject} beats {against} in one of the two",
-            paper=f"the same, corrected for {2 * count} comparisons (Bonferroni: intervals at "
-            f"{100 * corrected_confidence(comparison):.2f} %)",
+            paper=f"the same, corrected for {num_comparisons(comparison)} comparisons "
+            f"(Bonferroni: intervals at {100 * corrected_confidence(comparison):.2f} %)",
             found="; ".join(
                 f"{each.label}: return {signed(each.mean_return)}, steps {signed(each.samples)}"
                 for each in corrected

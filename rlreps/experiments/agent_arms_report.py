@@ -12,6 +12,7 @@ from rlreps.experiments.agent_arms_findings import (
     Advantage,
     advantages,
     corrected_confidence,
+    num_comparisons,
     signed,
 )
 from rlreps.experiments.agent_arms_results import returns_figure
@@ -22,9 +23,10 @@ from rlreps.run_folder import RunFolder
 from rlreps.statistics import aggregate
 
 INTERVALS = (
-    "Agents differ in their seeds alone, and seeds mean nothing across arms. Returns are "
-    "undiscounted, of greedy episodes apart from training. The mean return over training is that "
-    "of all evaluations but the first, the area under the learning curve divided by its length. "
+    "Agents of an arm differ in their seeds alone. Arms share seeds, and with them starts and "
+    "fresh networks; intervals take them for independent. Returns are undiscounted, of greedy "
+    "episodes apart from training. The mean return over training is that of all evaluations but "
+    "the first, the area under the learning curve divided by its length. "
     "Intervals are percentile bootstraps over agents, resampled arm by arm (Agarwal et al. 2021); "
     "of ten agents they are somewhat too narrow. A return counts as reached at the second "
     "evaluation at or above it of any three in a row, and an agent that never gets there counts "
@@ -120,7 +122,7 @@ def _differences_table(comparison: Comparison) -> Table:
         "interquartile means of the mean return over training, and of environment steps to a "
         f"return of {comparison.threshold_text} (negative: fewer). Intervals at 95 % are "
         f"not corrected for how many are looked at; those at {share} are (Bonferroni, "
-        f"{2 * len(comparison.others)} comparisons).",
+        f"{num_comparisons(comparison)} comparisons).",
     )
 
 

@@ -10,7 +10,7 @@ from rlreps.errors import InputError
 from rlreps.experiments.agent_arms import ArmRuns
 from rlreps.experiments.agent_control import run as run_module
 from rlreps.experiments.agent_control.config import PRESETS, AgentControlConfig, Bar
-from rlreps.experiments.agent_control.report import bar_claim
+from rlreps.experiments.agent_control.report import bar_claims
 from rlreps.experiments.agent_control.run import run_agent_control
 from rlreps.run_folder import RunFolder
 
@@ -58,7 +58,7 @@ def test_the_summary_tells_every_environment_and_arm(finished):
             assert [record["step"] for record in records] == [0, 240, 480]
             assert arm["final_returns"] == records[-1]["returns"]
     assert list(summary["overall"]) == ["large batch"]
-    assert [claim["holds"] for claim in summary["claims"]] == [None]
+    assert [claim["holds"] for claim in summary["claims"]] == [None, None]
 
 
 def test_there_is_a_figure_of_returns_for_each_environment_with_its_numbers(finished):
@@ -125,23 +125,26 @@ def plain(last, *, best=500.0, seeds=10, steps=100_000):
 
 
 @pytest.mark.parametrize(
-    ("runs", "holds"),
+    ("runs", "reached", "stayed"),
     [
-        (plain(10), True),
-        (plain(9), True),
-        (plain(8), False),
-        (plain(9, seeds=9), None),
-        (plain(9, steps=50_000), True),
-        (plain(8, steps=50_000), None),
+        (plain(10), True, True),
+        (plain(9), True, True),
+        (plain(8), True, False),
+        (plain(8, best=300.0), False, False),
+        (plain(9, seeds=9), None, None),
+        (plain(10, steps=50_000), True, None),
+        (plain(10, steps=50_000, best=300.0), None, None),
         # Within 100,000 of 200,000 steps all were good.
-        (plain(0, steps=200_000), True),
+        (plain(0, steps=200_000), True, True),
     ],
 )
-def test_the_bar_is_judged_by_the_last_evaluation_within_its_steps(runs, holds):
-    claim = bar_claim(Bar(), runs)
-    assert claim.holds is holds
+def test_agents_are_judged_by_whether_they_reach_the_bar_and_whether_they_stay(
+    runs, reached, stayed
+):
+    claims = bar_claims(Bar(), runs)
+    assert [claim.holds for claim in claims] == [reached, stayed]
     count = len(runs.returns)
-    assert f"{count} of {count} at some evaluation" in claim.found
+    assert all(f" of {count}" in claim.found for claim in claims)
 
 
 @pytest.mark.parametrize(
