@@ -236,9 +236,8 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
     last = records[-1]
     measures = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
     seconds = last["seconds"]
-    auxiliary = config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
-    if own.auxiliary is not None:
-        auxiliary = own.name
+    name = own.name if own.auxiliary is not None else str(config.auxiliary.objective.name)
+    auxiliary = name if config.auxiliary.weight > 0.0 else None
     return {
         "environment": config.environment,
         "auxiliary": auxiliary,

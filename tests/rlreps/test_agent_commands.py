@@ -239,7 +239,7 @@ def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
         cli.main(["agent", "train", "--out", str(run), *TOY, *DIVERGING])
     captured = capsys.readouterr()
     assert (ending.value.code, captured.out) == (1, "")
-    assert captured.err.startswith("rlreps: error: the loss of agents 0, 1 became NaN or infinite ")
+    assert captured.err.startswith("rlreps: error: the losses or parameters of seeds 0, 1 became ")
     assert captured.err.count("\n") == 1
 
 
