@@ -21,6 +21,11 @@ from rlreps.experiments.agent_arms_report import (
 )
 from rlreps.experiments.agent_arms_results import write_comparisons
 from rlreps.experiments.agent_puddle_world.config import AgentPuddleWorldConfig
+from rlreps.experiments.agent_puddle_world.reasons import (
+    TorsoChange,
+    reasons_section,
+    torso_changes,
+)
 from rlreps.experiments.results import Claim, claims_table
 from rlreps.report import Section, write_report
 from rlreps.run_folder import RunFolder
@@ -36,6 +41,7 @@ def write_puddle_world_report(
     claims = improvement_claims(comparison, subject="auxiliary objective")
     summary = {
         "comparisons": [summary_of(comparison)],
+        "torsos": [_as_json(change) for change in torso_changes(comparison)],
         "claims": [dataclasses.asdict(claim) for claim in claims],
         "report": str(folder.path / "report.html"),
     }
@@ -46,12 +52,18 @@ def write_puddle_world_report(
         sections=[
             _claims_section(config, claims),
             *comparison_sections(folder, [comparison]),
+            reasons_section(comparison),
             _maps_section(folder, comparison, maps),
         ],
         config=folder.config,
         git_revision=folder.provenance.get("git_revision"),
     )
     return summary
+
+
+def _as_json(change: TorsoChange) -> dict[str, Any]:
+    parts = change._asdict()
+    return {"arm": parts.pop("label")} | {name: part._asdict() for name, part in parts.items()}
 
 
 def _claims_section(config: AgentPuddleWorldConfig, claims: list[Claim]) -> Section:
