@@ -79,7 +79,10 @@ def labels():
             bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 2]),
             r"expected 17 bytes for 1 images of 1 x 1 in .*, got 18 \(with more behind them\)",
         ),
-        (gzip.compress(bytes(400))[:-9], "expected a whole gzip file, got a truncated one"),
+        (
+            gzip.compress(bytes(400), mtime=0)[:-9],
+            "expected a whole gzip file, got a truncated one",
+        ),
         (b"\x1f\x8b\x08\x00garbage and more", "expected a (readable|whole gzip) file, got"),
     ],
 )
