@@ -1,11 +1,14 @@
 """The experiment on pre-trained torsos: the successor measure, encoders, then every arm."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from rlreps.agents.config import AgentConfig
+from rlreps.agents.loops import make_loop
 from rlreps.configs import as_json
 from rlreps.experiments.agent_arms import RUNS, Arm, run_arms
 from rlreps.experiments.agent_runs import StartingTorsos
@@ -14,6 +17,7 @@ from rlreps.experiments.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.experiments.representation_transfer.config import (
     FINE_TUNED,
     FROZEN,
+    RANDOM,
     RepresentationTransferConfig,
 )
 from rlreps.experiments.representation_transfer.report import write_transfer_report
@@ -66,11 +70,12 @@ def run_representation_transfer(
             devices=devices,
             progress=progress,
         )
-        start = _starting_torsos(folder, ground)
+        known, random = _starting_torsos(folder, ground), _random_torsos(config.base, ground)
+        starts = {FINE_TUNED: known, FROZEN: known, RANDOM: random}
         comparison = run_arms(
             folder.path / RUNS,
             [
-                Arm(label=label, config=agents, start=start if label in PRETRAINED else None)
+                Arm(label=label, config=agents, start=starts.get(label))
                 for label, agents in config.arms().items()
             ],
             environment="PuddleWorld",
@@ -84,13 +89,18 @@ def run_representation_transfer(
     return complete_run(out, kind=KIND, config=as_json(config), compute=compute)
 
 
-PRETRAINED = (FINE_TUNED, FROZEN)
-"""Arms whose torsos start from the encoders."""
-
-
 def _starting_torsos(folder: RunFolder, ground: OwnGroundTruth) -> StartingTorsos:
     """The encoders as torsos with white features, one for each agent."""
     trained = load_encoder(RunFolder(folder.path / PRETRAINING), ground.truth)
     matrix = describe_matrix(open_store(ground.path))["checksum"]
     origin = f"whitened encoders of the successor measure {matrix}, after {trained.step} updates"
     return StartingTorsos(whitened(trained.params, trained.features()), origin)
+
+
+def _random_torsos(agents: AgentConfig, ground: OwnGroundTruth) -> StartingTorsos:
+    """The torsos that agents would have had, with white features as the encoders have."""
+    with contextlib.closing(make_loop(agents)) as loop:
+        torsos = loop.init().memory.learner.params["torso"]
+        encode = jax.jit(jax.vmap(loop.agent.network.features, in_axes=(0, None)))
+        features = encode(torsos, ground.truth.coordinates)
+    return StartingTorsos(whitened(torsos, features), "whitened fresh torsos")

@@ -68,7 +68,8 @@ def test_pre_trained_torsos_start_closer_to_the_successor_measure_than_fresh_one
     out, _ = finished
     start = {name: found[0] for name, found in distances(out).items()}
     np.testing.assert_array_equal(start["pre-trained-fine-tuned"], start["pre-trained-frozen"])
-    np.testing.assert_array_equal(start["learning-from-scratch"], start["random-frozen"])
+    # Whitening leaves the span as it is.
+    np.testing.assert_allclose(start["learning-from-scratch"], start["random-frozen"], atol=1e-3)
     assert np.all(start["pre-trained-frozen"] < 0.8 * start["random-frozen"])
 
 
