@@ -114,8 +114,9 @@ def _claims_section(
         "one agent starts from, whose read-out of the values starts fresh: it is learned on "
         "(fine-tuned), or left as it is (frozen). Those that learn from scratch have fresh torsos "
         "of the same shape; of random, frozen ones, whitened too, only the read-out learns. "
-        "Pre-training knows the dynamics and neither goal nor penalties, and took no step of the agents' own: counts "
-        "of environment steps leave it out. Fewer than ten agents an arm give no verdict; "
+        "Pre-training knows the dynamics and neither goal nor penalties, and took no step of the "
+        "agents' own: counts of environment steps leave it out. Fewer than ten agents an arm give "
+        "no verdict; "
         f"here there are {base.num_seeds}.",
         tables=[claims_table(claims, stated="our goal")],
     )
