@@ -68,11 +68,13 @@ class ArmRuns:
 
     @cached_property
     def mean_returns(self) -> FloatArray:
-        """Mean over all evaluations but the one before training, [seeds].
+        """Mean over all evaluations after the first update, [seeds].
 
-        The area under a learning curve, divided by its length.
+        The area under a learning curve, divided by its length. What fresh networks happen to do
+        before they learn is left out: it depends on the scale of their features.
         """
-        means: FloatArray = self.returns[:, 1:].mean(axis=1)
+        learned = self.steps > self.config.dqn.warmup
+        means: FloatArray = self.returns[:, learned].mean(axis=1)
         return means
 
     def samples(self, threshold: float) -> FloatArray:

@@ -25,8 +25,8 @@ from rlreps.statistics import aggregate
 INTERVALS = (
     "Agents of an arm differ in their seeds alone. Arms share seeds, and with them starts and "
     "fresh networks; intervals take them for independent. Returns are undiscounted, of greedy "
-    "episodes apart from training. The mean return over training is that of all evaluations but "
-    "the first, the area under the learning curve divided by its length. "
+    "episodes apart from training. The mean return over training is that of all evaluations after "
+    "the first update, the area under the learning curve divided by its length. "
     "Intervals are percentile bootstraps over agents, resampled arm by arm (Agarwal et al. 2021); "
     "of ten agents they are somewhat too narrow. A return counts as reached at the second "
     "evaluation at or above it of any three in a row, and an agent that never gets there counts "
