@@ -109,7 +109,11 @@ def test_agents_act_in_a_users_own_environment():
 
 def test_the_readme_names_the_commands_it_promises():
     assert "rlreps quickstart --preset laptop --out runs/laptop" in README
-    assert re.search(r"-e \"\.\[dev\]\" && pytest$", README, flags=re.MULTILINE)
+    found = re.search(r"-e \"\.\[dev\]\" && (pytest.*)$", README, flags=re.MULTILINE)
+    assert found is not None
+    # Continuous integration runs the same.
+    script = (Path(__file__).parents[1] / ".ci" / "run").read_text(encoding="utf-8")
+    assert script.rstrip().splitlines()[-1] == found[1]
 
 
 def test_no_figure_is_left_to_be_filled_in():
