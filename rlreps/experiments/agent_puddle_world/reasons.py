@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from rlreps.experiments.agent_arms import Comparison
+from rlreps.experiments.agent_arms import ArmRuns, Comparison
 from rlreps.experiments.agent_arms_findings import enough_seeds, signed
 from rlreps.formatting import format_number
 from rlreps.improvement import Estimate, interquartile_mean_difference
@@ -39,13 +39,15 @@ class TorsoChange(NamedTuple):
 def torso_changes(comparison: Comparison) -> list[TorsoChange]:
     """What every arm but the first changed, with 95 % intervals."""
     none = comparison.baseline
+
+    def change(run: ArmRuns, name: str) -> Estimate:
+        return interquartile_mean_difference(run.measures[name][:, -1], none.measures[name][:, -1])
+
     return [
         TorsoChange(
             run.label,
-            *(
-                interquartile_mean_difference(run.measures[name][:, -1], none.measures[name][:, -1])
-                for name in ("subspace_distance", "probe_error")
-            ),
+            change(run, "subspace_distance"),
+            change(run, "probe_error"),
             interquartile_mean_difference(run.mean_returns, none.mean_returns),
         )
         for run in comparison.others
