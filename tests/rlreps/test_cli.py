@@ -458,7 +458,8 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
     [
         (
             [],
-            "quickstart, experiment, successor, svd, train, train-live, sweep, evaluate, agent, plot",
+            "quickstart, experiment, successor, svd, train, train-live, sweep, evaluate, agent, "
+            "plot",
         ),
         (["trian"], "Unrecognized options: trian; Available subcommands: quickstart"),
         (["successor"], "generate, info, verify"),
