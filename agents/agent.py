@@ -28,7 +28,7 @@ from rlreps.agents.replay import (
 from rlreps.agents.rows import Rows
 from rlreps.encoders import Encoder
 from rlreps.encoders.registry import make_encoder
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 class Use(enum.IntEnum):

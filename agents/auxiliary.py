@@ -59,17 +59,12 @@ from jax import Array, lax
 from rlreps.agents.config import AuxiliaryConfig
 from rlreps.agents.rows import Rows, Window, episode_window, rows_at
 from rlreps.agents.standardisation import TargetMoments, init_moments, standardise
-from rlreps.agents.targets import (
-    bootstrapped_targets,
-    fit_predictor,
-    monte_carlo_targets,
-    predict,
-)
+from rlreps.agents.targets import bootstrapped_targets, fit_predictor, monte_carlo_targets, predict
 from rlreps.agents.task_columns import ColumnParams, TaskColumns, make_task_columns
-from rlreps.hyperparameters import Hyperparameters
+from rlreps.errors import require, require_positive
 from rlreps.losses.base import Batch, Encode, Metrics, Params
 from rlreps.losses.registry import Problem, make_objective
-from rlreps.validation import require, require_positive
+from rlreps.training.hyperparameters import Hyperparameters
 
 
 class AuxiliaryTask(NamedTuple):

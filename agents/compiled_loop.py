@@ -16,7 +16,7 @@ from rlreps.agents.config import AgentConfig
 from rlreps.agents.dqn import Metrics
 from rlreps.agents.rows import Rows
 from rlreps.envs.core import Environment, TimeStep
-from rlreps.placement import Placement, largest_even_share, make_placement
+from rlreps.training.devices import Placement, largest_even_share, make_placement
 
 _SUMS = ("episodes", "returns")
 """Metrics that add up over a chunk; the others are means over its updates."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from rlreps.configs import EncoderConfig, ObjectiveConfig
-from rlreps.validation import require, require_choice, require_positive
+from rlreps.errors import require, require_choice, require_positive
 
 TaskName = Literal["cells", "random_fourier", "random_indicators"]
 TargetName = Literal["bootstrapped", "monte_carlo"]

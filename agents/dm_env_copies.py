@@ -20,12 +20,8 @@ from rlreps.agents.host_interface import (
     require_images,
     single_precision,
 )
-from rlreps.agents.host_observations import (
-    Inputs,
-    actions_of_environment,
-    observations_of_spec,
-)
-from rlreps.validation import require
+from rlreps.agents.host_observations import Inputs, actions_of_environment, observations_of_spec
+from rlreps.errors import require
 
 
 class DmEnvCopies:

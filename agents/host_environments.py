@@ -8,7 +8,7 @@ import numpy.typing as npt
 from rlreps.agents.dm_env_copies import DmEnvCopies
 from rlreps.agents.gymnasium_copies import GymnasiumCopies
 from rlreps.agents.host_interface import HostEnvironments, HostStep
-from rlreps.validation import require_positive
+from rlreps.errors import require_positive
 
 __all__ = [
     "DM_ENV",

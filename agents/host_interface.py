@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.agents.host_observations import Inputs
-from rlreps.errors import InputError
-from rlreps.validation import require
+from rlreps.errors import InputError, require
 
 FlagArray = npt.NDArray[np.bool_]
 Picture = npt.NDArray[np.uint8]

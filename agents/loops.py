@@ -17,7 +17,7 @@ from rlreps.agents.host_environments import describe, make_host_environments
 from rlreps.agents.host_loop import HostLoop
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
-from rlreps.validation import require
+from rlreps.errors import require
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""

@@ -19,12 +19,11 @@ from rlreps.agents.puddle_world_probe import puddle_world_probe
 from rlreps.agents.rows import Rows
 from rlreps.agents.value_probe import ValueProbe, probe_error, rollout_probe
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.successor.released import load
-from rlreps.validation import require
 
 if TYPE_CHECKING:
-    from rlreps.ground_truth import GroundTruth
+    from rlreps.successor.ground_truth import GroundTruth
 
 COMPONENTS = 10
 """Leading components of the ground truth that features are to express, at most."""

@@ -16,7 +16,7 @@ from jax import Array
 from rlreps.agents.config import AuxiliaryConfig
 from rlreps.agents.networks import as_inputs
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
-from rlreps.validation import require
+from rlreps.errors import require
 
 _MOST_DIMENSIONS = 3
 """Coordinates beyond which cells of a grid are too many to be visited."""

@@ -15,9 +15,8 @@ from jax import Array
 
 from rlreps.agents.rows import Rows, episode_window
 from rlreps.cumulants import RandomNetwork
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_positive
 from rlreps.subspace import relative_tolerance
-from rlreps.validation import require, require_positive
 
 
 class ValueProbe(NamedTuple):

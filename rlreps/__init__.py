@@ -16,19 +16,17 @@ _SUBMODULES = (
     "encoders",
     "envs",
     "errors",
-    "evaluation",
     "experiments",
-    "ground_truth",
-    "live_sources",
     "losses",
     "plotting",
     "report",
     "sources",
-    "streamed_source",
     "streaming",
     "subspace",
     "successor",
+    "runs",
     "training",
+    "workflows",
 )
 
 __all__ = ["__version__", *_SUBMODULES]

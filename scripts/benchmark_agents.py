@@ -26,13 +26,13 @@ from pathlib import Path
 
 import jax
 
-from rlreps.cores import keep_lapack_to_one_thread
+from rlreps.runs.machine import keep_lapack_to_one_thread
 
 keep_lapack_to_one_thread()
 
 from rlreps.agents.config import AgentConfig  # noqa: E402 - after the threads are set
 from rlreps.agents.loops import Loop, make_loop  # noqa: E402
-from rlreps.placement import devices_for_small_runs  # noqa: E402
+from rlreps.training.devices import devices_for_small_runs  # noqa: E402
 
 GYMNASIUM = "rlreps/PuddleWorld-v0"
 

@@ -21,12 +21,12 @@ from benchmark_training import bare_pass, step_seconds
 
 from rlreps.configs import OptimizerConfig
 from rlreps.encoders import Encoder, mlp, separate_mlp
-from rlreps.experiments.hydrogen.problem import BoxSource, hamiltonian
-from rlreps.learner import Learner
+from rlreps.experiments.pfau_2019.hydrogen.problem import BoxSource, hamiltonian
 from rlreps.losses.covariance_jacobian import CovarianceJacobian
 from rlreps.losses.spectral import spectral
 from rlreps.operators import Operator, diagonal
-from rlreps.optimizers import make_optimizer
+from rlreps.training.optimizers import make_optimizer
+from rlreps.training.update import Learner
 
 HIDDEN = {"shared": (128, 128, 128), "separate": (32, 32)}
 OPERATORS = {

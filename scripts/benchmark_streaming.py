@@ -31,10 +31,10 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
-from rlreps.experiments.pca_problem import PcaProblem, make_pca_problem
-from rlreps.observations import Observations, load_observations
+from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem, make_pca_problem
 from rlreps.plotting import save_figure
 from rlreps.plotting.style import plain_log_ticks, series_style, styled
+from rlreps.sources.datasets import Observations, load_observations
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.passes import updates_on
 from rlreps.streaming.registry import RULES, make_rule

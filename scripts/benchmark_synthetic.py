@@ -18,15 +18,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlreps.experiments.synthetic.config import ROLES, Setting, SyntheticConfig
-from rlreps.experiments.synthetic.problem import (
+from rlreps.experiments.le_lan_2023.synthetic.config import ROLES, Setting, SyntheticConfig
+from rlreps.experiments.le_lan_2023.synthetic.problem import (
     member_learner,
     member_sources,
     planted_matrix,
     stack_settings,
 )
-from rlreps.members import Members
-from rlreps.placement import devices_for_small_runs, largest_even_share, make_placement
+from rlreps.training.devices import devices_for_small_runs, largest_even_share, make_placement
+from rlreps.training.population import Members
 
 STATES, FEATURES, ROWS = 50, 10, 5
 KAPPA0 = SyntheticConfig.kappa0

@@ -21,13 +21,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps import encoders, sources
+from rlreps import encoders
 from rlreps.configs import ObjectiveConfig, OptimizerConfig, TrainingConfig
-from rlreps.experiments.store_training import run_training
-from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses.registry import Problem, make_objective
-from rlreps.optimizers import make_optimizer
-from rlreps.training import Learner
+from rlreps.sources import matrix as sources
+from rlreps.training.hyperparameters import Hyperparameters
+from rlreps.training.loop import Learner
+from rlreps.training.optimizers import make_optimizer
+from rlreps.workflows.train import run_training
 
 STATES = 10_000
 FEATURES = 10

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rlreps.archives import write_archive
 from rlreps.configs import SubspaceConfig, SuccessorConfig
-from rlreps.ground_truth import principal_subspace
 from rlreps.subspace import PrincipalSubspace, nested_distances
-from rlreps.successor.generation import generate
+from rlreps.successor.archives import write_archive
+from rlreps.successor.ground_truth import principal_subspace
 from rlreps.successor.store import open_store
+from rlreps.workflows.generate import generate
 
 _POINTS = 1024
 """Quadrature points a sub-cell, 4,096 a cell at refinement 2."""

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, get_args
 
-from rlreps.validation import require, require_choice, require_positive
+from rlreps.errors import require, require_choice, require_positive
 
 SuccessorMethodName = Literal["monte_carlo", "transition"]
 DecompositionName = Literal["exact", "randomized"]

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal, get_args
 
 from rlreps.configs.training import TrainingConfig
-from rlreps.validation import require, require_choice, require_positive
+from rlreps.errors import require, require_choice, require_positive
 
 CumulantsName = Literal["discs", "random_fourier", "random_network"]
 

@@ -14,8 +14,7 @@ from typing import get_type_hints as type_hints
 
 from rlreps.configs.json_values import as_json
 from rlreps.configs.training import TrainingConfig
-from rlreps.errors import InputError
-from rlreps.validation import require
+from rlreps.errors import InputError, require
 
 FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 

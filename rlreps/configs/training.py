@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
-from rlreps.validation import require, require_choice, require_positive
+from rlreps.errors import require, require_choice, require_positive
 
 EncoderName = Literal["cosine", "fourier_mlp", "mlp", "tabular"]
 MethodName = Literal[

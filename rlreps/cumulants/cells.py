@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.validation import require, require_positive
+from rlreps.errors import require, require_positive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 class DiscParams(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.cumulants.products import affine, product
-from rlreps.validation import require, require_positive
+from rlreps.errors import require, require_positive
 
 
 class NetworkParams(NamedTuple):

@@ -7,7 +7,7 @@ import jax
 from flax import linen, nnx
 from jax import Array
 
-from rlreps.validation import require
+from rlreps.errors import require
 
 Params: TypeAlias = Any
 

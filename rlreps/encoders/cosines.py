@@ -5,7 +5,7 @@ from flax import nnx
 from jax import Array, lax
 
 from rlreps.encoders.base import Encoder, from_nnx
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 class _CosineProducts(nnx.Module):

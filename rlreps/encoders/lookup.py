@@ -6,7 +6,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.encoders.base import Encoder, Params
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 def tabular(num_states: int, num_features: int) -> Encoder:

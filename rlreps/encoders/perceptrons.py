@@ -9,7 +9,7 @@ from flax import nnx
 from jax import Array
 
 from rlreps.encoders.base import Encoder, Params, from_nnx
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 class _MLP(nnx.Module):

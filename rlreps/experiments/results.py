@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from rlreps.files import write_atomically
 from rlreps.plotting import save_figure
-from rlreps.report import Table
-from rlreps.run_folder import RunFolder
-from rlreps.statistics import aggregate
+from rlreps.report.page import Table
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.statistics import aggregate
 
 
 def write_results(

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
-from rlreps.validation import require
 
 Params: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Array]

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.errors import require, require_positive
 from rlreps.losses.base import Params
-from rlreps.validation import require, require_positive
 
 Jacobian: TypeAlias = Any
 """Parameters with a leading axis: over pairs j ≤ k, or over j where parameters are separate."""

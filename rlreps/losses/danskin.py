@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.losses.base import (
     Batch,
     Encode,
@@ -25,7 +26,6 @@ from rlreps.losses.base import (
 )
 from rlreps.losses.whitening import Whitening, init_whitening, update_whitening, whitener
 from rlreps.subspace.inverse_covariance import lissa, lissa_kappa, validate_kappa0
-from rlreps.validation import require
 
 _RUNNING_NORM_DECAY = 0.99
 

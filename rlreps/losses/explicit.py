@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.losses.base import (
     Batch,
     Encode,
@@ -19,8 +19,7 @@ from rlreps.losses.base import (
     require_features,
     two_weight_loss,
 )
-from rlreps.optimizers import optimizer_step
-from rlreps.validation import require
+from rlreps.training.optimizers import optimizer_step
 
 
 class ExplicitState(NamedTuple):

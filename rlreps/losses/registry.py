@@ -7,7 +7,6 @@ import optax
 
 from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
-from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses.base import Objective
 from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, naive
 from rlreps.losses.danskin_chunked import danskin_chunked
@@ -16,6 +15,7 @@ from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
 from rlreps.losses.spectral import spectral
 from rlreps.operators import target_kernel
+from rlreps.training.hyperparameters import Hyperparameters
 
 
 class Problem(NamedTuple):

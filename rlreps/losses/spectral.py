@@ -14,16 +14,12 @@ import numpy as np
 import optax
 from jax import Array, lax
 
+from rlreps.errors import require, require_positive
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
 from rlreps.losses.covariance_jacobian import CovarianceJacobian
 from rlreps.operators import Operator
 from rlreps.operators.action import Action, Weights, act
-from rlreps.subspace.ordered import (
-    first_dependent_feature,
-    masked_gradient,
-    ordered_spectrum,
-)
-from rlreps.validation import require, require_positive
+from rlreps.subspace.ordered import first_dependent_feature, masked_gradient, ordered_spectrum
 
 
 class SpectralState(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
-from rlreps.validation import require
 
 Weights = Callable[[Array], Array]
 """Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jax import Array
 
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 class Sample(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from jax import Array
 
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
-from rlreps.validation import require
 
 
 def diagonal(potential: Callable[[Array], Array]) -> Operator:

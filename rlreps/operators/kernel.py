@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
 from rlreps.operators.symmetry import require_symmetric_entries
-from rlreps.validation import require
 
 Kernel = Callable[[Array, Array], Array]
 """(inputs [m, ...], inputs [p, ...]) → k, [m, p]."""

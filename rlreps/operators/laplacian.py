@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
-from rlreps.validation import require
 
 
 def laplacian() -> Operator:

@@ -7,9 +7,9 @@ import numpy as np
 import scipy.sparse
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
 from rlreps.operators.symmetry import require_symmetric_entries
-from rlreps.validation import require
 
 
 def matrix(values: np.ndarray | Array, *, measure: np.ndarray | None = None) -> Operator:

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
-from rlreps.validation import require
 
 
 def slowness() -> Operator:

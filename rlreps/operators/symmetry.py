@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 def require_symmetric_entries(entries: np.ndarray, expected: str, each: str) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
+from rlreps.errors import require
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.seeds import seed_count
 from rlreps.plotting.style import MUTED, OKABE_ITO, styled
-from rlreps.statistics import aggregate
-from rlreps.validation import require
+from rlreps.runs.statistics import aggregate
 
 
 def plot_sample_efficiency(

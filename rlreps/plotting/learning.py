@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from rlreps.errors import require
 from rlreps.plotting.seeds import seed_count
 from rlreps.plotting.style import OKABE_ITO, FloatArray, styled
-from rlreps.statistics import aggregate
-from rlreps.validation import require
+from rlreps.runs.statistics import aggregate
 
 _COLUMNS = 2
 _FEW = 10

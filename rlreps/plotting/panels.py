@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from rlreps.errors import require
 from rlreps.plotting.seeds import NOISE_FLOOR
 from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_style, styled
-from rlreps.validation import require
 
 _MOST_MARKERS = 10
 _MOST_COLUMNS = 3

@@ -14,10 +14,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
 from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld
+from rlreps.errors import require
 from rlreps.plotting.components import plot_components
 from rlreps.plotting.outlines import draw_outlines
 from rlreps.plotting.style import INK, MISSING, FloatArray, styled
-from rlreps.validation import require
 
 ACTIONS = ("up", "right", "down", "left")
 _ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])

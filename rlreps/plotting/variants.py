@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from rlreps.errors import require, require_choice
 from rlreps.plotting.style import MUTED, plain_log_ticks, series_style, styled
-from rlreps.validation import require, require_choice
 
 _MOST_MARKERS = 6
 

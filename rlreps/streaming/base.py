@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import Array, lax
 
-from rlreps.errors import InputError
-from rlreps.validation import require
+from rlreps.errors import InputError, require
 
 
 class StreamingRule(NamedTuple):

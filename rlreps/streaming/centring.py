@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.streaming.base import StreamingRule, require_batch
 from rlreps.streaming.combining import shares
-from rlreps.validation import require
 
 
 class RunningMean(NamedTuple):

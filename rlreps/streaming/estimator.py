@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from rlreps.errors import require
 from rlreps.streaming.registry import RULES
 from rlreps.streaming.stream_model import (
     ROWS_AT_ONCE,
@@ -21,7 +22,6 @@ from rlreps.streaming.stream_model import (
 )
 from rlreps.streaming.stream_moments import Floats, take_in
 from rlreps.streaming.stream_parameters import checked_setup, require_rows
-from rlreps.validation import require
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin

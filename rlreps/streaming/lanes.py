@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.placement import largest_even_share, make_placement
+from rlreps.errors import require, require_positive
 from rlreps.successor.markov_chain import PRNG
-from rlreps.validation import require, require_positive
+from rlreps.training.devices import largest_even_share, make_placement
 
 
 class Runs(NamedTuple):

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.errors import require
 from rlreps.streaming.anchoring import anchored_update, anchored_updates
 from rlreps.streaming.base import StreamingRule, most_updates, require_batch, require_sizes
 from rlreps.streaming.low_rank import LowRank, add_row, add_rows, weighted_mean
 from rlreps.streaming.orthonormal import orthonormalize
 from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
-from rlreps.validation import require
 
 
 class MatrixState(NamedTuple):

@@ -5,11 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_choice
 from rlreps.streaming.base import StreamingRule, one_row_at_a_time, require_batch
 from rlreps.streaming.registry import RULES
 from rlreps.subspace.positive_definite import solve_positive_definite
-from rlreps.validation import require, require_choice
 
 _HIGHEST = lax.Precision.HIGHEST
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
+from rlreps.errors import require, require_positive
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.lanes import Lanes, Runs
-from rlreps.validation import require, require_positive
 
 __all__ = ["Evaluate", "MakeRule", "Runs", "StreamedPasses", "stream_passes", "updates_on"]
 

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.streaming.anchoring import anchored_update, anchored_updates
 from rlreps.streaming.base import StreamingRule, most_updates, require_batch, require_sizes
 from rlreps.streaming.combining import online_em_average
 from rlreps.streaming.orthonormal import orthonormalize
 from rlreps.subspace.positive_definite import solve_positive_definite
-from rlreps.validation import require
 
 _HIGHEST = lax.Precision.HIGHEST
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rlreps.errors import require_choice
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.eigengame import eigengame
 from rlreps.streaming.explicit_krasulina import explicit_krasulina
@@ -14,7 +15,6 @@ from rlreps.streaming.mu_eigengame import mu_eigengame
 from rlreps.streaming.oja import oja
 from rlreps.streaming.sanger import sanger
 from rlreps.streaming.schedules import LearningRate
-from rlreps.validation import require_choice
 
 
 class RuleEntry(NamedTuple):

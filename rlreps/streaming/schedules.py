@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.validation import require
+from rlreps.errors import require
 
 Schedule = Callable[[Array], Array]
 """Updates made, [] (int32) → learning rate, []."""

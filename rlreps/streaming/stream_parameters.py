@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from rlreps.errors import require, require_choice
 from rlreps.streaming.missing import require_imputing
 from rlreps.streaming.registry import RULES
 from rlreps.streaming.stream_model import StreamSetup
-from rlreps.validation import require, require_choice
 
 
 def checked_setup(parameters: Mapping[str, Any], features: int, most: int) -> StreamSetup:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rlreps.errors import require, require_positive
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.combining import broadcast
 from rlreps.streaming.lanes import Lanes, Runs, over_lanes
 from rlreps.streaming.passes import Evaluate, MakeRule, updates_on
-from rlreps.validation import require, require_positive
 
 WORKERS = "workers"
 """The axis of a mesh of workers."""

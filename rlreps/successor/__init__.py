@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlreps.successor.box_grid import BoxGrid
     from rlreps.successor.estimates import RowEstimates
-    from rlreps.successor.filling import MatrixPlan, fill_store
-    from rlreps.successor.generation import generate, rollout_settings
     from rlreps.successor.grid import Grid
     from rlreps.successor.gymnasium_process import GymnasiumProcess
     from rlreps.successor.gymnasium_rollouts import GymnasiumRowSampler, starts_in_cells
@@ -27,34 +25,36 @@ if TYPE_CHECKING:
         verify,
     )
     from rlreps.successor.transition import TransitionEstimator, TransitionSettings
+    from rlreps.workflows.filling import MatrixPlan, fill_store
+    from rlreps.workflows.generate import generate, rollout_settings
 
 _HOME = {
-    "BoxGrid": "box_grid",
-    "Grid": "grid",
-    "GymnasiumProcess": "gymnasium_process",
-    "GymnasiumRowSampler": "gymnasium_rollouts",
-    "MarkovChain": "markov_chain",
-    "MatrixPlan": "filling",
-    "MatrixStore": "store",
-    "RolloutSettings": "monte_carlo",
-    "RowEstimates": "estimates",
-    "RowSampler": "monte_carlo",
-    "TransitionEstimator": "transition",
-    "TransitionSettings": "transition",
-    "VerifyReport": "store",
-    "VisitSettings": "gymnasium_visits",
-    "create_or_resume": "store",
-    "environment_chain": "markov_chain",
-    "every_visit": "gymnasium_visits",
-    "fill_store": "filling",
-    "generate": "generation",
-    "load": "released",
-    "open_store": "store",
-    "puddle_world_chain": "puddle_world",
-    "released_names": "released",
-    "rollout_settings": "generation",
-    "starts_in_cells": "gymnasium_rollouts",
-    "verify": "store",
+    "BoxGrid": "rlreps.successor.box_grid",
+    "Grid": "rlreps.successor.grid",
+    "GymnasiumProcess": "rlreps.successor.gymnasium_process",
+    "GymnasiumRowSampler": "rlreps.successor.gymnasium_rollouts",
+    "MarkovChain": "rlreps.successor.markov_chain",
+    "MatrixPlan": "rlreps.workflows.filling",
+    "MatrixStore": "rlreps.successor.store",
+    "RolloutSettings": "rlreps.successor.monte_carlo",
+    "RowEstimates": "rlreps.successor.estimates",
+    "RowSampler": "rlreps.successor.monte_carlo",
+    "TransitionEstimator": "rlreps.successor.transition",
+    "TransitionSettings": "rlreps.successor.transition",
+    "VerifyReport": "rlreps.successor.store",
+    "VisitSettings": "rlreps.successor.gymnasium_visits",
+    "create_or_resume": "rlreps.successor.store",
+    "environment_chain": "rlreps.successor.markov_chain",
+    "every_visit": "rlreps.successor.gymnasium_visits",
+    "fill_store": "rlreps.workflows.filling",
+    "generate": "rlreps.workflows.generate",
+    "load": "rlreps.successor.released",
+    "open_store": "rlreps.successor.store",
+    "puddle_world_chain": "rlreps.successor.puddle_world",
+    "released_names": "rlreps.successor.released",
+    "rollout_settings": "rlreps.workflows.generate",
+    "starts_in_cells": "rlreps.successor.gymnasium_rollouts",
+    "verify": "rlreps.successor.store",
 }
 
 __all__ = [
@@ -89,7 +89,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(importlib.import_module(f"rlreps.successor.{_HOME[name]}"), name)
+        return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'rlreps.successor' has no attribute {name!r}")
 
 

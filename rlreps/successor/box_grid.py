@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.validation import require
+from rlreps.errors import require
 
 
 @dataclasses.dataclass(frozen=True)

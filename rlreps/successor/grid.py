@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.validation import require_positive
+from rlreps.errors import require_positive
 
 
 @dataclasses.dataclass(frozen=True)

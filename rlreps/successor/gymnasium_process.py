@@ -18,8 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from rlreps.errors import InputError
-from rlreps.validation import require
+from rlreps.errors import InputError, require
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""

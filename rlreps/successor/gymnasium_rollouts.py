@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.successor.box_grid import BoxGrid
 from rlreps.successor.estimates import RowEstimates
 from rlreps.successor.gymnasium_process import CellStepper, GymnasiumProcess, SetState
 from rlreps.successor.monte_carlo import RolloutSettings
-from rlreps.validation import require
 
 
 class GymnasiumRowSampler:

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.estimates import RowEstimates
 from rlreps.successor.gymnasium_process import NO_CELL, CellStepper, GymnasiumProcess
-from rlreps.validation import require, require_positive
 
 _CHUNK_ENTRIES = 2**19
 """Futures looked up at a time: a few megabytes, which stay in the processor's cache."""

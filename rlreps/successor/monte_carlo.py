@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.cores import usable_cores
+from rlreps.errors import require
+from rlreps.runs.machine import usable_cores
 from rlreps.successor.estimates import RowEstimates
 from rlreps.successor.markov_chain import MarkovChain, environment_chain
 from rlreps.successor.rollout_kernel import CELLS, RolloutSettings, rollout_kernel
-from rlreps.validation import require
 
 __all__ = [
     "ROLLOUTS_PER_BLOCK",

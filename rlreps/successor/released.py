@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlreps.archives import read_archive
-from rlreps.errors import InputError
-from rlreps.validation import require_choice
+from rlreps.errors import InputError, require_choice
+from rlreps.successor.archives import read_archive
 
 if TYPE_CHECKING:
-    from rlreps.ground_truth import GroundTruth
+    from rlreps.successor.ground_truth import GroundTruth
 
 _SUFFIX = ".npz"
 
@@ -41,9 +40,9 @@ def load(name: str) -> "GroundTruth":
     # Deferred: those need JAX, and this module is imported to ask for names.
     import jax.numpy as jnp
 
-    from rlreps.ground_truth import GroundTruth
     from rlreps.subspace import PrincipalSubspace
     from rlreps.successor.grid import Grid
+    from rlreps.successor.ground_truth import GroundTruth
 
     require_choice("released ground truth", name, released_names())
     file = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"

@@ -15,8 +15,8 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
+from rlreps.errors import require, require_positive
 from rlreps.successor.markov_chain import PRNG, MarkovChain
-from rlreps.validation import require, require_positive
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""

@@ -14,7 +14,7 @@ from typing import Any
 import tensorstore as ts
 
 from rlreps.errors import InputError
-from rlreps.locks import LOCK
+from rlreps.runs.locks import LOCK
 from rlreps.successor.matrix_store import MatrixStore, first_part, plain_json
 from rlreps.successor.subspace_cache import load_subspace, save_subspace
 from rlreps.successor.verification import BlockProblem, VerifyReport, verify

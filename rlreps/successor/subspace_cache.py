@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rlreps.archives import read_archive, write_archive
 from rlreps.errors import InputError
+from rlreps.successor.archives import read_archive, write_archive
 from rlreps.successor.matrix_store import MatrixStore, plain_json
 
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}

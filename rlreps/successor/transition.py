@@ -19,13 +19,12 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.banded_solver import BandedSolver, factorise
 from rlreps.successor.estimates import RowEstimates
 from rlreps.successor.grid import Grid
 from rlreps.successor.slow_modes import SlowModes, slow_modes
 from rlreps.successor.transition_matrix import OneStep, one_step
-from rlreps.validation import require, require_positive
 
 TILE_ROWS = 100
 """Rows computed together: part of what decides the last bits, as products of matrices round

@@ -21,11 +21,11 @@ import scipy.sparse
 from jax import Array, lax
 from scipy.stats import qmc
 
-from rlreps.cores import usable_cores
 from rlreps.envs import PuddleWorld
+from rlreps.errors import require
+from rlreps.runs.machine import usable_cores
 from rlreps.successor.grid import Grid
 from rlreps.successor.markov_chain import PRNG
-from rlreps.validation import require
 
 _POINTS_PER_CHUNK = 2**16
 _ROWS_PER_CONVERSION = 1024

@@ -14,8 +14,8 @@ from rlreps.agents.config import AuxiliaryConfig
 from rlreps.agents.targets import observed_rows
 from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
-from rlreps.optimizers import optimizer_step
 from rlreps.subspace import subspace_distance
+from rlreps.training.optimizers import optimizer_step
 
 STATES = 12
 DISCOUNT = 0.9

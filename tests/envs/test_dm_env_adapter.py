@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 from dm_env import test_utils
 
-from rlreps.envs import (
-    ArenaError,
-    BouncingBallsDmEnv,
-    PuddleWorldDmEnv,
-    load_arena,
-    render_frame,
-)
+from rlreps.envs import ArenaError, BouncingBallsDmEnv, PuddleWorldDmEnv, load_arena, render_frame
 
 
 class TestShortEpisodes(test_utils.EnvironmentTestMixin, unittest.TestCase):

@@ -11,7 +11,7 @@ from jax.experimental.compilation_cache import compilation_cache as cache
 
 from rlreps.configs import SuccessorConfig
 from rlreps.successor.estimate_store import open_estimates
-from rlreps.successor.generation import generate
+from rlreps.workflows.generate import generate
 
 CACHE_SETTINGS = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,

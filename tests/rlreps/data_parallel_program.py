@@ -16,17 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rlreps import training, training_loop
 from rlreps.configs import ObjectiveConfig
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import mlp
 from rlreps.envs import load_arena
-from rlreps.hyperparameters import Hyperparameters
-from rlreps.live_sources import puddle_world_source
 from rlreps.losses.registry import Problem, make_objective
-from rlreps.run_folder import RunFolder
-from rlreps.sources import matrix_source
-from rlreps.streamed_source import streamed_source
+from rlreps.runs.folder import RunFolder
+from rlreps.sources.live import puddle_world_source
+from rlreps.sources.matrix import matrix_source
+from rlreps.sources.store import streamed_source
+from rlreps.training import host_loop as training_loop
+from rlreps.training import loop as training
+from rlreps.training.hyperparameters import Hyperparameters
 
 OBJECTIVES = {
     "danskin_chunked": ObjectiveConfig(name="danskin_chunked", chunks=2),

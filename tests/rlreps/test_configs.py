@@ -19,7 +19,7 @@ from rlreps.configs import (
     as_json,
 )
 from rlreps.errors import InputError
-from rlreps.experiments.quickstart.config import PRESETS, QuickstartConfig
+from rlreps.workflows.quickstart.config import PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")
 METHODS = (

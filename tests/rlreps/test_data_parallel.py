@@ -12,13 +12,13 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.cli import main
+from rlreps.cli.main import main
 from rlreps.encoders import mlp
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, large_batch
-from rlreps.placement import choose_devices, make_placement
-from rlreps.sources import matrix_source
-from rlreps.training import train
+from rlreps.sources.matrix import matrix_source
+from rlreps.training.devices import choose_devices, make_placement
+from rlreps.training.loop import train
 
 PROGRAM = Path(__file__).with_name("data_parallel_program.py")
 ROUNDING = 1e-10

@@ -15,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from rlreps.checkpoints import Checkpoints
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.successor.estimate_store import open_estimates
 
 SMALL = ["successor", "generate", "--bins", "10", "--block-rows", "7", "--discount", "0.95"]

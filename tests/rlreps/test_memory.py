@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from rlreps.memory import peak_memory_mib
+from rlreps.runs.machine import peak_memory_mib
 
 PROGRAM = """
 from rlreps.memory import peak_memory_mib

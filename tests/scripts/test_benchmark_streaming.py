@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.experiments.pca_problem import make_pca_problem
-from rlreps.observations import Observations
+from rlreps.experiments.amid_warmuth_2020.pca_problem import make_pca_problem
+from rlreps.sources.datasets import Observations
 from rlreps.streaming.implicit_krasulina import implicit_krasulina
 from rlreps.streaming.pseudo_inverse import FactorState, inverse_gram
 from rlreps.streaming.schedules import power_decay

@@ -15,7 +15,7 @@ from rlreps.experiments.results import (
     mean_distance,
     write_results,
 )
-from rlreps.run_folder import RunFolder
+from rlreps.runs.folder import RunFolder
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 from rlreps.configs import MethodName, ObjectiveConfig, TrainingConfig
 from rlreps.encoders import tabular
 from rlreps.errors import InputError
-from rlreps.hyperparameters import Hyperparameters
 from rlreps.losses import OBJECTIVES, Roles, make_objective
 from rlreps.losses.registry import Problem
-from rlreps.sources import matrix_source
+from rlreps.sources.matrix import matrix_source
+from rlreps.training.hyperparameters import Hyperparameters
 
 NUM_STATES, NUM_TASKS, NUM_FEATURES, NUM_ROWS = 24, 7, 4, 21
 ROLES = {"gradient_rows": 5, "weight_rows": 3, "covariance_rows": 5}

@@ -11,15 +11,15 @@ import optax
 import pytest
 import scipy.linalg
 
-from rlreps.checkpoints import Checkpoints
 from rlreps.encoders import Encoder, separate_mlp, tabular, with_constant
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses.base import Batch
 from rlreps.losses.spectral import spectral
 from rlreps.operators import diagonal, graph_laplacian, kernel, laplacian, matrix, slowness
-from rlreps.run_folder import RunFolder
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training import train
+from rlreps.training.loop import train
 
 NUM_STATES, NUM_FEATURES = 5, 3
 RNG = np.random.default_rng(0)

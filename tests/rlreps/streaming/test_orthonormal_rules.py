@@ -8,12 +8,7 @@ import scipy.linalg
 
 from rlreps.streaming.krasulina import krasulina
 from rlreps.streaming.oja import oja
-from rlreps.streaming.orthonormal import (
-    BasisState,
-    add_outer,
-    orthonormalize,
-    sums_of_earlier,
-)
+from rlreps.streaming.orthonormal import BasisState, add_outer, orthonormalize, sums_of_earlier
 from rlreps.streaming.sanger import SangerState, sanger
 from rlreps.streaming.schedules import power_decay
 from rlreps.subspace import longest_eigenvector_streak, subspace_distance

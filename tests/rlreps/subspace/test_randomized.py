@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.subspace import (
-    ArrayBlocks,
-    exact_svd,
-    nested_distances,
-    products,
-    randomized_svd,
-)
+from rlreps.subspace import ArrayBlocks, exact_svd, nested_distances, products, randomized_svd
 from rlreps.subspace.randomized import num_reads
 
 

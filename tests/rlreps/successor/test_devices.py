@@ -13,10 +13,10 @@ import pytest
 from rlreps.configs import SuccessorConfig, as_json
 from rlreps.envs import load_arena
 from rlreps.successor.estimate_store import open_estimates
-from rlreps.successor.generation import rollout_settings
 from rlreps.successor.grid import Grid
 from rlreps.successor.monte_carlo import RowSampler
 from rlreps.successor.puddle_world import puddle_world_chain
+from rlreps.workflows.generate import rollout_settings
 
 # 49 cells fill neither one tile of 32 nor two; 501 rollouts are blocks of 250, 1 and 250.
 CONFIG = SuccessorConfig(bins=7, rollouts=501, horizon=40, discount=0.9, block_rows=5)

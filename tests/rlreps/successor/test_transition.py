@@ -14,12 +14,12 @@ from rlreps.errors import InputError
 from rlreps.successor import transition
 from rlreps.successor.aggregation import aggregation_error
 from rlreps.successor.banded_solver import factorise
-from rlreps.successor.generation import puddle_world_chain, rollout_settings
 from rlreps.successor.grid import Grid
 from rlreps.successor.monte_carlo import RowSampler
 from rlreps.successor.slow_modes import slow_modes
 from rlreps.successor.transition import TransitionEstimator, TransitionSettings
 from rlreps.successor.transition_matrix import one_step
+from rlreps.workflows.generate import puddle_world_chain, rollout_settings
 
 BINS = 16
 

@@ -1,0 +1,119 @@
+"""The commands below ``rlreps agent``: agents trained, evaluated and drawn."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, subcommand
+
+from rlreps.agents.config import AgentConfig
+from rlreps.cli.parts import Switch, print_json
+from rlreps.runs.machine import keep_lapack_to_one_thread
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainAgents:
+    """Train agents, with an auxiliary task if it has a weight; the same command resumes.
+
+    Attributes:
+        out: Folder of the run.
+        config: The run.
+        store: A successor measure of the same arena to measure torsos against (PuddleWorld); by
+            default the released one, for the arena sutton.
+        quiet: Show no progress bar.
+    """
+
+    out: Path
+    config: AgentConfig = dataclasses.field(default_factory=AgentConfig)
+    store: Path | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Trains, then prints a table of all agents."""
+        # Objectives factorise small matrices in every update.
+        keep_lapack_to_one_thread()
+
+        from rlreps.cli.tables import print_agents
+        from rlreps.training.devices import devices_for_small_runs
+        from rlreps.workflows.agent_evaluation import train_agents
+
+        summary = train_agents(
+            self.config,
+            self.out,
+            store=self.store,
+            devices=devices_for_small_runs(),
+            progress=not self.quiet,
+        )
+        print_agents(summary, self.config.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateAgents:
+    """Fresh greedy episodes of a run's agents, and every measure of their torsos, as JSON.
+
+    Attributes:
+        run_folder: Folder of the run.
+        episodes: Episodes of each agent.
+        store: Ground truth to measure against (PuddleWorld); by default that of the run.
+    """
+
+    run_folder: Positional[Path]
+    episodes: int = 100
+    store: Path | None = None
+
+    def run(self) -> None:
+        """Prints everything."""
+        keep_lapack_to_one_thread()
+
+        from rlreps.workflows.agent_evaluation import evaluate_agents
+
+        print_json(evaluate_agents(self.run_folder, episodes=self.episodes, store=self.store))
+
+
+@dataclasses.dataclass(frozen=True)
+class RenderAgents:
+    """Draw an episode of one agent, its policy and components where there are any, and all curves.
+
+    Attributes:
+        run_folder: Folder of the run.
+        out: Folder of the pictures; by default figures in that of the run.
+        seed_index: Which agent, from 0.
+        store: Ground truth of the components (PuddleWorld); by default that of the run.
+    """
+
+    run_folder: Positional[Path]
+    out: Path | None = None
+    seed_index: int = 0
+    store: Path | None = None
+
+    def run(self) -> None:
+        """Writes the pictures, then says which, and why others were not."""
+        keep_lapack_to_one_thread()
+        # Environments draw into memory; without a screen, SDL would complain on standard error.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+        from rlreps.workflows.agent_pictures import render_agents
+
+        pictures = render_agents(
+            self.run_folder, self.out, seed_index=self.seed_index, store=self.store
+        )
+        for path in pictures.written:
+            print(f"wrote {path}")
+        for note in pictures.notes:
+            print(f"note: {note}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+    """Agents that learn representations on the side: train, evaluate and draw them."""
+
+    command: (
+        Annotated[TrainAgents, subcommand("train")]
+        | Annotated[EvaluateAgents, subcommand("evaluate")]
+        | Annotated[RenderAgents, subcommand("render")]
+    )
+
+    def run(self) -> None:
+        """Runs the chosen command."""
+        self.command.run()

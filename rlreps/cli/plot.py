@@ -1,0 +1,116 @@
+"""The commands below ``rlreps plot``."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, subcommand
+
+from rlreps.cli.parts import Switch
+from rlreps.configs import SubspaceConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotEnv:
+    """Draw an arena.
+
+    Attributes:
+        out: Figure file (.png, .svg or .pdf).
+        arena: Name of an arena, or path of a TOML file.
+        bins: Also draw the cells of a bins x bins grid.
+    """
+
+    out: Path
+    arena: str = "sutton"
+    bins: int | None = None
+
+    def run(self) -> None:
+        """Writes the figure."""
+        from rlreps.workflows import figures
+
+        _say_written(figures.draw_environment(self.arena, self.out, bins=self.bins))
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotComponents:
+    """Draw the leading principal components of a store, and those that runs have learned.
+
+    Attributes:
+        store: Folder of the store.
+        out: Figure file (.png, .svg or .pdf).
+        runs: Training runs to draw beside the ground truth, aligned to it.
+        d: Number of components.
+    """
+
+    store: Positional[Path]
+    out: Path
+    runs: tuple[Path, ...] = ()
+    d: int = 10
+
+    def run(self) -> None:
+        """Writes the figure."""
+        from rlreps.workflows import figures
+
+        _say_written(figures.draw_components(self.store, self.runs, self.out, d=self.d))
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotSpectrum:
+    """Draw the singular values of a store and the energy they capture.
+
+    Attributes:
+        store: Folder of the store.
+        out: Figure file (.png, .svg or .pdf).
+        config: How the principal subspace is computed.
+    """
+
+    store: Positional[Path]
+    out: Path
+    config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
+
+    def run(self) -> None:
+        """Writes the figure."""
+        from rlreps.workflows import figures
+
+        _say_written(figures.draw_spectrum(self.store, self.config, self.out))
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotCurves:
+    """Draw the learning curves of training runs.
+
+    Attributes:
+        runs: Folders of training runs.
+        out: Figure file (.png, .svg or .pdf).
+        quiet: Show no progress bar.
+    """
+
+    runs: Positional[tuple[Path, ...]]
+    out: Path
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Writes the figure."""
+        from rlreps.workflows import figures
+
+        _say_written(figures.draw_curves(self.runs, self.out, progress=not self.quiet))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Pictures: environments, components, spectra and learning curves."""
+
+    command: (
+        Annotated[PlotEnv, subcommand("env")]
+        | Annotated[PlotComponents, subcommand("components")]
+        | Annotated[PlotSpectrum, subcommand("spectrum")]
+        | Annotated[PlotCurves, subcommand("curves")]
+    )
+
+    def run(self) -> None:
+        """Runs the chosen command."""
+        self.command.run()
+
+
+def _say_written(path: Path) -> None:
+    print(f"wrote {path}")

@@ -1,0 +1,96 @@
+"""The commands that train encoders and measure them."""
+
+import dataclasses
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from rlreps.cli.parts import Switch, print_json
+from rlreps.configs import TrainingConfig
+from rlreps.configs.live import LiveTrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train an encoder on a store; the same command resumes an interrupted run.
+
+    Attributes:
+        store: Folder of the store.
+        out: Folder of the run.
+        config: The run.
+        devices: Devices to train on, each with seeds of its own if they share out evenly, else with
+            a share of every batch; None is all local accelerators, or one CPU device.
+        quiet: Show no progress bar.
+    """
+
+    store: Positional[Path]
+    out: Path
+    config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Trains, then prints the summary."""
+        from rlreps.training.devices import choose_devices
+        from rlreps.workflows.train import run_training
+
+        summary = run_training(
+            self.config,
+            self.store,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
+        )
+        print_json(summary)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainLive:
+    """Train an encoder on fresh rollouts, without a matrix; the same command resumes.
+
+    Attributes:
+        out: Folder of the run.
+        config: The run.
+        store: A successor measure of the same process, to measure the encoder against.
+        devices: As for ``train``.
+        quiet: Show no progress bar.
+    """
+
+    out: Path
+    config: LiveTrainingConfig = dataclasses.field(default_factory=LiveTrainingConfig)
+    store: Path | None = None
+    devices: int | None = None
+    quiet: Switch = False
+
+    def run(self) -> None:
+        """Trains, then prints the summary."""
+        from rlreps.training.devices import choose_devices
+        from rlreps.workflows.live import run_live_training
+
+        summary = run_live_training(
+            self.config,
+            self.out,
+            store_path=self.store,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
+        )
+        print_json(summary)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Measure a run's newest checkpoint against a ground truth.
+
+    Attributes:
+        run_folder: Folder of the training run.
+        store: Ground truth to measure against; by default the one trained on.
+    """
+
+    run_folder: Positional[Path]
+    store: Path | None = None
+
+    def run(self) -> None:
+        """Prints every measure."""
+        from rlreps.workflows.evaluate import evaluate_run
+
+        print_json(evaluate_run(self.run_folder, self.store))

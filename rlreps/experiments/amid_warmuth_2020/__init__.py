@@ -1,0 +1,1 @@
+"""Experiments of Amid & Warmuth 2020."""

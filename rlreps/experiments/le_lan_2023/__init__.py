@@ -1,0 +1,1 @@
+"""Experiments of Le Lan et al. 2023."""

@@ -1,0 +1,1 @@
+"""Experiments of Pfau et al. 2019."""

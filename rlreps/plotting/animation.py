@@ -1,0 +1,113 @@
+"""Moving pictures: frames in, a GIF file out."""
+
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.spatial
+from PIL import Image
+
+from rlreps.errors import InputError, require
+from rlreps.files import write_atomically
+
+Picture: TypeAlias = npt.NDArray[np.uint8]
+
+_COLOURS = 256
+"""Entries of a GIF's palette."""
+
+_LOOKED_AT = 32
+"""Frames, evenly over the animation, whose colours the palette is made from."""
+
+
+def write_gif(
+    path: str | os.PathLike[str],
+    frames: Iterable[Picture],
+    *,
+    frames_per_second: float = 20.0,
+) -> Path:
+    """Writes frames as a GIF that plays for ever, and returns the path.
+
+    Frames share one palette without dithering, so that what stands still does not flicker: their
+    own colours where these are at most 256, else half of it the most frequent ones and half a
+    median cut of the others. Durations are whole hundredths of a second, spread so that frame i
+    starts at the hundredth nearest to i / ``frames_per_second``. Folders on the way are made; not
+    even a kill halfway leaves part of a file at ``path``.
+
+    Args:
+        path: Ends in .gif.
+        frames: uint8 [height, width, 3] each, RGB, all of one shape.
+        frames_per_second: At most 50, the most that viewers keep up with.
+
+    Raises:
+        InputError: For another suffix, no frame, frames of other kinds or different shapes, or a
+            rate outside (0, 50].
+    """
+    target = Path(path)
+    require(target.suffix.lower() == ".gif", "an animation file ending in .gif", str(target))
+    require(0.0 < frames_per_second <= 50.0, "frames_per_second in (0, 50]", frames_per_second)
+    pictures = list(frames)
+    _require_frames(pictures)
+    palette = _palette(pictures)
+    nearest = scipy.spatial.cKDTree(palette)
+    images = [_indexed(picture, palette, nearest) for picture in pictures]
+    starts = np.rint(np.arange(len(images) + 1) * (100.0 / frames_per_second)).astype(int)
+    buffer = io.BytesIO()
+    images[0].save(
+        buffer,
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=(10 * np.diff(starts)).tolist(),  # in milliseconds
+        loop=0,
+    )
+    return write_atomically(target, buffer.getvalue())
+
+
+def _require_frames(pictures: list[Picture]) -> None:
+    require(len(pictures) >= 1, "at least one frame", 0)
+    for picture in pictures:
+        if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+            raise InputError(f"expected frames [height, width, 3], got shape {picture.shape}")
+        require(picture.dtype == np.uint8, "frames of dtype uint8", str(picture.dtype))
+    shapes = sorted({picture.shape for picture in pictures})
+    require(len(shapes) == 1, "frames of one shape", shapes)
+
+
+def _packed(picture: Picture) -> npt.NDArray[np.int64]:
+    """Colours as whole numbers, [height * width]."""
+    numbers: npt.NDArray[np.int64] = picture.reshape(-1, 3) @ np.array([65536, 256, 1])
+    return numbers
+
+
+def _unpacked(colours: npt.NDArray[np.int64]) -> Picture:
+    """Whole numbers [c] as colours [c, 3]."""
+    return np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8)
+
+
+def _palette(pictures: list[Picture]) -> Picture:
+    """At most 256 colours [c, 3] that stand for all."""
+    chosen = np.unique(np.linspace(0, len(pictures) - 1, _LOOKED_AT).astype(int))
+    every = np.concatenate([_packed(pictures[index]) for index in chosen])
+    colours, counts = np.unique(every, return_counts=True)
+    if len(colours) <= _COLOURS:
+        return _unpacked(colours)
+    # Cut by pixels, the palette would lose what is small, such as an agent.
+    order = np.argsort(-counts, kind="stable")
+    frequent, rare = (_unpacked(colours[part]) for part in np.split(order, [_COLOURS // 2]))
+    cut = Image.fromarray(rare[None]).quantize(_COLOURS // 2, Image.Quantize.MEDIANCUT)
+    others = np.asarray(cut.getpalette(), np.uint8).reshape(-1, 3)
+    return np.concatenate([frequent, others[: _COLOURS // 2]])
+
+
+def _indexed(picture: Picture, palette: Picture, nearest: scipy.spatial.cKDTree) -> Image.Image:
+    """A picture with each colour's nearest in the palette."""
+    colours, places = np.unique(_packed(picture), return_inverse=True)
+    indices = np.asarray(nearest.query(_unpacked(colours))[1], np.uint8)[places]
+    height, width = picture.shape[:2]
+    image = Image.frombytes("P", (width, height), indices.tobytes())
+    image.putpalette(palette.tobytes())
+    return image

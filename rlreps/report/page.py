@@ -1,0 +1,248 @@
+"""One self-contained HTML page a run: figures, tables, the whole configuration and the versions.
+
+The page needs no script and no network: figures are embedded, styles are inline, and a content
+security policy forbids everything else. The same arguments give the same bytes.
+"""
+
+import base64
+import dataclasses
+import html
+import importlib.metadata
+import io
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from PIL import Image
+
+from rlreps.errors import InputError
+from rlreps.files import write_atomically
+from rlreps.plotting import figure_bytes
+from rlreps.report.numbers import format_number
+from rlreps.report.template import PAGE
+
+__all__ = ["Report", "Section", "Table", "format_number", "write_report"]
+
+_PACKAGES = ("rlreps", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib")
+_LONG = 4
+"""Sections from which on a page gets a table of contents."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table; numbers are shortened by `format_number` and set flush right.
+
+    Attributes:
+        header: Column titles [columns].
+        rows: Cells [rows][columns]: text, numbers, booleans or None.
+        caption: What the table shows.
+
+    Raises:
+        InputError: A row that is not as long as the header.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise InputError(f"expected table rows of {len(self.header)} cells, got {len(row)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: Heading.
+        text: Paragraphs, separated by blank lines. Plain text, no markup.
+        figures: A matplotlib figure or the path of a PNG file, each with its caption, which is also
+            the text that stands for the image where it cannot be seen.
+        tables: Tables, shown below the text and above the figures.
+    """
+
+    title: str
+    text: str = ""
+    figures: Sequence[tuple[Figure | str | os.PathLike[str], str]] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """A page to be.
+
+    Attributes:
+        title: Title of the page.
+        summary: Paragraphs below the title, separated by blank lines.
+        sections: The parts, in order.
+        config: The run's full configuration: mappings, sequences, dataclasses and what JSON knows.
+        git_revision: Revision of the code that made the run, where it is known.
+    """
+
+    title: str
+    summary: str
+    sections: Sequence[Section]
+    config: object
+    git_revision: str | None = None
+
+    def to_html(self) -> str:
+        """The page as HTML.
+
+        Raises:
+            InputError: A figure's path that is not a readable PNG file.
+        """
+        counts = {"Figure": 0, "Table": 0}
+        sections = [
+            _section_html(number, section, counts)
+            for number, section in enumerate(self.sections, start=1)
+        ]
+        config = json.dumps(self.config, indent=2, ensure_ascii=False, default=_to_json)
+        return PAGE.substitute(
+            title=html.escape(self.title),
+            summary=_paragraphs(self.summary),
+            contents=_contents(self.sections),
+            sections="\n".join(sections),
+            config=html.escape(config),
+            versions=_table_html(_versions(self.git_revision), "Versions"),
+        )
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    summary: str,
+    sections: Sequence[Section],
+    config: object,
+    git_revision: str | None = None,
+) -> Path:
+    """Writes one self-contained HTML page and returns its path; see `Report` for the arguments.
+
+    Not even a kill halfway leaves part of a page at `path`.
+
+    Raises:
+        InputError: A figure's path that is not a readable PNG file.
+    """
+    report = Report(
+        title=title,
+        summary=summary,
+        sections=sections,
+        config=config,
+        git_revision=git_revision,
+    )
+    # A path in the configuration may hold bytes that are no text; the page is written all the same.
+    return write_atomically(path, report.to_html().encode(errors="xmlcharrefreplace"))
+
+
+def _to_json(value: object) -> object:
+    """What `json` does not know, as something it does."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): entry for key, entry in value.items()}
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def _paragraphs(text: str) -> str:
+    parts = [part.strip("\n") for part in text.split("\n\n")]
+    return "\n".join(f"<p>{html.escape(part)}</p>" for part in parts if part.strip())
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if len(sections) < _LONG:
+        return ""
+    titles = [(f"section-{number}", part.title) for number, part in enumerate(sections, start=1)]
+    titles.append(("provenance", "Configuration and versions"))
+    entries = "\n".join(
+        f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in titles
+    )
+    return f'<nav aria-label="Contents">\n<ol>\n{entries}\n</ol>\n</nav>'
+
+
+def _section_html(number: int, section: Section, counts: dict[str, int]) -> str:
+    """One section; `counts` numbers figures and tables through the page."""
+    parts = [_paragraphs(section.text)]
+    for table in section.tables:
+        counts["Table"] += 1
+        parts.append(_table_html(table, f"Table {counts['Table']}. {table.caption}"))
+    for image, caption in section.figures:
+        counts["Figure"] += 1
+        parts.append(_figure_html(image, f"Figure {counts['Figure']}. {caption}"))
+    body = "\n".join(part for part in parts if part)
+    title = html.escape(section.title)
+    return f'<section id="section-{number}">\n<h2>{title}</h2>\n{body}\n</section>'
+
+
+def _figure_html(image: Figure | str | os.PathLike[str], caption: str) -> str:
+    data = figure_bytes(image) if isinstance(image, Figure) else _read_png(Path(image))
+    width, height = _displayed_size(data)
+    text = html.escape(caption)
+    return (
+        f'<figure>\n<img alt="{text}" width="{width}" height="{height}" '
+        f'src="data:image/png;base64,{base64.b64encode(data).decode()}">\n'
+        f"<figcaption>{text}</figcaption>\n</figure>"
+    )
+
+
+def _read_png(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            image.verify()
+    except (OSError, SyntaxError) as error:
+        raise InputError(f"expected a readable PNG file, got {str(path)!r}: {error}") from error
+    return data
+
+
+def _displayed_size(data: bytes) -> tuple[int, int]:
+    """Width and height in CSS pixels, 96 an inch, from the resolution the PNG states."""
+    with Image.open(io.BytesIO(data)) as image:
+        horizontal, vertical = image.info.get("dpi", (96.0, 96.0))
+        return round(image.width * 96 / horizontal), round(image.height * 96 / vertical)
+
+
+def _table_html(table: Table, caption: str) -> str:
+    flush_right = [_is_numeric([row[i] for row in table.rows]) for i in range(len(table.header))]
+    marks = [' class="number"' if flush else "" for flush in flush_right]
+    head = "".join(
+        f'<th scope="col"{mark}>{html.escape(str(title))}</th>'
+        for mark, title in zip(marks, table.header, strict=True)
+    )
+    rows = "\n".join(
+        "<tr>"
+        + "".join(
+            f"<td{mark}>{html.escape(format_number(cell))}</td>"
+            for mark, cell in zip(marks, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<div class="wide">\n<table>\n<caption>{html.escape(caption)}</caption>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>"
+    )
+
+
+def _is_numeric(cells: Sequence[object]) -> bool:
+    given = [cell for cell in cells if cell is not None]
+    return bool(given) and not any(isinstance(cell, str | bool) for cell in given)
+
+
+def _versions(git_revision: str | None) -> Table:
+    rows = [("Python", platform.python_version())]
+    for package in _PACKAGES:
+        try:
+            rows.append((package, importlib.metadata.version(package)))
+        except importlib.metadata.PackageNotFoundError:
+            # A package that is used from its source tree has no metadata.
+            continue
+    if git_revision is not None:
+        rows.append(("git revision", git_revision))
+    return Table(("software", "version"), rows, "Versions")

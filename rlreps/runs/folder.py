@@ -1,0 +1,266 @@
+"""The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from rlreps.errors import InputError
+from rlreps.files import unfinished_writes, write_atomically
+from rlreps.runs.locks import LOCK
+
+_CONFIG = "config.json"
+_METRICS = "metrics.jsonl"
+_SUMMARY = "summary.json"
+_PARTS = "parts"
+
+
+def differences(expected: Any, got: Any, name: str = "") -> list[str]:
+    """What differs between two JSON values, as "expected name=a, got b" with dotted names."""
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        found = []
+        for key in sorted({*expected, *got}):
+            inner = f"{name}.{key}" if name else str(key)
+            found += differences(expected.get(key), got.get(key), inner)
+        return found
+    return [] if expected == got else [f"expected {name}={expected!r}, got {got!r}"]
+
+
+def without_nan(value: Any) -> Any:
+    """JSON values with None for the NaN and infinities that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return value
+
+
+class RunFolder:
+    """One run's folder; opening it again with the same configuration resumes the run.
+
+    Attributes:
+        path: The folder.
+        kind: What kind of run it is, such as ``train``.
+        config: The run's full configuration.
+        provenance: Versions, revision and device of the process that started the run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens an existing run; nothing is changed.
+
+        Args:
+            path: A folder made by ``create_or_resume``.
+
+        Raises:
+            InputError: If it is not the folder of a run, or its configuration cannot be read.
+        """
+        self.path = path
+        stored = _read_json(path / _CONFIG)
+        kinds = {"kind": str, "config": dict, "provenance": dict}
+        if not isinstance(stored, dict) or not all(
+            isinstance(stored.get(name), kind) for name, kind in kinds.items()
+        ):
+            raise InputError(
+                f"expected a run's configuration, got something else in {path}/{_CONFIG}"
+            )
+        self.kind: str = stored["kind"]
+        self.config: dict[str, Any] = stored["config"]
+        self.provenance: dict[str, Any] = stored["provenance"]
+
+    @classmethod
+    def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
+        """The run in a folder, if it is this one; nothing is changed.
+
+        Args:
+            path: The folder.
+            kind: What kind of run it is, such as ``train``.
+            config: Everything that decides the result, as JSON values.
+
+        Returns:
+            The run, or None if the folder is empty or does not exist: a place for a new run.
+
+        Raises:
+            InputError: If the folder holds another run (saying what differs) or other files.
+        """
+        if not path.exists():
+            return None
+        if not path.is_dir():
+            raise InputError(f"expected a folder for the run, got the file {path}")
+        if (path / _CONFIG).exists():
+            folder = cls(path)
+            found = differences(
+                {"kind": folder.kind, **folder.config},
+                {"kind": kind, **json.loads(json.dumps(config))},
+            )
+            if found:
+                raise InputError(f"{path} holds another run: {'; '.join(found)}")
+            return folder
+        unfinished = unfinished_writes(path, _CONFIG)
+        others = sorted(
+            entry.name for entry in path.iterdir() if entry not in unfinished and entry.name != LOCK
+        )
+        if others:
+            raise InputError(
+                f"expected a new or empty folder for the run, got {path} with no {_CONFIG} but "
+                f"other files ({', '.join(others[:3])})"
+            )
+        return None
+
+    @classmethod
+    def create_or_resume(
+        cls, path: Path, *, kind: str, config: Mapping[str, Any], provenance: Mapping[str, Any]
+    ) -> "RunFolder":
+        """Starts a run in a new or empty folder, or resumes the same run in its own.
+
+        Args:
+            path: The folder.
+            kind: What kind of run it is, such as ``train``.
+            config: Everything that decides the result, as JSON values.
+            provenance: Informative only; kept from the run's first start.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InputError: If the folder holds another run or other files, or cannot be made; nothing
+                is changed.
+        """
+        existing = cls.find(path, kind=kind, config=config)
+        if existing is not None:
+            existing._drop_unfinished_metrics()
+            return existing
+        content = {"kind": kind, "config": dict(config), "provenance": dict(provenance)}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for leftover in unfinished_writes(path, _CONFIG):
+                leftover.unlink()
+            _write_json(path / _CONFIG, content)
+        except OSError as error:
+            raise InputError(
+                f"expected a folder that can be written, got {error.strerror}: {path}"
+            ) from error
+        return cls(path)
+
+    @property
+    def figures(self) -> Path:
+        """The folder of figures, created on first use."""
+        folder = self.path / "figures"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Adds one line to the metrics, on disk when this returns; NaN and infinity become null."""
+        with (self.path / _METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(without_nan(record), allow_nan=False) + "\n")
+            file.flush()
+            # A checkpoint made after this must not outlive it in a power failure.
+            os.fsync(file.fileno())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All metrics, oldest first, null as NaN; a last line cut short by a kill is left out.
+
+        Raises:
+            InputError: If a line is not a JSON object.
+        """
+        path = self.path / _METRICS
+        if not path.exists():
+            return []
+        lines = path.read_bytes().splitlines(keepends=True)
+        return [
+            _parse_record(line, f"line {number} of {path}")
+            for number, line in enumerate(lines, start=1)
+            if line.endswith(b"\n")
+        ]
+
+    def keep_metrics_until(self, step: int) -> list[dict[str, Any]]:
+        """Drops metrics after ``step``, which a resumed run will write again; returns the rest.
+
+        Raises:
+            InputError: If a line is not a JSON object with a ``step``.
+        """
+        path = self.path / _METRICS
+        records = self.read_metrics()
+        if not all(isinstance(record.get("step"), int) for record in records):
+            raise InputError(f"expected a step in every line of {path}, got a line without")
+        kept = [record for record in records if record["step"] <= step]
+        lines = "".join(json.dumps(without_nan(record)) + "\n" for record in kept)
+        write_atomically(path, lines.encode())
+        return kept
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Writes the run's summary; NaN and infinity become null."""
+        _write_json(self.path / _SUMMARY, summary)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The run's summary, or None before it has ended."""
+        path = self.path / _SUMMARY
+        if not path.exists():
+            return None
+        summary = _read_json(path)
+        if not isinstance(summary, dict):
+            raise InputError(f"expected a JSON object in {path}, got {type(summary).__name__}")
+        return summary
+
+    def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """A part of the run's results, computed once: what a resumed run does not do again.
+
+        Args:
+            name: Of the file ``parts/<name>.json``.
+            compute: The part, as JSON values; NaN and infinity become null.
+
+        Returns:
+            The part as the file holds it, null as NaN.
+
+        Raises:
+            InputError: If the file is not a JSON object.
+        """
+        path = self.path / _PARTS / f"{name}.json"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            _write_json(path, compute())
+        found = _read_json(path)
+        if not isinstance(found, dict):
+            raise InputError(f"expected a JSON object in {path}, got {type(found).__name__}")
+        return {key: _with_nan(value) for key, value in found.items()}
+
+    def _drop_unfinished_metrics(self) -> None:
+        """Drops a last line cut short by a kill, which the next one would run into."""
+        path = self.path / _METRICS
+        content = path.read_bytes() if path.exists() else b""
+        if content and not content.endswith(b"\n"):
+            write_atomically(path, content[: content.rfind(b"\n") + 1])
+
+
+def _parse_record(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"expected JSON in {place}, got {error}") from error
+    if not isinstance(record, dict):
+        raise InputError(f"expected a JSON object in {place}, got {type(record).__name__}")
+    return {name: _with_nan(value) for name, value in record.items()}
+
+
+def _with_nan(value: Any) -> Any:
+    """Metrics with NaN where a figure had no finite value."""
+    if value is None:
+        return math.nan
+    return [_with_nan(item) for item in value] if isinstance(value, list) else value
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(without_nan(content), indent=2, allow_nan=False)
+    write_atomically(path, (text + "\n").encode())
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"expected a run's {path.name}, got {error.strerror}: {path}") from error
+    except ValueError as error:
+        raise InputError(f"expected JSON in {path}, got {error}") from error

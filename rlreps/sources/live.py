@@ -1,0 +1,214 @@
+"""Batches whose entries come from fresh rollouts: no matrix, and columns without number.
+
+Every batch draws start states s and cumulant functions r_j, and estimates
+
+    ψ_j(s) = Σ_{t≥0} γᵗ E[r_j(S_t) | S_0 = s],    t < horizon,
+
+by the discounted sum along rollouts from s (with ``count_start=False``, Σ_{t≥1} γᵗ⁻¹, as for a
+stored successor measure). Given s and r_j the estimate is unbiased, and independent from one row to
+another; the columns of one row share its rollouts.
+
+**Centring.** Principal subspaces are those of the centred matrix, so E ψ_j over start states has to
+come off. It is estimated without bias from further start states, drawn and rolled out in the same
+update, for the same cumulants. There are two ways:
+
+- A start of its own for each row (``centring_starts=None``). Rows stay independent, so that
+  whatever is unbiased for a stored centred matrix is so here, products of two rows' targets
+  included (``danskin_lissa`` needs those). The price is noise: the variance of one more rollout and
+  of ψ_j over states in every target.
+- A shared group of B starts, whose mean comes off every row. Targets stay unbiased and their noise
+  is lower, but rows now share the error of that mean, of variance v = Var_j / B, Var_j being that
+  of one rollout's sum from a random start. A product of two rows' targets is off by v: to the
+  objectives it looks as if the constant function were one more left singular vector, with the
+  squared singular value n · v for each task, where Σ_k σ_k² = n · Var_s ψ_j. It enters the learned
+  top d once that exceeds σ_d²: fine for large leading values, but a bias for a deep spectrum.
+
+``large_batch``, whose weights are fitted to noise too, stays biased by its finite batch either way,
+as it is on a stored matrix.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.cumulants import Cumulants
+from rlreps.envs import PuddleWorld
+from rlreps.errors import require, require_positive
+from rlreps.losses.base import Batch
+from rlreps.successor.grid import Grid
+from rlreps.successor.markov_chain import PRNG, MarkovChain
+from rlreps.successor.puddle_world import puddle_world_chain
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LiveSource:
+    """Discounted sums of random cumulants along fresh rollouts.
+
+    A start state is drawn from a cell that is uniform over the chain's cells; for PuddleWorld, that
+    is uniform over the square, whatever the grid.
+
+    Attributes:
+        chain: The Markov chain: an environment under a policy.
+        observe: state → observation [c] (float32): the encoder's input, and what the cumulants see.
+        cumulants: The family that the tasks are drawn from.
+        horizon: Terms of the sum, h.
+        discount: γ, strictly between 0 and 1.
+        rollouts: Rollouts from each start state, averaged.
+        count_start: Whether the sum starts with the start state or with the first successor.
+        centring_starts: Start states whose mean comes off every row; None for one for each row;
+            0 leaves the matrix uncentred.
+
+    Raises:
+        InputError: If a number is outside its range.
+    """
+
+    chain: MarkovChain[Any, Any]
+    observe: Callable[[Any], Array]
+    cumulants: Cumulants
+    horizon: int
+    discount: float
+    rollouts: int = 1
+    count_start: bool = True
+    centring_starts: int | None = None
+
+    def __post_init__(self) -> None:
+        require_positive("horizon", self.horizon)
+        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
+        require_positive("rollouts", self.rollouts)
+        starts = self.centring_starts
+        require(starts is None or starts >= 0, "centring_starts None or >= 0", starts)
+
+    @property
+    def num_tasks(self) -> None:
+        """None: every batch brings new tasks."""
+        return None
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draws start states and cumulants, and estimates the entries where they meet.
+
+        Args:
+            key: Random key.
+            num_rows: b.
+            num_tasks: t.
+
+        Returns:
+            A batch: inputs [b, c], targets [b, t]. It names no ``tasks``: none comes twice.
+        """
+        start_key, rollout_key, cumulant_key = jax.random.split(key, 3)
+        extra = num_rows if self.centring_starts is None else self.centring_starts
+        states = self._starts(start_key, num_rows + extra)
+        params = self.cumulants.init(cumulant_key, num_tasks)
+        sums = self._discounted_sums(rollout_key, states, params)
+        targets = sums[:num_rows]
+        if self.centring_starts is None:
+            targets = targets - sums[num_rows:]
+        elif extra > 0:
+            targets = targets - jnp.mean(sums[num_rows:], axis=0, keepdims=True)
+        return Batch(self._observe(states)[:num_rows], targets)
+
+    def _starts(self, key: Array, count: int) -> Any:
+        """Independent start states, the last axis of every leaf running over them."""
+        cell_key, start_key = jax.random.split(key)
+        cells = jax.random.randint(cell_key, (count,), 0, self.chain.num_cells, jnp.int32)
+        start_keys = jax.random.split(_pinned(start_key), count)
+        return jax.vmap(self.chain.start, out_axes=-1)(start_keys, cells)
+
+    def _observe(self, states: Any) -> Array:
+        """Observations [count, c] of states whose last axis runs over them."""
+        observations: Array = jax.vmap(self.observe, in_axes=-1)(states)
+        return observations
+
+    def _discounted_sums(self, key: Array, states: Any, params: Any) -> Array:
+        """Estimates of ψ [starts, t], summed up as the rollouts go along."""
+        repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.rollouts, axis=-1), states)
+        lanes = jax.tree.leaves(repeated)[0].shape[-1]
+        counters = jnp.arange(lanes, dtype=jnp.uint32)
+        words = tuple(jax.random.key_data(_pinned(key)))
+        draw = jax.vmap(self.chain.draw, in_axes=(None, 0, None), out_axes=-1)
+        advance = jax.vmap(self.chain.advance, in_axes=-1, out_axes=-1)
+
+        def at(states: Any) -> Array:
+            """Cumulants [starts, t] at the states, averaged over the rollouts of each start."""
+            values = self.cumulants.apply(params, self._observe(states))
+            return values.reshape(lanes // self.rollouts, self.rollouts, -1).mean(axis=1)
+
+        def step(
+            carry: tuple[Any, Any, Array], inputs: tuple[Array, Array]
+        ) -> tuple[tuple[Any, Any, Array], None]:
+            states, draws, sums = carry
+            time, weight = inputs
+            moved = advance(states, draws)
+            counted = states if self.count_start else moved
+            # Drawn a step ahead and carried: within one step XLA would compute each random number
+            # again for every use of it.
+            return (moved, draw(words, counters, time + 1), sums + weight * at(counted)), None
+
+        times = jnp.arange(self.horizon, dtype=jnp.uint32)
+        weights = np.power(self.discount, np.arange(self.horizon)).astype(np.float32)
+        carry = (repeated, draw(words, counters, times[0]), jnp.zeros_like(at(repeated)))
+        (_, _, sums), _ = lax.scan(step, carry, (times, jnp.asarray(weights)))
+        return sums
+
+
+jax.tree_util.register_dataclass(
+    LiveSource,
+    data_fields=[],
+    meta_fields=[field.name for field in dataclasses.fields(LiveSource)],
+)
+
+
+def puddle_world_source(
+    environment: PuddleWorld,
+    cumulants: Cumulants,
+    *,
+    horizon: int,
+    discount: float,
+    rollouts: int = 1,
+    count_start: bool = True,
+    centring_starts: int | None = None,
+) -> LiveSource:
+    """A live source over PuddleWorld's square under the uniformly random policy.
+
+    Args:
+        environment: The dynamics.
+        cumulants: The family that the tasks are drawn from.
+        horizon: Terms of the sum, h.
+        discount: γ.
+        rollouts: Rollouts from each start state, averaged.
+        count_start: Whether the sum starts with the start state or with the first successor.
+        centring_starts: See ``LiveSource``.
+
+    Returns:
+        The source; inputs are positions [b, 2]. Programs compiled for it are not those of another.
+
+    Raises:
+        InputError: If a number is outside its range.
+    """
+    return LiveSource(
+        # One cell, the square itself: starts are uniform inside it.
+        chain=puddle_world_chain(environment, Grid(1)),
+        observe=_position,
+        cumulants=cumulants,
+        horizon=horizon,
+        discount=discount,
+        rollouts=rollouts,
+        count_start=count_start,
+        centring_starts=centring_starts,
+    )
+
+
+def _position(position: Array) -> Array:
+    """A state of ``puddle_world_chain`` is a position."""
+    return position
+
+
+def _pinned(key: Array) -> Array:
+    """A key of the kind that chains ask for, whatever kind the caller's is."""
+    words = jax.random.bits(key, (2,), jnp.uint32)
+    pinned: Array = jax.random.wrap_key_data(words, impl=PRNG)
+    return pinned

@@ -1,0 +1,167 @@
+"""Where batches of (inputs, targets) come from: pure, jittable samplers that are pytrees.
+
+A source carries its arrays as leaves, so that it passes through ``jit`` as an argument: a matrix of
+400 MB must not become a constant of the compiled program. Sources that hold no matrix are in
+``streamed_source`` (entries read from disk) and ``live_sources`` (entries from fresh rollouts).
+"""
+
+import dataclasses
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.errors import require
+from rlreps.losses.base import Batch, Population
+
+
+class Source(Protocol):
+    """Anything with a pure, jittable ``sample`` that is a pytree."""
+
+    @property
+    def num_tasks(self) -> int | None:
+        """Number of task columns; None where every batch brings tasks of its own."""
+        ...
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draws inputs [num_rows, ...] and targets [num_rows, num_tasks]."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MatrixSource:
+    """Entries of a states x tasks matrix, rows and columns drawn uniformly with replacement.
+
+    Attributes:
+        inputs: Encoder input of each state, [n, ...].
+        matrix: Ψ, [n, tasks]; centred, if the principal subspace is the centred matrix's.
+        with_population: Whether batches bring all states' inputs and sampled columns (oracle).
+    """
+
+    inputs: Array
+    matrix: Array
+    with_population: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    @property
+    def num_states(self) -> int:
+        """Number of states, n."""
+        return self.matrix.shape[0]
+
+    @property
+    def num_tasks(self) -> int:
+        """Columns of the matrix."""
+        return self.matrix.shape[1]
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draws independent rows and columns and the entries where they meet.
+
+        Args:
+            key: Random key.
+            num_rows: b.
+            num_tasks: t.
+
+        Returns:
+            A batch: inputs [b, ...], targets [b, t], tasks [t].
+        """
+        rows, tasks = draw_rows_and_tasks(key, self.matrix.shape, num_rows, num_tasks)
+        targets = self.matrix[rows[:, None], tasks[None, :]]
+        population = None
+        if self.with_population:
+            population = Population(self.inputs, self.matrix[:, tasks])
+        return Batch(self.inputs[rows], targets, tasks, population)
+
+
+def draw_rows_and_tasks(
+    key: Array, shape: tuple[int, ...], num_rows: int, num_tasks: int
+) -> tuple[Array, Array]:
+    """Rows [num_rows] and columns [num_tasks] (integers) of a matrix, uniform, with replacement.
+
+    Args:
+        key: Random key; it alone decides, so that a matrix gives the same batches wherever it is.
+        shape: (n, tasks) of the matrix.
+        num_rows: Rows to draw.
+        num_tasks: Columns to draw.
+
+    Returns:
+        (rows, columns), independent of each other.
+    """
+    # One call of the generator for both: in a small training step its calls are what takes time.
+    words = jax.random.bits(key, (num_rows + num_tasks,), jnp.uint32)
+    return _scaled(words[:num_rows], shape[0]), _scaled(words[num_rows:], shape[1])
+
+
+def _scaled(words: Array, size: int) -> Array:
+    """Words [m] (uint32) to integers in [0, size), ⌊word · size / 2³²⌋, [m] (int32).
+
+    No two integers differ in probability by more than 2⁻³².
+    """
+    halves = jnp.uint32(16)
+    low, high = words & jnp.uint32(0xFFFF), words >> halves
+    small, large = jnp.uint32(size & 0xFFFF), jnp.uint32(size >> 16)
+    # The upper half of the product of two 32-bit words, in 16-bit pieces.
+    middle = high * small + ((low * small) >> halves)
+    other = low * large + (middle & jnp.uint32(0xFFFF))
+    upper: Array = high * large + (middle >> halves) + (other >> halves)
+    return upper.astype(jnp.int32)
+
+
+def matrix_source(
+    matrix: Array | np.ndarray,
+    inputs: Array | np.ndarray | None = None,
+    *,
+    with_population: bool = False,
+) -> MatrixSource:
+    """A source over a matrix of your own.
+
+    Args:
+        matrix: Ψ, [n, tasks], floating.
+        inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
+            tabular encoder.
+        with_population: Whether batches bring all states (for the ``oracle`` objective).
+
+    Returns:
+        The source.
+
+    Raises:
+        InputError: If the shapes do not fit or there are non-finite entries.
+    """
+    matrix = jnp.asarray(matrix)
+    require(matrix.ndim == 2 and matrix.size > 0, "a matrix of shape [states, tasks]", matrix.shape)
+    require(jnp.issubdtype(matrix.dtype, jnp.floating), "a floating matrix", matrix.dtype.name)
+    require(bool(_all_finite(matrix)), "a matrix of finite entries", "NaN or infinity")
+    inputs = encoder_inputs(inputs, matrix.shape[0])
+    return MatrixSource(inputs, matrix, with_population)
+
+
+def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
+    """The encoder inputs of all states, checked.
+
+    Args:
+        inputs: [n, ...]; None gives state indices [n] (int32).
+        num_states: n.
+
+    Returns:
+        The inputs on the default device.
+
+    Raises:
+        InputError: If there is not one for each state, or there are non-finite ones.
+    """
+    if inputs is None:
+        inputs = np.arange(num_states, dtype=np.int32)
+    inputs = jnp.asarray(inputs)
+    require(
+        inputs.ndim >= 1 and inputs.shape[0] == num_states,
+        f"one input for each of the {num_states} states",
+        inputs.shape,
+    )
+    require(bool(_all_finite(inputs)), "finite inputs", "NaN or infinity")
+    return inputs
+
+
+@jax.jit
+def _all_finite(values: Array) -> Array:
+    """Whether every entry is finite; compiled, so that no mask as large as the matrix is made."""
+    return jnp.all(jnp.isfinite(values))

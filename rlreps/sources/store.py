@@ -1,0 +1,160 @@
+"""Batches from a matrix that stays on disk: for stores larger than memory.
+
+Rows and tasks are drawn on the device exactly as a ``MatrixSource`` draws them; only their indices
+go to the host, which reads the entries where they meet and sends those back. The same key gives the
+same bits as the matrix in memory would.
+"""
+
+import dataclasses
+import math
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.errors import InputError, require
+from rlreps.losses.base import Batch
+from rlreps.sources.matrix import Source, draw_rows_and_tasks, encoder_inputs
+from rlreps.sources.store_reader import Entries, Indices, StoreReader
+
+__all__ = [
+    "EntryReader",
+    "StoreReader",
+    "StreamedSource",
+    "raise_read_failure",
+    "streamed_source",
+]
+
+
+class EntryReader(Protocol):
+    """Reads entries of a matrix [n, tasks], from any thread."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, tasks)."""
+        ...
+
+    def entries(self, rows: Indices, columns: Indices) -> Entries:
+        """Entries [b, t] (float32) where rows [b] and columns [t] meet; b, t >= 1.
+
+        Rows and columns may repeat. Called from inside compiled programs: it must not call JAX,
+        which could wait for itself.
+
+        Raises:
+            InputError: If they cannot be read. Anything else that it raises ends the program with
+                JAX's own error.
+        """
+        ...
+
+
+class _HostReads:
+    """The callback of one source: reads, and remembers the first failure."""
+
+    def __init__(self, reader: EntryReader) -> None:
+        self.reader = reader
+        self.failure: InputError | None = None
+
+    def __call__(self, rows: Array, columns: Array) -> Entries:
+        """Entries [..., b, t] for rows [..., b] and columns [..., t]; NaN after a failure.
+
+        JAX leaves undefined what follows an exception in a callback.
+        """
+        row_sets, column_sets = np.asarray(rows), np.asarray(columns)
+        shape = (*row_sets.shape, column_sets.shape[-1])
+        found = np.full((math.prod(shape[:-2]), *shape[-2:]), np.nan, np.float32)
+        pairs = zip(
+            row_sets.reshape(-1, shape[-2]), column_sets.reshape(-1, shape[-1]), strict=True
+        )
+        for entries, (row_set, column_set) in zip(found, pairs, strict=True):
+            if self.failure is not None:
+                break
+            try:
+                entries[:] = self.reader.entries(row_set, column_set)
+            except InputError as error:
+                self.failure = error
+        return found.reshape(shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StreamedSource:
+    """Entries of a matrix that the host reads; made by ``streamed_source``.
+
+    Where a ``MatrixSource`` over the same matrix would do, this gives the same batches, bit for
+    bit. It brings no population: one would be a read of the whole matrix for every update.
+
+    Attributes:
+        inputs: Encoder input of each state, [n, ...].
+        reads: The host's side; compiled programs are made for one such object.
+    """
+
+    inputs: Array
+    reads: _HostReads = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_states(self) -> int:
+        """Number of states, n."""
+        return self.reads.reader.shape[0]
+
+    @property
+    def num_tasks(self) -> int:
+        """Columns of the matrix."""
+        return self.reads.reader.shape[1]
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draws independent rows and columns and the entries where they meet.
+
+        If they cannot be read, the targets are NaN, for this and all later batches, until
+        ``raise_failure`` has said why.
+
+        Args:
+            key: Random key.
+            num_rows: b.
+            num_tasks: t.
+
+        Returns:
+            A batch: inputs [b, ...], targets [b, t] (float32), tasks [t].
+        """
+        rows, tasks = draw_rows_and_tasks(key, self.reads.reader.shape, num_rows, num_tasks)
+        shape = jax.ShapeDtypeStruct((num_rows, num_tasks), jnp.float32)
+        # Mapped over seeds, one call brings the entries of all of them.
+        targets = jax.pure_callback(self.reads, shape, rows, tasks, vmap_method="broadcast_all")
+        return Batch(self.inputs[rows], targets, tasks)
+
+    def raise_failure(self) -> None:
+        """Raises the ``InputError`` that made targets NaN, if there was one, and forgets it."""
+        failure, self.reads.failure = self.reads.failure, None
+        if failure is not None:
+            raise failure
+
+
+def streamed_source(
+    reader: EntryReader, inputs: Array | np.ndarray | None = None
+) -> StreamedSource:
+    """A source over a matrix that stays where it is.
+
+    Args:
+        reader: Reads its entries, centred if the principal subspace is the centred matrix's.
+        inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
+            tabular encoder.
+
+    Returns:
+        The source. Programs compiled for one are not those of another, even of the same reader.
+
+    Raises:
+        InputError: If the shapes do not fit or there are non-finite inputs.
+    """
+    require(min(reader.shape) >= 1, "a matrix of shape [states, tasks]", reader.shape)
+    return StreamedSource(encoder_inputs(inputs, reader.shape[0]), _HostReads(reader))
+
+
+def raise_read_failure(source: Source) -> None:
+    """Raises what went wrong on the host while batches were drawn; nothing for other sources.
+
+    Raises:
+        InputError: If a ``StreamedSource`` could not read its entries.
+    """
+    if isinstance(source, StreamedSource):
+        source.raise_failure()

@@ -1,0 +1,178 @@
+"""Where training runs: on one device, or spread over a mesh of them.
+
+There are two ways to spread a run, and its number of seeds chooses:
+
+- If it is a multiple of the number of devices, each device trains its own seeds. They never
+  exchange a number.
+- Otherwise the rows of every batch are spread. Each device encodes its share of them; parameters,
+  optimizer and objective state are the same everywhere. XLA inserts the sums and exchanges that an
+  objective needs to mean the same as on one device: least squares are still over the whole batch.
+  Shares need not be equal.
+
+Random draws do not depend on the devices, and where the state is kept it lies on one device. So a
+run may go on with another number of devices, and results agree up to rounding.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+
+from rlreps.errors import require
+from rlreps.runs.machine import usable_cores
+from rlreps.training.population import Build
+from rlreps.training.update import Learner
+
+Tree = TypeVar("Tree")
+
+SEEDS = "seeds"
+ROWS = "rows"
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where a run's arrays lie, and what its devices share out.
+
+    Attributes:
+        mesh: A mesh with the one axis ``SEEDS`` or ``ROWS``; None leaves arrays where they are.
+    """
+
+    mesh: Mesh | None = None
+
+    @property
+    def axis(self) -> str | None:
+        """What is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
+        if self.mesh is None or self.mesh.size == 1:
+            return None
+        return str(self.mesh.axis_names[0])
+
+    def spread_rows(self, build: Build) -> Build:
+        """Learners whose batches are spread over the devices, if rows are what is shared out."""
+        mesh = self.mesh
+        if mesh is None or self.axis != ROWS:
+            return build
+
+        def spread(settings: Any) -> Learner:
+            return dataclasses.replace(build(settings), row_mesh=mesh)
+
+        return spread
+
+    def spread_seeds(
+        self, function: Callable[..., Any], *, own_sources: bool
+    ) -> Callable[..., Any]:
+        """A function of (states, source, seeds, settings), each device on its own seeds if spread.
+
+        Args:
+            function: Results have a leading seed axis, as have states, seeds and settings.
+            own_sources: Whether the source has one too.
+        """
+        if self.mesh is None or self.axis != SEEDS:
+            return function
+        own, same = PartitionSpec(SEEDS), PartitionSpec()
+        # Nothing is exchanged between devices, so there is nothing whose replication is to be
+        # checked.
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=(own, own if own_sources else same, own, own),
+            out_specs=own,
+            check_vma=False,
+        )
+
+    def put(self, tree: Tree) -> Tree:
+        """Arrays that every device needs in whole."""
+        return self._put(tree, PartitionSpec())
+
+    def put_seeds(self, tree: Tree) -> Tree:
+        """Arrays with a leading seed axis."""
+        return self._put(tree, PartitionSpec(SEEDS if self.axis == SEEDS else None))
+
+    def collect(self, tree: Tree) -> Tree:
+        """Arrays of any placement, in whole on the first device."""
+        if self.mesh is None:
+            return tree
+        return _put(tree, SingleDeviceSharding(self.mesh.devices.flat[0]))
+
+    def _put(self, tree: Tree, spec: PartitionSpec) -> Tree:
+        if self.mesh is None:
+            return tree
+        return _put(tree, NamedSharding(self.mesh, spec))
+
+
+def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Placement:
+    """The placement of a run.
+
+    Args:
+        devices: Devices of this process; None is JAX's default device.
+        num_seeds: Seeds that are trained together.
+
+    Returns:
+        The placement: seeds are shared out if they can be in equal shares, rows otherwise.
+
+    Raises:
+        InputError: If there is no device, one comes twice or one belongs to another process.
+    """
+    if devices is None:
+        return Placement()
+    local = jax.local_devices(backend=devices[0].platform) if devices else []
+    require(
+        len(devices) >= 1
+        and len(set(devices)) == len(devices)
+        and all(device in local for device in devices),
+        "at least one device, each once and all of one kind and of this process",
+        list(devices),
+    )
+    axis = SEEDS if num_seeds % len(devices) == 0 else ROWS
+    return Placement(Mesh(np.asarray(devices), (axis,)))
+
+
+def choose_devices(count: int | None) -> list[jax.Device]:
+    """The devices that a command trains on.
+
+    Args:
+        count: How many; None is all accelerators of this machine or, without any, one CPU device.
+
+    Returns:
+        The first ``count`` devices of this process.
+
+    Raises:
+        InputError: If there are not as many.
+    """
+    available: list[jax.Device] = jax.local_devices()
+    if count is None:
+        return available[:1] if available[0].platform == "cpu" else available
+    require(
+        1 <= count <= len(available),
+        f"devices in [1, {len(available)}], the {available[0].platform} devices there are",
+        count,
+    )
+    return available[:count]
+
+
+def devices_for_small_runs() -> list[jax.Device]:
+    """The devices over which many runs too small to fill one are shared out.
+
+    Returns:
+        All accelerators or, without any, one CPU device for each core; a process in which JAX has
+        started already keeps the CPU devices it has.
+    """
+    # Too late is no error: one device does the same, in more time.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", usable_cores())
+    devices: list[jax.Device] = jax.local_devices()
+    return devices
+
+
+def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
+    """As many of the devices, from the first, as share this many runs out evenly."""
+    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
+    return devices[:count]
+
+
+def _put(tree: Tree, sharding: Sharding) -> Tree:
+    placed: Tree = jax.device_put(tree, sharding)
+    return placed

@@ -1,0 +1,149 @@
+"""An encoder against a ground truth: the centred matrix and its principal subspace."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps import subspace
+from rlreps.encoders import Encoder
+from rlreps.errors import require
+from rlreps.losses.base import Params
+from rlreps.subspace import RowBlocks
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.training.loop import Evaluate
+
+
+def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Array) -> Evaluate:
+    """The figures followed during training: the distance to a basis [n, d] at all inputs [n, ...].
+
+    Args:
+        encoder: The encoder.
+        inputs: Encoder inputs of all states.
+        basis: Orthonormal leading singular vectors.
+
+    Returns:
+        Parameters → ``subspace_distance`` and ``feature_rank``, both [].
+    """
+    target = jnp.asarray(basis)
+
+    def evaluate(params: Params) -> dict[str, Array]:
+        features = encoder.apply(params, inputs)
+        return {
+            "subspace_distance": subspace.subspace_distance(features, target),
+            "feature_rank": subspace.numerical_rank(features),
+        }
+
+    return evaluate
+
+
+def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
+    """Every measure of a representation that the library has.
+
+    Args:
+        features: Φ, [n, d].
+        truth: The ground truth.
+
+    Returns:
+        JSON values: ``d``, ``feature_rank``, ``subspace_distance``, ``grassmann_distance``
+        (radians), ``principal_angles`` (radians, rising), ``matched_cosines`` (per true component),
+        ``longest_eigenvector_streak``, ``representation_loss`` (None where the ground truth holds
+        no matrix) and ``relative_excess_loss`` (None there too, and where the best d features leave
+        no loss to compare with). Cosines and streak are those of the features' own
+        ``principal_components``.
+
+    Raises:
+        InputError: If the features do not fit the ground truth.
+    """
+    d = features.shape[1]
+    truth.require_dimension(d)
+    require(features.shape[0] == truth.num_states, f"{truth.num_states} states", features.shape[0])
+    target = truth.principal.truncated(d)
+    basis = jnp.asarray(target.basis)
+    components = principal_components(features, _matrix_or_leading_part(truth))
+    loss = excess = math.nan
+    if truth.matrix is not None:
+        loss = float(subspace.representation_loss(features, truth.matrix))
+        excess = float(subspace.relative_excess(jnp.float32(loss), target, d))
+    return {
+        "d": d,
+        "feature_rank": int(subspace.numerical_rank(features)),
+        "subspace_distance": float(subspace.subspace_distance(features, basis)),
+        "grassmann_distance": float(subspace.grassmann_distance(features, basis)),
+        "principal_angles": np.asarray(subspace.principal_angles(features, basis)).tolist(),
+        "matched_cosines": subspace.matched_cosines(components, basis).tolist(),
+        "longest_eigenvector_streak": int(subspace.longest_eigenvector_streak(components, basis)),
+        "representation_loss": None if math.isnan(loss) else loss,
+        "relative_excess_loss": None if math.isnan(excess) else excess,
+    }
+
+
+def _matrix_or_leading_part(truth: GroundTruth) -> Array | RowBlocks:
+    """Ψ [n, tasks], or its leading part F Σ [n, k], which has the same left singular vectors."""
+    if truth.matrix is not None:
+        return truth.matrix
+    return jnp.asarray(truth.principal.basis * truth.principal.singular_values)
+
+
+def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
+    """The representation's own principal components: what it can say of Ψ, in order of energy.
+
+    The left singular vectors of P_Φ Ψ. The span alone fixes them, so they can be compared with the
+    true components one by one, where raw features, defined only up to rotation, cannot.
+
+    Args:
+        features: Φ, [n, d].
+        matrix: Ψ, [n, tasks], centred; row blocks are read once.
+
+    Returns:
+        Orthonormal columns [n, d], by falling energy; zero beyond the rank of the features.
+    """
+    orthonormal, _ = subspace.orthonormal_basis(features)
+    if isinstance(matrix, RowBlocks):
+        projected = jnp.asarray(subspace.project_rows(np.asarray(orthonormal), matrix))
+    else:
+        projected = jnp.matmul(orthonormal.T, matrix, precision=lax.Precision.HIGHEST)
+    left, _, _ = jnp.linalg.svd(projected, full_matrices=False)
+    components: Array = jnp.matmul(orthonormal, left, precision=lax.Precision.HIGHEST)
+    return components
+
+
+def evaluate_encoder(
+    encoder: Encoder, params: Params, inputs: Array, truth: GroundTruth
+) -> dict[str, Any]:
+    """``evaluate_features`` of an encoder's features at all states.
+
+    Args:
+        encoder: The encoder.
+        params: Its parameters.
+        inputs: Encoder inputs of all states, [n, ...], in the ground truth's order.
+        truth: The ground truth.
+
+    Returns:
+        See ``evaluate_features``.
+    """
+    features = jax.jit(encoder.apply)(params, inputs)
+    return evaluate_features(features, truth)
+
+
+def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean over seeds of every scalar figure, with the lists of each seed's own beside it.
+
+    Args:
+        evaluations: One of ``evaluate_features`` for each seed.
+
+    Returns:
+        JSON values: every scalar figure's mean (None if a seed has none) and ``per_seed``.
+    """
+    summary: dict[str, Any] = {}
+    for name, first in evaluations[0].items():
+        if not isinstance(first, list):
+            values = [evaluation[name] for evaluation in evaluations]
+            summary[name] = None if None in values else float(np.mean(values))
+    summary["d"] = int(evaluations[0]["d"])
+    summary["per_seed"] = [dict(evaluation) for evaluation in evaluations]
+    return summary

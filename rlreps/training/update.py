@@ -1,0 +1,203 @@
+"""One training update, and a chunk of them in one scan: what runs on the device.
+
+Every random draw is keyed by (seed, step), never by position in a chunk.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rlreps.encoders import Encoder
+from rlreps.losses.base import Batch, Objective, Params
+from rlreps.sources.matrix import Source
+from rlreps.sources.store import StreamedSource
+from rlreps.successor.markov_chain import PRNG
+from rlreps.training.optimizers import optimizer_step
+
+Tree = TypeVar("Tree")
+
+
+class TrainState(NamedTuple):
+    """All that an update changes.
+
+    Attributes:
+        step: Updates made, [] (int32).
+        params: Encoder parameters.
+        optimizer: Optimizer state.
+        objective: Objective state.
+    """
+
+    step: Array
+    params: Params
+    optimizer: Any
+    objective: Any
+
+
+class ChunkReport(NamedTuple):
+    """What a chunk of updates says of itself.
+
+    Attributes:
+        loss: Mean loss over the chunk, [].
+        bad_step: First step with a non-finite loss or, failing that, the last step if any number
+            of the state ended non-finite; -1 if all is well, [] (int32).
+    """
+
+    loss: Array
+    bad_step: Array
+
+
+class _StreamKeys(NamedTuple):
+    """Keys that are folded with the step: of batches, and of what a loss draws for itself."""
+
+    sample: Array
+    loss: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learner:
+    """How one update is made.
+
+    Attributes:
+        encoder: The encoder being trained.
+        objective: What it is trained on.
+        optimizer: How its parameters move.
+        rows: b, states drawn per update.
+        tasks: t, columns drawn per update.
+        row_mesh: A mesh of one axis, over whose devices the rows of every batch are spread; None
+            leaves them where the state is.
+        resets_diverged: Whether a chunk that ends with a non-finite state sets it to zero, where it
+            stays (its features span nothing: distance 1), instead of going on with NaN.
+    """
+
+    encoder: Encoder
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    rows: int
+    tasks: int
+    row_mesh: Mesh | None = None
+    resets_diverged: bool = False
+
+    def init(self, seed: Array) -> TrainState:
+        """The state before the first update, for a seed [] (uint32)."""
+        encoder_key, objective_key = jax.random.split(
+            jax.random.fold_in(jax.random.key(seed, impl=PRNG), 0)
+        )
+        # Compiled apart, so that runs which share an encoder share its initialisation.
+        params = jax.jit(self.encoder.init)(encoder_key)
+        return TrainState(
+            jnp.zeros((), jnp.int32),
+            params,
+            self.optimizer.init(params),
+            jax.jit(self.objective.init)(objective_key),
+        )
+
+    def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
+        """One update: (next state, loss [])."""
+        keys = _stream_keys(seed)
+        return self._update_on(state, self._sample(state.step, source, keys), keys)
+
+    def _sample(self, step: Array, source: Source, keys: _StreamKeys) -> Batch:
+        batch = source.sample(jax.random.fold_in(keys.sample, step), self.rows, self.tasks)
+        if isinstance(source, StreamedSource):
+            # What the host reads comes to one device: it has to be whole before it is spread.
+            batch = self._replicate(batch)
+        return batch._replace(
+            inputs=self._spread(batch.inputs), targets=self._spread(batch.targets)
+        )
+
+    def _spread(self, by_row: Array) -> Array:
+        """An array [b, ...] with its rows spread over the devices."""
+        if self.row_mesh is None:
+            return by_row
+        spec = PartitionSpec(*self.row_mesh.axis_names)
+        spread: Array = lax.with_sharding_constraint(by_row, NamedSharding(self.row_mesh, spec))
+        return spread
+
+    def _encode(self, params: Params, inputs: Array) -> Array:
+        """Features [b, d] of any inputs [b, ...] that an objective takes from a batch."""
+        # A slice of spread rows is spread no more: without this, every device would encode all.
+        return self._spread(self.encoder.apply(params, self._spread(inputs)))
+
+    def _replicate(self, tree: Tree) -> Tree:
+        """Arrays that every device needs in whole."""
+        if self.row_mesh is None:
+            return tree
+        everywhere = NamedSharding(self.row_mesh, PartitionSpec())
+        replicated: Tree = lax.with_sharding_constraint(tree, everywhere)
+        return replicated
+
+    def _update_on(
+        self, state: TrainState, batch: Batch, keys: _StreamKeys
+    ) -> tuple[TrainState, Array]:
+        loss_key = jax.random.fold_in(keys.loss, state.step)
+        (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
+            state.params, self._encode, batch, state.objective, loss_key
+        )
+        params, optimizer = optimizer_step(self.optimizer, gradients, state.optimizer, state.params)
+        return self._replicate(TrainState(state.step + 1, params, optimizer, objective)), loss
+
+    def check(self, source: Source) -> None:
+        """Traces one update without making it, so that what does not fit together says so now.
+
+        Raises:
+            InputError: What the source or the objective has to say.
+        """
+
+        def first_update(source: Source, seed: Array) -> tuple[TrainState, Array]:
+            return self.update(self.init(seed), source, seed)
+
+        jax.eval_shape(first_update, source, jnp.zeros((), jnp.uint32))
+
+    def chunk(
+        self, num_steps: int, state: TrainState, source: Source, seed: Array
+    ) -> tuple[TrainState, ChunkReport]:
+        """``num_steps`` updates in one scan."""
+        keys = _stream_keys(seed)  # Once: XLA does not move them out of the loop by itself.
+
+        # The next batch is drawn an update ahead and carried: within one update XLA would read the
+        # entries from the matrix again for every use of them, a quarter of the whole step.
+        def body(
+            carry: tuple[TrainState, Batch], _: None
+        ) -> tuple[tuple[TrainState, Batch], Array]:
+            new_state, loss = self._update_on(*carry, keys)
+            return (new_state, self._sample(new_state.step, source, keys)), loss
+
+        start = (state, self._sample(state.step, source, keys))
+        (new_state, _), losses = lax.scan(body, start, None, length=num_steps)
+        bad = ~jnp.isfinite(losses)
+        first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
+        # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
+        finite = _all_finite(new_state)
+        after = jnp.where(finite, -1, new_state.step - 1)
+        if self.resets_diverged:
+            new_state = zero_unless(finite, new_state)
+        return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
+
+
+def _stream_keys(seed: Array) -> _StreamKeys:
+    """The keys of a seed's two streams; key 0 of the seed initialises."""
+    key = jax.random.key(seed, impl=PRNG)
+    return _StreamKeys(jax.random.fold_in(key, 1), jax.random.fold_in(key, 2))
+
+
+def zero_unless(kept: Array, state: TrainState) -> TrainState:
+    """A state with every number but the step at zero, unless it is to be kept, [] (bool).
+
+    Zero features give zero weights and so zero gradients: what has diverged stays put. NaN would
+    too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
+    """
+    zeroed: TrainState = jax.tree.map(
+        lambda leaf: jnp.where(kept, leaf, jnp.zeros_like(leaf)), state
+    )
+    return zeroed._replace(step=state.step)
+
+
+def _all_finite(tree: object) -> Array:
+    """Whether every floating leaf is finite, [] (bool)."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))

@@ -1,0 +1,1 @@
+"""Run what the commands of the command line do."""

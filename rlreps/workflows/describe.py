@@ -1,0 +1,140 @@
+"""What ``rlreps successor info`` and ``compare`` say and draw of stores."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlreps import plotting
+from rlreps.configs import SubspaceConfig
+from rlreps.envs import arena_from_settings
+from rlreps.errors import require
+from rlreps.plotting.errors import DISTANCE_FROM_TRUTH
+from rlreps.subspace import nested_distances
+from rlreps.successor.estimate_store import EstimateStore, open_estimates
+from rlreps.successor.grid import Grid
+from rlreps.successor.ground_truth import DEFAULT_RANK, principal_subspace
+from rlreps.successor.sampling_error import sampling_error
+
+_LARGEST_FINE_GRID = 40
+"""Cells along an axis, refinement included, up to which a transition matrix's error is computed."""
+
+
+def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
+    """A store as JSON values.
+
+    Args:
+        path: The store's folder.
+        progress: Whether to show progress bars while its error is computed, which is kept.
+
+    Returns:
+        ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``sha256`` (None if
+        blocks are missing), ``settings``, ``provenance`` and ``error``: None if blocks are missing
+        or nothing is known, else its ``title``, ``subspace_distance`` for d = 1 … k and
+        ``standard_error`` of an entry (or None).
+
+    Raises:
+        InputError: If there is no store, or it is corrupt.
+    """
+    store = open_estimates(path)
+    matrix, missing = store.matrix, store.missing_blocks()
+    return {
+        "path": str(matrix.path),
+        "shape": list(matrix.shape),
+        "block_rows": matrix.block_rows,
+        "blocks": matrix.num_blocks,
+        "missing_blocks": len(missing),
+        "sha256": None if missing else matrix.digest(),
+        "settings": dict(matrix.settings),
+        "provenance": dict(matrix.provenance),
+        "error": None if missing else _error(store, progress),
+    }
+
+
+def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[str, list[float]]:
+    """Subspace distances between the leading components of two stores, and their noise floors.
+
+    Args:
+        path: A store's folder.
+        other: Another's, over the same states.
+        progress: Whether to show progress bars.
+
+    Returns:
+        By name, for d = 1 … k: the distance between the two stores, and the error of each where it
+        is known.
+
+    Raises:
+        InputError: If a store cannot be read, or they have different states.
+    """
+    stores = {str(place): open_estimates(place) for place in (path, other)}
+    require(len(stores) == 2, "two different stores", str(path))
+    first, second = (store.matrix for store in stores.values())
+    require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
+    bases = [
+        principal_subspace(matrix, SubspaceConfig(), progress=progress).basis
+        for matrix in (first, second)
+    ]
+    shared = min(basis.shape[1] for basis in bases)
+    distances = nested_distances(*(basis[:, :shared] for basis in bases))
+    found = {f"distance between {path} and {other}": distances.tolist()}
+    for name, store in stores.items():
+        error = _error(store, progress)
+        if error is not None:
+            found[f"{error['title']} of {name}"] = error["subspace_distance"]
+    return found
+
+
+def shared_randomness(path: Path, other: Path) -> str | None:
+    """What two stores share that makes them closer than their errors are; None if nothing."""
+    first, second = (open_estimates(place).matrix.settings for place in (path, other))
+    names = ("method", "seed", "bins", "environment")
+    sampled = first.get("method") == "monte_carlo"
+    if sampled and all(first.get(name) == second.get(name) for name in names):
+        return (
+            f"both were sampled with seed {first.get('seed')} and share rollouts: the distance is "
+            "smaller than that of independent ones"
+        )
+    return None
+
+
+def draw_errors(
+    errors: Mapping[str, Sequence[float]], out: Path, *, y_label: str = DISTANCE_FROM_TRUTH
+) -> Path:
+    """Draws errors or distances by name, for d = 1 … k; returns the figure's path."""
+    return plotting.save_figure(plotting.plot_subspace_error(errors, y_label=y_label), out)
+
+
+def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
+    settings = store.matrix.settings
+    if settings.get("method") == "transition":
+        return _aggregation_error(settings)
+    sampled = sampling_error(store, SubspaceConfig(), progress=progress)
+    if sampled is None:
+        return None
+    return {
+        "title": "noise floor",
+        "subspace_distance": sampled.noise_floor.tolist(),
+        "standard_error": sampled.standard_error,
+    }
+
+
+def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The error of a transition matrix, computed anew; None for grids where that takes minutes."""
+    bins, refinement = settings["bins"], settings["refinement"]
+    if bins * refinement > _LARGEST_FINE_GRID:
+        return None
+    # Deferred: what it needs of SciPy takes longer to import than all the rest.
+    from rlreps.successor.aggregation import aggregation_error
+    from rlreps.successor.transition import TransitionSettings
+
+    names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
+    found = aggregation_error(
+        arena_from_settings(settings["environment"]),
+        Grid(bins),
+        TransitionSettings(**{name: settings[name] for name in names}),
+        rank=DEFAULT_RANK,
+    )
+    return {
+        "title": f"aggregation error, from refinements {refinement} and {2 * refinement}",
+        "subspace_distance": found.distances.tolist(),
+        "standard_error": None,
+    }

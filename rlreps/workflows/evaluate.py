@@ -1,0 +1,197 @@
+"""Finished and unfinished training runs, read back from their folders."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.encoders import Encoder
+from rlreps.errors import InputError, require
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.store import open_store
+from rlreps.training import evaluation
+from rlreps.workflows.train import KIND, MATRIX, encoder_and_inputs, ground_truth_for, make_learner
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedEncoder:
+    """A run's encoder as far as it got.
+
+    Attributes:
+        config: The run's configuration.
+        encoder: The encoder.
+        params: Its parameters; every leaf has a leading seed axis.
+        inputs: Encoder inputs of all states, [n, ...].
+        step: Updates made.
+    """
+
+    config: TrainingConfig
+    encoder: Encoder
+    params: Any
+    inputs: Array
+    step: int
+
+    def features(self) -> Array:
+        """Features of all states for every seed, [seeds, n, d]."""
+        features: Array = jax.jit(jax.vmap(self.encoder.apply, in_axes=(0, None)))(
+            self.params, self.inputs
+        )
+        return features
+
+
+def load_config(folder: RunFolder) -> TrainingConfig:
+    """The configuration of a training run.
+
+    Raises:
+        InputError: If the folder holds another kind of run.
+    """
+    if folder.kind != KIND:
+        raise InputError(
+            f"expected a training run in {folder.path}, got one of kind {folder.kind!r}"
+        )
+    stored = {name: value for name, value in folder.config.items() if name != MATRIX}
+    try:
+        encoder = {**stored.pop("encoder")}
+        encoder["hidden"] = tuple(encoder["hidden"])
+        return TrainingConfig(
+            encoder=EncoderConfig(**encoder),
+            objective=ObjectiveConfig(**stored.pop("objective")),
+            optimizer=OptimizerConfig(**stored.pop("optimizer")),
+            **stored,
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"expected a training configuration in {folder.path}, got {error}"
+        ) from error
+
+
+def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
+    """The newest checkpointed encoder of a run.
+
+    Args:
+        folder: The run.
+        truth: A ground truth over the same states (not necessarily the one trained on).
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: If there is no readable checkpoint, or it does not fit the states.
+    """
+    config = load_config(folder)
+    matrix = _trained_matrix(folder)
+    if config.encoder.name == "tabular":
+        require(
+            truth.num_states == matrix["states"],
+            f"a ground truth over the {matrix['states']} states of the tabular encoder",
+            truth.num_states,
+        )
+    encoder, inputs = encoder_and_inputs(config, truth)
+    learner = make_learner(config, encoder, matrix["tasks"])
+    template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
+    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
+        step = checkpoints.latest_step()
+        if step is None:
+            raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
+        state = checkpoints.restore(step, template)
+    return TrainedEncoder(config, encoder, state.params, inputs, step)
+
+
+def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
+    """Measures a run's newest checkpoint against a ground truth.
+
+    Args:
+        run: The run's folder.
+        store_path: The ground truth's store; None is the one trained on.
+
+    Returns:
+        ``method``, ``encoder``, ``step``, ``store`` and the figures of
+        ``evaluation.evaluate_features``, as means over seeds and each seed's own.
+
+    Raises:
+        InputError: If the run or the store cannot be read or do not fit each other.
+    """
+    folder = RunFolder(run)
+    config = load_config(folder)
+    path = _own_store(folder) if store_path is None else store_path
+    truth = ground_truth_for(path, config.num_features)
+    trained = load_encoder(folder, truth)
+    figures = [evaluation.evaluate_features(features, truth) for features in trained.features()]
+    return {
+        "method": config.objective.name,
+        "encoder": config.encoder.name,
+        "step": trained.step,
+        "store": str(path),
+        **evaluation.summarise(figures),
+    }
+
+
+def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
+    """Which matrix a run was trained on: its ``checksum``, ``states`` and ``tasks``."""
+    matrix = folder.config.get(MATRIX)
+    if not isinstance(matrix, dict) or not {"checksum", "states", "tasks"} <= matrix.keys():
+        raise InputError(f"expected {folder.path} to describe its matrix, got {matrix!r}")
+    return matrix
+
+
+def trained_store(folder: RunFolder) -> Path | None:
+    """The store that a run was trained on, or None if it is no longer there as it was.
+
+    Raises:
+        InputError: If what lies in its place cannot be read.
+    """
+    path = named_store(folder)
+    if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
+        return None
+    return path
+
+
+def _own_store(folder: RunFolder) -> Path:
+    """The store that a run was trained on.
+
+    Raises:
+        InputError: If the run does not name it, or it holds another matrix by now.
+    """
+    path = named_store(folder)
+    if open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
+        raise InputError(
+            f"expected the matrix that {folder.path} was trained on, got another one in {path} "
+            "by now; name the ground truth to compare with (--store)"
+        )
+    return path
+
+
+def named_store(folder: RunFolder) -> Path:
+    """Where a run's store was, or is if both were moved together."""
+    stored = folder.provenance.get("store")
+    if not isinstance(stored, str):
+        raise InputError(f"expected {folder.path} to name its store, got {stored!r}")
+    moved = folder.path / str(folder.provenance.get("store_from_run"))
+    return moved.resolve() if not Path(stored).exists() and moved.exists() else Path(stored)
+
+
+def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
+    """A run's learning curve: steps [p] and subspace distances [seeds, p].
+
+    Raises:
+        InputError: If the folder holds another kind of run, or none that has logged anything.
+    """
+    load_config(folder)
+    records = folder.read_metrics()
+    try:
+        steps = np.asarray([int(record["step"]) for record in records])
+        distances = np.asarray([record["subspace_distance"] for record in records], np.float64).T
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected step and subspace_distance in all metrics of {folder.path}, got {error}"
+        ) from error
+    require(bool(records), f"metrics in {folder.path}", "none")
+    return steps, distances

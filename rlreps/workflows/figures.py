@@ -1,0 +1,120 @@
+"""Single figures from stores and runs: what ``rlreps plot`` draws."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlreps import plotting, subspace
+from rlreps.configs import SubspaceConfig
+from rlreps.envs import arena_from_settings, load_arena
+from rlreps.errors import require, require_positive
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.ground_truth import GroundTruth, principal_subspace
+from rlreps.successor.sampling_error import sampling_error
+from rlreps.successor.store import open_store
+from rlreps.workflows.evaluate import distance_history, load_config, load_encoder, trained_store
+from rlreps.workflows.train import ground_truth_for
+
+
+def draw_environment(arena: str, out: Path, *, bins: int | None = None) -> Path:
+    """Draws an arena by name or TOML file; returns the figure's path."""
+    return plotting.save_figure(plotting.plot_environment(load_arena(arena), bins=bins), out)
+
+
+def draw_spectrum(store_path: Path, config: SubspaceConfig, out: Path) -> Path:
+    """Draws the singular values of a store; returns the figure's path."""
+    principal = principal_subspace(open_store(store_path), config)
+    figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
+    return plotting.save_figure(figure, out)
+
+
+def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int = 10) -> Path:
+    """Draws a store's d leading components above the aligned ones that runs have learned.
+
+    Args:
+        store_path: The ground truth.
+        runs: Training runs; of each, the first seed of the newest checkpoint.
+        out: Figure file.
+        d: Number of components.
+
+    Returns:
+        The figure's path.
+
+    Raises:
+        InputError: If d exceeds the components of the store, or a run has fewer than d features.
+    """
+    require_positive("d", d)
+    truth = ground_truth_for(store_path, d)
+    components = {"ground truth": truth.principal.truncated(d).basis}
+    cosines = {}
+    for label, run in _labelled(runs):
+        components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
+    figure = plotting.plot_components(
+        components,
+        bins=int(truth.settings["bins"]),
+        environment=arena_from_settings(truth.settings["environment"]),
+        cosines=cosines,
+    )
+    return plotting.save_figure(figure, out)
+
+
+def aligned_components(
+    folder: RunFolder, truth: GroundTruth, d: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A run's components rotated within their span onto the true ones.
+
+    Args:
+        folder: A training run; the first seed of its newest checkpoint is taken.
+        truth: The ground truth.
+        d: Number of components, at most the run's features.
+
+    Returns:
+        The components [n, d] and each one's |cosine| [d] with the true component.
+
+    Raises:
+        InputError: If the run has fewer than d features.
+    """
+    available = load_config(folder).num_features
+    require(d <= available, f"d <= {available}, the features of {folder.path}", d)
+    basis = truth.principal.truncated(d).basis
+    features = load_encoder(folder, truth).features()[0]
+    aligned = np.asarray(subspace.align(features, basis))
+    return aligned, np.abs(np.sum(aligned * basis, axis=0))
+
+
+def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> Path:
+    """Draws the learning curves of training runs; returns the figure's path."""
+    require(len(runs) >= 1, "at least one training run", list(runs))
+    curves = []
+    for label, run in _labelled(runs):
+        steps, distances = distance_history(RunFolder(run))
+        curves.append(plotting.Curve(label=label, steps=steps, values=distances))
+    figure = plotting.plot_curves(
+        curves,
+        x_label="update",
+        y_label="subspace distance",
+        noise_floor=_common_noise_floor([RunFolder(run) for run in runs], progress),
+    )
+    return plotting.save_figure(figure, out)
+
+
+def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float | None:
+    """The noise floor under all runs; None unless they share d and one sampled matrix at hand."""
+    dimensions = {load_config(folder).num_features for folder in folders}
+    stores = {trained_store(folder) for folder in folders}
+    if len(dimensions) > 1 or len(stores) > 1 or None in stores:
+        return None
+    (d,), (store,) = dimensions, stores
+    assert store is not None
+    error = sampling_error(open_estimates(store), SubspaceConfig(), progress=progress)
+    floor = error.floor(d) if error is not None else None
+    return floor if floor is None or floor > 0.0 else None
+
+
+def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Each run with its folder's name, or its path where two folders have the same name."""
+    names = [run.resolve().name for run in runs]
+    unique = len(set(names)) == len(names)
+    return [(name if unique else str(run), run) for name, run in zip(names, runs, strict=True)]

@@ -1,0 +1,183 @@
+"""From anything that computes rows to a complete store: by several processes, through kills."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlreps.errors import InputError, ProcessDiedError
+from rlreps.runs.processes import ALONE, Processes
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.estimate_store import EstimateStore, create_estimates, open_estimates
+from rlreps.successor.estimates import RowEstimator
+from rlreps.successor.store import find_store, require_place
+
+_POLL_SECONDS = 0.2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatrixPlan:
+    """A matrix to be computed.
+
+    Attributes:
+        shape: (num_states, num_tasks).
+        block_rows: Rows written, and lost to a kill, at a time.
+        settings: What determines the matrix, as JSON values; ``row_sum`` is what rows sum to.
+        provenance: What is only informative, as JSON values.
+        sampled: Whether the estimator gives half differences with its rows.
+        make_estimator: Makes what computes the rows; called only if there is something to compute.
+    """
+
+    shape: tuple[int, int]
+    block_rows: int
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    sampled: bool
+    make_estimator: Callable[[], RowEstimator]
+
+
+def fill_store(
+    plan: MatrixPlan,
+    path: Path,
+    *,
+    repair: bool = False,
+    processes: Processes = ALONE,
+    progress: bool = True,
+) -> tuple[int, float]:
+    """Computes the blocks that a store lacks, creating it if need be.
+
+    Args:
+        plan: The matrix.
+        path: The store's folder, shared by all processes.
+        repair: Whether to compute damaged blocks again instead of refusing to go on.
+        processes: Who takes part; each computes and writes its own blocks.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Rows computed by this process in this call, and the seconds that took.
+
+    Raises:
+        InputError: The path holds something else, a store made under other settings or one with
+            damaged blocks; another run is at work in it; the disk refused a write; or the store
+            was moved meanwhile.
+        ProcessDiedError: Another process died before it had written its blocks.
+    """
+    if processes.count == 1 and _is_finished(plan, path):
+        return 0, 0.0  # A complete store may lie where nothing can be written.
+    with processes.together(
+        path, check=lambda: require_place(path), prepare=lambda: _prepare(plan, path, repair)
+    ) as store:
+        missing = processes.share(store.missing_blocks())
+        start = time.perf_counter()
+        rows = _compute(plan, store, missing, processes, progress)
+        seconds = time.perf_counter() - start
+        _wait_for_others(store, processes)
+        _require_in_place(path, store)
+    return rows, seconds
+
+
+def _is_finished(plan: MatrixPlan, path: Path) -> bool:
+    """Whether the store is complete and sound; writes nothing."""
+    if find_store(path) is None:
+        return False
+    found = open_estimates(path)
+    if found.missing_blocks() or plan.sampled != (found.half_difference is not None):
+        return False
+    store = _create(plan, path)  # Both are there: this only compares settings.
+    return not _damaged(store, plan.settings.get("row_sum"))
+
+
+def _create(plan: MatrixPlan, path: Path) -> EstimateStore:
+    return create_estimates(
+        path,
+        shape=plan.shape,
+        block_rows=plan.block_rows,
+        settings=plan.settings,
+        provenance=plan.provenance,
+        sampled=plan.sampled,
+    )
+
+
+def _prepare(plan: MatrixPlan, path: Path, repair: bool) -> EstimateStore:
+    """The store, with nothing damaged in it."""
+    store = _create(plan, path)
+    damaged = _damaged(store, plan.settings.get("row_sum"))
+    if damaged and not repair:
+        raise InputError(
+            f"{store.matrix.path}: expected sound blocks to resume from, got "
+            + "; ".join(finding for _, finding in damaged)
+        )
+    for index, _ in damaged:
+        store.remove_block(index)
+    return store
+
+
+def _damaged(store: EstimateStore, row_sum: float | None) -> list[tuple[int, str]]:
+    """Index and description of everything wrong with blocks that are there."""
+    reports = store.verify(row_sum)
+    return [(problem.index, str(problem)) for one in reports for problem in one.damaged_blocks]
+
+
+def _compute(
+    plan: MatrixPlan,
+    store: EstimateStore,
+    missing: list[int],
+    processes: Processes,
+    progress: bool,
+) -> int:
+    """Computes and writes this process's missing blocks; returns how many rows they have."""
+    if not missing:
+        return 0
+    matrix = store.matrix
+    blocks = [range(*matrix.block_range(index)) for index in missing]
+    rows = sum(map(len, blocks))
+    mine = processes.share(list(range(matrix.num_blocks)))
+    total = sum(len(range(*matrix.block_range(index))) for index in mine)
+    with (
+        progress_bar(
+            "successor measure",
+            total=total,
+            done=total - rows,
+            unit="rows",
+            show=progress and processes.index == 0,
+        ) as advance,
+        contextlib.closing(plan.make_estimator().row_blocks(blocks)) as estimates,
+    ):
+        for index, block in zip(missing, estimates, strict=True):
+            store.write_block(index, block)
+            advance(len(block.rows))
+            _require_others(store, processes)
+    return rows
+
+
+def _wait_for_others(store: EstimateStore, processes: Processes) -> None:
+    """Returns once every block is there."""
+    while processes.count > 1 and store.missing_blocks():
+        _require_others(store, processes)
+        time.sleep(_POLL_SECONDS)
+
+
+def _require_in_place(path: Path, store: EstimateStore) -> None:
+    """Raises InputError if the store was moved or deleted while blocks were written."""
+    if find_store(path) is None or store.missing_blocks():
+        raise InputError(
+            f"expected the store to stay in {path} while it was computed, got it moved or deleted; "
+            "bring its parts together and start again"
+        )
+
+
+def _require_others(store: EstimateStore, processes: Processes) -> None:
+    """Raises ``ProcessDiedError`` if a process is gone that has not written all its blocks."""
+    gone = processes.dead(store.matrix.path)
+    if not gone:
+        return
+    owing = {processes.owner(index) for index in store.missing_blocks()}
+    died = [index for index in gone if index in owing]
+    if died:
+        raise ProcessDiedError(
+            f"expected {processes.count} processes to work on {store.matrix.path}, got none any "
+            f"more as process {', '.join(map(str, died))}, which still owes blocks; the same "
+            "command, started everywhere, goes on from here"
+        )

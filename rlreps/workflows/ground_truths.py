@@ -1,0 +1,91 @@
+"""The ground truth that an experiment makes in its own folder."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps.configs import SubspaceConfig, SuccessorConfig
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.sampling_error import sampling_error
+from rlreps.workflows.generate import generate
+from rlreps.workflows.train import ground_truth_for
+
+STORE = "successor"
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnGroundTruth:
+    """A ground truth beside the runs that are measured against it.
+
+    Attributes:
+        path: Its store.
+        truth: The centred matrix and its principal subspace.
+        noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
+            d = 1 … k, [k]; None for a method without sampling noise.
+        standard_error: Root mean square over the entries, or None likewise.
+    """
+
+    path: Path
+    truth: GroundTruth
+    noise_floor: np.ndarray | None
+    standard_error: float | None
+
+    def floor(self, d: int) -> float | None:
+        """The noise floor at d; None if there is none or it is not known."""
+        if self.noise_floor is None or d > len(self.noise_floor):
+            return None
+        return float(self.noise_floor[d - 1]) or None
+
+
+def own_ground_truth(
+    config: SuccessorConfig, folder: RunFolder, num_features: int, *, progress: bool
+) -> OwnGroundTruth:
+    """Generates a successor measure in an experiment's folder, or goes on with it, and loads it.
+
+    Args:
+        config: What to compute.
+        folder: The experiment's folder; its metrics get a record of every generation.
+        num_features: Largest d to come.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The ground truth with components enough for d features.
+
+    Raises:
+        ArenaError: For an unknown or invalid arena.
+        InputError: If the folder's store is of something else, or damaged.
+    """
+    path = folder.path / STORE
+    generated = generate(config, path, progress=progress)
+    if generated["computed_rows"]:
+        folder.append_metrics({"stage": STORE, **generated})
+    truth = ground_truth_for(path, num_features, progress=progress)
+    error = sampling_error(open_estimates(path), SubspaceConfig(), progress=progress)
+    return OwnGroundTruth(
+        path,
+        truth,
+        None if error is None else error.noise_floor,
+        None if error is None else error.standard_error,
+    )
+
+
+def generation_figures(folder: RunFolder, config: SuccessorConfig) -> dict[str, Any]:
+    """Time of the ground truth over all starts of a run that finished it; transitions, if sampled.
+
+    A start that was killed leaves blocks but no time, so the rate is over the rest.
+    """
+    records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
+    seconds = sum(record["seconds"] for record in records)
+    if config.method != "monte_carlo":
+        return {"method": config.method, "seconds": round(seconds, 3)}
+    computed = sum(record["computed_transitions"] for record in records)
+    return {
+        "transitions": config.transitions,
+        "computed_transitions": computed,
+        "seconds": round(seconds, 3),
+        "transitions_per_second": round(computed / seconds) if seconds else 0,
+    }

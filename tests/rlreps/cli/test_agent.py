@@ -1,0 +1,290 @@
+"""The commands below ``rlreps agent``, from training to pictures, and everything they refuse."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlreps.cli import main as cli
+from rlreps.runs.folder import RunFolder
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+
+def words(text):
+    return text.split()
+
+
+TOY = words(
+    "--hidden 16 --num-features 8 --steps 400 --evaluate-every 200 --checkpoint-every 200 "
+    "--warmup 80 --batch-size 8 --capacity 400 --evaluation-episodes 4 --num-seeds 2 "
+    "--epsilon-steps 300 --max-episode-steps 30 --num-envs 2 --auxiliary-weight 0.1 --horizon 8 "
+    "--sequences 16 --num-tasks 8 --quiet"
+)
+DIVERGING = words("--env CartPole-v1 --auxiliary-weight 0 --learning-rate 1e30")
+DM_ENV = "dm_env:rlreps.envs:PuddleWorldDmEnv"
+
+
+@pytest.fixture
+def rlreps(capsys):
+    """Runs a command that has to succeed and returns what it printed."""
+
+    def run(*arguments):
+        cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, files_below):
+    """Runs a command that has to fail in one line and leave every file as it was."""
+
+    def run(*arguments, code=2):
+        before = files_below(tmp_path)
+        with pytest.raises(SystemExit) as ending:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert ending.value.code == code
+        assert captured.out == ""
+        assert captured.err.startswith("rlreps: error: ")
+        assert captured.err.count("\n") == 1
+        assert captured.err.endswith("\n")
+        assert files_below(tmp_path) == before
+        return captured.err.removeprefix("rlreps: error: ").strip()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def puddle_world(compilation_cache, tmp_path_factory):
+    """A run in PuddleWorld, and what its training printed; tests that change it copy it first."""
+    out = tmp_path_factory.mktemp("agents") / "puddle_world"
+    cli.main(["agent", "train", "--out", str(out), *TOY])
+    return out
+
+
+def assert_summary_is_shown(said, out, measures):
+    summary = json.loads((out / "summary.json").read_text())
+    assert f"2 x {summary['steps']} steps" in said
+    assert "interquartile mean of returns, last evaluation: " in said
+    for name in measures:
+        assert len(summary[name]) == 2
+    rows = [line.split() for line in said.splitlines() if line.strip()[:2] in ("0 ", "1 ")]
+    assert [row[0] for row in rows] == ["0", "1"]
+    assert all(len(row) == 2 + len(measures) for row in rows)
+
+
+def assert_evaluation(found, step, episodes, measures):
+    assert (found["step"], found["episodes"]) == (step, episodes)
+    assert found["auxiliary"] == "large_batch"
+    assert found["return"]["mean"] == pytest.approx(np.mean(found["returns"]))
+    assert found["return"]["runs"] == len(found["returns"]) == 2
+    low, high = (found["return"][f"interquartile_mean_{end}"] for end in ("low", "high"))
+    assert low <= found["return"]["interquartile_mean"] <= high
+    assert set(found["measures"]) == set(measures)
+    for measure in found["measures"].values():
+        assert measure["mean"] == pytest.approx(np.mean(measure["values"]))
+
+
+def frames_of(path):
+    with Image.open(path) as image:
+        return image.n_frames, image.size
+
+
+ALWAYS = ("effective_rank", "dormant_share", "probe_error")
+
+
+def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, tmp_path):
+    run = shutil.copytree(puddle_world, tmp_path / "run")
+    # Finished: nothing is done again, and the table is the same.
+    said = rlreps("agent", "train", "--out", run, *TOY)
+    assert said.startswith("puddle-world, auxiliary task large_batch: 2 x 400 steps in ")
+    measures = ("subspace_distance", *ALWAYS)
+    assert_summary_is_shown(said, run, measures)
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5"))
+    assert_evaluation(found, 400, 5, measures)
+    summary = RunFolder(run).read_summary()
+    for name in measures:
+        # The same torsos; the probe of what an episode is worth is random but for its seed.
+        assert found["measures"][name]["values"] == pytest.approx(summary[name], rel=1e-3)
+    said = rlreps("agent", "render", run, "--seed-index", "1")
+    names = ["episode.gif", "policy-and-value.png", "components.png", "learning-curves.png"]
+    assert said.splitlines() == [f"wrote {run / 'figures' / name}" for name in names]
+    frames, size = frames_of(run / "figures" / "episode.gif")
+    assert size == (256, 256)
+    assert 1 <= frames <= 41
+    for name in names[1:]:
+        with Image.open(run / "figures" / name) as image:
+            assert min(image.size) > 300
+
+
+def test_an_evaluation_is_of_episodes_that_training_never_saw(rlreps, puddle_world):
+    trained = RunFolder(puddle_world).read_summary()["final_returns"]
+    found = json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4"))
+    assert all(one != other for one, other in zip(found["returns"], trained, strict=True))
+    assert json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4")) == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("environment", "size"),
+    [("CartPole-v1", (320, 213)), (DM_ENV, (256, 256))],  # of 600 x 400 and as it is
+)
+def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size, tmp_path):
+    run, pictures = tmp_path / "run", tmp_path / "pictures"
+    said = rlreps("agent", "train", "--env", environment, "--out", run, *TOY)
+    assert said.startswith(f"{environment}, auxiliary task large_batch: 2 x 400 steps in ")
+    assert_summary_is_shown(said, run, ALWAYS)
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5"))
+    assert found["environment"] == environment
+    assert_evaluation(found, 400, 5, ALWAYS)
+    said = rlreps("agent", "render", run, "--out", pictures).splitlines()
+    names = ("episode.gif", "learning-curves.png")
+    assert said == [f"wrote {pictures / name}" for name in names]
+    assert not (run / "figures").exists()
+    frames, found_size = frames_of(pictures / "episode.gif")
+    assert found_size == size
+    assert frames >= 2
+
+
+@pytest.mark.slow
+def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_path):
+    store = shutil.copytree(toy_store, tmp_path / "store")
+    run = tmp_path / "run"
+    rlreps("agent", "train", "--out", run, "--store", store, *TOY)
+    folder = RunFolder(run)
+    assert folder.config["ground_truth"]["bins"] == 8
+    distances = folder.read_summary()["subspace_distance"]
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "1"))
+    assert found["measures"]["subspace_distance"]["values"] == pytest.approx(distances, rel=1e-3)
+    # Without the store it is another run.
+    message = refused("agent", "train", "--out", run, *TOY)
+    assert message.startswith(f"{run} holds another run: expected ground_truth")
+    shutil.rmtree(store)
+    message = refused("agent", "evaluate", run)
+    assert message.startswith(f"expected the ground truth that {run} was measured against in ")
+    assert "name one to measure against (--store)" in message
+    again = json.loads(rlreps("agent", "evaluate", run, "--episodes", "1", "--store", toy_store))
+    assert again["measures"]["subspace_distance"]["values"] == pytest.approx(distances, rel=1e-3)
+
+
+BAD_ARGUMENTS = {
+    "--env Pendulum-v1": "expected Pendulum-v1 to have discrete actions, got Box(-2.0, 2.0",
+    "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
+    "--capacity 17": "expected a replay capacity of at least 18 rows, a sequence of 9 for each of ",
+    "--auxiliary-weight -1": "expected a finite auxiliary weight >= 0, got -1.0",
+    "--auxiliary-weight nan": "expected a finite auxiliary weight >= 0, got nan",
+    "--method magic": "invalid choice 'magic' for argument '--method'. Expected one of ('danskin_c",
+    "--method oracle": "expected an auxiliary objective that needs no exact expectations, got 'ora",
+    "--method spin --sequences 7": "expected sequences >= 8, as many as features, for spin that av",
+    "--env puddle-world:nowhere": "expected an arena (empty, sutton, hydrogen, two_room, two_room_",
+    "--env Nowhere-v0": "expected an environment that can be made, got 'Nowhere-v0': Environment",
+    "--env dm_env:nowhere:make": "expected an environment that can be made, got 'dm_env:nowhere:m",
+    "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",
+    "--encoder tabular": "expected a torso of observations, got 'tabular'",
+    "--steps 300": "expected steps to be a multiple of evaluate_every (200), got 300",
+    "--auxiliary-tasks cells --env CartPole-v1": "expected observations that are vectors of at mo",
+    "--env CartPole-v1 --store nowhere": "expected no store for CartPole-v1, got nowhere",
+    "--store nowhere": "expected a matrix store at ",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD_ARGUMENTS)
+def test_agents_that_cannot_be_trained_are_one_line_and_no_folder(refused, tmp_path, arguments):
+    run = tmp_path / "run"
+    message = refused("agent", "train", "--out", run, *TOY, *arguments.split())
+    assert message.startswith(BAD_ARGUMENTS[arguments])
+    assert not run.exists()
+
+
+def test_a_store_of_another_arena_is_refused(refused, toy_store, tmp_path):
+    arguments = ("--env", "puddle-world:empty", "--store", toy_store)
+    message = refused("agent", "train", "--out", tmp_path / "run", *TOY, *arguments)
+    assert message.startswith("expected a store of the arena of puddle-world:empty, got {")
+
+
+def test_folders_that_do_not_fit_are_refused(refused, puddle_world, tmp_path):
+    run = shutil.copytree(puddle_world, tmp_path / "run")
+    message = refused("agent", "train", "--out", run, *TOY, "--seed", "3")
+    assert message == f"{run} holds another run: expected seed=0, got 3"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    message = refused("agent", "train", "--out", other, *TOY)
+    assert message.startswith("expected a new or empty folder for the run, got ")
+    for command in ("evaluate", "render"):
+        message = refused("agent", command, tmp_path / "nowhere")
+        assert message.startswith("expected a run's config.json, got No such file or directory")
+    assert refused("agent", "evaluate", run, "--episodes", "0") == "expected episodes >= 1, got 0"
+    for index in ("2", "-1"):
+        message = refused("agent", "render", run, "--seed-index", index)
+        assert message == f"expected a seed index in [0, 1], got {index}"
+    shutil.rmtree(run / "checkpoints")
+    for command in ("evaluate", "render"):
+        assert refused("agent", command, run).startswith("expected a checkpoint in ")
+
+
+def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["agent", "train", "--out", str(run), *TOY, *DIVERGING])
+    captured = capsys.readouterr()
+    assert (ending.value.code, captured.out) == (1, "")
+    assert captured.err.startswith("rlreps: error: the losses or parameters of seeds 0, 1 became ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "environment", "remedy"),
+    [
+        ("rlax", "puddle-world", 'pip install "rlreps[agents]"'),
+        ("Box2D", "LunarLander-v3", "pip install"),
+        ("ale_py", "ALE/Pong-v5", 'pip install "rlreps[atari]"'),
+    ],
+)
+def test_a_missing_package_is_named_with_what_to_install(tmp_path, package, environment, remedy):
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; from rlreps import cli; "
+        f"cli.main(['agent', 'train', '--env', {environment!r}, '--out', 'run'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("rlreps: error: expected ")
+    assert done.stderr.count("\n") == 1
+    assert package.lower().replace("_", "-") in done.stderr.lower()
+    assert remedy in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_field_of_a_configuration_is_a_flag_of_its_own(capsys):
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["agent", "train", "--help"])
+    said = capsys.readouterr().out
+    assert ending.value.code in (0, None)
+    for flag in (
+        *("env", "encoder", "hidden", "num-features", "num-envs", "steps", "seed", "num-seeds"),
+        *("n-step", "no-double", "discount", "target-every", "freeze-torso", "epsilon-end"),
+        *("capacity", "prioritised", "priority-exponent"),
+        *("auxiliary-weight", "method", "auxiliary-tasks", "num-tasks", "targets", "horizon"),
+        *("whitening", "discount-low", "sequences", "out", "store", "quiet"),
+    ):
+        assert re.search(rf"--{flag}[ ,\n]", said), flag
+    for prefix in ("--config.", "--dqn.", "--auxiliary.", "--replay."):
+        assert prefix not in said

@@ -1,0 +1,308 @@
+"""The report: one page that stands alone, whatever is put into it."""
+
+import base64
+import dataclasses
+import io
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlreps import plotting
+from rlreps.errors import InputError
+from rlreps.report.page import Report, Section, Table, format_number, write_report
+
+HOSTILE = "<script>alert('x')</script> & \"quoted\" $title ${config} </pre>"
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Reads a page, checking that every tag is closed in order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag):
+        assert self._open
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open:
+            self.texts[self._open[-1]][-1] += data
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    preset: str
+    widths: tuple[int, ...]
+    folder: Path
+    rate: np.float32
+
+
+@pytest.fixture
+def figure():
+    return plotting.plot_spectrum([2.0, 1.0], 6.0)
+
+
+def sections(figure, png, number=1):
+    table = Table(("method", "d", "distance"), [("large_batch", 10, 0.00512)], "Distances.")
+    figures = [(figure, "Spectrum."), (png, "The same from a file.")]
+    return [Section(f"Part {i}", "First.\n\nSecond.", figures, [table]) for i in range(number)]
+
+
+@pytest.fixture
+def png(figure, tmp_path):
+    return plotting.save_figure(figure, tmp_path / "figures" / "spectrum.png")
+
+
+def test_a_report_holds_its_text_figures_tables_configuration_and_revision(figure, png, tmp_path):
+    config = {"preset": "smoke", "seed": 3}
+    path = write_report(
+        tmp_path / "run" / "report.html",
+        title="A run",
+        summary="What came out.",
+        sections=sections(figure, png),
+        config=config,
+        git_revision="0123abc",
+    )
+    page = Page(path)
+    assert page.texts["title"] == ["A run"]
+    assert page.texts["h1"] == ["A run"]
+    assert page.texts["h2"][0] == "Part 0"
+    assert page.texts["p"] == ["What came out.", "First.", "Second."]
+    assert page.texts["figcaption"] == [
+        "Figure 1. Spectrum.",
+        "Figure 2. The same from a file.",
+    ]
+    assert page.texts["caption"] == ["Table 1. Distances.", "Versions"]
+    assert page.texts["td"][:3] == ["large_batch", "10", "0.00512"]
+    assert json.loads(page.texts["pre"][0]) == config
+    cells = page.texts["td"]
+    assert cells[cells.index("git revision") + 1] == "0123abc"
+    assert cells[cells.index("numpy") + 1] == np.__version__
+    assert {"python", "rlreps", "jax"} <= {cell.lower() for cell in cells}
+
+
+def test_the_page_loads_nothing_from_outside_and_runs_nothing(figure, png, tmp_path):
+    path = write_report(
+        tmp_path / "report.html", title="t", summary="", sections=sections(figure, png), config={}
+    )
+    page = Page(path)
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "link", "iframe", "object", "embed", "base", "form"}
+    for _, attributes in page.tags:
+        for name in ("src", "href", "srcset", "data", "action"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:image/png;base64,", "#"))
+        assert not any(name.startswith("on") for name in attributes)
+    style = page.texts["style"][0]
+    assert "url(" not in style
+    assert "@import" not in style
+    policies = [meta.get("content") for meta in page.attributes("meta") if "http-equiv" in meta]
+    assert any(policy.startswith("default-src 'none'") for policy in policies)
+
+
+def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(figure, png, tmp_path):
+    path = write_report(
+        tmp_path / "report.html", title="t", summary="", sections=sections(figure, png), config={}
+    )
+    images = Page(path).attributes("img")
+    assert len(images) == 2
+    decoded = []
+    for attributes in images:
+        data = base64.b64decode(attributes["src"].partition(",")[2], validate=True)
+        decoded.append(data)
+        with Image.open(io.BytesIO(data)) as image:
+            assert image.format == "PNG"
+            assert image.size == (1440, 640)
+        width, height = (int(attributes[name]) for name in ("width", "height"))
+        np.testing.assert_allclose([width, height], figure.get_size_inches() * 96, atol=1)
+    assert decoded[1] == png.read_bytes()
+    assert [attributes["alt"] for attributes in images] == [
+        "Figure 1. Spectrum.",
+        "Figure 2. The same from a file.",
+    ]
+
+
+def test_hostile_text_comes_out_as_text_everywhere(figure, tmp_path):
+    table = Table((HOSTILE,), [(HOSTILE,)], HOSTILE)
+    parts = [Section(HOSTILE, HOSTILE, [(figure, HOSTILE)], [table])] * 5
+    path = write_report(
+        tmp_path / "report.html",
+        title=HOSTILE,
+        summary=HOSTILE,
+        sections=parts,
+        config={HOSTILE: HOSTILE},
+        git_revision=HOSTILE,
+    )
+    page = Page(path)
+    assert "script" not in {tag for tag, _ in page.tags}
+    for tag in ("title", "h1", "h2", "p", "a", "th", "td"):
+        assert HOSTILE in page.texts[tag]
+    assert page.texts["caption"][0] == f"Table 1. {HOSTILE}"
+    assert page.attributes("img")[0]["alt"] == f"Figure 1. {HOSTILE}"
+    assert json.loads(page.texts["pre"][0]) == {HOSTILE: HOSTILE}
+
+
+def test_a_long_report_has_contents_that_lead_to_its_sections(figure, png, tmp_path):
+    for number, expected in ((3, 0), (4, 5)):
+        path = write_report(
+            tmp_path / f"{number}.html",
+            title="t",
+            summary="",
+            sections=sections(figure, png, number),
+            config={},
+        )
+        page = Page(path)
+        targets = [link["href"].removeprefix("#") for link in page.attributes("a")]
+        assert len(targets) == expected
+        assert set(targets) <= {section["id"] for section in page.attributes("section")}
+
+
+def test_figures_and_tables_are_numbered_through_the_page(figure, png, tmp_path):
+    path = write_report(
+        tmp_path / "r.html", title="t", summary="", sections=sections(figure, png, 3), config={}
+    )
+    page = Page(path)
+    starts = [re.match(r"Figure (\d)", text)[1] for text in page.texts["figcaption"]]
+    assert starts == ["1", "2", "3", "4", "5", "6"]
+    assert [text[:8] for text in page.texts["caption"][:3]] == ["Table 1.", "Table 2.", "Table 3."]
+
+
+def test_numeric_columns_are_flush_right_and_text_is_not(tmp_path):
+    rows = [("a", 1, None, True), ("b", np.float32(2.5), 0.5, False)]
+    table = Table(("name", "number", "gaps", "flag"), rows, "c")
+    path = write_report(
+        tmp_path / "r.html",
+        title="t",
+        summary="",
+        sections=[Section("s", tables=[table])],
+        config={},
+    )
+    marks = [cell.get("class") for cell in Page(path).attributes("th")[:4]]
+    assert marks == [None, "number", "number", None]
+
+
+def test_configurations_of_dataclasses_paths_and_numpy_values_become_json(tmp_path):
+    config = {"train": Config("smoke", (512, 512), Path("runs"), np.float32(0.5))}
+    path = write_report(tmp_path / "r.html", title="t", summary="", sections=[], config=config)
+    assert json.loads(Page(path).texts["pre"][0]) == {
+        "train": {"preset": "smoke", "widths": [512, 512], "folder": "runs", "rate": 0.5}
+    }
+
+
+def test_a_path_that_is_no_text_does_not_keep_the_page_from_being_written(tmp_path):
+    config = {"folder": os.fsdecode(b"runs/\xff")}
+    page = Page(
+        write_report(tmp_path / "r.html", title="t", summary="", sections=[], config=config)
+    )
+    assert page.texts["pre"][0].startswith('{\n  "folder": "runs/')
+
+
+def test_the_same_report_is_the_same_page(figure):
+    report = Report(
+        title="t", summary="s", sections=[Section("a", figures=[(figure, "f")])], config=1
+    )
+    assert report.to_html() == report.to_html()
+
+
+@pytest.mark.parametrize("content", [None, b"not an image", b"\x89PNG\r\n\x1a\n truncated"])
+def test_a_figure_file_that_is_no_png_is_refused_and_the_old_report_stays(tmp_path, content):
+    path, broken = tmp_path / "report.html", tmp_path / "broken.png"
+    path.write_text("old")
+    if content is not None:
+        broken.write_bytes(content)
+    with pytest.raises(InputError, match=r"expected a readable PNG file, got '.*broken\.png'"):
+        write_report(
+            path, title="t", summary="", sections=[Section("s", figures=[(broken, "c")])], config={}
+        )
+    assert path.read_text() == "old"
+
+
+def test_a_jpeg_under_a_png_name_is_refused(tmp_path):
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (4, 4)).save(path, format="JPEG")
+    with pytest.raises(InputError, match="readable PNG"):
+        write_report(
+            tmp_path / "report.html",
+            title="t",
+            summary="",
+            sections=[Section("s", figures=[(path, "c")])],
+            config={},
+        )
+
+
+def test_an_interrupted_write_leaves_the_old_report_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(path, title="t", summary="", sections=[], config={})
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_table_row_of_the_wrong_length_is_refused():
+    with pytest.raises(InputError, match="rows of 2 cells, got 1"):
+        Table(("a", "b"), [(1,)], "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (-0.0, "0"),
+        (7, "7"),
+        (1234567, "1,234,567"),
+        (-1200, "\N{MINUS SIGN}1,200"),
+        (np.int64(50), "50"),
+        (0.0493, "0.0493"),
+        (0.0023, "0.00230"),
+        (0.00099999, "0.00100"),
+        (2.3e-4, "2.30·10⁻⁴"),
+        (-80.72, "\N{MINUS SIGN}80.7"),
+        (999.96, "1,000"),
+        (12345.678, "12,346"),
+        (9_999_999.9, "1.00·10⁷"),
+        (3.1e7, "3.10·10⁷"),
+        (np.float32(0.5), "0.500"),
+        (np.array(0.25), "0.250"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "\N{MINUS SIGN}∞"),
+        (True, "yes"),
+        (np.bool_(False), "no"),
+        (None, "\N{EN DASH}"),
+        ("1.23456", "1.23456"),
+    ],
+)
+def test_numbers_are_written_for_reading(value, text):
+    assert format_number(value) == text
+
+
+def test_digits_choose_the_precision():
+    assert format_number(0.123456, digits=5) == "0.12346"
+    assert format_number(12345.678, digits=7) == "12,345.68"

@@ -1,0 +1,182 @@
+import random
+import shutil
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.errors import InputError
+
+
+class State(NamedTuple):
+    step: Array
+    params: dict
+    empty: tuple
+
+
+def a_state(seed=0):
+    key = jax.random.key(seed)
+    params = {"kernel": jax.random.normal(key, (2, 17, 13)), "bias": jnp.zeros((2, 13))}
+    return State(jnp.full((2,), 7, jnp.int32), params, ())
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("checkpoints")
+    checkpoints = Checkpoints(path)
+    checkpoints.save(7, a_state())
+    checkpoints.close()
+    return path
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "copy")
+
+
+def restore(path, template=None, step=7):
+    checkpoints = Checkpoints(path)
+    try:
+        return checkpoints.restore(step, a_state(1) if template is None else template)
+    finally:
+        checkpoints.close()
+
+
+def is_the_saved_state(state):
+    return all(
+        first.dtype == second.dtype and np.array_equal(first, second)
+        for first, second in zip(jax.tree.leaves(state), jax.tree.leaves(a_state()), strict=True)
+    )
+
+
+def test_a_state_comes_back_bit_for_bit_in_the_structure_of_its_template(saved):
+    restored = restore(saved)
+    assert isinstance(restored, State)
+    assert jax.tree.structure(restored) == jax.tree.structure(a_state())
+    assert is_the_saved_state(restored)
+
+
+def test_shapes_alone_serve_as_a_template(saved):
+    assert is_the_saved_state(restore(saved, jax.eval_shape(a_state)))
+
+
+def test_odd_values_survive(tmp_path):
+    values = jnp.asarray([jnp.nan, jnp.inf, -0.0, 1e-45, 3.4e38], jnp.float32)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"values": values})
+    restored = checkpoints.restore(1, {"values": values})["values"]
+    checkpoints.close()
+    assert np.asarray(restored).tobytes() == np.asarray(values).tobytes()
+
+
+def test_looking_for_checkpoints_makes_no_folder(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "none")
+    assert checkpoints.latest_step() is None
+    checkpoints.close()
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    for step in (5, 10, 15):
+        checkpoints.save(step, a_state(step))
+    assert checkpoints.latest_step() == 15
+    assert sorted(entry.name for entry in checkpoints.path.iterdir()) == ["10", "15"]
+    np.testing.assert_array_equal(
+        checkpoints.restore(10, a_state()).params["kernel"], a_state(10).params["kernel"]
+    )
+    checkpoints.close()
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(saved):
+    for file in saved.rglob("*"):
+        assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
+
+
+def test_a_checkpoint_killed_before_its_seal_counts_for_nothing_and_is_made_again(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (5, 10):
+        checkpoints.save(step, a_state(step))
+    (tmp_path / "10" / "seal.json").unlink()
+    (tmp_path / "15").mkdir()
+    assert checkpoints.latest_step() == 5
+    checkpoints.close()
+    again = Checkpoints(tmp_path)
+    assert again.latest_step() == 5
+    for step in (10, 15, 20):
+        again.save(step, a_state(step))
+        restored = again.restore(step, a_state())
+        np.testing.assert_array_equal(restored.params["kernel"], a_state(step).params["kernel"])
+    again.close()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
+
+
+def damaged(content, how, rng):
+    if how == "empty":
+        return b""
+    if how == "half":
+        return content[: len(content) // 2]
+    if how == "junk":
+        return rng.randbytes(len(content))
+    position = rng.randrange(len(content))
+    return content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :]
+
+
+@pytest.mark.parametrize("how", ["absent", "empty", "half", "junk", "one bit"])
+def test_whatever_happens_to_a_file_the_state_is_the_saved_one_or_an_error_in_one_line(copy, how):
+    rng = random.Random(how)
+    refused = 0
+    for file in sorted(file for file in copy.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        if how == "absent":
+            file.unlink()
+        else:
+            file.write_bytes(damaged(content, how, rng))
+        try:
+            assert is_the_saved_state(restore(copy)), file
+        except InputError as error:
+            refused += 1
+            message = str(error)
+            assert message.startswith(f"expected an undamaged checkpoint in {copy / '7'}, got ")
+            assert message.endswith("delete that folder to start again")
+            assert "\n" not in message
+        file.write_bytes(content)
+    assert refused >= 5
+    assert is_the_saved_state(restore(copy))
+
+
+def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (5, 10):
+        checkpoints.save(step, a_state())
+    checkpoints.close()
+    (tmp_path / "10" / "default" / "manifest.ocdbt").unlink()
+    with pytest.raises(InputError, match=r"delete that folder to resume from step 5$"):
+        restore(tmp_path, step=10)
+    shutil.rmtree(tmp_path / "10")
+    assert is_the_saved_state(restore(tmp_path, step=5))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        State(jnp.zeros((2,), jnp.int32), {"kernel": jnp.zeros((2, 17, 13))}, ()),
+        {"a": a_state(), "b": jnp.zeros(3)},
+        State(
+            jnp.zeros((2,), jnp.int32),
+            {"kernel": jnp.zeros((3, 17, 13)), "bias": jnp.zeros((2, 13))},
+            (),
+        ),
+        State(jnp.zeros((2,), jnp.float32), a_state().params, ()),
+    ],
+    ids=["a leaf less", "a leaf more", "another shape", "another dtype"],
+)
+def test_a_checkpoint_of_another_structure_is_refused(saved, template):
+    with pytest.raises(
+        InputError, match=r"expected the arrays int32\[2\]|expected the arrays float32\[2\]"
+    ):
+        restore(saved, template)

@@ -1,0 +1,279 @@
+import json
+import math
+import os
+
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.files import unfinished_writes, write_atomically
+from rlreps.runs.folder import RunFolder, differences
+
+CONFIG = {"steps": 10, "encoder": {"name": "mlp", "hidden": [16, 16]}, "rate": 0.1}
+PROVENANCE = {"device": "cpu"}
+
+
+def start(path, config=CONFIG, kind="train"):
+    return RunFolder.create_or_resume(path, kind=kind, config=config, provenance=PROVENANCE)
+
+
+def contents(folder):
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("place", ["new", "deep/er/new", "."])
+def test_a_run_starts_in_a_new_or_empty_folder(tmp_path, place):
+    folder = start(tmp_path / place)
+    stored = json.loads((tmp_path / place / "config.json").read_text())
+    assert stored == {"kind": "train", "config": CONFIG, "provenance": PROVENANCE}
+    assert (folder.kind, folder.config, folder.provenance) == ("train", CONFIG, PROVENANCE)
+    assert sorted(contents(tmp_path / place)) == ["config.json"]
+
+
+def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
+    start(tmp_path)
+    before = contents(tmp_path)
+    again = RunFolder.create_or_resume(
+        tmp_path,
+        kind="train",
+        config={**CONFIG, "encoder": {"name": "mlp", "hidden": (16, 16)}},
+        provenance={"device": "gpu"},
+    )
+    assert again.provenance == PROVENANCE
+    assert contents(tmp_path) == before
+
+
+def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):
+    start(tmp_path)
+    before = contents(tmp_path)
+    other = {"steps": 20, "encoder": {"name": "tabular", "hidden": [16, 16]}, "extra": True}
+    with pytest.raises(InputError) as caught:
+        start(tmp_path, other)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path} holds another run: ")
+    for part in (
+        "expected steps=10, got 20",
+        "expected encoder.name='mlp', got 'tabular'",
+        "expected extra=None, got True",
+        "expected rate=0.1, got None",
+    ):
+        assert part in message
+    assert "hidden" not in message
+    with pytest.raises(InputError, match="expected kind='train', got 'quickstart'"):
+        start(tmp_path, kind="quickstart")
+    assert contents(tmp_path) == before
+
+
+def test_looking_for_a_run_changes_nothing(tmp_path):
+    assert RunFolder.find(tmp_path / "new", kind="train", config=CONFIG) is None
+    assert RunFolder.find(tmp_path, kind="train", config=CONFIG) is None
+    assert list(tmp_path.iterdir()) == []
+    start(tmp_path / "run")
+    found = RunFolder.find(tmp_path / "run", kind="train", config=CONFIG)
+    assert found is not None
+    assert found.config == CONFIG
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=r"new or empty folder .* other files \(thesis.tex\)"):
+        start(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
+    file = tmp_path / "run"
+    file.write_text("precious")
+    with pytest.raises(InputError, match="expected a folder for the run, got the file"):
+        start(file)
+    with pytest.raises(InputError, match=r"folder that can be written, got .*directory"):
+        start(file / "below")
+    assert file.read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="expected a folder that can be written, got Permission"):
+        start(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"kind": "train", "conf',
+        b"\xff\xfe\x00",
+        b"[]",
+        b"null",
+        b'{"kind": "train"}',
+        b'{"kind": "train", "config": [], "provenance": {}}',
+        b'{"kind": 3, "config": {}, "provenance": {}}',
+        b'{"kind": "train", "config": {}, "provenance": []}',
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_an_input_error(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    for open_it in (start, RunFolder):
+        with pytest.raises(InputError, match=r"expected .*config.json"):
+            open_it(tmp_path)
+    assert contents(tmp_path) == {"config.json": content}
+
+
+def test_a_folder_without_a_run_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match=r"expected a run's config.json, got No such file"):
+        RunFolder(tmp_path / "nothing")
+
+
+def test_a_start_that_was_killed_while_writing_its_configuration_can_be_made_again(
+    tmp_path, monkeypatch
+):
+    def die(source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", die)
+    monkeypatch.setattr(type(tmp_path), "unlink", lambda self, missing_ok=False: None)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path)
+    monkeypatch.undo()
+    (leftover,) = tmp_path.iterdir()
+    assert unfinished_writes(tmp_path, "config.json") == [leftover]
+    start(tmp_path)
+    assert sorted(contents(tmp_path)) == ["config.json"]
+
+
+def test_a_file_that_only_resembles_an_unfinished_write_is_not_touched(tmp_path):
+    (tmp_path / ".config.json.backup").write_text("mine")
+    with pytest.raises(InputError, match="other files"):
+        start(tmp_path)
+    assert contents(tmp_path) == {".config.json.backup": b"mine"}
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    write_atomically(tmp_path / "file", b"old")
+
+    def fail(source, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(tmp_path / "file", b"new")
+    assert contents(tmp_path) == {"file": b"old"}
+
+
+def test_metrics_come_back_as_they_went_in(tmp_path):
+    folder = start(tmp_path)
+    assert folder.read_metrics() == []
+    records = [{"step": 0, "loss": [0.1, 1e-30]}, {"step": 5, "loss": [2.5, 3.0], "note": "ü"}]
+    for record in records:
+        folder.append_metrics(record)
+    assert folder.read_metrics() == records
+    assert start(tmp_path).read_metrics() == records
+
+
+def test_no_file_holds_a_number_that_json_has_not(tmp_path):
+    folder = start(tmp_path)
+    folder.append_metrics({"step": 0, "loss": [math.nan, math.inf, 1.0], "ratio": -math.inf})
+    folder.write_summary({"loss": math.nan, "per_seed": [{"loss": math.inf}, {"loss": 1.0}]})
+    for file in ("metrics.jsonl", "summary.json"):
+        json.loads((tmp_path / file).read_text(), parse_constant=pytest.fail)
+    (record,) = folder.read_metrics()
+    assert [math.isnan(value) for value in record["loss"]] == [True, True, False]
+    assert math.isnan(record["ratio"])
+    assert folder.read_summary() == {"loss": None, "per_seed": [{"loss": None}, {"loss": 1.0}]}
+    assert folder.keep_metrics_until(0)[0]["loss"][2] == 1.0
+    json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=pytest.fail)
+
+
+def test_a_last_line_cut_short_is_left_out_and_does_not_spoil_the_next(tmp_path):
+    folder = start(tmp_path)
+    folder.append_metrics({"step": 0})
+    metrics = tmp_path / "metrics.jsonl"
+    for rest in (b'{"step": 1, "loss"', '{"note": "ü'.encode()[:-1]):
+        metrics.write_bytes(b'{"step": 0}\n' + rest)
+        assert RunFolder(tmp_path).read_metrics() == [{"step": 0}]
+        resumed = start(tmp_path)
+        resumed.append_metrics({"step": 1})
+        assert resumed.read_metrics() == [{"step": 0}, {"step": 1}]
+    metrics.write_bytes(b'{"step": 0')
+    assert start(tmp_path).read_metrics() == []
+    assert metrics.read_bytes() == b""
+
+
+@pytest.mark.parametrize("line", [b"{nonsense}\n", b"3\n", b"\xff\n", b"\n"])
+def test_a_damaged_line_of_metrics_is_named(tmp_path, line):
+    folder = start(tmp_path)
+    folder.append_metrics({"step": 0})
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(line)
+    with pytest.raises(InputError, match=r"line 2 of .*metrics.jsonl, got"):
+        folder.read_metrics()
+
+
+def test_metrics_after_a_step_are_dropped(tmp_path):
+    folder = start(tmp_path)
+    for step in range(5):
+        folder.append_metrics({"step": step})
+    assert folder.keep_metrics_until(2) == [{"step": 0}, {"step": 1}, {"step": 2}]
+    assert folder.read_metrics() == [{"step": 0}, {"step": 1}, {"step": 2}]
+    assert folder.keep_metrics_until(-1) == []
+    folder.append_metrics({"stage": "successor"})
+    with pytest.raises(InputError, match="expected a step in every line"):
+        folder.keep_metrics_until(2)
+    assert folder.read_metrics() == [{"stage": "successor"}]
+
+
+def test_a_summary_is_absent_until_written(tmp_path):
+    folder = start(tmp_path)
+    assert folder.read_summary() is None
+    folder.write_summary({"steps": 3})
+    assert folder.read_summary() == {"steps": 3}
+    (tmp_path / "summary.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"expected a JSON object in .*summary.json, got list"):
+        folder.read_summary()
+
+
+def test_differences_are_found_at_any_depth_and_only_where_they_are():
+    assert differences({"a": {"b": 1, "c": [1, 2]}}, {"a": {"b": 1, "c": [1, 2]}}) == []
+    assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["expected a.b=1, got 2"]
+    assert differences({"a": {"b": 1}}, {"a": 3}) == ["expected a={'b': 1}, got 3"]
+    assert differences({"a": [1, 2]}, {"a": [1]}) == ["expected a=[1, 2], got [1]"]
+
+
+def test_a_part_is_computed_once_and_read_afterwards(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path / "run", kind="test", config={}, provenance={})
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"losses": [1.0, math.nan], "name": "one"}
+
+    for _ in range(2):
+        found = folder.part("first", compute)
+        assert found["name"] == "one"
+        assert found["losses"][0] == 1.0
+        assert math.isnan(found["losses"][1])
+    assert len(calls) == 1
+
+
+def test_a_part_that_is_no_object_is_refused(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path / "run", kind="test", config={}, provenance={})
+    folder.part("first", lambda: {"a": 1})
+    (folder.path / "parts" / "first.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"expected a JSON object in .*first\.json, got list"):
+        folder.part("first", lambda: {"a": 1})
+
+
+def test_a_computation_that_fails_leaves_no_part_behind(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path / "run", kind="test", config={}, provenance={})
+
+    def fail():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        folder.part("first", fail)
+    assert folder.part("first", lambda: {"a": 1}) == {"a": 1}

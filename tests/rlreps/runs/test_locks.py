@@ -1,0 +1,208 @@
+"""A folder's lock: who is kept out, what is said, and what is left when the holder ends."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from rlreps.runs import locks
+from rlreps.errors import InputError
+from rlreps.runs.locks import LOCK, exclusive, is_held
+
+HOLD = """
+import sys
+from pathlib import Path
+from rlreps.locks import exclusive
+with exclusive(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+RACE = """
+import sys
+from pathlib import Path
+from rlreps.errors import InputError
+from rlreps.locks import exclusive
+folder, marker, entered = Path(sys.argv[1]), Path(sys.argv[2]), 0
+while entered < 200:
+    try:
+        with exclusive(folder):
+            marker.touch(exist_ok=False)  # fails if somebody else is inside
+            marker.unlink()
+            entered += 1
+    except InputError as error:
+        assert "to be free" in str(error), error
+"""
+
+
+def run(code, *arguments):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the folder until its input ends."""
+    with run(HOLD, tmp_path) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_another_process_is_refused_and_told_who_holds_the_folder(holder, tmp_path):
+    assert is_held(tmp_path)
+    with (
+        pytest.raises(
+            InputError, match=rf"{tmp_path} to be free, got it in use by process {holder.pid} on "
+        ),
+        exclusive(tmp_path),
+    ):
+        pytest.fail("two processes hold one folder")
+    assert is_held(tmp_path)  # the refused attempt took nothing away
+    assert (tmp_path / LOCK).exists()
+
+
+def test_the_end_of_the_holder_frees_the_folder_and_takes_the_file(holder, tmp_path):
+    holder.stdin.close()
+    assert holder.wait(timeout=10) == 0
+    assert not is_held(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_holder_leaves_a_file_that_keeps_nobody_out(holder, tmp_path):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(timeout=10)
+    assert (tmp_path / LOCK).exists()
+    assert not is_held(tmp_path)
+    with exclusive(tmp_path):
+        assert is_held(tmp_path)
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_locks_of_different_names_do_not_exclude_each_other(tmp_path):
+    with exclusive(tmp_path), exclusive(tmp_path, ".other"):
+        assert is_held(tmp_path)
+        assert is_held(tmp_path, ".other")
+        assert not is_held(tmp_path, ".third")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_inside_frees_the_folder(tmp_path):
+    with pytest.raises(KeyError), exclusive(tmp_path / "new" / "folder"):
+        raise KeyError
+    assert not is_held(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+def test_a_look_neither_makes_a_file_nor_needs_a_folder(tmp_path):
+    assert not is_held(tmp_path)
+    assert not is_held(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_looking_never_makes_the_holder_seem_gone(tmp_path):
+    """Many that look at once must not take each other for the holder, nor lock anybody out."""
+    (tmp_path / LOCK).touch()
+    stop = threading.Event()
+    wrong = []
+
+    def look():
+        while not stop.is_set():
+            if is_held(tmp_path):
+                wrong.append("a file that nobody holds seems held")
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("marker_of_the_old_holder", [False, True])
+def test_processes_that_race_for_the_lock_are_never_inside_together(
+    tmp_path, marker_of_the_old_holder
+):
+    """The holder deletes the file: who opened it before must not take the deleted one for it."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if marker_of_the_old_holder:
+        (folder / LOCK).write_text("process 1 on elsewhere\n")
+    racers = [run(RACE, folder, tmp_path / "inside") for _ in range(3)]
+    for racer in racers:
+        _, said = racer.communicate(timeout=60)
+        assert (racer.returncode, said) == (0, "")
+    assert list(folder.iterdir()) == []
+
+
+def test_threads_that_race_for_the_lock_are_never_inside_together(tmp_path):
+    inside, most, entered = [], [], []
+
+    def work():
+        mine = 0
+        while mine < 100:
+            try:
+                with exclusive(tmp_path):
+                    inside.append(None)
+                    most.append(len(inside))
+                    inside.pop()
+                    mine += 1
+            except InputError:
+                pass
+        entered.append(mine)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert entered == [100, 100, 100]
+    assert max(most) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "below", tmp_path / "file"):
+        with (
+            pytest.raises(InputError, match=r"expected a folder that can be written, got .*file"),
+            exclusive(place),
+        ):
+            pytest.fail("locked a file as a folder")
+
+
+@pytest.mark.parametrize("missing", ["in the file system", "in the operating system"])
+def test_where_locks_are_missing_a_file_counts_as_held_while_it_is_there(
+    monkeypatch, tmp_path, missing
+):
+    """Otherwise every living process would seem dead to the others."""
+
+    def unsupported(stream, operation):
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    if missing == "in the file system":
+        monkeypatch.setattr(locks.fcntl, "flock", unsupported)
+    else:
+        monkeypatch.setattr(locks, "fcntl", None)
+    assert not is_held(tmp_path)
+    with exclusive(tmp_path):
+        assert is_held(tmp_path)
+        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+        with exclusive(tmp_path, ".other"):
+            assert is_held(tmp_path, ".other")
+    assert not is_held(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / LOCK).touch()  # what a kill leaves behind
+    assert is_held(tmp_path)
+    with exclusive(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []

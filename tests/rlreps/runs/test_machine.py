@@ -1,0 +1,25 @@
+import os
+
+from rlreps.runs.machine import keep_lapack_to_one_thread, usable_cores
+
+
+def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert usable_cores() == 3
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1
+
+
+def test_only_the_cores_that_may_be_used_are_counted(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5}, raising=False)
+    assert usable_cores() == 2
+
+
+def test_lapack_is_kept_to_one_thread_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    keep_lapack_to_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    keep_lapack_to_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "4"

@@ -1,0 +1,277 @@
+"""Live entries, against a chain whose transition matrix, and so whose sums, are known exactly."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+
+from rlreps.cumulants import Discs, RandomFourier, RandomNetwork, cumulant_matrix
+from rlreps.encoders import fourier_mlp
+from rlreps.envs import load_arena
+from rlreps.errors import InputError
+from rlreps.losses.explicit import explicit
+from rlreps.losses.large_batch import large_batch
+from rlreps.sources.live import LiveSource, puddle_world_source
+from rlreps.subspace import centre_columns_in_place, exact_svd
+from rlreps.successor.grid import Grid
+from rlreps.successor.markov_chain import MarkovChain, environment_chain
+from rlreps.successor.store import open_store
+from rlreps.training.evaluation import distance_evaluation
+from rlreps.training.loop import train
+from rlreps.training.update import Learner
+
+NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
+TRANSITIONS = np.random.default_rng(0).dirichlet([0.4] * NUM_STATES, NUM_STATES)
+POSITIONS = np.random.default_rng(1).random((NUM_STATES, 2), np.float32)
+
+
+def known_chain():
+    """A walk by a transition matrix that favours some states; every state is its own cell."""
+    cumulative = jnp.asarray(np.cumsum(TRANSITIONS, axis=1), jnp.float32)
+
+    def draw(words, rollout, time):
+        counter = jax.random.fold_in(jax.random.fold_in(jax.random.key(words[0]), rollout), time)
+        return jax.random.uniform(jax.random.fold_in(counter, words[1]))
+
+    def advance(state, uniform):
+        following = jnp.sum(uniform > cumulative[state], dtype=jnp.int32)
+        return jnp.minimum(following, NUM_STATES - 1)
+
+    return MarkovChain(
+        num_cells=NUM_STATES,
+        start=lambda key, cell: cell,
+        draw=draw,
+        advance=advance,
+        cell=lambda state: state,
+    )
+
+
+CHAIN = known_chain()
+
+
+def observe(state):
+    return jnp.asarray(POSITIONS)[state]
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedCumulants:
+    """Two functions, always the same."""
+
+    def init(self, key, num_tasks):
+        assert num_tasks == 2
+        return ()
+
+    def apply(self, params, positions):
+        x, y = positions[..., 0], positions[..., 1]
+        return jnp.stack([3.0 * x * y, jnp.cos(7.0 * x)], axis=-1)
+
+
+def known_source(**changes):
+    settings = {
+        "chain": CHAIN,
+        "observe": observe,
+        "cumulants": FixedCumulants(),
+        "horizon": HORIZON,
+        "discount": DISCOUNT,
+    }
+    return LiveSource(**(settings | changes))
+
+
+def exact_sums(count_start=True):
+    """Σ γᵗ Pᵗ r for each state and function, [states, 2]."""
+    values = np.asarray(FixedCumulants().apply((), jnp.asarray(POSITIONS)), np.float64)
+    first = values if count_start else TRANSITIONS @ values
+    return sum(DISCOUNT**t * np.linalg.matrix_power(TRANSITIONS, t) @ first for t in range(HORIZON))
+
+
+def draws(source, rows=2, count=20_000, seed=0):
+    """States [count, rows] and targets [count, rows, 2] of many batches."""
+    keys = jax.random.split(jax.random.key(seed), count)
+    batches = jax.jit(jax.vmap(lambda key: source.sample(key, rows, 2)))(keys)
+    offsets = np.abs(np.asarray(batches.inputs)[:, :, None, 0] - POSITIONS[None, None, :, 0])
+    return offsets.argmin(axis=-1), np.asarray(batches.targets, np.float64)
+
+
+def deviation(samples, expected):
+    """Standard errors between the mean of independent samples [m, ...] and what is expected."""
+    error = samples.std(axis=0) / math.sqrt(len(samples))
+    return np.max(np.abs(samples.mean(axis=0) - expected) / error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "centred"),
+    [
+        ({"centring_starts": 0}, False),
+        ({"centring_starts": 0, "count_start": False, "rollouts": 3}, False),
+        ({"centring_starts": 3}, True),
+        ({"centring_starts": None}, True),
+        ({"centring_starts": None, "count_start": False, "rollouts": 2}, True),
+    ],
+)
+def test_targets_are_unbiased_for_every_start_state_and_function(changes, centred):
+    source = known_source(**changes)
+    states, targets = draws(source)
+    expected = exact_sums(source.count_start)
+    if centred:
+        expected = expected - expected.mean(axis=0)
+    for state in range(NUM_STATES):
+        # One row of a batch only: rows may share the error of their centring.
+        samples = targets[:, 0][states[:, 0] == state]
+        assert deviation(samples, expected[state]) < 4.5
+
+
+def test_start_states_are_uniform_and_independent_of_each_other():
+    states, _ = draws(known_source())
+    counts = np.bincount(np.ravel_multi_index(states.T, (NUM_STATES,) * 2), minlength=25)
+    assert scipy.stats.chisquare(counts).pvalue > 0.01
+
+
+def test_a_start_of_its_own_for_each_row_leaves_products_of_two_rows_unbiased():
+    states, targets = draws(known_source(centring_starts=None))
+    centred = exact_sums() - exact_sums().mean(axis=0)
+    products = targets[:, 0] * targets[:, 1]
+    assert deviation(products - centred[states[:, 0]] * centred[states[:, 1]], 0.0) < 4.5
+
+
+def test_a_shared_group_adds_the_variance_of_its_mean_to_products_of_two_rows():
+    num_starts = 3
+    states, targets = draws(known_source(centring_starts=num_starts))
+    centred = exact_sums() - exact_sums().mean(axis=0)
+    excess = targets[:, 0] * targets[:, 1] - centred[states[:, 0]] * centred[states[:, 1]]
+    _, alone = draws(known_source(centring_starts=0), seed=1)
+    expected = alone[:, 0].var(axis=0) / num_starts
+    assert deviation(excess, expected) < 4.5
+    assert deviation(excess, 0.0) > 20
+
+
+def test_more_rollouts_leave_less_noise():
+    spread = []
+    for rollouts in (1, 4):
+        states, targets = draws(known_source(centring_starts=0, rollouts=rollouts))
+        spread.append(targets[states == 2].var(axis=0))
+    np.testing.assert_allclose(spread[0] / spread[1], 4.0, rtol=0.1)
+
+
+def test_tasks_are_new_in_every_batch_and_their_number_is_open():
+    source = known_source(cumulants=RandomFourier(), centring_starts=0)
+    assert source.num_tasks is None
+    batch = source.sample(jax.random.key(0), 3, 7)
+    assert batch.targets.shape == (3, 7)
+    assert batch.tasks is None
+    assert len(np.unique(np.asarray(batch.targets))) == 21
+
+
+def test_equal_sources_share_a_compilation_and_seeds_get_the_batches_they_get_alone():
+    traces = []
+
+    @jax.jit
+    def sample(source, keys):
+        traces.append(None)
+        return jax.vmap(lambda key: source.sample(key, 3, 2).targets)(keys)
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    together = sample(known_source(), keys)
+    sample(known_source(), keys)
+    assert len(traces) == 1
+    assert jax.tree.leaves(known_source()) == []
+    alone = [known_source().sample(key, 3, 2).targets for key in keys]
+    np.testing.assert_allclose(together, jnp.stack(alone), rtol=1e-5)
+
+
+@pytest.mark.parametrize("cumulants", [Discs(), RandomFourier(), RandomNetwork(hidden=(8,))])
+def test_any_key_and_any_family_serve_puddle_world(cumulants):
+    source = puddle_world_source(load_arena("sutton"), cumulants, horizon=4, discount=0.9)
+    batch = jax.jit(lambda key: source.sample(key, 6, 3))(jax.random.key(0, impl="rbg"))
+    assert batch.inputs.shape == (6, 2)
+    assert batch.targets.shape == (6, 3)
+    assert np.all(np.isfinite(batch.targets))
+    assert np.all((np.asarray(batch.inputs) >= 0.0) & (np.asarray(batch.inputs) <= 1.0))
+
+
+def test_an_environment_as_it_is_gives_the_sums_of_the_chain_made_for_it():
+    arena, family = load_arena("sutton"), Discs(smallest=0.3, largest=0.3)
+    settings = {"horizon": 6, "discount": 0.9, "centring_starts": 0}
+    own = puddle_world_source(arena, family, **settings)
+    chain = environment_chain(
+        arena, num_cells=1, start=lambda key, cell: arena.reset(key), cell=lambda state: 0
+    )
+    general = LiveSource(
+        chain=chain, observe=lambda state: state.position, cumulants=family, **settings
+    )
+    figures = []
+    for source in (own, general):
+        keys = jax.random.split(jax.random.key(3), 200)
+        batches = jax.jit(jax.vmap(lambda key, source=source: source.sample(key, 30, 8)))(keys)
+        targets = np.asarray(batches.targets)
+        figures.append(np.stack([targets.mean(axis=(1, 2)), np.square(targets).mean(axis=(1, 2))]))
+    first, second = figures
+    error = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 200)
+    assert np.all(np.abs(first.mean(axis=1) - second.mean(axis=1)) < 4.5 * error)
+
+
+def test_an_objective_that_stores_weights_for_tasks_is_refused_before_training():
+    learner = Learner(
+        encoder=fourier_mlp(2, 3, hidden=(16,), frequencies=2),
+        objective=explicit(3, 10, optimizer=optax.adam(1e-2)),
+        optimizer=optax.adam(1e-2),
+        rows=30,
+        tasks=2,
+    )
+    with pytest.raises(InputError, match="a batch that names its tasks"):
+        learner.check(known_source())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"horizon": 0}, "expected horizon >= 1"),
+        ({"discount": 1.0}, "expected discount strictly between 0 and 1"),
+        ({"rollouts": 0}, "expected rollouts >= 1"),
+        ({"centring_starts": -1}, "expected centring_starts None or >= 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changes, message):
+    with pytest.raises(InputError) as error:
+        known_source(**changes)
+    assert message in str(error.value)
+
+
+@pytest.mark.usefixtures("compilation_cache")
+def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_truth(toy_store):
+    family, centres, d = RandomFourier(length_scale=0.3), Grid(8).centres(), 2
+    store = open_store(toy_store)
+    measure = store.read()
+    centre_columns_in_place(measure)
+    columns = measure @ np.asarray(cumulant_matrix(family, jax.random.key(5), centres, 4_000))
+    basis = exact_svd(columns, d).basis
+    source = puddle_world_source(
+        load_arena("sutton"),
+        family,
+        horizon=store.settings["horizon"],
+        discount=store.settings["discount"],
+        count_start=store.settings["count_start"],
+    )
+    encoder = fourier_mlp(2, d, hidden=(64,), frequencies=4)
+    steps = 200
+    result = train(
+        encoder,
+        large_batch(),
+        source,
+        optimizer=optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
+        steps=steps,
+        rows=128,
+        tasks=32,
+        seeds=(0,),
+        evaluate=distance_evaluation(encoder, jnp.asarray(centres), basis),
+        evaluate_every=steps,
+        checkpoint_every=steps,
+        progress=False,
+    )
+    before, after = (record["subspace_distance"][0] for record in result.history)
+    assert before > 0.4
+    assert after < 0.02

@@ -1,0 +1,356 @@
+"""Batches from a matrix on disk: the same bits as from memory, and clear words when it breaks."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+
+from rlreps.encoders import fourier_mlp
+from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.losses.explicit import explicit
+from rlreps.losses.large_batch import large_batch
+from rlreps.losses.oracle import oracle
+from rlreps.sources import store_reader
+from rlreps.sources.matrix import matrix_source
+from rlreps.sources.store import StoreReader, StreamedSource, raise_read_failure, streamed_source
+from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
+from rlreps.successor.store import create_or_resume
+from rlreps.training.loop import train
+from rlreps.training.update import Learner
+
+# The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.
+NUM_STATES, NUM_TASKS, BLOCK_ROWS = 203, 900, 23
+POSITIONS = np.random.default_rng(1).random((NUM_STATES, 2), np.float32)
+
+
+def raw_matrix():
+    rng = np.random.default_rng(0)
+    scales = 10.0 ** rng.integers(-3, 3, NUM_TASKS)
+    return (rng.gamma(0.3, size=(NUM_STATES, NUM_TASKS)) * scales).astype(np.float32)
+
+
+def centred_matrix():
+    matrix = raw_matrix()
+    centre_columns_in_place(matrix)
+    return matrix
+
+
+def means():
+    """Blocked as the store is, which is not how the matrix in memory was centred."""
+    return column_means(ArrayBlocks(raw_matrix(), BLOCK_ROWS))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("streamed") / "store")
+
+
+def make_store(path):
+    matrix = raw_matrix()
+    store = create_or_resume(
+        path, shape=matrix.shape, block_rows=BLOCK_ROWS, settings={}, provenance={}
+    )
+    for index in range(store.num_blocks):
+        store.write_block(index, matrix[slice(*store.block_range(index))])
+    return store
+
+
+@pytest.fixture
+def reader(store):
+    with StoreReader(store, means()) as reader:
+        yield reader
+
+
+def assert_identical(first, second):
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def draw(source, key):
+    return source.sample(key, 40, 25)
+
+
+def test_batches_are_those_of_the_matrix_in_memory_bit_for_bit_however_they_are_mapped(reader):
+    streamed = streamed_source(reader, POSITIONS)
+    in_memory = matrix_source(centred_matrix(), POSITIONS)
+    keys = jax.random.split(jax.random.key(5), 3)
+
+    @jax.jit
+    def scanned(source, keys):
+        return jax.lax.scan(lambda _, key: (None, draw(source, key)), None, keys)[1]
+
+    mapped = jax.jit(jax.vmap(draw, in_axes=(None, 0)))
+    expected = jax.vmap(draw, in_axes=(None, 0))(in_memory, keys)
+    assert_identical(mapped(streamed, keys), expected)
+    assert_identical(scanned(streamed, keys), expected)
+    assert_identical(
+        jax.jit(jax.vmap(mapped, in_axes=(None, 0)))(streamed, keys.reshape(3, 1)),
+        jax.tree.map(lambda leaf: leaf[:, None], expected),
+    )
+    assert_identical(draw(streamed, keys[0]), jax.tree.map(lambda leaf: leaf[0], expected))
+
+
+@pytest.mark.parametrize("gap", [0, 3, store_reader._MERGED_GAP])
+@pytest.mark.parametrize("num_columns", [1, 5, 2 * NUM_TASKS])
+def test_entries_are_the_same_however_many_reads_bring_them(reader, monkeypatch, gap, num_columns):
+    monkeypatch.setattr(store_reader, "_MERGED_GAP", gap)
+    rng = np.random.default_rng(num_columns)
+    rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, num_columns)
+    expected = centred_matrix()[np.ix_(rows, columns)]
+    np.testing.assert_array_equal(reader.entries(rows, columns), expected)
+
+
+def run(source, objective=None, **changes):
+    arguments = {
+        "optimizer": optax.adam(1e-2),
+        "steps": 12,
+        "rows": 30,
+        "tasks": 20,
+        "seeds": (3, 4),
+        "evaluate_every": 4,
+        "checkpoint_every": 4,
+        "progress": False,
+    }
+    encoder = fourier_mlp(2, 3, hidden=(16,), frequencies=2)
+    return train(encoder, objective or large_batch(), source, **(arguments | changes))
+
+
+@pytest.mark.usefixtures("compilation_cache")
+@pytest.mark.parametrize("seeds", [(3,), (3, 4, 5)])
+def test_training_ends_in_the_same_bits_as_from_memory(reader, seeds):
+    objective = explicit(3, NUM_TASKS, optimizer=optax.adam(1e-2))
+    streamed = run(streamed_source(reader, POSITIONS), objective, seeds=seeds)
+    in_memory = run(matrix_source(centred_matrix(), POSITIONS), objective, seeds=seeds)
+    assert_identical(streamed.state, in_memory.state)
+    assert [r.get("loss") for r in streamed.history] == [r.get("loss") for r in in_memory.history]
+
+
+def test_all_seeds_are_read_in_one_call(reader):
+    calls = []
+
+    class Counting:
+        shape = reader.shape
+
+        def __call__(self, rows, columns):
+            calls.append(np.shape(rows))
+            return np.zeros((*np.shape(rows), np.shape(columns)[-1]), np.float32)
+
+    source = StreamedSource(jnp.asarray(POSITIONS), Counting())
+    source.reads.reader = reader
+    keys = jax.random.split(jax.random.key(0), 4)
+    jax.block_until_ready(jax.jit(jax.vmap(lambda key: source.sample(key, 7, 5)))(keys))
+    assert calls == [(4, 7)]
+
+
+def test_one_reader_is_compiled_for_once_and_is_no_leaf(reader):
+    traces = []
+
+    @jax.jit
+    def sample(source, key):
+        traces.append(None)
+        return source.sample(key, 5, 2).targets
+
+    source = streamed_source(reader, POSITIONS)
+    assert {leaf.shape for leaf in jax.tree.leaves(source)} == {(NUM_STATES, 2)}
+    for seed in range(3):
+        sample(source, jax.random.key(seed))
+    assert len(traces) == 1
+    sample(streamed_source(reader, POSITIONS), jax.random.key(0))
+    assert len(traces) == 2
+
+
+def test_entries_that_come_twice_or_out_of_order_go_where_they_were_asked_for(reader):
+    rows, columns = np.array([202, 0, 202, 5]), np.array([899, 3, 4, 3, 0])
+    entries = reader.entries(rows, columns)
+    assert entries.dtype == np.float32
+    np.testing.assert_array_equal(entries, centred_matrix()[np.ix_(rows, columns)])
+
+
+def test_without_means_to_remove_the_entries_are_those_stored(store):
+    with StoreReader(store, np.zeros(NUM_TASKS)) as reader:
+        rows, columns = np.arange(NUM_STATES), np.arange(NUM_TASKS)
+        np.testing.assert_array_equal(reader.entries(rows, columns), raw_matrix())
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+def test_open_files_are_bounded_and_closed_in_the_end(store, monkeypatch):
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    monkeypatch.setattr(store_reader, "_OPEN_FILES", 2)
+    before = count()
+    with StoreReader(store, means()) as reader:
+        rows = np.arange(NUM_STATES)
+        for columns in (np.arange(5), np.arange(NUM_TASKS)):
+            np.testing.assert_array_equal(
+                reader.entries(rows, columns), centred_matrix()[np.ix_(rows, columns)]
+            )
+            assert count() == before + 2
+    assert count() == before
+    with pytest.raises(InputError, match="expected an open reader"):
+        reader.entries(rows, columns)
+
+
+def test_threads_may_read_at_once(reader):
+    rng = np.random.default_rng(0)
+    jobs = [(rng.integers(0, NUM_STATES, 50), rng.integers(0, NUM_TASKS, 50)) for _ in range(40)]
+    wrong, expected = [], centred_matrix()
+
+    def read(part):
+        wrong.extend(job for job in part if np.any(reader.entries(*job) != expected[np.ix_(*job)]))
+
+    threads = [threading.Thread(target=read, args=(jobs[first::4],)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def truncate(store):
+    """Leaves one row of a block."""
+    os.truncate(store.block_file(3), 4 * NUM_TASKS)
+    return "block 3 (rows 69-91, file c/3/0)", "bytes"
+
+
+def remove(store):
+    store.block_file(3).unlink()
+    return "block 3 (rows 69-91, file c/3/0)", "No such file"
+
+
+def spoil(store):
+    with store.block_file(3).open("r+b") as file:
+        file.write(np.full(BLOCK_ROWS * NUM_TASKS, np.nan, "<f4").tobytes())
+    return "expected finite entries", "NaN or infinity"
+
+
+@pytest.mark.usefixtures("compilation_cache")
+@pytest.mark.parametrize("damage", [truncate, remove, spoil])
+def test_training_on_a_damaged_store_ends_with_the_block_at_fault(tmp_path, damage):
+    store = make_store(tmp_path / "store")
+    with StoreReader(store, means()) as reader:
+        words = damage(store)
+        source = streamed_source(reader, POSITIONS)
+        # Whoever trains may ask for the failure; until then it shows as targets that are NaN.
+        with pytest.raises((TrainingDivergedError, InputError)) as stopped:
+            run(source)
+        with pytest.raises(InputError) as error:
+            raise stopped.value if stopped.type is InputError else source.reads.failure
+        for word in (str(store.path), "verify the store", *words):
+            assert word in str(error.value)
+
+
+def test_a_failure_stays_until_it_was_raised_and_then_reading_goes_on(tmp_path):
+    store = make_store(tmp_path / "store")
+    whole = store.block_file(3).read_bytes()
+    with StoreReader(store, means()) as reader:
+        source = streamed_source(reader, POSITIONS)
+        in_memory = matrix_source(centred_matrix(), POSITIONS)
+        # This key draws rows of block 3, the next draws none.
+        draws = [in_memory.sample(jax.random.key(seed), 4, 3) for seed in range(30)]
+        hit = [seed for seed in range(30) if 3 in rows_of(draws[seed]) // BLOCK_ROWS]
+        miss = next(seed for seed in range(30) if seed not in hit)
+        store.block_file(3).unlink()
+        assert np.isnan(source.sample(jax.random.key(hit[0]), 4, 3).targets).all()
+        assert np.isnan(source.sample(jax.random.key(miss), 4, 3).targets).all()
+        with pytest.raises(InputError, match="block 3"):
+            raise_read_failure(source)
+        raise_read_failure(source)
+        assert_identical(source.sample(jax.random.key(miss), 4, 3), draws[miss])
+        store.block_file(3).write_bytes(whole)
+        assert_identical(source.sample(jax.random.key(hit[0]), 4, 3), draws[hit[0]])
+    raise_read_failure(in_memory)
+
+
+def rows_of(batch):
+    return np.argmin(np.abs(POSITIONS[:, None, 0] - np.asarray(batch.inputs)[None, :, 0]), axis=0)
+
+
+def test_rows_and_tasks_cover_the_matrix_evenly():
+    class Index:
+        shape = (6, 5)
+
+        def entries(self, rows, columns):
+            return (5 * rows[:, None] + columns[None, :]).astype(np.float32)
+
+    source = streamed_source(Index())
+    keys = jax.random.split(jax.random.key(7), 3_000)
+    batches = jax.jit(jax.vmap(lambda key: source.sample(key, 1, 1)))(keys)
+    counts = np.bincount(np.ravel(batches.targets).astype(int), minlength=30)
+    assert scipy.stats.chisquare(counts).pvalue > 0.01
+
+
+def test_an_objective_that_needs_all_states_is_refused_before_training(reader):
+    source = streamed_source(reader, POSITIONS)
+    learner = Learner(
+        encoder=fourier_mlp(2, 3, hidden=(16,), frequencies=2),
+        objective=oracle(),
+        optimizer=optax.adam(1e-2),
+        rows=30,
+        tasks=4,
+    )
+    with pytest.raises(InputError, match="a batch with its population"):
+        learner.check(source)
+
+
+def test_means_inputs_and_stores_that_do_not_fit_are_refused(store, reader, tmp_path):
+    for wrong, message in (
+        (np.zeros(3), f"expected float64 column means of shape ({NUM_TASKS},)"),
+        (np.zeros(NUM_TASKS, np.float32), "expected float64 column means"),
+        (np.full(NUM_TASKS, np.nan), "expected finite column means"),
+    ):
+        with pytest.raises(InputError) as error:
+            StoreReader(store, wrong)
+        assert message in str(error.value)
+    with pytest.raises(InputError, match="one input for each of the 203 states"):
+        streamed_source(reader, POSITIONS[1:])
+    incomplete = create_or_resume(
+        tmp_path / "store", shape=(4, 3), block_rows=2, settings={}, provenance={}
+    )
+    with pytest.raises(InputError, match="missing"):
+        StoreReader(incomplete, np.zeros(3))
+    for rows, columns in (([0, NUM_STATES], [0]), ([0], [-1])):
+        with pytest.raises(IndexError):
+            reader.entries(np.array(rows), np.array(columns))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", [1, 2])
+def test_training_never_waits_for_itself(store, cores):
+    """A callback can wait for the very threads that called it: here, with as few as there are."""
+    program = textwrap.dedent(
+        """
+        import os, sys
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(sys.argv[2])])
+        import numpy as np, optax
+        from rlreps.encoders import fourier_mlp
+        from rlreps.losses.large_batch import large_batch
+        from rlreps.streamed_source import StoreReader, streamed_source
+        from rlreps.successor.store import open_store
+        from rlreps.training import train
+        store = open_store(sys.argv[1])
+        inputs = np.random.default_rng(0).random((store.shape[0], 2), np.float32)
+        for seeds in ((0,), (0, 1, 2)):
+            for rows in (50, 40_000):
+                with StoreReader(store, np.zeros(store.shape[1])) as reader:
+                    train(fourier_mlp(2, 3, hidden=(16,)), large_batch(),
+                          streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
+                          rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
+                          checkpoint_every=10, progress=False)
+        """
+    )
+    start = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-c", program, str(store.path), str(cores)], check=True, timeout=300
+    )
+    assert time.monotonic() - start < 300

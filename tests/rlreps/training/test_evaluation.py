@@ -1,0 +1,154 @@
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.encoders import tabular
+from rlreps.errors import InputError
+from rlreps.subspace import exact_svd
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.training.evaluation import (
+    distance_evaluation,
+    evaluate_encoder,
+    evaluate_features,
+    principal_components,
+    summarise,
+)
+
+NUM_STATES, NUM_TASKS, D = 64, 50, 4
+SPECTRUM = np.asarray([10.0, 8.0, 6.0, 4.0, 2.0, 1.0])
+
+
+def orthonormal(rows, columns, seed):
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((rows, columns)))[0]
+
+
+def truth_of(spectrum=SPECTRUM):
+    """A matrix with known singular values, and its exact subspace of that many components."""
+    rank = len(spectrum)
+    matrix = orthonormal(NUM_STATES, rank, 0) * spectrum @ orthonormal(NUM_TASKS, rank, 1).T
+    matrix = jnp.asarray(matrix, jnp.float32)
+    return GroundTruth(
+        coordinates=jnp.zeros((NUM_STATES, 2)), matrix=matrix, principal=exact_svd(matrix, rank)
+    )
+
+
+TRUTH = truth_of()
+BASIS = np.asarray(TRUTH.principal.basis)
+ROTATION = orthonormal(D, D, 2).astype(np.float32)
+MIXING = np.asarray([[2.0, 1, 0, 0], [0, 3, 1, 0], [0, 0, 0.1, 1], [0, 0, 0, -5]], np.float32)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [BASIS[:, :D], BASIS[:, :D] @ ROTATION, BASIS[:, :D] @ MIXING, -1e-6 * BASIS[:, :D]],
+    ids=["the basis", "rotated", "mixed by any invertible map", "tiny and negative"],
+)
+def test_features_that_span_the_true_subspace_are_perfect_by_every_measure(features):
+    figures = evaluate_features(jnp.asarray(features), TRUTH)
+    assert figures["d"] == figures["feature_rank"] == figures["longest_eigenvector_streak"] == D
+    assert figures["subspace_distance"] < 1e-9
+    assert figures["grassmann_distance"] < 1e-4
+    np.testing.assert_allclose(figures["principal_angles"], np.zeros(D), atol=1e-4)
+    np.testing.assert_allclose(figures["matched_cosines"], np.ones(D), atol=1e-4)
+    assert figures["representation_loss"] == pytest.approx(2.0**2 + 1.0**2, rel=1e-4)
+    assert abs(figures["relative_excess_loss"]) < 1e-4
+
+
+def test_swapping_the_last_component_for_the_next_costs_what_the_spectrum_says():
+    features = BASIS[:, [0, 1, 2, 4]]
+    figures = evaluate_features(jnp.asarray(features @ ROTATION), TRUTH)
+    assert figures["subspace_distance"] == pytest.approx(1 / D, rel=1e-4)
+    assert figures["grassmann_distance"] == pytest.approx(np.pi / 2, rel=1e-4)
+    assert figures["longest_eigenvector_streak"] == D - 1
+    np.testing.assert_allclose(figures["matched_cosines"], [1, 1, 1, 0], atol=1e-4)
+    assert figures["representation_loss"] == pytest.approx(4.0**2 + 1.0**2, rel=1e-4)
+    assert figures["relative_excess_loss"] == pytest.approx(17.0 / 5.0 - 1.0, rel=1e-4)
+
+
+def test_random_features_are_measured_as_numpy_measures_them():
+    features = np.random.default_rng(3).standard_normal((NUM_STATES, D)).astype(np.float32)
+    figures = evaluate_features(jnp.asarray(features), TRUTH)
+    span = np.linalg.qr(features.astype(np.float64))[0]
+    overlap = np.linalg.svd(span.T @ BASIS[:, :D])[1]
+    matrix = np.asarray(TRUTH.matrix, np.float64)
+    loss = np.sum(np.square(matrix - span @ (span.T @ matrix)))
+    assert figures["subspace_distance"] == pytest.approx(1 - np.sum(overlap**2) / D, rel=1e-4)
+    np.testing.assert_allclose(figures["principal_angles"], np.arccos(overlap), rtol=1e-3)
+    assert figures["representation_loss"] == pytest.approx(loss, rel=1e-4)
+    assert figures["relative_excess_loss"] == pytest.approx(loss / 5.0 - 1.0, rel=1e-4)
+    assert figures["feature_rank"] == D
+
+
+def test_the_components_of_a_span_are_the_left_singular_vectors_of_what_it_sees():
+    features = np.random.default_rng(4).standard_normal((NUM_STATES, D)).astype(np.float32)
+    components = np.asarray(principal_components(jnp.asarray(features), TRUTH.matrix))
+    span = np.linalg.qr(features.astype(np.float64))[0]
+    expected = np.linalg.svd(span @ span.T @ np.asarray(TRUTH.matrix, np.float64))[0][:, :D]
+    np.testing.assert_allclose(np.abs(np.sum(components * expected, axis=0)), np.ones(D), atol=1e-4)
+
+
+def test_features_that_collapsed_are_reported_by_their_rank():
+    features = BASIS[:, [0, 1, 1, 0]]
+    figures = evaluate_features(jnp.asarray(features), TRUTH)
+    assert figures["feature_rank"] == figures["longest_eigenvector_streak"] == 2
+    assert figures["subspace_distance"] == pytest.approx(0.5, rel=1e-4)
+    assert figures["representation_loss"] == pytest.approx(36 + 16 + 4 + 1, rel=1e-4)
+
+
+def test_where_the_best_features_leave_no_loss_the_excess_has_no_value():
+    truth = truth_of(SPECTRUM[:D])
+    figures = evaluate_features(jnp.asarray(truth.principal.basis), truth)
+    assert figures["relative_excess_loss"] is None
+    summary = summarise([figures, figures])
+    assert summary["relative_excess_loss"] is None
+    assert summary["subspace_distance"] < 1e-9
+    json.dumps(summary, allow_nan=False)
+
+
+def test_every_figure_is_a_json_value():
+    features = np.random.default_rng(5).standard_normal((NUM_STATES, D)).astype(np.float32)
+    figures = evaluate_features(jnp.asarray(features), TRUTH)
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+
+
+def test_a_summary_holds_means_and_each_seeds_own_figures():
+    encoder = tabular(NUM_STATES, D)
+    states = jnp.arange(NUM_STATES)
+    seeds = [
+        evaluate_encoder(encoder, jnp.asarray(BASIS[:, columns]), states, TRUTH)
+        for columns in ([0, 1, 2, 3], [0, 1, 2, 4])
+    ]
+    summary = summarise(seeds)
+    assert summary["per_seed"] == seeds
+    assert summary["d"] == D
+    assert isinstance(summary["d"], int)
+    assert summary["subspace_distance"] == pytest.approx(0.5 / D, rel=1e-4)
+    assert summary["longest_eigenvector_streak"] == D - 0.5
+    assert not any(isinstance(summary[name], list) for name in summary if name != "per_seed")
+
+
+def test_what_is_followed_in_training_is_what_the_full_evaluation_says():
+    encoder = tabular(NUM_STATES, D)
+    params = jnp.asarray(np.random.default_rng(6).standard_normal((NUM_STATES, D)), jnp.float32)
+    evaluate = distance_evaluation(encoder, jnp.arange(NUM_STATES), BASIS[:, :D])
+    figures = evaluate_encoder(encoder, params, jnp.arange(NUM_STATES), TRUTH)
+    followed = evaluate(params)
+    assert sorted(followed) == ["feature_rank", "subspace_distance"]
+    for name, value in followed.items():
+        assert float(value) == pytest.approx(figures[name], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (jnp.ones((NUM_STATES, 7)), "expected 1 <= d <= 6 components of the ground truth, got 7"),
+        (jnp.ones((NUM_STATES - 1, D)), "expected 64 states, got 63"),
+        (jnp.full((NUM_STATES, D), math.nan), "expected finite features, got NaN or infinity"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused(features, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_features(features, TRUTH)

@@ -1,0 +1,181 @@
+import contextlib
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.cli.main import main
+from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.configs.live import CumulantsName, LiveTrainingConfig
+from rlreps.cumulants import cumulant_matrix
+from rlreps.encoders import make_encoder
+from rlreps.errors import InputError
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.store import open_store
+from rlreps.workflows import live as live_training
+from rlreps.workflows.live import live_ground_truth, run_live_training
+from rlreps.workflows.train import make_learner
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+TRAINING = TrainingConfig(
+    encoder=EncoderConfig(hidden=(32,), frequencies=4),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    num_features=2,
+    steps=160,
+    rows=100,
+    tasks=32,
+    num_seeds=2,
+    evaluate_every=40,
+    checkpoint_every=40,
+)
+CONFIG = LiveTrainingConfig(training=TRAINING, horizon=60, discount=0.9, target_tasks=512)
+"""Of the process behind the toy store."""
+
+
+def configured(**changes):
+    training = {name: changes.pop(name) for name in [*changes] if hasattr(TRAINING, name)}
+    return dataclasses.replace(
+        CONFIG, training=dataclasses.replace(TRAINING, **training), **changes
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(toy_store, compilation_cache, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "live"
+    return out, run_live_training(CONFIG, out, store_path=toy_store, progress=False)
+
+
+def final_params(out):
+    """Parameters of all seeds after the last update, read back from the run's folder."""
+    encoder = make_encoder(TRAINING.encoder, num_inputs=2, num_states=1, num_features=2)
+    learner = make_learner(TRAINING, encoder, None)
+    template = jax.vmap(learner.init)(jnp.zeros(TRAINING.num_seeds, jnp.uint32))
+    with contextlib.closing(Checkpoints(out / "checkpoints")) as checkpoints:
+        return jax.tree.leaves(checkpoints.restore(TRAINING.steps, template).params)
+
+
+def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_never_saw(finished):
+    out, summary = finished
+    distances = np.asarray([each["subspace_distance"] for each in RunFolder(out).read_metrics()])
+    assert np.all(distances[0] > 0.6)
+    assert np.all(distances[-1] < 0.25)
+    assert summary["subspace_distance"] == pytest.approx(distances[-1].mean(), rel=1e-4)
+    assert summary["method"] == "large_batch"
+    assert json.loads((out / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize("name", ["discs", "random_fourier", "random_network"])
+def test_the_target_is_the_subspace_of_the_centred_measure_times_the_cumulants(toy_store, name):
+    store = open_store(toy_store)
+    truth = live_ground_truth(configured(cumulants=name, num_features=3), store)
+    measure = store.read().astype(np.float64)
+    functions = cumulant_matrix(
+        live_training.CUMULANTS[name],
+        jax.random.key(0, impl="threefry2x32"),
+        np.asarray(truth.coordinates),
+        512,
+    )
+    columns = (measure - measure.mean(axis=0)) @ np.asarray(functions, np.float64)
+    left, values, _ = np.linalg.svd(columns, full_matrices=False)
+    np.testing.assert_allclose(truth.principal.singular_values, values[:3], rtol=1e-4)
+    overlap = left[:, :3].T @ truth.principal.basis
+    np.testing.assert_allclose(np.linalg.svd(overlap, compute_uv=False), 1.0, atol=1e-4)
+
+
+def test_every_family_of_the_configuration_is_there():
+    assert set(live_training.CUMULANTS) == set(CumulantsName.__args__)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(
+    finished, toy_store, tmp_path, monkeypatch
+):
+    whole, summary = finished
+    append = RunFolder.append_metrics
+
+    def die(self, record):
+        if record["step"] == 120:
+            raise Killed
+        append(self, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_metrics", die)
+        with pytest.raises(Killed):
+            run_live_training(CONFIG, tmp_path, store_path=toy_store, progress=False)
+    resumed = run_live_training(CONFIG, tmp_path, store_path=toy_store, progress=False)
+    for name in summary.keys() - {"seconds", "compile_seconds"}:
+        assert resumed[name] == summary[name], name
+    for one, other in zip(final_params(whole), final_params(tmp_path), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+    for first, second in zip(
+        RunFolder(whole).read_metrics(), RunFolder(tmp_path).read_metrics(), strict=True
+    ):
+        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_a_finished_run_returns_its_summary_and_another_one_is_refused(finished, toy_store):
+    out, summary = finished
+    assert run_live_training(CONFIG, out, store_path=toy_store, progress=False) == summary
+    with pytest.raises(InputError, match="holds another run: expected rollouts=1, got 2"):
+        run_live_training(configured(rollouts=2), out, store_path=toy_store, progress=False)
+    with pytest.raises(InputError, match=r"holds another run: .*target"):
+        run_live_training(CONFIG, out, progress=False)
+
+
+def test_without_a_store_the_summary_gives_the_loss_and_it_falls(tmp_path, capsys):
+    arguments = ["--num-features", "2", "--hidden", "32", "--steps", "120", "--rows", "40"]
+    arguments += ["--tasks", "64", "--horizon", "20", "--discount", "0.9", "--rollouts", "16"]
+    arguments += ["--evaluate-every", "40", "--checkpoint-every", "40", "--learning-rate", "1e-2"]
+    main(["train-live", "--out", str(tmp_path / "run"), "--quiet", *arguments])
+    summary = json.loads(capsys.readouterr().out)
+    losses = [each["loss"][0] for each in RunFolder(tmp_path / "run").read_metrics()[1:]]
+    assert summary["loss"] == [losses[-1]]
+    assert losses[-1] < losses[0]
+    assert "subspace_distance" not in summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"horizon": 50}, "of another process: expected horizon=50, got 60"),
+        ({"discount": 0.8}, "of another process: expected discount=0.8, got 0.9"),
+        ({"count_start": False}, "expected count_start=False, got True"),
+        ({"arena": "empty"}, "of another process: expected environment"),
+        ({"num_features": 64}, "expected d <= 63 for 64 states .*, got 64"),
+    ],
+)
+def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
+    toy_store, tmp_path, changes, message
+):
+    with pytest.raises(InputError, match=message):
+        run_live_training(
+            configured(**changes), tmp_path / "run", store_path=toy_store, progress=False
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cumulants": "squares"}, "expected cumulants to be one of discs, .*, got 'squares'"),
+        ({"horizon": 0}, "expected horizon >= 1, got 0"),
+        ({"rollouts": 0}, "expected rollouts >= 1, got 0"),
+        ({"target_tasks": 0}, "expected target_tasks >= 1, got 0"),
+        ({"discount": 1.0}, "expected discount strictly between 0 and 1, got 1.0"),
+        ({"centring_starts": 0}, "expected centring_starts None or >= 1, got 0"),
+        ({"encoder": EncoderConfig(name="tabular")}, "an encoder of positions .* got 'tabular'"),
+        ({"objective": ObjectiveConfig(name="explicit")}, "needs no matrix, .* got 'explicit'"),
+        ({"objective": ObjectiveConfig(name="oracle")}, "needs no matrix, .* got 'oracle'"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        configured(**changes)

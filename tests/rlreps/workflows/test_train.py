@@ -1,0 +1,373 @@
+import dataclasses
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.configs import (
+    EncoderConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    SuccessorConfig,
+    TrainingConfig,
+)
+from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.store import create_or_resume, open_store
+from rlreps.training.hyperparameters import Hyperparameters
+from rlreps.workflows import train as store_training
+from rlreps.workflows.evaluate import distance_history, evaluate_run, load_config, load_encoder
+from rlreps.workflows.generate import generate
+from rlreps.workflows.train import ground_truth_for, run_training
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+CONFIG = TrainingConfig(
+    encoder=EncoderConfig(hidden=(32,), frequencies=4),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    num_features=3,
+    steps=300,
+    rows=40,
+    tasks=32,
+    num_seeds=2,
+    seed=5,
+    evaluate_every=100,
+    checkpoint_every=100,
+)
+
+
+def configured(**changes):
+    return dataclasses.replace(CONFIG, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(toy_store, compilation_cache, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return out, run_training(CONFIG, toy_store, out, progress=False)
+
+
+def test_a_run_learns_and_its_summary_says_what_it_did(finished):
+    out, summary = finished
+    expected = {"method": "large_batch", "encoder": "fourier_mlp", "steps": 300, "seeds": [5, 6]}
+    assert {name: summary[name] for name in expected} == expected
+    assert summary["d"] == 3
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    distances = [record["subspace_distance"] for record in RunFolder(out).read_metrics()]
+    assert len(distances) == 4
+    assert np.mean(distances[-1]) < 0.4 < 0.7 < np.mean(distances[0])
+    assert summary["subspace_distance"] == pytest.approx(np.mean(distances[-1]), rel=1e-4)
+    assert 0.0 < summary["relative_excess_loss"] < 1.0
+    assert summary["seconds"] > 0.0
+    assert summary["compile_seconds"] > 0.0
+
+
+def test_the_configuration_file_holds_the_whole_configuration_and_where_it_came_from(
+    finished, toy_store
+):
+    out, _ = finished
+    stored = json.loads((out / "config.json").read_text())
+    assert stored["kind"] == "train"
+    assert stored["config"]["matrix"] == {
+        "checksum": open_store(toy_store).content_key(),
+        "states": 64,
+        "tasks": 64,
+    }
+    assert stored["config"]["optimizer"]["learning_rate"] == 1e-2
+    assert stored["config"]["seed"] == 5
+    assert stored["provenance"]["store"] == str(toy_store)
+    assert {"packages", "git_revision", "device"} <= stored["provenance"].keys()
+
+
+def test_evaluating_a_finished_run_gives_the_figures_of_its_summary(finished, toy_store):
+    out, summary = finished
+    figures = evaluate_run(out)
+    assert figures["step"] == 300
+    assert figures["store"] == str(toy_store)
+    assert [seed["d"] for seed in figures["per_seed"]] == [3, 3]
+    for name in ("subspace_distance", "representation_loss", "longest_eigenvector_streak"):
+        assert figures[name] == pytest.approx(summary[name], rel=1e-4), name
+    json.dumps(figures, allow_nan=False)
+
+
+def test_a_finished_run_returns_its_summary_without_computing_anything(
+    finished, toy_store, monkeypatch, files_below
+):
+    out, summary = finished
+    before = files_below(out)
+    monkeypatch.setattr(store_training, "train", None)
+    monkeypatch.setattr(store_training, "ground_truth_for", None)
+    assert run_training(CONFIG, toy_store, out, progress=False) == summary
+    assert files_below(out) == before
+
+
+def test_a_relative_store_is_found_again_from_another_folder(toy_store, tmp_path, monkeypatch):
+    shutil.copytree(toy_store, tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    config = configured(steps=2, evaluate_every=2, checkpoint_every=2)
+    run_training(config, type(tmp_path)("store"), type(tmp_path)("run"), progress=False)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert evaluate_run(tmp_path / "run")["step"] == 2
+
+
+def test_a_run_and_its_store_can_be_moved_together(toy_store, tmp_path):
+    shutil.copytree(toy_store, tmp_path / "before" / "store")
+    config = configured(steps=2, evaluate_every=2, checkpoint_every=2)
+    before = tmp_path / "before"
+    run_training(config, before / "store", before / "runs" / "one", progress=False)
+    before.rename(tmp_path / "after")
+    figures = evaluate_run(tmp_path / "after" / "runs" / "one")
+    assert figures["store"] == str(tmp_path / "after" / "store")
+
+
+class Killed(BaseException):
+    pass
+
+
+def interrupted(out, toy_store, monkeypatch, config=CONFIG, step=300):
+    """A run that was killed when it was about to log a step."""
+    append = RunFolder.append_metrics
+
+    def die(self, record):
+        if record["step"] == step:
+            raise Killed
+        append(self, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_metrics", die)
+        with pytest.raises(Killed):
+            run_training(config, toy_store, out, progress=False)
+
+
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(
+    finished, toy_store, tmp_path, monkeypatch
+):
+    whole, summary = finished
+    interrupted(tmp_path / "run", toy_store, monkeypatch)
+    assert evaluate_run(tmp_path / "run")["step"] == 200
+    resumed = run_training(CONFIG, toy_store, tmp_path / "run", progress=False)
+    timings = ("seconds", "compile_seconds")
+    for name in summary.keys() - set(timings):
+        assert resumed[name] == summary[name], name
+    for first, second in zip(
+        RunFolder(whole).read_metrics(), RunFolder(tmp_path / "run").read_metrics(), strict=True
+    ):
+        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+    truth = ground_truth_for(toy_store, 3)
+    ours, theirs = (load_encoder(RunFolder(out), truth) for out in (whole, tmp_path / "run"))
+    for first, second in zip(
+        jax.tree.leaves(ours.params), jax.tree.leaves(theirs.params), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(first), np.asarray(second))
+
+
+def test_another_configuration_is_refused_and_changes_nothing(finished, toy_store, files_below):
+    out, _ = finished
+    before = files_below(out)
+    with pytest.raises(InputError, match="holds another run: expected steps=300, got 301"):
+        run_training(configured(steps=301), toy_store, out, progress=False)
+    other = configured(objective=ObjectiveConfig(name="explicit"))
+    with pytest.raises(InputError, match=r"expected objective.name='large_batch', got 'explicit'"):
+        run_training(other, toy_store, out, progress=False)
+    assert files_below(out) == before
+
+
+def another_matrix(store_path):
+    """Overwrites a store's first block with its rows in reverse."""
+    store = open_store(store_path)
+    store.write_block(0, np.ascontiguousarray(store.read_block(0)[::-1]))
+
+
+def test_a_store_that_changed_since_the_run_began_is_refused(toy_store, tmp_path, files_below):
+    store = shutil.copytree(toy_store, tmp_path / "store")
+    config = configured(steps=100)
+    run_training(config, store, tmp_path / "run", progress=False)
+    before = files_below(tmp_path / "run")
+    another_matrix(store)
+    with pytest.raises(InputError, match=r"holds another run: expected matrix.checksum='"):
+        run_training(config, store, tmp_path / "run", progress=False)
+    with pytest.raises(
+        InputError, match=r"expected the matrix that .* was trained on, got another"
+    ):
+        evaluate_run(tmp_path / "run")
+    assert files_below(tmp_path / "run") == before
+    assert evaluate_run(tmp_path / "run", store)["store"] == str(store)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_features": 64}, "expected d < 64, the number of states .*, got 64"),
+        ({"num_features": 1000}, "expected d < 64, the number of states .*, got 1000"),
+    ],
+)
+def test_input_that_cannot_be_used_leaves_no_run_behind(
+    toy_store, tmp_path, changes, message, files_below
+):
+    before = files_below(toy_store)
+    with pytest.raises(InputError, match=message):
+        run_training(configured(**changes), toy_store, tmp_path / "run", progress=False)
+    assert list(tmp_path.iterdir()) == []
+    assert files_below(toy_store) == before
+
+
+def test_a_batch_that_the_objective_cannot_use_leaves_no_run_behind(
+    toy_store, tmp_path, monkeypatch
+):
+    def refuse(*arguments):
+        raise InputError("expected another batch, got this one")
+
+    objective = store_training.make_objective(
+        CONFIG.objective, store_training.Problem(3, 64, Hyperparameters.of(CONFIG.objective, 1e-2))
+    )._replace(loss=refuse)
+    monkeypatch.setattr(store_training, "make_objective", lambda config, problem: objective)
+    with pytest.raises(InputError, match="expected another batch"):
+        run_training(CONFIG, toy_store, tmp_path / "run", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_features_than_the_rank_of_the_matrix_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    matrix = (rng.standard_normal((64, 3)) @ rng.standard_normal((3, 64))).astype(np.float32)
+    store = create_or_resume(
+        tmp_path / "store", shape=(64, 64), block_rows=64, settings={"bins": 8}, provenance={}
+    )
+    store.write_block(0, matrix)
+    with pytest.raises(InputError, match="expected 1 <= d <= 3 components"):
+        run_training(configured(num_features=5), store.path, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("missing", ["store", "block"])
+def test_a_store_that_is_missing_or_incomplete_leaves_no_run_behind(toy_store, tmp_path, missing):
+    store = tmp_path / "store"
+    if missing == "block":
+        shutil.copytree(toy_store, store)
+        (store / "c" / "2" / "0").unlink()
+    with pytest.raises(InputError, match=r"expected a matrix store|expected all 4 blocks"):
+        run_training(CONFIG, store, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    assert store.exists() == (missing == "block")
+
+
+def test_a_run_that_diverges_leaves_no_summary_and_keeps_its_start(toy_store, tmp_path):
+    config = configured(optimizer=OptimizerConfig(name="sgd", learning_rate=1e30))
+    with pytest.raises(TrainingDivergedError, match=r"at step \d+ of seed [56]; no checkpoint"):
+        run_training(config, toy_store, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert [record["step"] for record in RunFolder(tmp_path / "run").read_metrics()] == [0]
+
+
+CONFIGS = {
+    "tabular explicit": configured(
+        encoder=EncoderConfig(name="tabular"),
+        objective=ObjectiveConfig(name="explicit", weight_learning_rate=0.1),
+    ),
+    "mlp danskin": configured(
+        encoder=EncoderConfig(name="mlp", hidden=()),
+        objective=ObjectiveConfig(
+            name="danskin_lissa", gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
+        ),
+        optimizer=OptimizerConfig(name="rmsprop", schedule="constant"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_configuration_comes_back_from_its_folder(tmp_path, name):
+    config = CONFIGS[name]
+    content = {"matrix": {}, **dataclasses.asdict(config)}
+    folder = RunFolder.create_or_resume(tmp_path, kind="train", config=content, provenance={})
+    assert load_config(folder) == config
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder": None},
+        {"objective": {"name": "magic"}},
+        {"steps": 0},
+        {"unknown": 1},
+        {"optimizer": {"learning_rate": "fast"}},
+    ],
+)
+def test_a_configuration_that_no_version_wrote_is_an_input_error(tmp_path, change):
+    content = {**dataclasses.asdict(CONFIG), **change}
+    folder = RunFolder.create_or_resume(tmp_path, kind="train", config=content, provenance={})
+    with pytest.raises(InputError, match="expected"):
+        load_config(folder)
+
+
+@pytest.fixture(scope="module")
+def coarse_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("coarse") / "store"
+    generate(SuccessorConfig(bins=6, rollouts=20, horizon=40, block_rows=36), path, progress=False)
+    return path
+
+
+@pytest.mark.slow
+def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(
+    toy_store, coarse_store, tmp_path
+):
+    for name in ("fourier_mlp", "tabular"):
+        config = configured(
+            encoder=EncoderConfig(name=name, hidden=(16,)),
+            objective=ObjectiveConfig(name="explicit"),
+            steps=100,
+        )
+        run_training(config, toy_store, tmp_path / name, progress=False)
+    figures = evaluate_run(tmp_path / "fourier_mlp", coarse_store)
+    assert 0.0 < figures["subspace_distance"] < 1.0
+    with pytest.raises(InputError, match="over the 64 states of the tabular encoder, got 36"):
+        evaluate_run(tmp_path / "tabular", coarse_store)
+
+
+def test_a_run_without_a_checkpoint_cannot_be_measured_and_stays_as_it_was(
+    toy_store, tmp_path, monkeypatch, files_below
+):
+    interrupted(tmp_path, toy_store, monkeypatch, step=100)
+    before = files_below(tmp_path)
+    with pytest.raises(InputError, match=r"expected a checkpoint in .*checkpoints, got none"):
+        evaluate_run(tmp_path)
+    assert files_below(tmp_path) == before
+
+
+def test_a_folder_of_another_kind_is_no_training_run(tmp_path):
+    folder = RunFolder.create_or_resume(tmp_path, kind="quickstart", config={}, provenance={})
+    folder.append_metrics({"stage": "successor"})
+    for read in (lambda: evaluate_run(tmp_path), lambda: distance_history(folder)):
+        with pytest.raises(InputError, match=r"expected a training run in .* kind 'quickstart'"):
+            read()
+
+
+def test_the_learning_curve_has_one_row_for_each_seed(finished):
+    out, _ = finished
+    steps, distances = distance_history(RunFolder(out))
+    np.testing.assert_array_equal(steps, [0, 100, 200, 300])
+    assert distances.shape == (2, 4)
+    assert np.all(distances[:, -1] < distances[:, 0])
+
+
+def test_a_curve_without_points_or_distances_is_an_input_error(tmp_path):
+    content = {"matrix": {}, **dataclasses.asdict(CONFIG)}
+    folder = RunFolder.create_or_resume(tmp_path, kind="train", config=content, provenance={})
+    with pytest.raises(InputError, match=r"expected metrics in .*, got 'none'"):
+        distance_history(folder)
+    folder.append_metrics({"step": 0, "loss": [1.0]})
+    with pytest.raises(InputError, match="expected step and subspace_distance"):
+        distance_history(folder)
+
+
+def test_features_of_all_seeds_are_those_of_their_parameters(finished, toy_store):
+    out, _ = finished
+    trained = load_encoder(RunFolder(out), ground_truth_for(toy_store, 3))
+    features = trained.features()
+    assert features.shape == (2, 64, 3)
+    params = jax.tree.map(lambda leaf: leaf[1], trained.params)
+    np.testing.assert_allclose(
+        features[1], trained.encoder.apply(params, trained.inputs), rtol=1e-5, atol=1e-6
+    )
+    assert jnp.max(jnp.abs(features[0] - features[1])) > 1e-3
