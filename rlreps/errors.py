@@ -3,6 +3,7 @@
 The command line prints an error's message on one line.
 """
 
+import math
 from collections.abc import Sequence
 
 
@@ -32,3 +33,16 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
 def require_positive(name: str, value: int) -> None:
     """Raises an ``InputError`` unless ``value`` is at least 1."""
     require(value >= 1, f"{name} >= 1", value)
+
+
+def require_interval(name: str, value: object, interval: str) -> None:
+    """Raise an ``InputError`` unless a number lies in an interval such as ``(0, 2)``.
+
+    None and arrays (tracers among them) pass: options are checked where a user writes them.
+    """
+    if not isinstance(value, int | float):
+        return
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = value >= low if interval[0] == "[" else value > low
+    below = value <= high if interval[-1] == "]" else value < high
+    require(above and below and not math.isinf(value), f"{name} in {interval}", value)

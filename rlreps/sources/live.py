@@ -40,8 +40,9 @@ from rlreps.cumulants import Cumulants
 from rlreps.envs import PuddleWorld
 from rlreps.errors import require, require_positive
 from rlreps.losses.base import Batch
+from rlreps.numerics import PRNG
 from rlreps.successor.grid import Grid
-from rlreps.successor.markov_chain import PRNG, MarkovChain
+from rlreps.successor.markov_chain import MarkovChain
 from rlreps.successor.puddle_world import puddle_world_chain
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.errors import require, require_positive
-from rlreps.successor.markov_chain import PRNG
+from rlreps.numerics import PRNG
 from rlreps.training.devices import largest_even_share, make_placement
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.numerics import PRNG
 from rlreps.successor.counter_random import threefry2x32
 
 State = TypeVar("State")
@@ -15,10 +16,6 @@ Draws = TypeVar("Draws")
 
 Words = tuple[Array, Array]
 """Two words (uint32) of a random key."""
-
-PRNG = "threefry2x32"
-"""Pinned: others (``jax_default_prng_impl``) give random bits that depend on what they are batched
-with."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.successor.markov_chain import PRNG, MarkovChain
+from rlreps.numerics import PRNG
+from rlreps.successor.markov_chain import MarkovChain
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""

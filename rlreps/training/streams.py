@@ -17,12 +17,12 @@ import numpy as np
 from jax import Array
 
 from rlreps.errors import require, require_positive
+from rlreps.numerics import PRNG
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import MetricsLog
 from rlreps.runs.progress import progress_bar
 from rlreps.streaming.base import StreamingRule
-from rlreps.successor.markov_chain import PRNG
 
 Draw = Callable[[Any, Array], Array]
 """(data, key) → a batch of observations [b, features]."""

@@ -15,12 +15,12 @@ from rlreps.cumulants import Cumulants, Discs, RandomFourier, RandomNetwork, cum
 from rlreps.encoders import make_encoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require
+from rlreps.numerics import PRNG
 from rlreps.runs.complete import finished_summary
 from rlreps.runs.folder import differences
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.successor.grid import Grid
 from rlreps.successor.ground_truth import GroundTruth, centred, decompose
-from rlreps.successor.markov_chain import PRNG
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store_blocks import StoreBlocks
 from rlreps.workflows.train import EncoderRun, Target, make_learner, train_in_folder

@@ -1,0 +1,140 @@
+"""Frozen dataclasses that are a thing and its configuration at once.
+
+An objective, encoder, streaming rule, cumulant family or operator is one frozen dataclass. Its
+fields are its options. Four things follow from the fields alone:
+
+- it is a JAX pytree whose leaves are its numbers, so that a sweep can vary them in one program;
+- fields marked ``size`` are filled in by whoever knows the data, not by an option;
+- the command line builds a method's options from its class;
+- ``as_json`` and ``from_json`` store it in a run's configuration.
+"""
+
+import dataclasses
+import re
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import jax
+
+from rlreps.errors import InputError
+
+T = TypeVar("T")
+
+_SIZE = "size"
+_LEAF = "leaf"
+
+
+def size(default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field that the data decides, such as the number of features or tasks."""
+    return dataclasses.field(default=default, metadata={_SIZE: True})
+
+
+def leaf(default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field that is a pytree of arrays, or a configurable with numbers of its own."""
+    return dataclasses.field(default=default, metadata={_LEAF: True})
+
+
+def configurable(cls: type[T]) -> type[T]:
+    """Register a frozen dataclass as a pytree whose leaves are its numbers.
+
+    Leaves are the fields annotated ``float`` or ``float | None`` and those declared by ``leaf``.
+    The others are static and must be hashable. JAX rebuilds nodes around tracers; that sets the
+    fields directly, so ``__post_init__`` may check what a user wrote.
+    """
+    hints = get_type_hints(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    leaves = [f.name for f in fields if _LEAF in f.metadata or _is_number(hints[f.name])]
+    static = [f.name for f in fields if f.name not in leaves]
+
+    def flatten(node: T) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+        children = [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in leaves]
+        return children, tuple(getattr(node, name) for name in static)
+
+    def unflatten(fixed: tuple[Any, ...], children: Iterable[Any]) -> T:
+        node = object.__new__(cls)
+        for name, value in [*zip(leaves, children, strict=True), *zip(static, fixed, strict=True)]:
+            object.__setattr__(node, name, value)
+        return node
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+    return cls
+
+
+def _is_number(hint: Any) -> bool:
+    if get_origin(hint) in (types.UnionType, Union):
+        return {*get_args(hint)} - {type(None), jax.Array} == {float}
+    return hint is float
+
+
+def with_sizes(thing: T, **sizes: Any) -> T:
+    """Fill in the ``size`` fields that a configurable has; sizes without a field are ignored."""
+    known = {f.name for f in dataclasses.fields(thing) if _SIZE in f.metadata}  # type: ignore[arg-type]
+    changes = {name: value for name, value in sizes.items() if name in known}
+    return dataclasses.replace(thing, **changes)  # type: ignore[type-var]
+
+
+def options(cls: Any) -> list[dataclasses.Field[Any]]:
+    """List the fields of a configurable class or instance that a user may set: all but sizes."""
+    return [f for f in dataclasses.fields(cls) if f.init and _SIZE not in f.metadata]
+
+
+def name_of(cls: type) -> str:
+    """Spell a class's name as options and files do: ``DanskinLissa`` → ``danskin_lissa``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+
+def registry(*classes: type[T]) -> dict[str, type[T]]:
+    """Map the names of classes to the classes."""
+    return {name_of(cls): cls for cls in classes}
+
+
+def as_json(value: Any) -> Any:
+    """Convert a configuration to plain JSON values.
+
+    Dataclasses become objects of their fields. A configurable (a registered pytree with options)
+    leaves out its sizes and gets its class's name under ``name``.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: as_json(getattr(value, f.name)) for f in options(value)}
+        # A registered pytree is a node, not a leaf.
+        named = not jax.tree_util.all_leaves([value])
+        return {"name": name_of(type(value)), **fields} if named else fields
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value
+
+
+def from_json(
+    cls: type[T], stored: Mapping[str, Any], classes: Mapping[str, type] | None = None
+) -> T:
+    """Rebuild a dataclass from what ``as_json`` made of it.
+
+    Args:
+        cls: The dataclass. Fields that are not stored keep their defaults.
+        stored: JSON values.
+        classes: Name → class of the configurables among its fields.
+
+    Raises:
+        InputError: For fields that the class does not have, or values that it refuses.
+    """
+    hints = get_type_hints(cls)
+
+    def value(name: str, found: Any) -> Any:
+        if isinstance(found, Mapping):
+            if classes is not None and found.get("name") in classes:
+                rest = {key: item for key, item in found.items() if key != "name"}
+                return from_json(classes[found["name"]], rest, classes)
+            if dataclasses.is_dataclass(hints.get(name)):
+                return from_json(hints[name], found, classes)
+        return tuple(found) if isinstance(found, list) else found
+
+    try:
+        return cls(**{name: value(name, found) for name, found in stored.items()})
+    except TypeError as error:
+        raise InputError(f"expected the fields of {cls.__name__}, got {error}") from error

@@ -1,0 +1,34 @@
+"""Typed wrappers of JAX that the whole library shares: compilation, products and random keys."""
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PRNG = "threefry2x32"
+"""The generator of every key. Others give bits that depend on what they are batched with."""
+
+
+def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    """Compile a function with ``jax.jit``, keeping its signature for the type checker."""
+    compiled: Callable[P, R] = jax.jit(function, **options)
+    return compiled
+
+
+def matmul(left: Array, right: Array) -> Array:
+    """Multiply matrices at full precision, which an accelerator's default would round."""
+    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+
+
+def seed_key(seed: Array | int, purpose: int) -> Array:
+    """Derive the key of one purpose of a run from its seed.
+
+    Every random draw is keyed by (seed, purpose, step), never by its position in a loop: fold the
+    step into this key. Purposes of training are 0 initialisation, 1 batches, 2 the loss.
+    """
+    return jax.random.fold_in(jax.random.key(seed, impl=PRNG), purpose)
