@@ -1,0 +1,1 @@
+"""Runs on disk: their folder, checkpoints, locks, progress, provenance and intervals."""
