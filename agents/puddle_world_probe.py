@@ -13,7 +13,7 @@ from rlreps.agents.value_probe import ValueProbe, require_probe
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.errors import require, require_positive
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -1,6 +1,7 @@
 """Runs of agents by their folders: trained against a store, and evaluated afterwards."""
 
 import contextlib
+import functools
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ import numpy.typing as npt
 from rlreps.agents.config import AgentConfig
 from rlreps.agents.loops import DEFAULT_ARENA, PUDDLE_WORLD
 from rlreps.agents.measurement import make_measure, make_measurement
-from rlreps.configs import SubspaceConfig
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require, require_positive
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.runs.statistics import aggregate
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.workflows.agent_runs import load_agent_config, load_agents, run_agents
@@ -77,7 +78,7 @@ def ground_truth_of_store(
     measured = open_store(store).settings.get("environment")
     same = measured == arena_settings(load_arena(arena or DEFAULT_ARENA))
     require(same, f"a store of the arena of {config.environment}", measured)
-    return load_ground_truth(store, SubspaceConfig(), progress=progress)
+    return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
 
 
 def ground_truth_of_run(

@@ -29,7 +29,7 @@ from rlreps.plotting.learning import plot_learning
 from rlreps.plotting.policies import plot_policy_and_value, plot_torso_components
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import centre_columns, exact_svd
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agent_evaluation import ground_truth_of_run
 from rlreps.workflows.agent_runs import history, load_agent_config, load_agents

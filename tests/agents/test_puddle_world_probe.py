@@ -9,7 +9,7 @@ from rlreps.agents.puddle_world_probe import _discounted_sums, _moves, puddle_wo
 from rlreps.agents.value_probe import probe_error
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 BINS = 25
 GRID = Grid(BINS)

@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.subspace import ArrayBlocks, exact_svd, nested_distances, products, randomized_svd
-from rlreps.subspace.randomized import num_reads
+from rlreps.subspace.svd import num_reads
 
 
 class _Counted:

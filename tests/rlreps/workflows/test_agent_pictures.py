@@ -11,7 +11,7 @@ from rlreps.agents.config import AgentConfig, DQNConfig
 from rlreps.agents.loops import make_loop, puddle_world_of
 from rlreps.configs import EncoderConfig
 from rlreps.envs import render_frame
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 from rlreps.workflows import agent_pictures
 from rlreps.workflows.agent_pictures import Pictures, TrainedAgent, map_of_values
 
