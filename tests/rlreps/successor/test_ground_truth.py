@@ -6,7 +6,8 @@ import pytest
 from rlreps.subspace import DECOMPOSITIONS, ExactSVD, RandomizedSVD
 from rlreps.errors import InputError
 from rlreps.successor import ground_truth
-from rlreps.successor.ground_truth import decompose, load_ground_truth, principal_subspace
+from rlreps.subspace import svd
+from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
 from rlreps.successor.store import create_or_resume, open_store
 
 BINS = 5
@@ -52,8 +53,8 @@ def decompositions(monkeypatch):
 
         return wrapped
 
-    for function in (ground_truth.exact_svd, ground_truth.randomized_svd):
-        monkeypatch.setattr(ground_truth, function.__name__, counting(function))
+    for function in (svd.exact_svd, svd.randomized_svd):
+        monkeypatch.setattr(svd, function.__name__, counting(function))
     return computed
 
 

@@ -16,7 +16,8 @@ from rlreps.configs import (
 )
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import ArrayBlocks, CentredBlocks
-from rlreps.successor import ground_truth, sampling_error
+from rlreps.successor import ground_truth
+from rlreps.successor import ground_truth as module
 from rlreps.successor.store.estimates import create_estimates, open_estimates
 from rlreps.successor.measure import RowEstimates
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
@@ -77,13 +78,13 @@ def store(tmp_path):
 def computations(monkeypatch):
     """Counts how often an error is computed."""
     computed = []
-    original = sampling_error._compute
+    original = module._compute_error
 
     def counting(*arguments):
         computed.append(arguments)
         return original(*arguments)
 
-    monkeypatch.setattr(sampling_error, "_compute_error", counting)
+    monkeypatch.setattr(module, "_compute_error", counting)
     return computed
 
 
