@@ -69,7 +69,8 @@ class _Parser:
             default: An instance whose values are the defaults; None takes the class's own.
             first: Fields of the form that are none of the class.
         """
-        made, builders = list(first), {}
+        made: list[Any] = list(first)
+        builders: dict[str, Callable[[Any], Any]] = {}
         hints, helps = get_type_hints(cls, include_extras=True), _helps(cls)
         for field in options(cls):
             value = _default(field) if default is None else getattr(default, field.name)
@@ -207,7 +208,7 @@ def parse(
     width = contextlib.nullcontext() if asked_for_help else _wide_terminal()
     try:
         with contextlib.redirect_stderr(said), width:
-            values = tyro.cli(
+            values: Any = tyro.cli(
                 form.cls,
                 prog=prog,
                 description=_summary(command),
