@@ -23,8 +23,8 @@ class Entry:
     Attributes:
         module: Below this package; it holds ``EXPERIMENT``.
         description: One line.
-        devices: ``shared``: many small runs are shared out to all cores or accelerators; ``chosen``:
-            the user chooses how many devices a training is spread over; None: one device.
+        devices: ``shared``: many small runs are shared out to all cores or accelerators;
+            ``chosen``: the user chooses how many devices to train on; None: one device.
         takes_data: Whether there is an option ``data``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
         largest: What the preset ``paper`` is.

@@ -14,7 +14,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 4. ``report(run, found)`` makes ``Findings`` of name → measurement: an abstract, claims, sections
    and a summary. A section is ``rlreps.report.Section``; its figures are ``run.show(name, caption,
    rows, figure)``, which writes ``results/<name>.csv``, ``.json`` and ``figures/<name>.png``.
-   Numbers without a figure go through ``run.write_rows``. The table of claims heads the first section.
+   Numbers without a figure go through ``run.write_rows``. The claims head the first section.
 5. A claim's ``holds`` is three-valued: decide it from intervals (``mean_interval(...).below``,
    ``all_hold``), and say None wherever this run cannot tell.
 6. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
@@ -180,7 +180,7 @@ class Experiment(Generic[Config]):
         check: (configuration, data set) → ``Run.data``; raises where they cannot be run.
         prepare: Run → ``Run.shared``.
         keeps_parts: Whether measurements are JSON values, kept in ``parts``.
-        counts_cells: Whether to show a progress bar of cells: for those that show none of their own.
+        counts_cells: Whether to show a progress bar of cells, which show none of their own.
         stated: Heading of the column of what was stated.
     """
 

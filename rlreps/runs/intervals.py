@@ -70,7 +70,7 @@ def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
 
 
 def interquartile_mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
-    """Compute the interquartile mean over runs with its interval; arguments as ``mean_interval``."""
+    """Compute the interquartile mean over runs with its interval, as ``mean_interval`` does."""
     return _one_sample(interquartile_mean, values, **options)
 
 
@@ -82,8 +82,8 @@ def aggregate(values: npt.ArrayLike, **options: Any) -> dict[str, Any]:
         **options: As for ``mean_interval``.
 
     Returns:
-        ``mean``, ``mean_low``, ``mean_high``, ``interquartile_mean``, ``interquartile_mean_low`` and
-        ``interquartile_mean_high``, numbers or [points], and ``runs``.
+        ``mean``, ``mean_low``, ``mean_high`` and ``interquartile_mean`` with the same ends, numbers
+        or [points], and ``runs``.
 
     Raises:
         InputError: As ``mean_interval``.
