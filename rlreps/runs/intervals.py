@@ -49,7 +49,7 @@ def interquartile_mean(values: npt.ArrayLike, axis: int = 0) -> Any:
     """Compute the mean over an axis without the lowest and the highest quarter, rounded down."""
     import scipy.stats  # Deferred: it takes half a second to load.
 
-    return scipy.stats.trim_mean(values, _TRIMMED, axis=axis)
+    return scipy.stats.trim_mean(np.asarray(values, np.float64), _TRIMMED, axis=axis)
 
 
 def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:

@@ -40,12 +40,12 @@ class Advantage(NamedTuple):
     @property
     def better_return(self) -> bool:
         """Whether the interval of the mean return lies above 0."""
-        return self.mean_return.low > 0.0
+        return bool(self.mean_return.low > 0.0)
 
     @property
     def fewer_samples(self) -> bool:
         """Whether the interval of the samples lies below 0."""
-        return self.samples.high < 0.0
+        return bool(self.samples.high < 0.0)
 
 
 def advantage(

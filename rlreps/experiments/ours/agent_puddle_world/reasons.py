@@ -33,7 +33,7 @@ class TorsoChange(NamedTuple):
     @property
     def better_torso(self) -> bool:
         """Whether both intervals of the torso lie below 0."""
-        return self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0
+        return bool(self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0)
 
 
 def torso_changes(comparison: Comparison) -> list[TorsoChange]:
