@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
     from rlreps.envs.core import Environment, TimeStep
     from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv, PuddleWorldDmEnv
-    from rlreps.envs.errors import ArenaError
+    from rlreps.envs.core import ArenaError
     from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
     from rlreps.envs.gymnasium_adapter import (
         BouncingBallsEnv,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ARENAS": "arenas",
-    "ArenaError": "errors",
+    "ArenaError": "core",
     "BouncingBalls": "bouncing_balls",
     "BouncingBallsDmEnv": "dm_env_adapter",
     "BouncingBallsEnv": "gymnasium_adapter",

@@ -11,10 +11,10 @@ from dm_env import specs
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.bouncing_balls import BouncingBalls
 from rlreps.envs.core import Environment
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError
 from rlreps.envs.puddle_world import PuddleWorld
 from rlreps.envs.rendering import Draw, Picture, draw_arena, render_video_frame
-from rlreps.envs.streams import (
+from rlreps.envs.core import (
     make_streams,
     name_actions,
     observation_shape,

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.envs.errors import ArenaError
-from rlreps.envs.pytrees import as_number, as_point, check_range, pytree_dataclass
+from rlreps.envs.core import ArenaError
+from rlreps.envs.core import as_number, as_point, check_range, pytree_dataclass
 
 Interval = tuple[jax.Array, jax.Array]
 Point = tuple[float, float]

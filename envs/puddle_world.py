@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from rlreps.envs.core import TimeStep
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Shape
-from rlreps.envs.pytrees import as_number, check_range, pytree_dataclass
+from rlreps.envs.core import as_number, check_range, pytree_dataclass
 
 GOAL_SUM = 1.9
 """The goal corner: all points with x + y of at least this."""
