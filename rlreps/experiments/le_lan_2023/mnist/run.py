@@ -29,7 +29,7 @@ from rlreps.experiments.le_lan_2023.mnist.report import (
 from rlreps.losses.danskin import Roles, danskin_lissa
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
 from rlreps.streaming.eigengame import eigengame
 from rlreps.subspace import subspace_distance
