@@ -11,7 +11,7 @@ from scipy.stats import norm
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.transition import estimator as transition
+from rlreps.successor.transition.estimator import estimator as transition
 from rlreps.successor.transition.estimator import aggregation_error
 from rlreps.successor.transition.solver import factorise
 from rlreps.successor.grids import Grid
