@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import DQNConfig
+from rlreps.agents import DQNConfig
 from rlreps.agents.dqn import DQN
 from rlreps.agents.networks import QNetwork, make_network
-from rlreps.agents.rows import Rows
+from rlreps.agents.replay import Rows
 from rlreps.encoders import Encoder
 from rlreps.encoders.perceptrons import mlp
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlreps.agents.agent import make_torso
-from rlreps.agents.config import AgentConfig
-from rlreps.agents.host_environments import make_host_environments
-from rlreps.agents.measurement import (
+from rlreps.agents.dqn import make_torso
+from rlreps.agents import AgentConfig
+from rlreps.agents.environments import make_host_environments
+from rlreps.agents.measures import (
     COMPONENTS,
     default_ground_truth,
     make_measure,
@@ -22,7 +22,7 @@ from rlreps.agents.measurement import (
 )
 from rlreps.agents.measures import coverage_distance, dormant_share, effective_rank
 from rlreps.agents.networks import make_network
-from rlreps.agents.value_probe import probe_error
+from rlreps.agents.probes import probe_error
 from rlreps.configs import EncoderConfig
 from rlreps.encoders import Encoder
 from rlreps.envs import arena_settings, load_arena
