@@ -200,12 +200,12 @@ def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int])
             "auxiliary tasks cells",
             f"shape {tuple(observation_shape)}",
         )
-        family = Cells(bins=config.cells_per_axis, num_dimensions=inputs)
+        family = Cells(bins=config.cells_per_axis, num_inputs=inputs)
         num_tasks = family.num_cells
     elif config.tasks == "random_indicators":
-        family = RandomIndicators(num_dimensions=inputs)
+        family = RandomIndicators(num_inputs=inputs)
     else:
-        family = RandomFourier(length_scale=config.length_scale, num_dimensions=inputs)
+        family = RandomFourier(length_scale=config.length_scale, num_inputs=inputs)
         bounds = (-math.sqrt(2.0), math.sqrt(2.0))
 
     def init(key: Array) -> ColumnParams:

@@ -7,7 +7,7 @@ remembers, and how it learns from what it remembers. Whatever else shapes its to
 
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -16,14 +16,8 @@ import optax
 import tyro
 from jax import Array, lax
 
-from rlreps.agents.auxiliary import (
-    AuxiliaryConfig,
-    AuxiliaryTask,
-    Metrics,
-    Params,
-    as_inputs,
-    make_auxiliary_task,
-)
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, as_inputs, make_auxiliary_task
+from rlreps.losses.base import Metrics, Params
 from rlreps.agents.replay import (
     Draw,
     Replay,
@@ -211,11 +205,9 @@ class QNetwork:
         biased: Array = products + head["biases"][None]
         return biased
 
-    @property
-    def hidden(self) -> Callable[[Params, Array], list[Array]] | None:
-        """Activations of the torso's hidden layers at observations; None if it does not tell."""
-        inner = self.torso.hidden
-        return None if inner is None else lambda params, seen: inner(params, as_inputs(seen))
+    def hidden(self, torso_params: Params, observations: Array) -> list[Array] | None:
+        """Compute activations of the torso's hidden layers; None where it does not tell."""
+        return self.torso.hidden_activations(torso_params, as_inputs(observations))
 
 
 class DQNState(NamedTuple):

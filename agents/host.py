@@ -21,7 +21,7 @@ from jax import Array
 
 from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
 from rlreps.agents.compiled import Acting, TrainerState
-from rlreps.agents.auxiliary import Metrics, Params
+from rlreps.losses.base import Metrics, Params
 from rlreps.agents.environments import HostEnvironments, HostStep, Inputs, environment_seed
 from rlreps.agents.replay import Rows
 from rlreps.errors import InputError

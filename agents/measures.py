@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import xlogy
 
-from rlreps.agents.auxiliary import Params
+from rlreps.losses.base import Params
 from rlreps.agents.dqn import AgentConfig, QNetwork
 from rlreps.agents.environments import HostEnvironments, make_host_environments
 from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
@@ -234,8 +234,9 @@ def make_measure(
                 network.features(torso, measurement.probe.inputs), measurement.probe
             ),
         }
-        if network.hidden is not None:
-            found["dormant_share"] = dormant_share(network.hidden(torso, measurement.inputs))
+        hidden = network.hidden(torso, measurement.inputs)
+        if hidden is not None:
+            found["dormant_share"] = dormant_share(hidden)
         if measurement.basis is not None:
             found["subspace_distance"] = coverage_distance(features, measurement.basis)
         return found

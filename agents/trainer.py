@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import jax
 from jax import Array
 
-from rlreps.agents.auxiliary import AuxiliaryTask, Metrics
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.losses.base import Metrics
 from rlreps.agents.compiled import CompiledTrainer, TrainerState
 from rlreps.agents.dqn import DQN, AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from jax import Array
 from PIL import Image
 
-from rlreps.agents.auxiliary import AuxiliaryTask, Params
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.losses.base import Params
 from rlreps.agents.compiled import TrainerState
 from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
@@ -43,7 +44,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.runs.progress import progress_bar
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grid import Grid
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
