@@ -197,7 +197,7 @@ class TestRolloutProbe:
             ({"horizon": 0}, "expected horizon >= 1, got 0"),
             ({"num_rewards": 0}, "expected num_rewards >= 1, got 0"),
             ({"num_states": 1}, "expected num_states >= 2, got 1"),
-            ({"length_scale": 0.0}, "expected length_scale in \(0, inf\), got 0.0"),
+            ({"length_scale": 0.0}, r"expected length_scale in \(0, inf\), got 0.0"),
             ({"seed": -1}, r"expected seed in \[0, 2\*\*31\), got -1"),
         ],
     )
