@@ -22,7 +22,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import MetricsLog
 from rlreps.runs.progress import progress_bar
-from rlreps.streaming.base import StreamingRule
+from rlreps.streaming import StreamingRule
 
 Draw = Callable[[Any, Array], Array]
 """(data, key) → a batch of observations [b, features]."""
