@@ -26,8 +26,8 @@ from rlreps.configs import ObjectiveConfig, OptimizerConfig, TrainingConfig
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.sources import matrix as sources
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import Learner
 from rlreps.training.optimizers import make_optimizer
+from rlreps.training.update import Learner
 from rlreps.workflows.train import run_training
 
 STATES = 10_000

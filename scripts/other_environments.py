@@ -39,7 +39,7 @@ from rlreps.successor.gymnasium_process import GymnasiumProcess
 from rlreps.successor.gymnasium_rollouts import GymnasiumRowSampler, starts_in_cells
 from rlreps.successor.gymnasium_visits import VisitSettings, every_visit
 from rlreps.successor.monte_carlo import RolloutSettings, RowSampler, environment_chain
-from rlreps.training.loop import train
+from rlreps.training import train
 
 COMPONENTS = 6
 

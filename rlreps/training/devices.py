@@ -24,8 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from rlreps.errors import require
 from rlreps.runs.machine import usable_cores
-from rlreps.training.population import Build
-from rlreps.training.update import Learner
+from rlreps.training.update import Build, Learner
 
 Tree = TypeVar("Tree")
 

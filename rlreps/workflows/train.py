@@ -25,10 +25,9 @@ from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.successor.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import evaluation
+from rlreps.training import TrainingResult, evaluation, train
 from rlreps.training.devices import make_placement
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import TrainingResult, train
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.update import Learner
 

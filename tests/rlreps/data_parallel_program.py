@@ -25,9 +25,9 @@ from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import streamed_source
-from rlreps.training import host_loop as training_loop
 from rlreps.training import loop as training
 from rlreps.training.hyperparameters import Hyperparameters
+from rlreps.training.population import Population
 
 OBJECTIVES = {
     "danskin_chunked": ObjectiveConfig(name="danskin_chunked", chunks=2),
@@ -55,14 +55,13 @@ programs = []
 
 
 def remember_programs():
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def remembered(self, count):
-        compiled = compile_chunk(self, count)
-        programs.append(compiled.as_text())
-        return compiled
+    def remembered(self, state, count):
+        prepare(self, state, count)
+        programs.append(self.compiled[count].as_text())
 
-    training_loop.Loop._compile = remembered
+    Population.prepare = remembered
 
 
 def in_memory():

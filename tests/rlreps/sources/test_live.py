@@ -21,8 +21,8 @@ from rlreps.subspace import centre_columns_in_place, exact_svd
 from rlreps.successor.grid import Grid
 from rlreps.successor.markov_chain import MarkovChain, environment_chain
 from rlreps.successor.store import open_store
+from rlreps.training import train
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.loop import train
 from rlreps.training.update import Learner
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6

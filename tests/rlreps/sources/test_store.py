@@ -24,7 +24,7 @@ from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
 from rlreps.successor.store import create_or_resume
-from rlreps.training.loop import train
+from rlreps.training import train
 from rlreps.training.update import Learner
 
 # The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.

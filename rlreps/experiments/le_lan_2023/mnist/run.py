@@ -33,7 +33,7 @@ from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
 from rlreps.streaming.eigengame import eigengame
 from rlreps.subspace import subspace_distance
-from rlreps.training.loop import train_members
+from rlreps.training import train_members
 from rlreps.training.optimizers import SCHEDULES, make_optimizer
 from rlreps.training.population import Members
 from rlreps.training.streams import fit_stream

@@ -15,8 +15,7 @@ from rlreps.experiments.le_lan_2023.synthetic.config import ROLES, Setting, Spec
 from rlreps.losses import Objective, Roles, danskin_empirical, danskin_lissa, naive, oracle
 from rlreps.losses.base import Params
 from rlreps.sources.matrix import MatrixSource
-from rlreps.training.population import Build
-from rlreps.training.update import Learner
+from rlreps.training.update import Build, Learner
 
 SPECTRA: dict[SpectrumName, Callable[[int], npt.NDArray[np.float64]]] = {
     "linear": lambda size: np.linspace(1.0, 1000.0, size),

@@ -22,8 +22,8 @@ from rlreps.experiments.le_lan_2023.synthetic.report import write_synthetic_repo
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance
+from rlreps.training import train_members
 from rlreps.training.devices import largest_even_share
-from rlreps.training.loop import train_members
 from rlreps.training.population import Members
 
 KIND = "synthetic"

@@ -11,7 +11,7 @@ import pytest
 
 from rlreps.experiments.le_lan_2023.synthetic.config import PRESETS
 from rlreps.experiments.le_lan_2023.synthetic.run import run_synthetic
-from rlreps.training import host_loop as training_loop
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.training.devices import devices_for_small_runs, largest_even_share
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -61,13 +61,13 @@ def test_two_devices_find_what_one_does_and_go_on_where_it_stopped(tmp_path, mon
     run_synthetic(CONFIG, tmp_path / "one", progress=False)
     expected = curves(tmp_path / "one")
     np.testing.assert_allclose(on_two_devices(tmp_path / "two"), expected, rtol=1e-3)
-    save = training_loop.Loop.save
+    save = Checkpoints.save
 
-    def save_then_fail(self):
-        save(self)
+    def save_then_fail(checkpoints, step, state):
+        save(checkpoints, step, state)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training_loop.Loop, "save", save_then_fail)
+    monkeypatch.setattr(Checkpoints, "save", save_then_fail)
     with pytest.raises(KeyboardInterrupt):
         run_synthetic(CONFIG, tmp_path / "resumed", progress=False)
     np.testing.assert_allclose(on_two_devices(tmp_path / "resumed"), expected, rtol=1e-3)
