@@ -12,9 +12,8 @@ from rlreps.envs.registration import register
 if TYPE_CHECKING:
     from rlreps.envs.arenas import ARENAS, arena_from_settings, arena_settings, load_arena
     from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
-    from rlreps.envs.core import Environment, TimeStep
+    from rlreps.envs.core import ArenaError, Environment, TimeStep
     from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv, PuddleWorldDmEnv
-    from rlreps.envs.core import ArenaError
     from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
     from rlreps.envs.gymnasium_adapter import (
         BouncingBallsEnv,

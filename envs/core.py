@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.tree_util import GetAttrKey
 
+
 class ArenaError(ValueError):
     """An arena that cannot be used: the message says what was expected and what came."""
 

@@ -20,11 +20,10 @@ from gymnasium.vector.utils import batch_space
 
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.bouncing_balls import BouncingBalls
-from rlreps.envs.core import Environment, TimeStep
-from rlreps.envs.puddle_world import PuddleWorld
-from rlreps.envs.core import ArenaError
-from rlreps.envs.rendering import Draw, draw_arena, render_video_frame
 from rlreps.envs.core import (
+    ArenaError,
+    Environment,
+    TimeStep,
     make_streams,
     make_streams_of,
     name_actions,
@@ -32,6 +31,8 @@ from rlreps.envs.core import (
     reset_stream,
     step_stream,
 )
+from rlreps.envs.puddle_world import PuddleWorld
+from rlreps.envs.rendering import Draw, draw_arena, render_video_frame
 
 Observation = npt.NDArray[np.float32]
 Rewards = npt.NDArray[np.float64]

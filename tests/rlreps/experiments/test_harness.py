@@ -81,7 +81,7 @@ class Toy:
             **changes,
         )
 
-    def run(self, out, config=Config(), **options):  # noqa: B008
+    def run(self, out, config=Config(), **options):
         return self.experiment().run(config, out, progress=False, **options)
 
 
