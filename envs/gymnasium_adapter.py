@@ -3,7 +3,6 @@
 One copy, or a batch stepped by one jitted call.
 """
 
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

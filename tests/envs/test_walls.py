@@ -10,7 +10,11 @@ from rlreps.envs import Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_
 
 TOLERANCE = 1e-6
 INTEGRATION = pytest.mark.integration
-NAMES = ["rectangle", "disc", *(pytest.param(name, marks=INTEGRATION) for name in ("triangle", "capsule"))]
+NAMES = [
+    "rectangle",
+    "disc",
+    *(pytest.param(name, marks=INTEGRATION) for name in ("triangle", "capsule")),
+]
 WALLS = {
     "rectangle": ConvexPolygon(((0.4, 0.6), (0.6, 0.6), (0.6, 1.0), (0.4, 1.0))),
     "triangle": ConvexPolygon(((0.31, 0.27), (0.73, 0.41), (0.47, 0.83))),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import optax
 from jax import Array
 
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
 from rlreps.losses import Roles, danskin_empirical, danskin_lissa, naive, oracle
@@ -260,7 +260,7 @@ def make_members(
             "oracle": oracle,
         }
         return Learner(
-            encoder=tabular(size, d),
+            encoder=Tabular(d, num_states=size),
             objective=objectives[method](),
             # Objectives average the gradient over their N rows; the paper's algorithm sums it.
             optimizer=optax.sgd(config.step_size * rows),

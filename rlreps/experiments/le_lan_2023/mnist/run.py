@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.configs import OptimizerConfig, as_json
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import require
 from rlreps.experiments.le_lan_2023.mnist.config import MnistConfig
 from rlreps.experiments.le_lan_2023.mnist.figures import MethodResult
@@ -150,7 +150,7 @@ def _train_danskin(
     """Danskin-LISSA with N = M = J = ``pixels``."""
     options, num_pixels = config.danskin, problem.source.images.shape[1]
     roles = Roles(pixels, pixels, pixels)
-    encoder = tabular(num_pixels, config.num_components)
+    encoder = Tabular(config.num_components, num_states=num_pixels)
     learner = Learner(
         encoder=encoder,
         objective=danskin_lissa(
