@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from rlreps.errors import require
-from rlreps.runs.machine import usable_cores
+from rlreps.numerics import usable_cores
 from rlreps.training.update import Build, Learner
 
 Tree = TypeVar("Tree")

@@ -5,16 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.config import ReplayConfig
+from rlreps.agents import ReplayConfig
 from rlreps.agents.replay import (
     Replay,
+    Rows,
     add,
     draw_prioritised,
     draw_uniform,
     init_replay,
     set_priorities,
 )
-from rlreps.agents.rows import Rows
 
 NUM_ENVS = 2
 LENGTH = 3
