@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import make_auxiliary_task
+from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.replay import observed_rows
 from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError

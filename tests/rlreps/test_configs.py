@@ -182,7 +182,7 @@ def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, val
         (SuccessorConfig, {"bins": 2, "rollouts": 2, "horizon": 1, "discount": 1e-9}),
         (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9, "refinement": 0}),
         (SuccessorConfig, {**TRANSITION, "rollouts": 0, "points": 1}),
-        (EncoderConfig, {"hidden": (), "frequencies": 1}),
+            (EncoderConfig, {"hidden": (), "frequencies": 1}),
         (ObjectiveConfig, {"kappa0": 1.999, "weight_learning_rate": 1e-9}),
         (ObjectiveConfig, {"gradient_rows": 1, "weight_rows": 1, "covariance_rows": 1}),
         (OptimizerConfig, {"learning_rate": 1e-12}),
