@@ -189,7 +189,7 @@ def make_agent(
             num_features=config.num_features,
             observation_shape=observation.shape,
             observation_dtype=observation_dtype,
-            torso_shapes=jax.eval_shape(encoder.init, jax.random.key(0)),
+            encoder=encoder,
             learning_rate=config.dqn.learning_rate,
         )
     dqn = DQN(

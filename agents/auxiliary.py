@@ -46,7 +46,7 @@ subspace. What has to be learned drifts a little with the averages, which the we
 continues are fitted as they are, before that.
 
 **Features** of a network are far from white. ``danskin_lissa``'s series converges slowly there, and
-its features grow; ``whitening`` and several ``permutations`` help (``ObjectiveConfig``).
+its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
 
 from collections.abc import Callable
@@ -61,10 +61,10 @@ from rlreps.agents.rows import Rows, Window, episode_window, rows_at
 from rlreps.agents.standardisation import TargetMoments, init_moments, standardise
 from rlreps.agents.targets import bootstrapped_targets, fit_predictor, monte_carlo_targets, predict
 from rlreps.agents.task_columns import ColumnParams, TaskColumns, make_task_columns
+from rlreps.config import with_sizes
 from rlreps.errors import require, require_positive
 from rlreps.losses.base import Batch, Encode, Metrics, Params
-from rlreps.losses.registry import Problem, make_objective
-from rlreps.training.hyperparameters import Hyperparameters
+from rlreps.losses.spectral import Initialiser
 
 
 class AuxiliaryTask(NamedTuple):
@@ -121,7 +121,7 @@ def make_auxiliary_task(
     num_features: int,
     observation_shape: tuple[int, ...],
     observation_dtype: Any = jnp.float32,
-    torso_shapes: Params | None = None,
+    encoder: Initialiser | None = None,
     learning_rate: float = 1e-3,
 ) -> AuxiliaryTask:
     """The auxiliary task that a configuration describes; its weight is left to the caller.
@@ -131,7 +131,7 @@ def make_auxiliary_task(
         num_features: d, features of the torso.
         observation_shape: Of one observation; bounded coordinates lie in [0, 1], or are bytes.
         observation_dtype: Of observations in replay.
-        torso_shapes: Shapes of the torso's parameters, for ``spin`` with ``averaging_rate`` < 1.
+        encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
         learning_rate: Of ``explicit``'s stored weights, where the configuration names none.
 
     Raises:
@@ -140,13 +140,13 @@ def make_auxiliary_task(
     """
     _require_sequences(config, num_features)
     columns = make_task_columns(config, observation_shape)
-    problem = Problem(
-        num_features,
-        columns.num_tasks,
-        Hyperparameters.of(config.objective, learning_rate),
-        torso_shapes,
+    objective = with_sizes(
+        config.objective,
+        num_features=num_features,
+        num_tasks=columns.num_tasks,
+        encoder=encoder,
+        encoder_learning_rate=learning_rate,
     )
-    objective = make_objective(config.objective, problem)
     bootstraps = config.targets == "bootstrapped"
 
     def init(key: Array) -> AuxiliaryState:
@@ -240,15 +240,12 @@ def _require_sequences(config: AuxiliaryConfig, num_features: int) -> None:
     require_positive("num_features", num_features)
     objective, sequences = config.objective, config.sequences
     require(
-        objective.name != "oracle",
+        not objective.needs_population,
         "an auxiliary objective that needs no exact expectations",
         objective.name,
     )
     require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
-    objective.require_batch(sequences)
-    if objective.name == "spin" and objective.averaging_rate == 1.0:
-        rows = f"sequences >= {num_features}, as many as features, for spin that averages nothing"
-        require(sequences >= num_features, rows, sequences)
+    with_sizes(objective, num_features=num_features).require_rows(sequences)
     if config.targets == "bootstrapped":
         rows = f"sequences > {num_features}, more than features, for bootstrapped targets"
         require(sequences > num_features, rows, sequences)

@@ -1,7 +1,4 @@
-"""Configurations of agents, their replay, their auxiliary tasks and their training runs.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configurations of agents, their replay, their auxiliary tasks and their training runs."""
 
 import dataclasses
 import math
@@ -9,8 +6,11 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.config import with_sizes
+from rlreps.configs import EncoderConfig
+from rlreps.configs.flags import objective_from_flags
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.losses import LargeBatch, Objective
 
 TaskName = Literal["cells", "random_fourier", "random_indicators"]
 TargetName = Literal["bootstrapped", "monte_carlo"]
@@ -125,7 +125,9 @@ class AuxiliaryConfig:
         sequences: Sequences of an update, each of which gives a row of the objective's batch.
     """
 
-    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = LargeBatch(
+        precondition=1e-2, leave_one_out=True
+    )
     weight: Annotated[float, tyro.conf.arg(name="auxiliary-weight")] = 0.0
     tasks: Annotated[TaskName, tyro.conf.arg(name="auxiliary-tasks")] = "random_fourier"
     num_tasks: int = 64
@@ -151,11 +153,12 @@ class AuxiliaryConfig:
         )
         if self.weight > 0.0:
             require(
-                self.objective.name != "oracle",
+                not self.objective.needs_population,
                 "an auxiliary objective that needs no exact expectations",
                 self.objective.name,
             )
-            self.objective.require_batch(self.sequences)
+            # How many features there are is not known here: check for the fewest.
+            with_sizes(self.objective, num_features=1).require_rows(self.sequences)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

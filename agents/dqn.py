@@ -17,7 +17,7 @@ from rlreps.agents.config import DQNConfig
 from rlreps.agents.networks import Params, QNetwork
 from rlreps.agents.rows import Rows, Transitions, transitions
 from rlreps.errors import InputError
-from rlreps.training.optimizers import optimizer_step
+from rlreps.numerics import optimizer_step
 
 try:
     import rlax

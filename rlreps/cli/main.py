@@ -19,6 +19,12 @@ from typing import Any, NoReturn
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
+from rlreps.runs.machine import keep_lapack_to_one_thread
+
+if sys.argv[1:2] == ["agent"] or {*sys.argv[2:3]} & _SMALL_FACTORISATIONS:
+    # Before the commands load JAX.
+    keep_lapack_to_one_thread()
+
 from rlreps.cli.commands import Command
 from rlreps.errors import InputError, ProcessDiedError, TrainingDivergedError
 

@@ -9,10 +9,10 @@ import numpy as np
 import optax
 import pytest
 
+from rlreps.losses import Objective
 from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents.config import AuxiliaryConfig
 from rlreps.agents.targets import observed_rows
-from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
 from rlreps.subspace import subspace_distance
 from rlreps.training.optimizers import optimizer_step
@@ -62,7 +62,7 @@ def walks(key, count, length):
 def chain_config(name="large_batch", *, objective=None, **options):
     return AuxiliaryConfig(
         **{
-            "objective": ObjectiveConfig(name=name, **(objective or {})),
+            "objective": Objective(name=name, **(objective or {})),
             "tasks": "cells",
             "cells_per_axis": STATES,
             "discount_low": DISCOUNT,

@@ -10,7 +10,7 @@ import pytest
 from rlreps.agents.agent import make_agent
 from rlreps.agents.compiled_loop import CompiledLoop, LoopState
 from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.configs import EncoderConfig
 from rlreps.envs import load_arena
 from rlreps.envs.puddle_world import GOAL_SUM
 

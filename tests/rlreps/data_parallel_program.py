@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rlreps.configs import ObjectiveConfig
+from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import mlp
 from rlreps.envs import load_arena
@@ -30,18 +30,17 @@ from rlreps.training import loop as training
 from rlreps.training.hyperparameters import Hyperparameters
 
 OBJECTIVES = {
-    "danskin_chunked": ObjectiveConfig(name="danskin_chunked", chunks=2),
-    "danskin_empirical": ObjectiveConfig(name="danskin_empirical"),
-    "danskin_lissa": ObjectiveConfig(name="danskin_lissa"),
-    "danskin_lissa_exchanged": ObjectiveConfig(
-        name="danskin_lissa", permutations=2, whitening=True, feature_norm="running"
+    "danskin_chunked": DanskinChunked(chunks=2),
+    "danskin_empirical": DanskinEmpirical(),
+    "danskin_lissa": DanskinLissa(),
+    "danskin_lissa_exchanged": DanskinLissa(permutations=2, whitening=True, feature_norm="running"
     ),
-    "explicit": ObjectiveConfig(name="explicit"),
-    "large_batch": ObjectiveConfig(name="large_batch"),
-    "naive": ObjectiveConfig(name="naive"),
-    "oracle": ObjectiveConfig(name="oracle"),
-    "spin": ObjectiveConfig(name="spin"),
-    "spin_averaged": ObjectiveConfig(name="spin", averaging_rate=0.2),
+    "explicit": Explicit(),
+    "large_batch": LargeBatch(),
+    "naive": Naive(),
+    "oracle": Oracle(),
+    "spin": Spin(),
+    "spin_averaged": Spin(averaging_rate=0.2),
 }
 STATES, TASKS, FEATURES = 60, 40, 3
 WIDTH = 17

@@ -10,7 +10,6 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.configs import ObjectiveConfig
 from rlreps.encoders import mlp, tabular
 from rlreps.errors import TrainingDivergedError
 from rlreps.losses.danskin import Roles, danskin_lissa

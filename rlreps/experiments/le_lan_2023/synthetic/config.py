@@ -1,7 +1,4 @@
-"""Configuration and presets of the synthetic experiment (Le Lan et al. 2023, Sec. 5.1).
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the synthetic experiment (Le Lan et al. 2023, Sec. 5.1)."""
 
 import dataclasses
 import math

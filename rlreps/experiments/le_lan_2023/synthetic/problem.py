@@ -12,7 +12,7 @@ from jax import Array
 from rlreps import subspace
 from rlreps.encoders import tabular
 from rlreps.experiments.le_lan_2023.synthetic.config import ROLES, Setting, SpectrumName
-from rlreps.losses import Objective, Roles, danskin_empirical, danskin_lissa, naive, oracle
+from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Objective, Oracle
 from rlreps.losses.base import Params
 from rlreps.sources.matrix import MatrixSource
 from rlreps.training.population import Build
@@ -67,14 +67,16 @@ class MemberSettings(NamedTuple):
 
 
 def _objective(setting: Setting, kappa0: Array) -> Objective:
-    d, roles = setting.num_features, Roles(*[setting.rows] * 3)
-    objectives: dict[str, Callable[[], Objective]] = {
-        "danskin_lissa": lambda: danskin_lissa(d, roles=roles, kappa0=kappa0),
-        "danskin_empirical": lambda: danskin_empirical(d, roles=roles),
-        "naive": lambda: naive(d, roles=roles),
-        "oracle": oracle,
+    d = setting.num_features
+    rows = dict.fromkeys(("gradient_rows", "weight_rows", "covariance_rows"), setting.rows)
+    objectives: dict[str, Objective] = {
+        # An array passes unchecked: the sweep of κ0 goes beyond 2.
+        "danskin_lissa": dataclasses.replace(DanskinLissa(d, **rows), kappa0=kappa0),
+        "danskin_empirical": DanskinEmpirical(d, **rows),
+        "naive": Naive(d, **rows),
+        "oracle": Oracle(d),
     }
-    return objectives[setting.method]()
+    return objectives[setting.method]
 
 
 def member_learner(setting: Setting, num_states: int, step_size: float) -> Build:

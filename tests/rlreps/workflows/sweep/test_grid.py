@@ -2,8 +2,9 @@ import dataclasses
 
 import pytest
 
+from rlreps.losses import Naive
 from rlreps.cli import main as cli
-from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import (
     GridAxis,
     SweepConfig,
@@ -20,9 +21,7 @@ from rlreps.workflows.sweep.grid import Member, groups_of
 
 OTHER = TrainingConfig(
     encoder=EncoderConfig(name="mlp", hidden=(3, 4), frequencies=2),
-    objective=ObjectiveConfig(
-        name="naive",
-        gradient_rows=1,
+    objective=Naive(gradient_rows=1,
         weight_rows=2,
         covariance_rows=3,
         kappa0=0.5,
