@@ -19,12 +19,6 @@ from typing import Any, NoReturn
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
-from rlreps.runs.machine import keep_lapack_to_one_thread
-
-if sys.argv[1:2] == ["agent"] or {*sys.argv[2:3]} & _SMALL_FACTORISATIONS:
-    # Before the commands load JAX.
-    keep_lapack_to_one_thread()
-
 from rlreps.cli.commands import Command
 from rlreps.errors import InputError, ProcessDiedError, TrainingDivergedError
 
@@ -55,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except (ValueError, OSError) as error:
         # The environments' own error class lives apart from the library's.
-        from rlreps.envs.errors import ArenaError
+        from rlreps.envs.core import ArenaError
 
         if not isinstance(error, InputError | ArenaError | OSError):
             raise

@@ -1,7 +1,7 @@
 """The numbers of a training run that runs of one compiled program may differ in."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax import Array
 
@@ -36,9 +36,11 @@ class Hyperparameters(NamedTuple):
         return cls(learning_rate, kappa0, learning_rate if weight_rate is None else weight_rate)
 
     def of_objective(self, objective: Objective) -> Objective:
-        """The objective with these numbers where it has them."""
+        """Return the objective with these numbers where it has them."""
+        kappa0: Any = self.kappa0
+        weight_rate: Any = self.weight_learning_rate
         if isinstance(objective, DanskinLissa):
-            return dataclasses.replace(objective, kappa0=self.kappa0)
+            return dataclasses.replace(objective, kappa0=kappa0)
         if isinstance(objective, Explicit):
-            return dataclasses.replace(objective, weight_learning_rate=self.weight_learning_rate)
+            return dataclasses.replace(objective, weight_learning_rate=weight_rate)
         return objective

@@ -13,7 +13,8 @@ from jax import Array
 
 from rlreps.config import with_sizes
 from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig, as_json
-from rlreps.encoders import Encoder, make_encoder
+from rlreps.encoders import Encoder
+from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require
 from rlreps.runs.complete import finished_summary
 from rlreps.runs.folder import RunFolder

@@ -18,16 +18,15 @@ import optax
 
 from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.envs import load_arena
-from rlreps.losses.registry import Problem, make_objective
+from rlreps.config import with_sizes
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import streamed_source
 from rlreps.training import host_loop as training_loop
 from rlreps.training import loop as training
-from rlreps.training.hyperparameters import Hyperparameters
 
 OBJECTIVES = {
     "danskin_chunked": DanskinChunked(chunks=2),
@@ -85,13 +84,11 @@ def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
         "evaluate_every": 3,
         "checkpoint_every": 3,
     }
-    encoder = mlp(2, FEATURES, hidden=(WIDTH,))
-    shapes = jax.eval_shape(encoder.init, jax.random.key(0))
-    config = OBJECTIVES[objective]
-    problem = Problem(FEATURES, TASKS, Hyperparameters.of(config, 1e-2), shapes)
+    encoder = MLP(FEATURES, num_inputs=2, hidden=(WIDTH,))
+    sizes = {"num_features": FEATURES, "num_tasks": TASKS, "encoder": encoder}
     result = training.train(
         encoder,
-        make_objective(config, problem),
+        with_sizes(OBJECTIVES[objective], encoder_learning_rate=1e-2, **sizes),
         in_memory() if source is None else source,
         seeds=seeds,
         devices=None if devices is None else jax.devices()[:devices],

@@ -10,7 +10,7 @@ import pytest
 
 from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
 from rlreps.configs import MethodName, TrainingConfig
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, Roles, make_objective
 from rlreps.losses.registry import Problem
@@ -54,7 +54,7 @@ class _Setup:
 
     def __init__(self, config, num_tasks, num_rows=NUM_ROWS, dtype=np.float32):
         rng = np.random.default_rng(0)
-        self.encoder = tabular(NUM_STATES, NUM_FEATURES)
+        self.encoder = Tabular(NUM_FEATURES, num_states=NUM_STATES)
         shapes = jax.eval_shape(self.encoder.init, jax.random.key(0))
         self.objective = make_objective(
             config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2), shapes)

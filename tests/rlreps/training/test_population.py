@@ -10,11 +10,10 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.encoders import mlp, tabular
+from rlreps.config import with_sizes
+from rlreps.losses import DanskinLissa, LargeBatch, OBJECTIVES
+from rlreps.encoders import MLP, Tabular
 from rlreps.errors import TrainingDivergedError
-from rlreps.losses.danskin import Roles, danskin_lissa
-from rlreps.losses.large_batch import large_batch
-from rlreps.losses.registry import Problem, make_objective
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
@@ -28,7 +27,7 @@ from rlreps.training.update import Learner
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 NUM_STATES, NUM_TASKS, FEATURES = 12, 9, 2
-ROLES = Roles(4, 3, 3)
+ROLES = {"gradient_rows": 4, "weight_rows": 3, "covariance_rows": 3}
 BASIS = np.eye(NUM_STATES, FEATURES, dtype=np.float32)
 HUGE = 1e30
 """A learning rate that no run survives."""
@@ -47,10 +46,10 @@ def numbers(*pairs):
 
 def learner(kappa0, rate, *, resets=True):
     return Learner(
-        encoder=tabular(NUM_STATES, FEATURES),
-        objective=danskin_lissa(FEATURES, roles=ROLES, kappa0=kappa0),
+        encoder=Tabular(FEATURES, num_states=NUM_STATES),
+        objective=DanskinLissa(FEATURES, **ROLES, kappa0=kappa0),
         optimizer=optax.sgd(rate),
-        rows=ROLES.rows(2),
+        rows=16,
         tasks=2,
         resets_diverged=resets,
     )
@@ -160,11 +159,11 @@ def test_a_member_ends_as_the_same_run_would_alone(together, index):
 def test_a_member_ends_as_an_ordinary_run_with_its_numbers_written_in(together):
     kappa0, rate = PAIRS[2]
     plain = train(
-        tabular(NUM_STATES, FEATURES),
-        danskin_lissa(FEATURES, roles=ROLES, kappa0=kappa0),
+        Tabular(FEATURES, num_states=NUM_STATES),
+        DanskinLissa(FEATURES, **ROLES, kappa0=kappa0),
         matrix_source(matrix(MATRICES[2])),
         optimizer=optax.sgd(rate),
-        rows=ROLES.rows(2),
+        rows=16,
         tasks=2,
         seeds=[SEEDS[2]],
         **SHORT,
@@ -226,11 +225,10 @@ def test_a_run_without_resets_stops_at_the_first_member_that_diverges(tmp_path):
 # The others solve for their weights as ``danskin_empirical`` or ``large_batch`` do.
 @pytest.mark.parametrize("name", ["danskin_lissa", "danskin_empirical", "explicit", "large_batch"])
 def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
-    config = ObjectiveConfig(name=name)
-    problem = Problem(FEATURES, NUM_TASKS, Hyperparameters.of(config, 0.1))
+    sizes = {"num_tasks": NUM_TASKS, "encoder_learning_rate": 0.1}
     one = Learner(
-        encoder=tabular(NUM_STATES, FEATURES),
-        objective=make_objective(config, problem),
+        encoder=Tabular(FEATURES, num_states=NUM_STATES),
+        objective=with_sizes(OBJECTIVES[name](FEATURES), **sizes),
         optimizer=optax.adam(0.1),
         rows=10,
         tasks=2,
@@ -304,8 +302,8 @@ def test_one_program_serves_all_members_and_is_traced_no_oftener_for_more(togeth
 def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_parameters():
     def build(rate):
         return Learner(
-            encoder=mlp(2, FEATURES, hidden=(8, 8)),
-            objective=large_batch(),
+            encoder=MLP(FEATURES, num_inputs=2, hidden=(8, 8)),
+            objective=LargeBatch(),
             optimizer=optax.adam(rate),
             rows=8,
             tasks=4,
@@ -315,7 +313,7 @@ def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_paramete
     inputs = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
 
     def measure(params, _):
-        features = mlp(2, FEATURES, hidden=(8, 8)).apply(params, jnp.asarray(inputs))
+        features = MLP(FEATURES, num_inputs=2, hidden=(8, 8)).apply(params, jnp.asarray(inputs))
         return {"subspace_distance": subspace_distance(features, BASIS)}
 
     result = train_members(

@@ -220,10 +220,7 @@ def test_a_batch_that_the_objective_cannot_use_leaves_no_run_behind(
     def refuse(*arguments):
         raise InputError("expected another batch, got this one")
 
-    objective = store_training.make_objective(
-        CONFIG.objective, store_training.Problem(3, 64, Hyperparameters.of(CONFIG.objective, 1e-2))
-    )._replace(loss=refuse)
-    monkeypatch.setattr(store_training, "make_objective", lambda config, problem: objective)
+    monkeypatch.setattr(type(CONFIG.objective), "loss", refuse)
     with pytest.raises(InputError, match="expected another batch"):
         run_training(CONFIG, toy_store, tmp_path / "run", progress=False)
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.configs import OptimizerConfig, as_json
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import require
 from rlreps.experiments.le_lan_2023.mnist.config import MnistConfig
 from rlreps.experiments.le_lan_2023.mnist.figures import MethodResult
@@ -29,7 +29,7 @@ from rlreps.experiments.le_lan_2023.mnist.report import (
 from rlreps.losses import DanskinLissa
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
 from rlreps.streaming.eigengame import eigengame
 from rlreps.subspace import subspace_distance
@@ -149,7 +149,7 @@ def _train_danskin(
 ) -> _Trained:
     """Danskin-LISSA with N = M = J = ``pixels``."""
     options, num_pixels = config.danskin, problem.source.images.shape[1]
-    encoder = tabular(num_pixels, config.num_components)
+    encoder = Tabular(config.num_components, num_states=num_pixels)
     learner = Learner(
         encoder=encoder,
         objective=DanskinLissa(
@@ -165,7 +165,7 @@ def _train_danskin(
         optimizer=make_optimizer(
             OptimizerConfig(learning_rate=learning_rate, schedule=options.schedule), options.steps
         ),
-        rows=roles.rows(2),
+        rows=5 * pixels,
         tasks=options.images,
         resets_diverged=True,
     )

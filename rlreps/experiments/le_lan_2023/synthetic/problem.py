@@ -1,7 +1,8 @@
 """Matrices with set singular values, and the learners of the synthetic experiment."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ import optax
 from jax import Array
 
 from rlreps import subspace
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.experiments.le_lan_2023.synthetic.config import ROLES, Setting, SpectrumName
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Objective, Oracle
 from rlreps.losses.base import Params
@@ -66,9 +67,10 @@ class MemberSettings(NamedTuple):
     basis: Array
 
 
-def _objective(setting: Setting, kappa0: Array) -> Objective:
+def _objective(setting: Setting, kappa0: Any) -> Objective:
     d = setting.num_features
-    rows = dict.fromkeys(("gradient_rows", "weight_rows", "covariance_rows"), setting.rows)
+    roles = ("gradient_rows", "weight_rows", "covariance_rows")
+    rows: dict[str, Any] = dict.fromkeys(roles, setting.rows)
     objectives: dict[str, Objective] = {
         # An array passes unchecked: the sweep of κ0 goes beyond 2.
         "danskin_lissa": dataclasses.replace(DanskinLissa(d, **rows), kappa0=kappa0),
@@ -95,7 +97,7 @@ def member_learner(setting: Setting, num_states: int, step_size: float) -> Build
 
     def build(settings: MemberSettings) -> Learner:
         return Learner(
-            encoder=tabular(num_states, setting.num_features),
+            encoder=Tabular(setting.num_features, num_states=num_states),
             objective=_objective(setting, settings.kappa0),
             # Objectives average the gradient over their N rows; the paper's algorithm sums it.
             optimizer=optax.sgd(step_size * setting.rows),

@@ -11,7 +11,7 @@ from rlreps.experiments.pfau_2019.hydrogen import problem
 from rlreps.experiments.pfau_2019.hydrogen.closed_form import energies, level_slices, wavefunctions
 from rlreps.experiments.pfau_2019.hydrogen.config import PRESETS, Contender
 from rlreps.experiments.pfau_2019.hydrogen.grid_solver import solve_on_grid
-from rlreps.operators.action import act
+from rlreps.operators import act
 
 HALF_WIDTH = 50.0
 
@@ -145,7 +145,7 @@ def test_the_gradient_vanishes_at_the_eigenfunctions_on_every_batch_without_aver
 
 def test_measurements_know_the_closed_form():
     with jax.enable_x64(True):
-        encoder = problem.Encoder(
+        encoder = problem.FunctionEncoder(
             lambda key: jnp.zeros(()), lambda params, positions: exact_features(positions)
         )
         figures = problem.make_evaluation(encoder, HALF_WIDTH)(jnp.zeros(()))
