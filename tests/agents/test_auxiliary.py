@@ -12,8 +12,8 @@ import pytest
 from rlreps.encoders import FunctionEncoder
 from rlreps.losses import OBJECTIVES
 from rlreps.agents.auxiliary import make_auxiliary_task
-from rlreps.agents.config import AuxiliaryConfig
-from rlreps.agents.targets import observed_rows
+from rlreps.agents import AuxiliaryConfig
+from rlreps.agents.replay import observed_rows
 from rlreps.errors import InputError
 from rlreps.subspace import subspace_distance
 from rlreps.numerics import optimizer_step

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.errors import require
 from rlreps.report.method_names import method_name
 

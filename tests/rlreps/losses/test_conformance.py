@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.losses import LargeBatch
 from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
 from rlreps.configs import MethodName, TrainingConfig
 from rlreps.encoders import Tabular

@@ -1,9 +1,12 @@
-"""Configuration and presets of the experiment on agents in classic control."""
+"""Configuration and presets of the experiment on agents in classic control.
+
+Like ``rlreps.configs``, this module does not import JAX.
+"""
 
 import dataclasses
 
 from rlreps.losses import LargeBatch
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig
 from rlreps.errors import require
 from rlreps.experiments.ours.agent_arms_config import ComparedAgents

@@ -1,10 +1,13 @@
-"""Configuration and presets of the experiment on pre-trained torsos."""
+"""Configuration and presets of the experiment on pre-trained torsos.
+
+Like ``rlreps.configs``, this module does not import JAX.
+"""
 
 import dataclasses
 import math
 
 from rlreps.losses import LargeBatch
-from rlreps.agents.config import AgentConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,

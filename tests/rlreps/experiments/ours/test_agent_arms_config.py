@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from rlreps.losses import Explicit, Spin
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.agent_arms_config import NO_TASK, ComparedAgents
 

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.agents.agent import Agent, Memory, Use, agent_keys, keys_for
-from rlreps.agents.config import AgentConfig
-from rlreps.agents.dqn import Metrics
-from rlreps.agents.rows import Rows
+from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
+from rlreps.losses.base import Metrics
+from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
 from rlreps.training.devices import Placement, largest_even_share, make_placement
 
@@ -39,8 +38,8 @@ class Acting(NamedTuple):
     returns: Array
 
 
-class LoopState(NamedTuple):
-    """Everything there is; a checkpoint of it resumes exactly.
+class TrainerState(NamedTuple):
+    """Everything that agents are; a checkpoint of it resumes exactly.
 
     Attributes:
         memory: What agents have learned and remember, [seeds, ...].
@@ -51,18 +50,18 @@ class LoopState(NamedTuple):
     acting: Acting
 
 
-class CompiledLoop:
-    """Trains agents in a JAX environment."""
+class CompiledTrainer:
+    """Trainer of agents in a JAX environment."""
 
     def __init__(
         self,
         config: AgentConfig,
         environment: Environment,
-        agent: Agent,
+        agent: DQN,
         *,
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
-        """Nothing is computed yet.
+        """Compile nothing yet.
 
         Args:
             config: The run.
@@ -82,7 +81,7 @@ class CompiledLoop:
         )
         self._keys = agent_keys(config)
         # With or without learning, between which there is no branch at run time.
-        self._run = {
+        self._advance_chunk = {
             learns: jax.jit(
                 self._placement.spread_seeds(self._chunk(learns), own_sources=False),
                 donate_argnums=0,
@@ -91,11 +90,11 @@ class CompiledLoop:
         }
         self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
 
-    def init(self) -> LoopState:
-        """Agents before their first step."""
+    def init(self) -> TrainerState:
+        """Make agents before their first step."""
 
         @jax.jit
-        def start(keys: Array) -> LoopState:
+        def start(keys: Array) -> TrainerState:
             memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
             reset_keys = self._split(keys_for(keys, Use.RESET, 0))
             states = _each(self._environment.reset)(reset_keys)
@@ -106,19 +105,19 @@ class CompiledLoop:
                 flags,
                 flags.astype(jnp.float32),
             )
-            return LoopState(memories, acting)
+            return TrainerState(memories, acting)
 
         return self.put(start(self._keys))
 
-    def put(self, state: LoopState) -> LoopState:
-        """A state shared out over the devices, such as one from a checkpoint."""
+    def put(self, state: TrainerState) -> TrainerState:
+        """Share a state, such as one from a checkpoint, out over the devices."""
         return self._placement.put_seeds(state)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
-    def run(self, state: LoopState, step: int, steps: int) -> tuple[LoopState, Metrics]:
-        """Lets every agent act and learn for a while; the state handed in is used up.
+    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
+        """Let every agent act and learn for a while; the state handed in is used up.
 
         Args:
             state: Where things stand.
@@ -133,7 +132,7 @@ class CompiledLoop:
         metrics: Metrics = {}
         for start, length, learns in ((step, warm, False), (step + warm, steps - warm, True)):
             if length:
-                state, found = self._run[learns](
+                state, found = self._advance_chunk[learns](
                     state, self._span(start, length), self._keys, self._keys
                 )
                 metrics = _merged(metrics, found)
@@ -141,8 +140,8 @@ class CompiledLoop:
         metrics = {**metrics, "episodes": ended, "training_return": total / ended}
         return state, metrics
 
-    def evaluate(self, state: LoopState, step: int) -> Array:
-        """Undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
+    def evaluate(self, state: TrainerState, step: int) -> Array:
+        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
 
         Args:
             state: What agents have learned; not changed.
@@ -154,22 +153,22 @@ class CompiledLoop:
         return returns
 
     def _span(self, start: int, steps: int) -> Array:
-        """Rows added before a chunk, and its periods from one update to the next, [2] (int32)."""
+        """Return rows added before a chunk and its periods between updates, [2] (int32)."""
         first = start // self._config.num_envs
         return jnp.asarray([first, steps // self._config.dqn.steps_per_update], jnp.int32)
 
     def _split(self, keys: Array) -> Array:
-        """A key [seeds, environments] for each environment of every agent."""
+        """Split keys [seeds] into one for each environment of every agent, [seeds, environments]."""
         split: Array = jax.vmap(lambda key: jax.random.split(key, self._config.num_envs))(keys)
         return split
 
     def _chunk(
         self, learns: bool
-    ) -> Callable[[LoopState, Array, Array, Array], tuple[LoopState, Metrics]]:
+    ) -> Callable[[TrainerState, Array, Array, Array], tuple[TrainerState, Metrics]]:
         rows = self._config.dqn.steps_per_update // self._config.num_envs
 
-        def period(carry: LoopState, count: Array, keys: Array) -> tuple[LoopState, Metrics]:
-            def step(carry: LoopState, offset: Array) -> tuple[LoopState, Metrics]:
+        def period(carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
+            def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
                 return self._step(carry, count + offset, keys)
 
             carry, metrics = lax.scan(step, carry, jnp.arange(rows, dtype=jnp.int32))
@@ -183,14 +182,14 @@ class CompiledLoop:
             return carry._replace(memory=memory), {**summed, **found}
 
         def chunk(
-            state: LoopState, span: Array, keys: Array, _: Array
-        ) -> tuple[LoopState, Metrics]:
+            state: TrainerState, span: Array, keys: Array, _: Array
+        ) -> tuple[TrainerState, Metrics]:
             first, periods = span
             # A loop of any number of periods is compiled once, whatever a warm-up leaves of one.
             shapes = jax.eval_shape(period, state, first, keys)[1]
             zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
-            def body(index: Array, carry: tuple[LoopState, Metrics]) -> tuple[LoopState, Metrics]:
+            def body(index: Array, carry: tuple[TrainerState, Metrics]) -> tuple[TrainerState, Metrics]:
                 state, found = period(carry[0], first + rows * index, keys)
                 return state, jax.tree.map(jnp.add, carry[1], found)
 
@@ -202,16 +201,16 @@ class CompiledLoop:
 
         return chunk
 
-    def _step(self, carry: LoopState, count: Array, keys: Array) -> tuple[LoopState, Metrics]:
-        """One step of every environment of every agent, remembered."""
+    def _step(self, carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
+        """Take and remember one step of every environment of every agent."""
         memory, acting = carry
         epsilon = self.agent.epsilon(count)
         act_keys = keys_for(keys, Use.ACT, count)
-        actions = jax.vmap(self.agent.dqn.act, in_axes=(0, 0, None, 0))(
+        actions = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
             memory.learner.params, acting.observations, epsilon, act_keys
         )
         step_keys = self._split(keys_for(keys, Use.STEP, count))
-        taken = self._advance(acting, actions, step_keys)
+        taken = self._act(acting, actions, step_keys)
         rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
         memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
         returns = acting.returns + taken.reward
@@ -221,10 +220,10 @@ class CompiledLoop:
             "returns": jnp.sum(jnp.where(ended, returns, 0.0), axis=1),
         }
         acting = Acting(taken.state, taken.observation, ended, jnp.where(ended, 0.0, returns))
-        return LoopState(memory, acting), metrics
+        return TrainerState(memory, acting), metrics
 
-    def _advance(self, acting: Acting, actions: Array, keys: Array) -> TimeStep:
-        """Steps environments, and resets in place of it those whose episode has ended."""
+    def _act(self, acting: Acting, actions: Array, keys: Array) -> TimeStep:
+        """Step environments, but reset those whose episode has ended."""
         taken = _each(self._environment.step)(keys, acting.states, actions)
 
         def with_resets(taken: TimeStep) -> TimeStep:
@@ -246,7 +245,7 @@ class CompiledLoop:
         return result
 
     def _episodes(self, params: Any, step: Array, keys: Array, _: Array) -> Array:
-        """Returns [seeds, episodes] of greedy episodes, each of its own start."""
+        """Play greedy episodes, each of its own start, for returns [seeds, episodes]."""
         environment, count = self._environment, self._config.evaluation_episodes
 
         def own(params: Any, key: Array) -> Array:
@@ -258,7 +257,7 @@ class CompiledLoop:
                 time_key = jax.random.fold_in(times_key, time)
                 seen = jax.vmap(environment.observe)(states)
                 act_key, step_key = jax.random.split(time_key)
-                actions = self.agent.dqn.act(params, seen, jnp.zeros(()), act_key)
+                actions = self.agent.act(params, seen, jnp.zeros(()), act_key)
                 taken = jax.vmap(environment.step)(
                     jax.random.split(step_key, count), states, actions
                 )
@@ -275,16 +274,16 @@ class CompiledLoop:
 
 
 def _each(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one environment for [seeds, environments] of them."""
+    """Lift a function of one environment to [seeds, environments] of them."""
     return jax.vmap(jax.vmap(function))
 
 
 def _like(flags: Array, leaf: Array) -> Array:
-    """Flags [seeds, environments] that broadcast against a leaf."""
+    """Reshape flags [seeds, environments] to broadcast against a leaf."""
     return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
 
 
 def _merged(metrics: Metrics, found: Metrics) -> Metrics:
-    """Metrics of a part without learning and of one with it: sums add, means are of the second."""
+    """Merge metrics of a part without and one with learning: sums add, means are the second's."""
     sums = {name: metrics.get(name, jnp.zeros_like(found[name])) + found[name] for name in _SUMS}
     return {**found, **sums}

@@ -1,4 +1,4 @@
-"""From the name of an environment to the loop that trains agents in it."""
+"""Trainers: agents in their environments, made from a configuration."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,13 +8,12 @@ from typing import Any, Protocol
 import jax
 from jax import Array
 
-from rlreps.agents.agent import Agent, make_agent
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.compiled_loop import CompiledLoop, LoopState
-from rlreps.agents.config import AgentConfig
-from rlreps.agents.dqn import Metrics
-from rlreps.agents.host_environments import describe, make_host_environments
-from rlreps.agents.host_loop import HostLoop
+from rlreps.losses.base import Metrics
+from rlreps.agents.compiled import CompiledTrainer, TrainerState
+from rlreps.agents.dqn import DQN, AgentConfig, make_agent
+from rlreps.agents.environments import describe, make_host_environments
+from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import require
@@ -27,29 +26,29 @@ DEFAULT_ARENA = "sutton"
 _SEQUENCES_BETWEEN_CUTS = 4
 
 
-class Loop(Protocol):
-    """Agents in their environments; see ``CompiledLoop`` for what the functions do."""
+class Trainer(Protocol):
+    """Agents in their environments; see ``CompiledTrainer`` for what the functions do."""
 
-    agent: Agent
+    agent: DQN
 
-    def init(self) -> LoopState:
-        """Agents before their first step."""
+    def init(self) -> TrainerState:
+        """Make agents before their first step."""
 
-    def run(self, state: LoopState, step: int, steps: int) -> tuple[LoopState, Metrics]:
-        """Lets agents act and learn; the state handed in is used up."""
+    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
+        """Let agents act and learn; the state handed in is used up."""
 
-    def evaluate(self, state: LoopState, step: int) -> Array:
-        """Undiscounted returns [seeds, episodes] of greedy episodes."""
+    def evaluate(self, state: TrainerState, step: int) -> Array:
+        """Compute undiscounted returns [seeds, episodes] of greedy episodes."""
 
-    def put(self, state: LoopState) -> LoopState:
-        """A state from a checkpoint, where this loop wants it."""
+    def put(self, state: TrainerState) -> TrainerState:
+        """Place a state from a checkpoint where this trainer wants it."""
 
     def close(self) -> None:
-        """Frees what the environments hold."""
+        """Free what the environments hold."""
 
 
 def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
-    """The world of a configuration whose environment is PuddleWorld, with its task; else None.
+    """Load the PuddleWorld, with its task, that a configuration names; None for any other.
 
     Raises:
         ArenaError: For an unknown or invalid arena.
@@ -61,18 +60,18 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return dataclasses.replace(world, max_steps=config.max_episode_steps)
 
 
-def make_loop(
+def make_trainer(
     config: AgentConfig,
     *,
     devices: Sequence[jax.Device] | None = None,
     torso: Encoder | None = None,
     auxiliary: AuxiliaryTask | None = None,
-) -> Loop:
-    """The loop for a configuration: compiled for PuddleWorld, on the host for others.
+) -> Trainer:
+    """Make the trainer of a configuration: compiled for PuddleWorld, on the host for others.
 
     Args:
         config: The run.
-        devices: Over which seeds are shared out, where the loop is compiled.
+        devices: Over which seeds are shared out, where the trainer is compiled.
         torso: An encoder of the user's own in place of the configured one.
         auxiliary: An auxiliary task of the user's own in place of the configured one.
 
@@ -84,7 +83,7 @@ def make_loop(
     world = puddle_world_of(config)
     if world is not None:
         agent = make_agent(config, (2,), world.num_actions, **own)
-        return CompiledLoop(config, world, agent, devices=devices)
+        return CompiledTrainer(config, world, agent, devices=devices)
     _require_whole_episodes(config)
     seen = describe(config.environment)
     agent = make_agent(
@@ -97,11 +96,11 @@ def make_loop(
     make = partial(
         make_host_environments, config.environment, max_episode_steps=config.max_episode_steps
     )
-    return HostLoop(config, make, agent)
+    return HostTrainer(config, make, agent)
 
 
 def _require_whole_episodes(config: AgentConfig) -> None:
-    """Raises an ``InputError`` where checkpoints, which cut episodes, would leave no sequence."""
+    """Raise an ``InputError`` where checkpoints, which cut episodes, would leave no sequence."""
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
     require(
         config.checkpoint_every >= least,

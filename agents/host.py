@@ -19,24 +19,21 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents.agent import Agent, Memory, Use, agent_keys, keys_for
-from rlreps.agents.compiled_loop import Acting, LoopState
-from rlreps.agents.config import AgentConfig
-from rlreps.agents.dqn import Metrics
-from rlreps.agents.host_interface import HostEnvironments, HostStep, environment_seed
-from rlreps.agents.host_observations import Inputs
-from rlreps.agents.networks import Params
-from rlreps.agents.rows import Rows
+from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
+from rlreps.agents.compiled import Acting, TrainerState
+from rlreps.losses.base import Metrics, Params
+from rlreps.agents.environments import HostEnvironments, HostStep, Inputs, environment_seed
+from rlreps.agents.replay import Rows
 from rlreps.errors import InputError
 
 MOST_COPIES = 16
 """Environments that an agent is evaluated in at once."""
 
 
-class HostLoop:
-    """Trains agents in environments on the host.
+class HostTrainer:
+    """Trainer of agents in environments on the host.
 
-    Its states are those of ``CompiledLoop``, but for ``acting.states``: the actions that have been
+    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have been
     chosen for ``acting.observations``, [seeds, environments].
     """
 
@@ -44,9 +41,9 @@ class HostLoop:
         self,
         config: AgentConfig,
         make_environments: Callable[[int], HostEnvironments],
-        agent: Agent,
+        agent: DQN,
     ) -> None:
-        """Makes the environments to train in.
+        """Make the environments to train in.
 
         Args:
             config: The run.
@@ -62,23 +59,23 @@ class HostLoop:
         # The step that the environments stand at, if any.
         self._stands_at: int | None = None
         self._keys = agent_keys(config)
-        self._advance = {
+        self._learn = {
             learns: jax.jit(partial(self._remember_and_act, learns), donate_argnums=0)
             for learns in (False, True)
         }
         self._greedy = jax.jit(self._greedy_actions)
 
-    def init(self) -> LoopState:
-        """Agents before their first step; starts the environments."""
+    def init(self) -> TrainerState:
+        """Make agents before their first step, and start the environments."""
         memory = jax.jit(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
         seen = self._grouped(self._environments.reset(self._training_seeds(0)))
         self._stands_at = 0
         actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)
         flags = jnp.zeros(actions.shape, bool)
-        return LoopState(memory, Acting(actions, seen, flags, flags.astype(jnp.float32)))
+        return TrainerState(memory, Acting(actions, seen, flags, flags.astype(jnp.float32)))
 
-    def run(self, state: LoopState, step: int, steps: int) -> tuple[LoopState, Metrics]:
-        """Lets every agent act and learn for a while; the state handed in is used up.
+    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
+        """Let every agent act and learn for a while; the state handed in is used up.
 
         Args:
             state: Where things stand.
@@ -102,17 +99,17 @@ class HostLoop:
             result: Any = (rewards, terminated, episodes.ended)
             rows = Rows(seen, actions, *result)
             seen = self._grouped(taken.observations)
-            memory, actions, metrics = self._advance[self._learns(count)](
+            memory, actions, metrics = self._learn[self._learns(count)](
                 memory, rows, seen, np.int32(count), self._keys
             )
             updates.append(metrics)
             episodes.add(rewards, terminated | taken.truncated.reshape(shape))
         ended, returns = jnp.asarray(episodes.ended), jnp.asarray(episodes.returns)
         found = {**_means(updates), **episodes.metrics()}
-        return LoopState(memory, Acting(actions, seen, ended, returns)), found
+        return TrainerState(memory, Acting(actions, seen, ended, returns)), found
 
-    def evaluate(self, state: LoopState, step: int) -> Array:
-        """Undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
+    def evaluate(self, state: TrainerState, step: int) -> Array:
+        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
 
         Args:
             state: What agents have learned; not changed.
@@ -139,7 +136,7 @@ class HostLoop:
     def _play(
         self, environments: HostEnvironments, params: Params, seeds: list[int]
     ) -> npt.NDArray[np.float32]:
-        """Undiscounted returns [seeds, copies] of a greedy episode in every environment."""
+        """Play a greedy episode in every environment for returns [seeds, copies]."""
         shape = (self._config.num_seeds, len(seeds) // self._config.num_seeds)
         seen = environments.reset(seeds)
         returns, alive = np.zeros(shape, np.float32), np.ones(shape, np.bool_)
@@ -158,29 +155,29 @@ class HostLoop:
             f"got one that goes on after {2 * limit}"
         )
 
-    def put(self, state: LoopState) -> LoopState:
-        """A state on the device, such as one from a checkpoint."""
-        placed: LoopState = jax.tree.map(jnp.asarray, state)
+    def put(self, state: TrainerState) -> TrainerState:
+        """Place a state, such as one from a checkpoint, on the device."""
+        placed: TrainerState = jax.tree.map(jnp.asarray, state)
         return placed
 
     def close(self) -> None:
-        """Closes the environments."""
+        """Close the environments."""
         self._environments.close()
         if self._evaluation is not None:
             self._evaluation.close()
 
     def _counts(self, step: int, steps: int) -> range:
-        """Rows that each environment has added before each of its next ones."""
+        """Count the rows that each environment has added before each of its next ones."""
         return range(step // self._config.num_envs, (step + steps) // self._config.num_envs)
 
     def _learns(self, count: int) -> bool:
-        """Whether an update follows the row after ``count``."""
+        """Tell whether an update follows the row after ``count``."""
         period = self._config.dqn.steps_per_update // self._config.num_envs
         begun = (count + 1 - period) * self._config.num_envs
         return (count + 1) % period == 0 and begun >= self._config.dqn.warmup
 
     def _restarted(self, count: int, episodes: "_Episodes") -> HostStep | None:
-        """Begins episodes in place of a step, where a checkpoint is or environments are elsewhere.
+        """Begin episodes in place of a step, where a checkpoint is or environments are elsewhere.
 
         At the first step, environments that are elsewhere are brought to where all begin.
         """
@@ -205,15 +202,15 @@ class HostLoop:
         return taken
 
     def _grouped(self, observations: Inputs) -> Array:
-        """Observations [seeds x copies, ...] → [seeds, copies, ...]."""
+        """Reshape observations [seeds x copies, ...] to [seeds, copies, ...]."""
         return jnp.asarray(
             observations.reshape(self._config.num_seeds, -1, *observations.shape[1:])
         )
 
     def _actions(self, params: Params, seen: Array, count: Array, keys: Array) -> Array:
-        """Actions [seeds, environments] for what is seen after ``count`` rows."""
+        """Choose actions [seeds, environments] for what is seen after ``count`` rows."""
         epsilon = self.agent.epsilon(count)
-        actions: Array = jax.vmap(self.agent.dqn.act, in_axes=(0, 0, None, 0))(
+        actions: Array = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
             params, seen, epsilon, keys_for(keys, Use.ACT, count)
         )
         return actions
@@ -221,7 +218,7 @@ class HostLoop:
     def _remember_and_act(
         self, learns: bool, memory: Memory, rows: Rows, seen: Array, count: Array, keys: Array
     ) -> tuple[Memory, Array, Metrics]:
-        """Adds a row of every environment, learns if that is due, and chooses the next actions."""
+        """Add a row of every environment, learn if that is due, and choose the next actions."""
         memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
         metrics: Metrics = {}
         if learns:
@@ -233,7 +230,7 @@ class HostLoop:
         return memory, self._actions(memory.learner.params, seen, count + 1, keys), metrics
 
     def _greedy_actions(self, params: Params, seen: Array, keys: Array) -> Array:
-        act = self.agent.dqn.act
+        act = self.agent.act
         actions: Array = jax.vmap(
             lambda own, own_seen, key: act(own, own_seen, jnp.zeros(()), key)
         )(params, seen, keys)
@@ -243,7 +240,7 @@ class HostLoop:
         return self._seeds(Use.RESET, step, range(self._config.num_envs))
 
     def _seeds(self, use: Use, step: int, copies: Iterable[int]) -> list[int]:
-        """Seeds of some copies of every agent, [seeds x copies]."""
+        """Derive seeds of some copies of every agent, [seeds x copies]."""
         first = self._config.seed
         return [
             environment_seed(seed, use, step, copy)
@@ -265,11 +262,11 @@ class _Episodes:
         self._count, self._total = np.zeros((2, len(ended)), np.float32)
 
     def cut(self) -> None:
-        """Ends those that go on, which then count in no return."""
+        """End those that go on, which then count in no return."""
         self.ended, self.returns = np.ones_like(self.ended), np.zeros_like(self.returns)
 
     def add(self, rewards: npt.NDArray[np.float32], ended: npt.NDArray[np.bool_]) -> None:
-        """Counts a step's rewards and ends."""
+        """Count a step's rewards and ends."""
         returns = self.returns + rewards
         self._count += ended.sum(axis=1, dtype=np.float32)
         self._total += np.where(ended, returns, np.float32(0.0)).sum(axis=1)
@@ -277,13 +274,13 @@ class _Episodes:
         self.ended, self.returns = ended, np.where(ended, np.float32(0.0), returns)
 
     def metrics(self) -> Metrics:
-        """Episodes that ended, and their mean return, NaN where none did, [seeds]."""
+        """Return episodes that ended, and their mean return, NaN where none did, [seeds]."""
         count, total = jnp.asarray(self._count), jnp.asarray(self._total)
         return {"episodes": count, "training_return": total / count}
 
 
 def _means(updates: list[Metrics]) -> Metrics:
-    """Means [seeds] over updates, of which those without metrics were none."""
+    """Average metrics [seeds] over updates, of which those without metrics were none."""
     found = jax.device_get([metrics for metrics in updates if metrics])
     names = found[0] if found else ()
     return {name: jnp.asarray(np.mean([of[name] for of in found], axis=0)) for name in names}
