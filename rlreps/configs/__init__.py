@@ -13,9 +13,7 @@ from typing import Any, TypeVar
 from rlreps import config
 from rlreps.config import as_json
 from rlreps.configs.ground_truth import (
-    DecompositionName,
     ProcessesConfig,
-    SubspaceConfig,
     SuccessorConfig,
     SuccessorMethodName,
 )
@@ -30,14 +28,12 @@ from rlreps.configs.training import (
 from rlreps.losses import OBJECTIVES
 
 __all__ = [
-    "DecompositionName",
     "EncoderConfig",
     "EncoderName",
     "OptimizerConfig",
     "OptimizerName",
     "ProcessesConfig",
     "ScheduleName",
-    "SubspaceConfig",
     "SuccessorConfig",
     "SuccessorMethodName",
     "TrainingConfig",

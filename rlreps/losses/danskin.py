@@ -28,7 +28,7 @@ from rlreps.losses.base import (
 )
 from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import lissa, lissa_kappa
-from rlreps.subspace.positive_definite import inverse_cholesky_factor
+from rlreps.subspace.linalg import inverse_cholesky_factor
 
 FeatureNorm = Literal["batch", "running"]
 

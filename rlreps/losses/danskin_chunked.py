@@ -44,7 +44,7 @@ from rlreps.losses.base import (
 )
 from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import chunked_lissa
-from rlreps.subspace.newton_schulz import largest_eigenvalue_bound, newton_schulz_step
+from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 
 _COVARIANCE_DECAY = 0.9
 _MOMENT_DECAY = 0.97

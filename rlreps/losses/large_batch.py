@@ -20,7 +20,7 @@ from rlreps.losses.base import (
     two_weight_loss,
 )
 from rlreps.numerics import matmul
-from rlreps.subspace.positive_definite import solve_positive_definite
+from rlreps.subspace.linalg import solve_positive_definite
 
 _DECAY = 0.99
 

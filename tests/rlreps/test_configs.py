@@ -13,7 +13,6 @@ from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
     ProcessesConfig,
-    SubspaceConfig,
     SuccessorConfig,
     TrainingConfig,
     as_json,
@@ -57,16 +56,6 @@ BAD_VALUES = [
     (SuccessorConfig, {"seed": -1}, "seed in [0, 2**32)", "-1"),
     (SuccessorConfig, {"seed": 2**32}, "seed in [0, 2**32)", str(2**32)),
     (SuccessorConfig, {"block_rows": 0}, "block_rows >= 1", "0"),
-    (SubspaceConfig, {"rank": 0}, "rank >= 1", "0"),
-    (SubspaceConfig, {"oversampling": -1}, "oversampling >= 0", "-1"),
-    (SubspaceConfig, {"power_iterations": -1}, "power_iterations >= 0", "-1"),
-    (SubspaceConfig, {"seed": -1}, "seed >= 0", "-1"),
-    (
-        SubspaceConfig,
-        {"method": "lanczos"},
-        "decomposition to be one of exact, randomized",
-        "'lanczos'",
-    ),
     (
         EncoderConfig,
         {"name": "resnet"},
@@ -159,7 +148,6 @@ def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, val
         (SuccessorConfig, {"bins": 2, "rollouts": 2, "horizon": 1, "discount": 1e-9}),
         (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9, "refinement": 0}),
         (SuccessorConfig, {**TRANSITION, "rollouts": 0, "points": 1}),
-        (SubspaceConfig, {"rank": 1, "oversampling": 0, "power_iterations": 0}),
         (EncoderConfig, {"hidden": (), "frequencies": 1}),
         (OptimizerConfig, {"learning_rate": 1e-12}),
         (TrainingConfig, {"rows": 1, "tasks": 1, "steps": 1, "seed": 2**31 - 1}),
@@ -172,7 +160,6 @@ def test_values_at_the_edge_of_their_range_are_accepted(config, values):
 
 CONFIGS = [
     SuccessorConfig(arena="empty", bins=7),
-    SubspaceConfig(method="exact"),
     EncoderConfig(hidden=(3, 4)),
     OptimizerConfig(name="sgd"),
     TrainingConfig(encoder=EncoderConfig(hidden=(5,)), seed=3),

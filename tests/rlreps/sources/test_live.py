@@ -17,8 +17,8 @@ from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace import centre_columns_in_place, exact_svd
-from rlreps.successor.grid import Grid
-from rlreps.successor.markov_chain import MarkovChain, environment_chain
+from rlreps.successor.grids import Grid
+from rlreps.successor.chains import MarkovChain, environment_chain
 from rlreps.successor.store import open_store
 from rlreps.training.evaluation import distance_evaluation
 from rlreps.training.loop import train

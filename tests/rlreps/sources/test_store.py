@@ -17,7 +17,7 @@ import scipy.stats
 from rlreps.losses import Explicit, LargeBatch, Oracle
 from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.sources import store_reader
+from rlreps.successor.store import reader as store_reader
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means

@@ -11,7 +11,7 @@ from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.configs import EncoderConfig
 from rlreps.envs import render_frame
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 from rlreps.workflows import agents as agent_pictures
 from rlreps.workflows.agents import Pictures, TrainedAgent, map_of_values
 
