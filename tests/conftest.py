@@ -1,4 +1,15 @@
-"""Strict dtype and rank promotion for every test."""
+"""One compilation cache for all workers and subprocesses; strict promotion for every test."""
+
+import os
+import tempfile
+
+# Before JAX is imported. Workers and the processes that tests start inherit it.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="rlreps-tests-")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# LAPACK's threads and XLA's wait for each other, and every worker has a core to itself.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 

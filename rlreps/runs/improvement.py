@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_positive
 from rlreps.runs.statistics import interquartile_mean
-from rlreps.errors import require, require_positive
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError
-from rlreps.errors import require, require_positive
+from rlreps.errors import InputError, require, require_positive
 
 FloatArray = npt.NDArray[np.float64]
 

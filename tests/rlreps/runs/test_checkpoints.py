@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from rlreps.runs.checkpoints import Checkpoints
 from rlreps.errors import InputError
+from rlreps.runs.checkpoints import Checkpoints
 
 
 class State(NamedTuple):

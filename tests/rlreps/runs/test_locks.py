@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from rlreps.runs import locks
 from rlreps.errors import InputError
+from rlreps.runs import locks
 from rlreps.runs.locks import LOCK, exclusive, is_held
 
 HOLD = """

@@ -1,0 +1,249 @@
+"""Build a command's options from the dataclasses that it configures.
+
+A field whose class the user names (an objective by ``--method``, an encoder by ``--encoder``) takes
+the options of the named class and no others.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import docstring_parser
+import tyro
+
+from rlreps.config import name_of, options
+from rlreps.errors import InputError, require_choice
+
+C = TypeVar("C")
+
+
+class Choice(NamedTuple):
+    """A kind of thing that the user chooses by name.
+
+    Attributes:
+        flag: Option that names the class, without dashes.
+        classes: Name → class.
+    """
+
+    flag: str
+    classes: Mapping[str, type]
+
+
+class _Form(NamedTuple):
+    """What tyro parses in place of a class, and how the class is made of the result."""
+
+    cls: type
+    build: Callable[[Any], Any]
+
+
+class _Parser:
+    """The options of one command line."""
+
+    def __init__(
+        self, arguments: list[str], choices: Mapping[Any, Choice], names: Mapping[str, str]
+    ) -> None:
+        self.arguments, self.choices, self.names = arguments, choices, names
+        self.known = {"--help", "-h"}
+        self.chosen: dict[str, set[str]] = {}
+
+    def form(self, cls: type, default: Any = None, *, first: Sequence[Any] = ()) -> _Form:
+        """Make the form of a dataclass.
+
+        Args:
+            cls: The dataclass.
+            default: An instance whose values are the defaults; None takes the class's own.
+            first: Fields of the form that are none of the class.
+        """
+        made: list[Any] = list(first)
+        builders: dict[str, Callable[[Any], Any]] = {}
+        hints, helps = get_type_hints(cls, include_extras=True), _helps(cls)
+        for field in options(cls):
+            value = _default(field) if default is None else getattr(default, field.name)
+            hint = hints[field.name]
+            bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            if bare in self.choices:
+                inner = self._chosen(self.choices[bare], value)
+            elif dataclasses.is_dataclass(bare):
+                inner = self.form(bare, None if value is dataclasses.MISSING else value)  # type: ignore[arg-type]
+            else:
+                made.append(self._option(f"{cls.__name__}.{field.name}", hint, helps, value))
+                builders[field.name] = _as_parsed
+                continue
+            builders[field.name] = inner.build
+            made.append((field.name, inner.cls, dataclasses.field()))
+        form = dataclasses.make_dataclass(cls.__name__, made, kw_only=True, frozen=True)
+        form.__doc__ = _summary(cls)
+        return _Form(
+            form,
+            lambda values: cls(
+                **{name: build(getattr(values, name)) for name, build in builders.items()}
+            ),
+        )
+
+    def _chosen(self, choice: Choice, default: Any) -> _Form:
+        """Make the form of the class that the arguments name, or of the default's."""
+        name = name_of(type(default))
+        for index, argument in enumerate(self.arguments):
+            flag, equals, value = argument.partition("=")
+            if _spelled(flag) == f"--{choice.flag}":
+                given = value if equals else "".join(self.arguments[index + 1 : index + 2])
+                name = given.replace("-", "_")
+                require_choice(choice.flag, name, tuple(choice.classes))
+                self.arguments[index : index + (1 if equals else 2)] = [flag, name]
+        cls = choice.classes[name]
+        kinds: Any = Literal[tuple(sorted(choice.classes))]
+        mark = tyro.conf.arg(help="Its options are those below.", name=choice.flag)
+        first = (f"{choice.flag}_name", Annotated[kinds, mark], dataclasses.field(default=name))
+        before = set(self.known)
+        form = self.form(cls, default if type(default) is cls else None, first=[first])
+        self.chosen[name] = self.known - before
+        self.known.add(f"--{choice.flag}")
+        return form
+
+    def _option(
+        self, place: str, hint: Any, helps: Mapping[str, str], default: Any
+    ) -> tuple[str, Any, Any]:
+        name = place.partition(".")[2]
+        shown = self.names.get(place, name)
+        dashed = shown.replace("_", "-")
+        self.known |= {f"--{dashed}", f"--no-{dashed}"}
+        marks = [tyro.conf.arg(help=helps.get(name, ""), name=None if shown == name else dashed)]
+        return name, Annotated[(hint, *marks)], dataclasses.field(default=default)
+
+    def check(self, prog: str) -> None:
+        """Refuse options that the command does not have.
+
+        Raises:
+            InputError: Naming the options of the chosen classes and the closest spelling.
+        """
+        for argument in self.arguments:
+            flag = _spelled(argument.partition("=")[0])
+            if flag.startswith("--") and flag not in self.known:
+                close = difflib.get_close_matches(flag, sorted(self.known), 1, 0.75)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                owned = "".join(
+                    f"; options of {name}: {', '.join(sorted(_shown(flags))) or 'none'}"
+                    for name, flags in self.chosen.items()
+                )
+                raise InputError(f"expected an option of {prog}, got {flag}{hint}{owned}")
+
+
+def _as_parsed(value: Any) -> Any:
+    return value
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _helps(cls: type) -> dict[str, str]:
+    """Read the description of every field from the docstrings of a class and its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        for entry in docstring_parser.parse(base.__doc__ or "").params:
+            found[entry.arg_name] = " ".join((entry.description or "").split())
+    return found
+
+
+def _summary(cls: type) -> str:
+    return (cls.__doc__ or "").strip().partition("\n")[0]
+
+
+def _spelled(flag: str) -> str:
+    return f"--{flag[2:].replace('_', '-')}" if flag.startswith("--") else flag
+
+
+def _shown(flags: set[str]) -> list[str]:
+    return [flag for flag in flags if not flag.startswith("--no-")]
+
+
+def parse(
+    command: type[C],
+    arguments: Sequence[str],
+    *,
+    prog: str,
+    choices: Mapping[Any, Choice] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> C:
+    """Build a command from its arguments.
+
+    Args:
+        command: A dataclass, whose fields are arguments or dataclasses of them.
+        arguments: What follows the command's name.
+        prog: What help and messages call the command.
+        choices: Annotated type of a field → how the user chooses its class.
+        names: ``Class.field`` → option, where the option is not called after the field.
+
+    Returns:
+        The command.
+
+    Raises:
+        InputError: For arguments that do not fit, in one line.
+        SystemExit: With code 0, after printing the help that was asked for.
+    """
+    parser = _Parser(list(arguments), choices or {}, names or {})
+    form = parser.form(command)
+    asked_for_help = {"-h", "--help"} & {*arguments}
+    if not asked_for_help:
+        parser.check(prog)
+    said = io.StringIO()
+    # Help wraps its text to the terminal; an error is one line however long.
+    width = contextlib.nullcontext() if asked_for_help else _wide_terminal()
+    try:
+        with contextlib.redirect_stderr(said), width:
+            values: Any = tyro.cli(
+                form.cls,
+                prog=prog,
+                description=_summary(command),
+                args=parser.arguments,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as ending:
+        if ending.code != 2:
+            raise
+        raise InputError(_one_line(said.getvalue())) from None
+    built: C = form.build(values)
+    return built
+
+
+@contextlib.contextmanager
+def _wide_terminal() -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100000"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _one_line(box: str) -> str:
+    """Read the message out of the box that tyro prints, whose hooks are private so far."""
+    lines = [line.strip("│| ") for line in _COLOURS.sub("", box).splitlines()[1:-1]]
+    rules = [bool(line) and not line.strip("─-") for line in lines]
+    parts = itertools.groupby(zip(lines, rules, strict=True), key=lambda pair: pair[1])
+    return next(
+        (" ".join(line for line, _ in part if line) for rule, part in parts if not rule), box
+    )

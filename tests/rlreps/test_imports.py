@@ -1,0 +1,99 @@
+"""Imports point one way, and mathematics never loads the machinery around it."""
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+LEVELS = [
+    {"errors", "files", "config", "numerics"},
+    {"subspace", "encoders", "operators", "cumulants"},
+    {"losses", "sources", "successor", "streaming"},
+    {"training", "runs", "report", "plotting"},
+    {"workflows", "experiments"},
+    {"cli"},
+]
+LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
+MATHEMATICS = LEVELS[1] | LEVELS[2]
+MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
+# Agents stand beside training; environments may be rolled out from sources upwards.
+LEVEL |= {"agents": 3, "envs": 2, "data": 2}
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            if node.module == "rlreps":
+                yield from (f"rlreps.{alias.name}" for alias in node.names)
+
+
+def modules():
+    for folder in ("rlreps", "agents", "envs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = parts[0] if folder != "rlreps" else parts[1]
+            if name != "__init__":
+                yield name, path
+
+
+def test_every_module_belongs_to_a_known_package():
+    assert {name for name, _ in modules()} <= LEVEL.keys()
+
+
+def test_imports_point_one_way():
+    wrong = []
+    for package, path in modules():
+        for module in imported_modules(path):
+            top, _, rest = module.partition(".")
+            place = f"{path.relative_to(ROOT)} imports {module}"
+            if top != "rlreps":
+                if package in MATHEMATICS and top in MACHINERY:
+                    wrong.append(place)
+                continue
+            other = rest.partition(".")[0]
+            if not other or other == "__version__":
+                continue
+            allowed = other == "envs" if package == "envs" else LEVEL[other] <= LEVEL[package]
+            if not allowed:
+                wrong.append(place)
+    assert wrong == []
+
+
+LOADED = """
+import json, sys, {module}
+print(json.dumps(sorted({{name.split(".")[0] for name in sys.modules}} & set({names!r}))))
+"""
+
+
+@pytest.mark.parametrize("module", ["rlreps.losses", "rlreps.streaming", "rlreps.subspace"])
+def test_mathematics_does_not_load_machinery(module):
+    names = sorted(MACHINERY | {"tensorstore", "gymnasium", "dm_env", "rlax", "scipy.stats"})
+    code = LOADED.format(module=module, names=names)
+    # Orbax and tensorstore come with flax.nnx, which encoders alone need.
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert json.loads(printed) == []
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("module", ["rlreps.losses", "rlreps.streaming"])
+def test_mathematics_costs_little_more_than_jax(module):
+    """At most 0.3 s of import beyond ``import jax, optax``, as the minimum of five tries each."""
+
+    def seconds(statement):
+        code = f"from time import perf_counter as t; s = t(); {statement}; print(t() - s)"
+        runs = [
+            subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+            for _ in range(5)
+        ]
+        return min(map(float, runs))
+
+    base = seconds("import jax, optax")
+    assert seconds(f"import jax, optax, {module}") - base < 0.3
