@@ -150,8 +150,9 @@ def make_measure(
                 network.features(torso, measurement.probe.inputs), measurement.probe
             ),
         }
-        if network.hidden is not None:
-            found["dormant_share"] = dormant_share(network.hidden(torso, measurement.inputs))
+        hidden = network.hidden(torso, measurement.inputs)
+        if hidden is not None:
+            found["dormant_share"] = dormant_share(hidden)
         if measurement.basis is not None:
             found["subspace_distance"] = coverage_distance(features, measurement.basis)
         return found

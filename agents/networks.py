@@ -26,7 +26,7 @@ class QNetwork(NamedTuple):
     init: Callable[[Array], Params]
     features: Callable[[Params, Array], Array]
     values: Callable[[Params, Array], Array]
-    hidden: Callable[[Params, Array], list[Array]] | None
+    hidden: Callable[[Params, Array], list[Array] | None]
 
 
 def make_network(torso: Encoder, num_features: int, num_actions: int) -> QNetwork:
@@ -56,8 +56,9 @@ def make_network(torso: Encoder, num_features: int, num_actions: int) -> QNetwor
         biased: Array = products + head["biases"][None]
         return biased
 
-    inner = torso.hidden
-    hidden = None if inner is None else lambda params, seen: inner(params, as_inputs(seen))
+    def hidden(torso_params: Params, observations: Array) -> list[Array] | None:
+        return torso.hidden_activations(torso_params, as_inputs(observations))
+
     return QNetwork(init, features, values, hidden)
 
 

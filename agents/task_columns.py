@@ -91,9 +91,9 @@ def _family(
             "auxiliary tasks cells",
             f"shape {shape}",
         )
-        cells = Cells(bins=config.cells_per_axis, num_dimensions=size)
+        cells = Cells(bins=config.cells_per_axis, num_inputs=size)
         return cells, cells.num_cells, (0.0, 1.0)
     if config.tasks == "random_indicators":
-        return RandomIndicators(num_dimensions=size), config.num_tasks, (0.0, 1.0)
-    waves = RandomFourier(length_scale=config.length_scale, num_dimensions=size)
+        return RandomIndicators(num_inputs=size), config.num_tasks, (0.0, 1.0)
+    waves = RandomFourier(length_scale=config.length_scale, num_inputs=size)
     return waves, config.num_tasks, (-math.sqrt(2.0), math.sqrt(2.0))

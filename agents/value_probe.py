@@ -217,7 +217,7 @@ def _random_rewards(
     standard = (flat - flat.mean(axis=(0, 1))) / np.where(spread > 0.0, spread, 1.0)
     coordinates = standard.shape[-1]
     family = RandomNetwork(
-        input_scale=1.0 / (length_scale * math.sqrt(coordinates)), num_dimensions=coordinates
+        input_scale=1.0 / (length_scale * math.sqrt(coordinates)), num_inputs=coordinates
     )
 
     @jax.jit

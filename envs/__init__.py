@@ -12,9 +12,8 @@ from rlreps.envs.registration import register
 if TYPE_CHECKING:
     from rlreps.envs.arenas import ARENAS, arena_from_settings, arena_settings, load_arena
     from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
-    from rlreps.envs.core import Environment, TimeStep
+    from rlreps.envs.core import ArenaError, Environment, TimeStep
     from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv, PuddleWorldDmEnv
-    from rlreps.envs.errors import ArenaError
     from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
     from rlreps.envs.gymnasium_adapter import (
         BouncingBallsEnv,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ARENAS": "arenas",
-    "ArenaError": "errors",
+    "ArenaError": "core",
     "BouncingBalls": "bouncing_balls",
     "BouncingBallsDmEnv": "dm_env_adapter",
     "BouncingBallsEnv": "gymnasium_adapter",

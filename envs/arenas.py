@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
 

@@ -14,9 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import TimeStep
-from rlreps.envs.errors import ArenaError
-from rlreps.envs.pytrees import as_number, check_range, pytree_dataclass
+from rlreps.envs.core import ArenaError, TimeStep, as_number, check_range, pytree_dataclass
 
 EVENTS_PER_BALL = 100
 """Collisions per ball that a frame may hold; a guard that no accepted parameters come near."""

@@ -1,8 +1,18 @@
-"""The contract between an environment and everything that rolls it out."""
+"""The contract between an environment and what rolls it out, and what every environment shares."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
+import numpy as np
+from jax.tree_util import GetAttrKey
+
+
+class ArenaError(ValueError):
+    """An arena that cannot be used: the message says what was expected and what came."""
 
 
 class TimeStep(NamedTuple):
@@ -43,3 +53,118 @@ class Environment(Protocol):
 
     def observe(self, state: Any) -> jax.Array:
         """Return what an agent sees of ``state``."""
+
+
+T = TypeVar("T")
+
+
+def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
+    """Register a dataclass as a pytree whose children are its fields in order.
+
+    JAX rebuilds nodes around tracers and placeholders. ``jax.tree_util.register_dataclass`` does so
+    through the constructor, which would run ``__post_init__`` on them; here the fields are set
+    directly, so ``__post_init__`` may check and normalise what a user wrote.
+
+    Args:
+        static: fields that belong to the structure and not to the leaves; they must be hashable.
+
+    Returns:
+        A class decorator, to be placed above ``@dataclass(frozen=True)``.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        names = [f.name for f in dataclasses.fields(cls) if f.name not in static]  # type: ignore[arg-type]
+
+        def flatten(node: T) -> tuple[list[tuple[GetAttrKey, Any]], tuple[Any, ...]]:
+            children = [(GetAttrKey(name), getattr(node, name)) for name in names]
+            return children, tuple(getattr(node, name) for name in static)
+
+        def unflatten(fixed: tuple[Any, ...], children: Iterable[Any]) -> T:
+            node = object.__new__(cls)
+            values = [*zip(names, children, strict=True), *zip(static, fixed, strict=True)]
+            for name, value in values:
+                object.__setattr__(node, name, value)
+            return node
+
+        jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+        return cls
+
+    return register
+
+
+def as_number(value: Any, name: str) -> Any:
+    """Return ``value`` as a finite Python float; arrays (and tracers) pass through unchecked.
+
+    Python floats are weakly typed, so the same parameters serve float32 and float64 positions.
+
+    Raises:
+        ArenaError: ``value`` is not a finite real number.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    # bool is an int to Python, but `radius = true` in a file is a mistake.
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not math.isfinite(value):
+        raise ArenaError(f"expected {name} to be a finite number, got {value!r}")
+    return float(value)
+
+
+def check_range(value: Any, name: str, valid: Callable[[float], bool], expected: str) -> None:
+    """Raise ``ArenaError`` unless ``valid(value)``; arrays (and tracers) pass through unchecked."""
+    if not isinstance(value, jax.Array) and not valid(value):
+        raise ArenaError(f"expected {name} {expected}, got {value!r}")
+
+
+def as_point(value: Any, name: str) -> tuple[Any, Any]:
+    """Return ``value`` as a pair of finite Python floats.
+
+    Raises:
+        ArenaError: ``value`` is not a sequence of two finite real numbers.
+    """
+    try:
+        coordinates = tuple(value)
+    except TypeError:
+        coordinates = ()
+    if len(coordinates) != 2:
+        raise ArenaError(f"expected {name} to be two numbers [x, y], got {value!r}")
+    return as_number(coordinates[0], name), as_number(coordinates[1], name)
+
+
+def make_streams(seed: int, count: int) -> jax.Array:
+    """Return ``count`` keys, for the seeds seed, seed + 1, ... (modulo 2^32)."""
+    return make_streams_of(range(seed, seed + count))
+
+
+def make_streams_of(seeds: Iterable[int]) -> jax.Array:
+    """Return one key for each of the seeds (modulo 2^32)."""
+    return jax.vmap(jax.random.key)(np.array([int(seed) % 2**32 for seed in seeds], np.uint32))
+
+
+@jax.jit
+def reset_stream(environment: Environment, stream: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
+    """Start an episode; return the stream's next key beside the state and its observation."""
+    stream, key = jax.random.split(stream)
+    state = environment.reset(key)
+    return stream, state, environment.observe(state)
+
+
+@jax.jit
+def step_stream(
+    environment: Environment, stream: jax.Array, state: Any, action: jax.Array
+) -> tuple[jax.Array, TimeStep]:
+    """Take a step; return the stream's next key beside what came of it."""
+    stream, key = jax.random.split(stream)
+    return stream, environment.step(key, state, action)
+
+
+def observation_shape(environment: Environment) -> tuple[int, ...]:
+    """Return the shape of an observation, without computing one."""
+    shape: tuple[int, ...] = jax.eval_shape(
+        lambda key: environment.observe(environment.reset(key)), jax.random.key(0)
+    ).shape
+    return shape
+
+
+def name_actions(environment: Environment) -> str:
+    """Return the valid actions as a set, for messages."""
+    return "{" + ", ".join(map(str, range(environment.num_actions))) + "}"

@@ -10,17 +10,17 @@ from dm_env import specs
 
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.bouncing_balls import BouncingBalls
-from rlreps.envs.core import Environment
-from rlreps.envs.errors import ArenaError
-from rlreps.envs.puddle_world import PuddleWorld
-from rlreps.envs.rendering import Draw, Picture, draw_arena, render_video_frame
-from rlreps.envs.streams import (
+from rlreps.envs.core import (
+    ArenaError,
+    Environment,
     make_streams,
     name_actions,
     observation_shape,
     reset_stream,
     step_stream,
 )
+from rlreps.envs.puddle_world import PuddleWorld
+from rlreps.envs.rendering import Draw, Picture, draw_arena, render_video_frame
 
 
 class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.envs.errors import ArenaError
-from rlreps.envs.pytrees import as_number, as_point, check_range, pytree_dataclass
+from rlreps.envs.core import ArenaError, as_number, as_point, check_range, pytree_dataclass
 
 Interval = tuple[jax.Array, jax.Array]
 Point = tuple[float, float]

@@ -1,14 +1,266 @@
-"""PuddleWorld and BouncingBalls for Gymnasium, one at a time and in batches."""
+"""PuddleWorld, BouncingBalls and any environment of the core contract for Gymnasium.
+
+One copy, or a batch stepped by one jitted call.
+"""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.bouncing_balls import BouncingBalls
-from rlreps.envs.gymnasium_core import JaxEnv, JaxVectorEnv
+from rlreps.envs.core import (
+    ArenaError,
+    Environment,
+    TimeStep,
+    make_streams,
+    make_streams_of,
+    name_actions,
+    observation_shape,
+    reset_stream,
+    step_stream,
+)
 from rlreps.envs.puddle_world import PuddleWorld
-from rlreps.envs.rendering import draw_arena, render_video_frame
+from rlreps.envs.rendering import Draw, draw_arena, render_video_frame
+
+Observation = npt.NDArray[np.float32]
+Rewards = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+RENDER_MODES = ["rgb_array"]
+RENDER_FPS = 20
+
+
+class JaxEnv(gymnasium.Env[Observation, np.int64]):
+    """One environment.
+
+    Seeding: ``reset(seed=s)`` starts a stream of random numbers that depends on ``s`` alone; later
+    resets without a seed go on with it.
+
+    Args:
+        environment: any whose observations lie in [0, 1].
+        draw: what shows a state of it as a picture.
+        render_mode: "rgb_array" or None.
+
+    Raises:
+        ArenaError: the render mode cannot be used.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as the base class declares it
+        "render_modes": RENDER_MODES,
+        "render_fps": RENDER_FPS,
+    }
+
+    def __init__(self, environment: Environment, draw: Draw, render_mode: str | None) -> None:
+        self.environment = environment
+        self._draw = draw
+        self.render_mode = _checked_render_mode(render_mode)
+        self.observation_space = _observation_space(environment)
+        self.action_space = spaces.Discrete(environment.num_actions)
+        self._stream: jax.Array | None = None
+        self._state: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode in a random state; ``options`` is not used."""
+        super().reset(seed=seed)
+        if self._stream is None or seed is not None:
+            self._stream = make_streams(_seed_or_draw(seed, self.np_random), 1)[0]
+        self._stream, self._state, observation = reset_stream(self.environment, self._stream)
+        return np.array(observation, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Take an action, numbered as in the environment.
+
+        Raises:
+            ArenaError: unknown action.
+            gymnasium.error.ResetNeeded: the environment has not been reset.
+        """
+        if not self.action_space.contains(action):
+            valid = name_actions(self.environment)
+            raise ArenaError(f"expected an action in {valid}, got {action!r}")
+        if self._state is None or self._stream is None:
+            raise gymnasium.error.ResetNeeded("expected reset() before step()")
+        self._stream, taken = step_stream(
+            self.environment, self._stream, self._state, np.int32(action)
+        )
+        self._state = taken.state
+        observation = np.array(taken.observation, np.float32)
+        return observation, float(taken.reward), bool(taken.terminated), bool(taken.truncated), {}
+
+    def render(self) -> Any:
+        """Return the current picture, uint8 [h, w, 3], in render mode "rgb_array"; else None."""
+        return None if self.render_mode is None else self._draw(self.environment, self._state)
+
+
+class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
+    """A batch of environments stepped by one jitted JAX call.
+
+    Copy i of a batch seeded with s does exactly what a ``JaxEnv`` seeded with s + i does; that of a
+    batch seeded with a sequence, what one seeded with element i does. The step after an episode's
+    end ignores its action and resets that copy: its reward is 0.
+
+    Args:
+        environment: any whose observations lie in [0, 1].
+        draw: what shows a state of it as a picture.
+        num_envs: number of copies, at least 1.
+        render_mode: "rgb_array" or None.
+
+    Raises:
+        ArenaError: an argument cannot be used.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as the base class declares it
+        "render_modes": RENDER_MODES,
+        "render_fps": RENDER_FPS,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self, environment: Environment, draw: Draw, num_envs: int, render_mode: str | None
+    ) -> None:
+        if num_envs < 1:
+            raise ArenaError(f"expected num_envs of at least 1, got {num_envs}")
+        self.environment = environment
+        self._draw = draw
+        self.num_envs = num_envs
+        self.render_mode = _checked_render_mode(render_mode)
+        self.single_observation_space = _observation_space(environment)
+        self.single_action_space = spaces.Discrete(environment.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._streams: jax.Array | None = None
+        self._states: Any = None
+        self._ended = np.zeros(num_envs, np.bool_)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode in every copy.
+
+        Args:
+            seed: one for all copies, or one for each, [num_envs].
+            options: not used.
+
+        Raises:
+            ArenaError: a sequence with another number of seeds.
+        """
+        if seed is None or isinstance(seed, int):
+            super().reset(seed=seed)
+            if self._streams is None or seed is not None:
+                self._streams = make_streams(_seed_or_draw(seed, self.np_random), self.num_envs)
+        else:
+            if len(seed) != self.num_envs:
+                raise ArenaError(f"expected {self.num_envs} seeds, got {len(seed)}")
+            super().reset(seed=int(seed[0]))
+            self._streams = make_streams_of(seed)
+        self._streams, self._states, observations = _reset_many(self.environment, self._streams)
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        return np.array(observations, np.float32), {}
+
+    def step(
+        self, actions: npt.NDArray[np.int64]
+    ) -> tuple[Observation, Rewards, Flags, Flags, dict[str, Any]]:
+        """Take one action in each copy, or reset it where its episode ended in the last step.
+
+        Args:
+            actions: integers [num_envs].
+
+        Raises:
+            ArenaError: wrong number of actions, or an unknown one.
+            gymnasium.error.ResetNeeded: the environment has not been reset.
+        """
+        chosen = np.asarray(actions)
+        known = np.isin(chosen, np.arange(self.environment.num_actions)).all()
+        if chosen.shape != (self.num_envs,) or not known:
+            valid = name_actions(self.environment)
+            raise ArenaError(
+                f"expected {self.num_envs} actions in {valid}, got {np.array2string(chosen)}"
+            )
+        if self._states is None or self._streams is None:
+            raise gymnasium.error.ResetNeeded("expected reset() before step()")
+        self._streams, taken = _step_or_reset_many(
+            self.environment, self._streams, self._states, chosen.astype(np.int32), self._ended
+        )
+        self._states = taken.state
+        terminated, truncated = np.array(taken.terminated), np.array(taken.truncated)
+        self._ended = terminated | truncated
+        observations = np.array(taken.observation, np.float32)
+        return observations, np.array(taken.reward, np.float64), terminated, truncated, {}
+
+    def render(self) -> Any:
+        """Return one picture per copy, uint8 [h, w, 3], in render mode "rgb_array"; else None."""
+        if self.render_mode is None:
+            return None
+        if self._states is None:
+            return tuple(self._draw(self.environment, None) for _ in range(self.num_envs))
+        states = jax.device_get(self._states)
+        each = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs))
+        return tuple(self._draw(self.environment, state) for state in each)
+
+
+_reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))
+_step_many = jax.vmap(step_stream, in_axes=(None, 0, 0, 0))
+
+
+@jax.jit
+def _step_or_reset_many(
+    environment: Environment,
+    streams: jax.Array,
+    states: Any,
+    actions: jax.Array,
+    ended: jax.Array,
+) -> tuple[jax.Array, TimeStep]:
+    """Step each copy whose episode goes on; reset the others. Both spend one key of the stream."""
+    next_streams, taken = _step_many(environment, streams, states, actions)
+
+    def with_resets(taken: TimeStep) -> TimeStep:
+        _, fresh, observations = _reset_many(environment, streams)
+        restarted = TimeStep(
+            state=fresh,
+            observation=observations,
+            reward=jnp.zeros_like(taken.reward),
+            terminated=jnp.zeros_like(taken.terminated),
+            truncated=jnp.zeros_like(taken.truncated),
+        )
+
+        def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+            return jnp.where(ended.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+        chosen: TimeStep = jax.tree.map(choose, restarted, taken)
+        return chosen
+
+    return next_streams, jax.lax.cond(jnp.any(ended), with_resets, lambda step: step, taken)
+
+
+def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
+    return int(generator.integers(2**32)) if seed is None else seed
+
+
+def _checked_render_mode(render_mode: str | None) -> str | None:
+    if render_mode is not None and render_mode not in RENDER_MODES:
+        raise ArenaError(f"expected render_mode to be None or 'rgb_array', got {render_mode!r}")
+    return render_mode
+
+
+def _observation_space(environment: Environment) -> gymnasium.Space[Observation]:
+    box = spaces.Box(0.0, 1.0, observation_shape(environment), np.float32)
+    # Box's own type says float or integer, whatever its dtype.
+    return cast(gymnasium.Space[Observation], box)
 
 
 class PuddleWorldEnv(JaxEnv):

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import TimeStep
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError, TimeStep, as_number, check_range, pytree_dataclass
 from rlreps.envs.geometry import Shape
-from rlreps.envs.pytrees import as_number, check_range, pytree_dataclass
 
 GOAL_SUM = 1.9
 """The goal corner: all points with x + y of at least this."""

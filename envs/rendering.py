@@ -10,7 +10,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 
 from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld, PuddleWorldState
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from benchmark_training import bare_pass, step_seconds
 
 from rlreps.configs import OptimizerConfig
-from rlreps.encoders import Encoder, mlp, separate_mlp
+from rlreps.encoders import MLP, Encoder, SeparateMLP
 from rlreps.experiments.pfau_2019.hydrogen.problem import BoxSource, hamiltonian
 from rlreps.losses.covariance_jacobian import CovarianceJacobian
 from rlreps.losses.spectral import spectral
@@ -37,8 +37,8 @@ OPERATORS = {
 
 def make_encoder(networks: str, num_features: int) -> Encoder:
     """The network of a row: one with shared layers, or one for each feature."""
-    build = {"shared": mlp, "separate": separate_mlp}[networks]
-    return build(2, num_features, hidden=HIDDEN[networks], activation=jnp.tanh)
+    build = {"shared": MLP, "separate": SeparateMLP}[networks]
+    return build(num_features, hidden=HIDDEN[networks], activation="tanh")
 
 
 def update(

@@ -62,7 +62,7 @@ def compare(tasks: int, rows: int, length: int, repeats: int) -> None:
     key = jax.random.key(0)
     inputs = jax.random.uniform(key, (STATES, 2))
     source = sources.matrix_source(jax.random.normal(key, (STATES, STATES)), inputs)
-    encoder = encoders.fourier_mlp(2, FEATURES)
+    encoder = encoders.FourierMLP(FEATURES, num_inputs=2)
     params = encoder.init(key)
     bare = bare_pass(encoder, rows, length)
     calls: dict[str, Callable[[], Any]] = {"bare": lambda: bare(params, inputs)}

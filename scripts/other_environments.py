@@ -28,7 +28,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from rlreps import encoders, losses, subspace
+from rlreps import losses, subspace
+from rlreps.encoders import FourierMLP
 from rlreps.plotting import save_figure, signed_colormap
 from rlreps.plotting.style import styled
 from rlreps.sources.matrix import matrix_source
@@ -209,7 +210,7 @@ def learn(measured: Measured, size: Size, seed: int) -> tuple[np.ndarray, np.nda
     matrix = subspace.centre_columns(jnp.asarray(measured.estimates.rows))
     basis = jnp.asarray(subspace.exact_svd(matrix, COMPONENTS).basis)
     inputs = jnp.asarray(measured.grid.unit_centres()[measured.cells])
-    encoder = encoders.fourier_mlp(2, COMPONENTS, hidden=(128, 128))
+    encoder = FourierMLP(COMPONENTS, num_inputs=2, hidden=(128, 128))
     result = train(
         encoder,
         losses.large_batch(),

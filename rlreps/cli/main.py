@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except (ValueError, OSError) as error:
         # The environments' own error class lives apart from the library's.
-        from rlreps.envs.errors import ArenaError
+        from rlreps.envs.core import ArenaError
 
         if not isinstance(error, InputError | ArenaError | OSError):
             raise

@@ -9,7 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from rlreps.configs.sweep import as_text, flag_of
-from rlreps.report.numbers import format_number
+from rlreps.report.table import format_number
 
 
 def print_quickstart(summary: Mapping[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """Families of cumulant functions r: S → R, the tasks behind columns ψ_r = Ψ r.
 
-A family is a pair (init, apply): ``init`` draws functions, ``apply`` evaluates them at positions.
+A family is a frozen dataclass: ``init`` draws functions, ``apply`` evaluates them at positions.
 With functions drawn independently, the principal subspace of the columns is that of Ψ K Ψᵀ, where
 K(x, y) = E r(x) r(y) is the family's covariance: a family is a choice of what to weigh in the
 successor measure. Positions are points of the unit square unless said otherwise.
 """
 
+from rlreps.config import registry
 from rlreps.cumulants.base import Cumulants, cumulant_matrix
 from rlreps.cumulants.cells import Cells
 from rlreps.cumulants.discs import DiscParams, Discs
@@ -17,7 +18,13 @@ from rlreps.cumulants.networks import (
     RandomNetwork,
 )
 
+CUMULANTS: dict[str, type[Cumulants]] = registry(
+    Discs, RandomFourier, RandomIndicators, RandomNetwork
+)
+"""Name → family; ``Cells``, which is not random, is not among them."""
+
 __all__ = [
+    "CUMULANTS",
     "Cells",
     "Cumulants",
     "DiscParams",

@@ -1,4 +1,4 @@
-"""What a family of cumulant functions is."""
+"""The contract of a family of cumulant functions, and products at positions."""
 
 from typing import Any, Protocol
 
@@ -6,21 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rlreps.numerics import matmul
+
 
 class Cumulants(Protocol):
     """A family of random functions; hashable, as a compiled program is made for one."""
 
     def init(self, key: Array, num_tasks: int) -> Any:
-        """Parameters of ``num_tasks`` functions drawn from the family."""
+        """Draw the parameters of ``num_tasks`` functions of the family."""
         ...
 
     def apply(self, params: Any, positions: Array) -> Array:
-        """Values [..., t] (float32) of the functions at positions [..., c]."""
+        """Evaluate the functions at positions [..., c], giving [..., t] (float32)."""
         ...
 
 
 def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_tasks: int) -> Array:
-    """Functions of a family at the cells' centres, as columns: R, [n, num_tasks] (float32).
+    """Evaluate functions of a family at the centres of cells, as columns of R [n, num_tasks].
 
     For a successor measure over the cells, Ψ R holds ``num_tasks`` columns of the matrix that a
     live source draws from, r taken as constant over a cell: what an encoder that was trained live
@@ -34,6 +36,14 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
         num_tasks: Functions to draw.
 
     Returns:
-        R.
+        R (float32).
     """
     return cumulants.apply(cumulants.init(key, num_tasks), jnp.asarray(centres, jnp.float32))
+
+
+def affine(inputs: Array, weights: Array, biases: Array) -> Array:
+    """Compute inputs [..., c] times weights [c, t] plus biases [t] at full precision.
+
+    An accelerator's default product would be off by a thousandth of an angle of many turns.
+    """
+    return matmul(inputs, weights) + jnp.expand_dims(biases, tuple(range(inputs.ndim - 1)))

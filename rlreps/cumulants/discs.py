@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.config import configurable
 from rlreps.errors import require
 
 
@@ -23,6 +24,7 @@ class DiscParams(NamedTuple):
     radii: Array
 
 
+@configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Discs:
     """Indicators of discs: centres uniform over the unit square, radii uniform over a range.
@@ -49,7 +51,7 @@ class Discs:
         )
 
     def init(self, key: Array, num_tasks: int) -> DiscParams:
-        """Draws discs."""
+        """Draw discs."""
         centre_key, radius_key = jax.random.split(key)
         centres = jax.random.uniform(centre_key, (num_tasks, 2), jnp.float32)
         radii = jax.random.uniform(
@@ -58,7 +60,7 @@ class Discs:
         return DiscParams(centres, radii)
 
     def apply(self, params: DiscParams, positions: Array) -> Array:
-        """1 inside a disc or on its edge, 0 outside: [..., t] at positions [..., 2]."""
+        """Return 1 inside a disc or on its edge and 0 outside, [..., t] at positions [..., 2]."""
         leading = tuple(range(positions.ndim - 1))
         # Axis by axis, so that no [..., t, 2] array is made.
         squared_distances = sum(

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.cumulants.products import affine
+from rlreps.config import configurable, size
+from rlreps.cumulants.base import affine
 from rlreps.errors import require, require_positive
 
 
@@ -25,6 +26,7 @@ class FourierParams(NamedTuple):
     phases: Array
 
 
+@configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomFourier:
     """√2 cos(ωᵀx + b), ω Gaussian of variance 1/l² an axis, b uniform over a turn.
@@ -34,38 +36,38 @@ class RandomFourier:
 
     Attributes:
         length_scale: l, in units of the positions.
-        num_dimensions: c, coordinates of a position.
+        num_inputs: c, coordinates of a position.
 
     Raises:
         InputError: If one of them is not positive.
     """
 
     length_scale: float = 0.1
-    num_dimensions: int = 2
+    num_inputs: int = size(2)
 
     def __post_init__(self) -> None:
         require(0.0 < self.length_scale < math.inf, "a length_scale > 0", self.length_scale)
-        require_positive("num_dimensions", self.num_dimensions)
+        require_positive("num_inputs", self.num_inputs)
 
     def init(self, key: Array, num_tasks: int) -> FourierParams:
-        """Draws waves."""
+        """Draw waves."""
         frequency_key, phase_key = jax.random.split(key)
-        normal = jax.random.normal(frequency_key, (self.num_dimensions, num_tasks), jnp.float32)
+        normal = jax.random.normal(frequency_key, (self.num_inputs, num_tasks), jnp.float32)
         phases = jax.random.uniform(phase_key, (num_tasks,), jnp.float32, 0.0, 2.0 * math.pi)
         return FourierParams(normal / self.length_scale, phases)
 
     def apply(self, params: FourierParams, positions: Array) -> Array:
-        """Values [..., t] at positions [..., c]."""
+        """Evaluate the waves at positions [..., c], giving [..., t]."""
         angles = affine(positions, params.frequencies, params.phases)
         return math.sqrt(2.0) * cosine(angles)
 
 
 _SERIES = tuple((-1.0) ** k * (2.0 * math.pi) ** (2 * k) / math.factorial(2 * k) for k in range(10))
-"""Of cos(2πr) in powers of r²; the next term is below 4e-9 for |r| <= 1/2."""
+"""Coefficients of cos(2πr) in powers of r²; the next term is below 4e-9 for |r| <= 1/2."""
 
 
 def cosine(angles: Array) -> Array:
-    """Cosines of angles in radians, off by about the rounding of the angles themselves.
+    """Compute cosines of angles in radians, off by about the rounding of the angles themselves.
 
     Less than a tenth of the time of ``jnp.cos`` on a CPU, which XLA compiles for accuracy at angles
     of any size and one at a time; waves are evaluated at every row of every sequence of an update.

@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.cumulants.products import affine, product
+from rlreps.config import configurable, size
+from rlreps.cumulants.base import affine
 from rlreps.errors import require, require_positive
+from rlreps.numerics import matmul
 
 
 class NetworkParams(NamedTuple):
@@ -25,6 +27,7 @@ class NetworkParams(NamedTuple):
     read_out: Array
 
 
+@configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomNetwork:
     """Outputs of a random tanh network, linear in the last layer.
@@ -39,7 +42,7 @@ class RandomNetwork:
         hidden: Widths of the hidden layers.
         input_scale: What positions are multiplied by first: the functions vary over about its
             inverse.
-        num_dimensions: c, coordinates of a position.
+        num_inputs: c, coordinates of a position.
 
     Raises:
         InputError: If there is no hidden layer or one of the numbers is not positive.
@@ -47,7 +50,7 @@ class RandomNetwork:
 
     hidden: tuple[int, ...] = (64, 64)
     input_scale: float = 10.0
-    num_dimensions: int = 2
+    num_inputs: int = size(2)
 
     def __post_init__(self) -> None:
         require(
@@ -56,13 +59,13 @@ class RandomNetwork:
             self.hidden,
         )
         require(0.0 < self.input_scale < math.inf, "an input_scale > 0", self.input_scale)
-        require_positive("num_dimensions", self.num_dimensions)
+        require_positive("num_inputs", self.num_inputs)
 
     def init(self, key: Array, num_tasks: int) -> NetworkParams:
-        """Draws a network with ``num_tasks`` outputs."""
+        """Draw a network with ``num_tasks`` outputs."""
         hidden = []
         for depth, (fan_in, width) in enumerate(
-            itertools.pairwise((self.num_dimensions, *self.hidden))
+            itertools.pairwise((self.num_inputs, *self.hidden))
         ):
             weight_key, bias_key = jax.random.split(jax.random.fold_in(key, depth))
             biases = jax.random.normal(bias_key, (width,), jnp.float32)
@@ -71,15 +74,15 @@ class RandomNetwork:
         return NetworkParams(hidden, _weights(read_out_key, self.hidden[-1], num_tasks))
 
     def apply(self, params: NetworkParams, positions: Array) -> Array:
-        """Values [..., t] at positions [..., c]."""
+        """Evaluate the outputs at positions [..., c], giving [..., t]."""
         values = self.input_scale * positions
         for weights, biases in params.hidden:
             values = jnp.tanh(affine(values, weights, biases))
-        return product(values, params.read_out)
+        return matmul(values, params.read_out)
 
 
 def _weights(key: Array, fan_in: int, width: int) -> Array:
-    """Gaussian weights [fan_in, width] of variance 1 / fan_in."""
+    """Draw Gaussian weights [fan_in, width] of variance 1 / fan_in."""
     return jax.random.normal(key, (fan_in, width), jnp.float32) / math.sqrt(fan_in)
 
 
@@ -95,8 +98,9 @@ class IndicatorParams(NamedTuple):
     thresholds: Array
 
 
+@configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomIndicators:
+class RandomIndicators(RandomNetwork):
     """Indicators 1{f(x) > f(x0)}, f an output of a random network and x0 a random point.
 
     Random-network indicator cumulants, after Farebrother et al. 2023 (proto-value networks). A
@@ -110,41 +114,19 @@ class RandomIndicators:
     convolutional and thresholds are tuned on the agent's data to a share chosen beforehand; here a
     tanh network sees flat positions (``RandomNetwork``), and a threshold stays as it was drawn, so
     that a column never changes its meaning.
-
-    Attributes:
-        hidden: Widths of the network's hidden layers.
-        input_scale: What positions are multiplied by first.
-        num_dimensions: c, coordinates of a position.
-
-    Raises:
-        InputError: If there is no hidden layer or one of the numbers is not positive.
     """
 
-    hidden: tuple[int, ...] = (64, 64)
-    input_scale: float = 10.0
-    num_dimensions: int = 2
-
-    def __post_init__(self) -> None:
-        self._network()
-
-    def _network(self) -> RandomNetwork:
-        return RandomNetwork(
-            hidden=self.hidden,
-            input_scale=self.input_scale,
-            num_dimensions=self.num_dimensions,
-        )
-
-    def init(self, key: Array, num_tasks: int) -> IndicatorParams:
-        """Draws a network with ``num_tasks`` outputs, and a threshold for each."""
+    def init(self, key: Array, num_tasks: int) -> IndicatorParams:  # type: ignore[override]
+        """Draw a network with ``num_tasks`` outputs, and a threshold for each."""
         network_key, point_key = jax.random.split(key)
-        params = self._network().init(network_key, num_tasks)
-        points = jax.random.uniform(point_key, (num_tasks, self.num_dimensions), jnp.float32)
+        params = super().init(network_key, num_tasks)
+        points = jax.random.uniform(point_key, (num_tasks, self.num_inputs), jnp.float32)
         # Output k at point k.
-        return IndicatorParams(params, jnp.diagonal(self._network().apply(params, points)))
+        return IndicatorParams(params, jnp.diagonal(super().apply(params, points)))
 
-    def apply(self, params: IndicatorParams, positions: Array) -> Array:
-        """1 above the threshold, 0 elsewhere: [..., t] at positions [..., c]."""
-        values = self._network().apply(params.network, positions)
+    def apply(self, params: IndicatorParams, positions: Array) -> Array:  # type: ignore[override]
+        """Return 1 above the threshold and 0 elsewhere, [..., t] at positions [..., c]."""
+        values = super().apply(params.network, positions)
         thresholds = jnp.expand_dims(params.thresholds, tuple(range(positions.ndim - 1)))
         above: Array = values > thresholds
         return above.astype(jnp.float32)

@@ -1,31 +1,34 @@
-"""State encoders φ: S → R^d, as pairs of pure functions over plain parameter pytrees.
+"""State encoders φ: S → R^d: frozen dataclasses with ``init`` and ``apply``.
 
-Shared networks are written in Flax NNX; ``from_nnx`` and ``from_linen`` bring in a user's. The rest
-of the library sees only (init, apply): ``vmap`` over seeds, ``scan`` and sharding just work.
+Parameters are plain pytrees, so ``vmap`` over seeds, ``scan`` and sharding just work. Flax modules
+enter through ``from_nnx`` and ``from_linen``, any other functions as a ``FunctionEncoder``.
 """
 
-from rlreps.encoders.base import Encoder, Params, from_linen, from_nnx
-from rlreps.encoders.convolutional import convolutional
-from rlreps.encoders.cosines import cosine, cosine_products
-from rlreps.encoders.lookup import at_states, tabular, with_constant
-from rlreps.encoders.perceptrons import cosine_features, fourier_mlp, mlp, separate_mlp
-from rlreps.encoders.registry import ENCODERS, make_encoder
+from rlreps.config import registry
+from rlreps.encoders.base import Encoder, FunctionEncoder, Params, from_linen, from_nnx
+from rlreps.encoders.convolutional import Convolutional
+from rlreps.encoders.cosines import Cosine, cosine_products
+from rlreps.encoders.lookup import AtStates, Tabular, WithConstant
+from rlreps.encoders.perceptrons import MLP, FourierMLP, SeparateMLP, cosine_features
+
+ENCODERS: dict[str, type[Encoder]] = registry(Cosine, FourierMLP, MLP, Tabular)
+"""Name → encoder of states that are coordinates or (``tabular``) indices."""
 
 __all__ = [
     "ENCODERS",
+    "MLP",
+    "AtStates",
+    "Convolutional",
+    "Cosine",
     "Encoder",
+    "FourierMLP",
+    "FunctionEncoder",
     "Params",
-    "at_states",
-    "convolutional",
-    "cosine",
+    "SeparateMLP",
+    "Tabular",
+    "WithConstant",
     "cosine_features",
     "cosine_products",
-    "fourier_mlp",
     "from_linen",
     "from_nnx",
-    "make_encoder",
-    "mlp",
-    "separate_mlp",
-    "tabular",
-    "with_constant",
 ]

@@ -1,39 +1,74 @@
-"""What an encoder is, and how a Flax module becomes one."""
+"""The contract of an encoder, and encoders made of functions or Flax modules."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
-from flax import linen, nnx
 from jax import Array
 
+from rlreps.config import configurable
 from rlreps.errors import require
 
+if TYPE_CHECKING:  # Flax takes longer to import than JAX.
+    from flax import linen, nnx
+
 Params: TypeAlias = Any
+"""Parameters of an encoder: a pytree of arrays."""
 
 
-class Encoder(NamedTuple):
-    """An encoder.
+class Encoder:
+    """An encoder φ: S → R^d; subclasses are frozen dataclasses, equal and hashable by value."""
+
+    def init(self, key: Array) -> Params:
+        """Draw parameters."""
+        raise NotImplementedError
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        """Compute features [b, d] of inputs [b, ...]."""
+        raise NotImplementedError
+
+    def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
+        """Compute each hidden layer's output, [b, ..., units] each, in order from the inputs.
+
+        Outputs are taken behind the activation; None where the layers are unknown.
+        """
+        del params, inputs
+        return None
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class FunctionEncoder(Encoder):
+    """An encoder made of functions.
 
     Attributes:
-        init: key → parameters.
-        apply: (parameters, inputs [b, ...]) → features [b, d].
-        hidden: (parameters, inputs [b, ...]) → what each hidden layer puts out, after its
-            activation, in order from the inputs: [b, ..., units] each. None where unknown.
+        init_function: key → parameters.
+        apply_function: (parameters, inputs [b, ...]) → features [b, d].
+        hidden_function: (parameters, inputs [b, ...]) → activations of each hidden layer.
     """
 
-    init: Callable[[Array], Params]
-    apply: Callable[[Params, Array], Array]
-    hidden: Callable[[Params, Array], list[Array]] | None = None
+    init_function: Callable[[Array], Params]
+    apply_function: Callable[[Params, Array], Array]
+    hidden_function: Callable[[Params, Array], list[Array]] | None = None
+
+    def init(self, key: Array) -> Params:
+        return self.init_function(key)
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return self.apply_function(params, inputs)
+
+    def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
+        return self.hidden_function(params, inputs) if self.hidden_function else None
 
 
-def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
-    """An encoder from a Flax NNX module's constructor.
+def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
+    """Make an encoder of a Flax NNX module's constructor.
 
     Args:
         build: ``rngs → module``; the module maps inputs [b, ...] to features [b, d] and keeps all
             its state in ``nnx.Param``. If its class has a method ``hidden_activations``, from
-            inputs to a list of the hidden layers' activations, it becomes the encoder's ``hidden``.
+            inputs to a list of the hidden layers' activations, the encoder has it too.
 
     Returns:
         The encoder; its parameters are nested dictionaries of arrays.
@@ -42,6 +77,8 @@ def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
         InputError: If the module keeps other state, such as batch statistics or random streams,
             which an optimizer would take for parameters.
     """
+    from flax import nnx
+
     module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
     graph, _ = nnx.split(module)
     other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
@@ -52,22 +89,20 @@ def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Encoder:
         _, state = nnx.split(build(nnx.Rngs(key)))
         return nnx.to_pure_dict(state)
 
-    def apply(params: Params, inputs: Array) -> Array:
-        features: Array = nnx.merge(graph, params)(inputs)
-        return features
+    def merged(params: Params) -> Any:
+        return nnx.merge(graph, params)
 
-    def hidden(params: Params, inputs: Array) -> list[Array]:
-        merged: Any = nnx.merge(graph, params)
-        activations: list[Array] = merged.hidden_activations(inputs)
-        return activations
-
-    # Of the class: a layer that is called so would be callable too.
+    # Ask the class: a layer of that name would be callable too.
     known = callable(getattr(type(module), "hidden_activations", None))
-    return Encoder(init, apply, hidden if known else None)
+    return FunctionEncoder(
+        init,
+        lambda params, inputs: merged(params)(inputs),
+        (lambda params, inputs: merged(params).hidden_activations(inputs)) if known else None,
+    )
 
 
-def from_linen(module: linen.Module, example_inputs: Array) -> Encoder:
-    """An encoder from a Flax Linen module without mutable collections.
+def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:
+    """Make an encoder of a Flax Linen module without mutable collections.
 
     Args:
         module: Maps inputs [b, ...] to features [b, d].
@@ -83,9 +118,8 @@ def from_linen(module: linen.Module, example_inputs: Array) -> Encoder:
     shapes = jax.eval_shape(module.init, jax.random.key(0), example_inputs)
     others = sorted(set(shapes) - {"params"})
     require(not others, "a module without mutable collections", ", ".join(others))
-
-    def apply(params: Params, inputs: Array) -> Array:
+    return FunctionEncoder(
+        lambda key: module.init(key, example_inputs),
         # Without mutable collections the features come alone.
-        return cast(Array, module.apply(params, inputs))
-
-    return Encoder(lambda key: module.init(key, example_inputs), apply)
+        lambda params, inputs: cast(Array, module.apply(params, inputs)),
+    )

@@ -1,71 +1,82 @@
 """A convolutional network for frames of video."""
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax import Array
 
-from rlreps.encoders.base import Encoder, from_nnx
+from rlreps.config import configurable, size
+from rlreps.encoders.base import Encoder, Params
+from rlreps.encoders.layers import Layer, dense, init_layers
 from rlreps.errors import require
 
 
-class _Convolutional(nnx.Module):
-    """Strided convolutions, one hidden layer and a linear read-out."""
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Convolutional(Encoder):
+    """A convolutional network on frames: [b, height, width, channels] → [b, d].
 
-    def __init__(
-        self,
-        frame_shape: Sequence[int],
-        num_features: int,
-        channels: Sequence[int],
-        hidden: int,
-        rngs: nnx.Rngs,
-    ) -> None:
-        widths = [frame_shape[-1], *channels]
-        dtype = jnp.result_type(float)
-        self.convolutions = nnx.List(
-            [
-                nnx.Conv(width_in, width_out, (3, 3), strides=2, param_dtype=dtype, rngs=rngs)
-                for width_in, width_out in itertools.pairwise(widths)
-            ]
+    3 x 3 convolutions of stride 2 with ReLU, one hidden ReLU layer, a linear read-out. Parameters
+    are the list of these layers.
+
+    Attributes:
+        num_features: d.
+        frame_shape: (height, width, channels) of a frame.
+        channels: Of each convolution; each halves height and width.
+        hidden: Width of the hidden layer.
+
+    Raises:
+        InputError: For sizes below 1 or a frame shape of other than three axes; from ``apply``, for
+            frames of another shape.
+    """
+
+    num_features: int = size(10)
+    _: dataclasses.KW_ONLY
+    frame_shape: tuple[int, ...] = size((84, 84, 1))
+    channels: tuple[int, ...] = (32, 32, 32)
+    hidden: int = 64
+
+    def __post_init__(self) -> None:
+        shape = self.frame_shape
+        require(len(shape) == 3, "a frame shape (height, width, channels)", shape)
+        sizes = (*shape, self.num_features, *self.channels, self.hidden)
+        require(all(size >= 1 for size in sizes), "sizes >= 1", sizes)
+        require(len(self.channels) >= 1, "at least one convolution", self.channels)
+
+    def init(self, key: Array) -> Params:
+        height, width, first = self.frame_shape
+        shrunk = 2 ** len(self.channels)
+        flat = math.ceil(height / shrunk) * math.ceil(width / shrunk) * self.channels[-1]
+        convolutions = itertools.pairwise((first, *self.channels))
+        shapes = [(3, 3, *ends) for ends in convolutions]
+        return init_layers(key, [*shapes, (flat, self.hidden), (self.hidden, self.num_features)])
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return dense(params[-1], self.hidden_activations(params, inputs)[-1])
+
+    def hidden_activations(self, params: Params, inputs: Array) -> list[Array]:
+        require(
+            inputs.ndim == 4 and inputs.shape[1:] == self.frame_shape,
+            f"frames of shape {('b', *self.frame_shape)}",
+            inputs.shape,
         )
-        shrunk = 2 ** len(channels)
-        height, width = (math.ceil(size / shrunk) for size in frame_shape[:2])
-        self.hidden = nnx.Linear(height * width * widths[-1], hidden, param_dtype=dtype, rngs=rngs)
-        self.read_out = nnx.Linear(hidden, num_features, param_dtype=dtype, rngs=rngs)
-
-    def __call__(self, frames: Array) -> Array:
-        features: Array = self.read_out(self.hidden_activations(frames)[-1])
-        return features
-
-    def hidden_activations(self, frames: Array) -> list[Array]:
-        values = [frames]
-        for convolution in self.convolutions:
-            values.append(nnx.relu(_convolved(convolution, values[-1])))
-        values.append(nnx.relu(self.hidden(values[-1].reshape(len(frames), -1))))
+        *convolutions, hidden, _ = params
+        values = [inputs]
+        for layer in convolutions:
+            values.append(jax.nn.relu(_convolved(layer, values[-1])))
+        values.append(jax.nn.relu(dense(hidden, values[-1].reshape(len(inputs), -1))))
         return values[1:]
 
 
-def _convolved(convolution: nnx.Conv, values: Array) -> Array:
-    """A 3 x 3 convolution of stride 2, by a product of patches and kernel.
-
-    On a CPU, XLA's gradient of a convolution takes tens of times as long inside a scan as outside;
-    that of a product does not.
-    """
-    assert convolution.bias is not None
-    kernel, bias = convolution.kernel[...], convolution.bias[...]
-    patches = _patches(values)
-    flat = patches.reshape(-1, patches.shape[-1]) @ kernel.reshape(-1, len(bias))
-    return (flat + bias[None, :]).reshape(*patches.shape[:-1], len(bias))
-
-
-def _patches(values: Array) -> Array:
-    """The 3 x 3 squares at every second place, [b, h, w, c] → [b, ⌈h/2⌉, ⌈w/2⌉, 9c].
+def _convolved(layer: Layer, values: Array) -> Array:
+    """Convolve [b, h, w, c] by 3 x 3 kernels with stride 2, as a product of patches and kernel.
 
     Zeros are added at the borders as ``SAME`` does: on both sides of an odd length, and after an
-    even one.
+    even one. On a CPU, XLA's gradient of a convolution takes tens of times as long inside a scan as
+    outside; that of a product does not.
     """
     height, width = values.shape[1:3]
     padded = jnp.pad(values, ((0, 0), (height % 2, 1), (width % 2, 1), (0, 0)))
@@ -74,51 +85,7 @@ def _patches(values: Array) -> Array:
         for row in range(3)
         for column in range(3)
     ]
-    return jnp.concatenate(shifted, axis=-1)
-
-
-def convolutional(
-    frame_shape: Sequence[int],
-    num_features: int,
-    *,
-    channels: Sequence[int] = (32, 32, 32),
-    hidden: int = 64,
-) -> Encoder:
-    """A convolutional network on frames: [b, height, width, channels] → [b, d].
-
-    3 x 3 convolutions of stride 2 with ReLU, one hidden ReLU layer, a linear read-out.
-
-    Args:
-        frame_shape: (height, width, channels) of a frame.
-        num_features: d.
-        channels: Of each convolution; each halves height and width.
-        hidden: Width of the hidden layer.
-
-    Returns:
-        The encoder. It raises an ``InputError`` for frames of another shape.
-
-    Raises:
-        InputError: For sizes below 1, or a frame shape of other than three axes.
-    """
-    shape = tuple(frame_shape)
-    require(len(shape) == 3, "a frame shape (height, width, channels)", shape)
-    sizes = (*shape, num_features, *channels, hidden)
-    require(all(size >= 1 for size in sizes), "sizes >= 1", sizes)
-    require(len(channels) >= 1, "at least one convolution", tuple(channels))
-    network = from_nnx(lambda rngs: _Convolutional(shape, num_features, channels, hidden, rngs))
-
-    def checked(frames: Array) -> Array:
-        require(
-            frames.ndim == 4 and frames.shape[1:] == shape,
-            f"frames of shape {('b', *shape)}",
-            frames.shape,
-        )
-        return frames
-
-    hidden_activations = network.hidden
-    assert hidden_activations is not None
-    return Encoder(
-        network.init,
-        lambda params, frames: network.apply(params, checked(frames)),
-        lambda params, frames: hidden_activations(params, checked(frames)),
-    )
+    patches = jnp.concatenate(shifted, axis=-1)
+    kernel = layer["kernel"].reshape(-1, layer["kernel"].shape[-1])
+    flat = dense({**layer, "kernel": kernel}, patches.reshape(-1, patches.shape[-1]))
+    return flat.reshape(*patches.shape[:-1], -1)

@@ -1,41 +1,23 @@
 """Linear maps of products of cosines."""
 
+import dataclasses
+
 import jax.numpy as jnp
-from flax import nnx
 from jax import Array, lax
 
-from rlreps.encoders.base import Encoder, from_nnx
-from rlreps.errors import require
-
-
-class _CosineProducts(nnx.Module):
-    """A linear map of fixed products of cosines."""
-
-    def __init__(
-        self, num_inputs: int, num_features: int, frequencies: int, rngs: nnx.Rngs
-    ) -> None:
-        self.frequencies = frequencies
-        self.read_out = nnx.Linear(
-            (1 + frequencies) ** num_inputs,
-            num_features,
-            use_bias=False,
-            param_dtype=jnp.result_type(float),
-            rngs=rngs,
-        )
-
-    def __call__(self, inputs: Array) -> Array:
-        features: Array = self.read_out(cosine_products(inputs, self.frequencies))
-        return features
-
+from rlreps.config import configurable, size
+from rlreps.encoders.base import Encoder, Params
+from rlreps.encoders.layers import init_layers
+from rlreps.errors import require, require_positive
 
 _KNEE = 3.0
 """Frequency at which ``cosine_products`` begin to be scaled down."""
 
 
 def cosine_products(inputs: Array, frequencies: int) -> Array:
-    """Products over coordinates of cos(jπx), j = 0 … frequencies: cosines of the unit cube.
+    """Compute products over coordinates of cos(jπx), j = 0 … frequencies.
 
-    They are the Neumann eigenfunctions of the cube, orthonormal under a uniform state, times
+    They are the Neumann eigenfunctions of the unit cube, orthonormal under a uniform state, times
     (1 + |j|²/9)^(-1/2) for the vector j of frequencies. The scale makes a map of small weights a
     smooth one and speeds up the slow, large directions of a successor measure; it changes no span.
 
@@ -58,26 +40,42 @@ def cosine_products(inputs: Array, frequencies: int) -> Array:
     return products * lax.rsqrt(1.0 + squares / _KNEE**2)[None, :]
 
 
-def cosine(num_inputs: int, num_features: int, *, frequencies: int = 23) -> Encoder:
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Cosine(Encoder):
     """A linear map of ``cosine_products`` of coordinates in [0, 1]: [b, num_inputs] → [b, d].
 
-    Made for one to three coordinates: the number of products is exponential in them.
+    Made for one to three coordinates: the number of products is exponential in them. The
+    parameters are the map [products, d], of JAX's default floating type.
 
-    Args:
-        num_inputs: Coordinates of a state.
+    Attributes:
         num_features: d.
+        num_inputs: Coordinates of a state.
         frequencies: Highest frequency per coordinate.
-
-    Returns:
-        The encoder, with parameters of JAX's default floating type.
 
     Raises:
         InputError: If there is no input or feature, ``frequencies`` is negative, or there would be
             more than 100 000 products.
     """
-    require(num_inputs >= 1, "num_inputs >= 1", num_inputs)
-    require(num_features >= 1, "num_features >= 1", num_features)
-    require(frequencies >= 0, "frequencies >= 0", frequencies)
-    count = (1 + frequencies) ** num_inputs
-    require(count <= 100_000, "at most 100000 products of cosines", count)
-    return from_nnx(lambda rngs: _CosineProducts(num_inputs, num_features, frequencies, rngs))
+
+    num_features: int = size(10)
+    _: dataclasses.KW_ONLY
+    num_inputs: int = size(2)
+    frequencies: int = 23
+
+    def __post_init__(self) -> None:
+        require_positive("num_inputs", self.num_inputs)
+        require_positive("num_features", self.num_features)
+        require(self.frequencies >= 0, "frequencies >= 0", self.frequencies)
+        require(self._products <= 100_000, "at most 100000 products of cosines", self._products)
+
+    @property
+    def _products(self) -> int:
+        return int((1 + self.frequencies) ** self.num_inputs)
+
+    def init(self, key: Array) -> Params:
+        return init_layers(key, [(self._products, self.num_features)])[0]["kernel"]
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        features: Array = cosine_products(inputs, self.frequencies) @ params
+        return features

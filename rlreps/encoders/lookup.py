@@ -1,51 +1,81 @@
-"""Encoders of state indices: a free feature vector each, or another encoder's at their inputs."""
+"""Encoders of state indices, and wrappers around other encoders."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
+from rlreps.config import configurable, leaf, size
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require
+from rlreps.errors import require_positive
 
 
-def tabular(num_states: int, num_features: int) -> Encoder:
-    """One free feature vector per state, standard normal at first: state indices [b] → [b, d]."""
-    require(num_states >= 1, "num_states >= 1", num_states)
-    require(num_features >= 1, "num_features >= 1", num_features)
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Tabular(Encoder):
+    """One free feature vector per state, standard normal at first: state indices [b] → [b, d].
 
-    def apply(params: Params, inputs: Array) -> Array:
+    Attributes:
+        num_features: d.
+        num_states: n.
+    """
+
+    num_features: int = size(10)
+    _: dataclasses.KW_ONLY
+    num_states: int = size(1)
+
+    def __post_init__(self) -> None:
+        require_positive("num_states", self.num_states)
+        require_positive("num_features", self.num_features)
+
+    def init(self, key: Array) -> Params:
+        return jax.random.normal(key, (self.num_states, self.num_features))
+
+    def apply(self, params: Params, inputs: Array) -> Array:
         features: Array = params[inputs]
         return features
 
-    return Encoder(lambda key: jax.random.normal(key, (num_states, num_features)), apply)
 
-
-def at_states(encoder: Encoder, inputs: Array | np.ndarray) -> Encoder:
+@configurable
+@dataclasses.dataclass(frozen=True)
+class AtStates(Encoder):
     """An encoder of state indices that looks their inputs up: [b] → [b, d].
 
     For operators on finitely many states, whose points are indices.
 
-    Args:
+    Attributes:
         encoder: Takes the inputs.
-        inputs: Input of each state, [n, ...].
+        table: Input of each state, [n, ...].
     """
-    table = jnp.asarray(inputs)
-    return Encoder(encoder.init, lambda params, states: encoder.apply(params, table[states]))
+
+    encoder: Encoder = leaf()
+    table: Array = leaf()
+
+    def init(self, key: Array) -> Params:
+        return self.encoder.init(key)
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return self.encoder.apply(params, jnp.asarray(self.table)[inputs])
 
 
-def with_constant(encoder: Encoder) -> Encoder:
+@configurable
+@dataclasses.dataclass(frozen=True)
+class WithConstant(Encoder):
     """An encoder whose first feature is the constant 1, and the rest another's: [b, 1 + d].
 
     Spectral inference then finds eigenfunctions orthogonal to the constant, which for slowness is
     an eigenfunction itself.
 
-    Args:
+    Attributes:
         encoder: Gives the other features.
     """
 
-    def apply(params: Params, inputs: Array) -> Array:
-        features = encoder.apply(params, inputs)
-        return jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
+    encoder: Encoder = leaf()
 
-    return Encoder(encoder.init, apply)
+    def init(self, key: Array) -> Params:
+        return self.encoder.init(key)
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        features = self.encoder.apply(params, inputs)
+        return jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)

@@ -15,7 +15,7 @@ from rlreps.files import write_atomically
 from rlreps.plotting import save_figure
 from rlreps.report.page import Table
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 
 def write_results(

@@ -10,7 +10,7 @@ from rlreps.errors import require
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.seeds import seed_count
 from rlreps.plotting.style import MUTED, OKABE_ITO, styled
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 
 def plot_sample_efficiency(

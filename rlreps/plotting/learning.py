@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from rlreps.errors import require
 from rlreps.plotting.seeds import seed_count
 from rlreps.plotting.style import OKABE_ITO, FloatArray, styled
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 _COLUMNS = 2
 _FEW = 10

@@ -21,7 +21,7 @@ from PIL import Image
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
 from rlreps.plotting import figure_bytes
-from rlreps.report.numbers import format_number
+from rlreps.report.table import Table, format_number
 from rlreps.report.template import PAGE
 
 __all__ = ["Report", "Section", "Table", "format_number", "write_report"]
@@ -29,29 +29,6 @@ __all__ = ["Report", "Section", "Table", "format_number", "write_report"]
 _PACKAGES = ("rlreps", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib")
 _LONG = 4
 """Sections from which on a page gets a table of contents."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table; numbers are shortened by `format_number` and set flush right.
-
-    Attributes:
-        header: Column titles [columns].
-        rows: Cells [rows][columns]: text, numbers, booleans or None.
-        caption: What the table shows.
-
-    Raises:
-        InputError: A row that is not as long as the header.
-    """
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    caption: str
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.header):
-                raise InputError(f"expected table rows of {len(self.header)} cells, got {len(row)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +85,7 @@ class Report:
             contents=_contents(self.sections),
             sections="\n".join(sections),
             config=html.escape(config),
-            versions=_table_html(_versions(self.git_revision), "Versions"),
+            versions=_versions(self.git_revision).to_html(),
         )
 
 
@@ -171,7 +148,7 @@ def _section_html(number: int, section: Section, counts: dict[str, int]) -> str:
     parts = [_paragraphs(section.text)]
     for table in section.tables:
         counts["Table"] += 1
-        parts.append(_table_html(table, f"Table {counts['Table']}. {table.caption}"))
+        parts.append(table.to_html(f"Table {counts['Table']}. {table.caption}"))
     for image, caption in section.figures:
         counts["Figure"] += 1
         parts.append(_figure_html(image, f"Figure {counts['Figure']}. {caption}"))
@@ -206,33 +183,6 @@ def _displayed_size(data: bytes) -> tuple[int, int]:
     with Image.open(io.BytesIO(data)) as image:
         horizontal, vertical = image.info.get("dpi", (96.0, 96.0))
         return round(image.width * 96 / horizontal), round(image.height * 96 / vertical)
-
-
-def _table_html(table: Table, caption: str) -> str:
-    flush_right = [_is_numeric([row[i] for row in table.rows]) for i in range(len(table.header))]
-    marks = [' class="number"' if flush else "" for flush in flush_right]
-    head = "".join(
-        f'<th scope="col"{mark}>{html.escape(str(title))}</th>'
-        for mark, title in zip(marks, table.header, strict=True)
-    )
-    rows = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{mark}>{html.escape(format_number(cell))}</td>"
-            for mark, cell in zip(marks, row, strict=True)
-        )
-        + "</tr>"
-        for row in table.rows
-    )
-    return (
-        f'<div class="wide">\n<table>\n<caption>{html.escape(caption)}</caption>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>"
-    )
-
-
-def _is_numeric(cells: Sequence[object]) -> bool:
-    given = [cell for cell in cells if cell is not None]
-    return bool(given) and not any(isinstance(cell, str | bool) for cell in given)
 
 
 def _versions(git_revision: str | None) -> Table:

@@ -18,7 +18,7 @@ from rlreps.configs import SubspaceConfig
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require, require_positive
 from rlreps.runs.folder import RunFolder, without_nan
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.workflows.agent_runs import load_agent_config, load_agents, run_agents

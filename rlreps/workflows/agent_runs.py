@@ -22,8 +22,8 @@ from rlreps.errors import InputError, TrainingDivergedError, require
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.intervals import aggregate
 from rlreps.runs.progress import progress_bar
-from rlreps.runs.statistics import aggregate
 from rlreps.successor.ground_truth import GroundTruth
 
 KIND = "agent"

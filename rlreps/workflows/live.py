@@ -12,7 +12,7 @@ import numpy as np
 from rlreps.configs import SubspaceConfig, as_json
 from rlreps.configs.live import LiveTrainingConfig
 from rlreps.cumulants import Cumulants, Discs, RandomFourier, RandomNetwork, cumulant_matrix
-from rlreps.encoders import make_encoder
+from rlreps.encoders.registry import make_encoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require
 from rlreps.numerics import PRNG

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig, as_json
-from rlreps.encoders import Encoder, make_encoder
+from rlreps.encoders import Encoder
+from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.runs.complete import finished_summary

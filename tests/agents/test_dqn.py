@@ -10,15 +10,14 @@ from rlreps.agents.config import DQNConfig
 from rlreps.agents.dqn import DQN
 from rlreps.agents.networks import QNetwork, make_network
 from rlreps.agents.rows import Rows
-from rlreps.encoders import Encoder
-from rlreps.encoders.perceptrons import mlp
+from rlreps.encoders import MLP, FunctionEncoder
 
 STATES, ACTIONS = 5, 2
 
 
 def one_hot_network() -> QNetwork:
     """Values that are free for every state and action: features are one-hot observations."""
-    torso = Encoder(lambda key: jnp.ones((1, 1)), lambda params, inputs: inputs * params)
+    torso = FunctionEncoder(lambda key: jnp.ones((1, 1)), lambda params, inputs: inputs * params)
     return make_network(torso, STATES, ACTIONS)
 
 
@@ -60,7 +59,7 @@ def exact_values(discount: float) -> np.ndarray:
 
 @pytest.mark.parametrize("double", [False, True])
 def test_errors_are_those_of_q_learning_by_hand(double: bool) -> None:
-    network = make_network(mlp(STATES, 4, hidden=(8,)), 4, ACTIONS)
+    network = make_network(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
     agent = DQN(config=DQNConfig(double=double, discount=0.8, reward_scale=2.0), network=network)
     state = agent.init(jax.random.key(0))
     other = network.init(jax.random.key(1))
@@ -114,7 +113,7 @@ def test_the_target_network_is_replaced_every_so_many_updates_and_never_between(
 
 
 def test_a_frozen_torso_stays_as_it_is_while_values_learn() -> None:
-    network = make_network(mlp(STATES, 4, hidden=(8,)), 4, ACTIONS)
+    network = make_network(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
     agent = DQN(config=DQNConfig(freeze_torso=True), network=network)
     start = agent.init(jax.random.key(0))
     state, _, _ = agent.update(start, walk(3, 16, 2), jnp.ones(16), None, jax.random.key(1))
@@ -123,7 +122,7 @@ def test_a_frozen_torso_stays_as_it_is_while_values_learn() -> None:
 
 
 def test_an_auxiliary_loss_moves_the_torso_by_its_weight_and_never_the_head() -> None:
-    network = make_network(mlp(STATES, 4, hidden=(8,)), 4, ACTIONS)
+    network = make_network(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
     task = AuxiliaryTask(
         init=lambda key: jnp.zeros(()),
         loss=lambda params, target, encode, rows, state, key: (
@@ -152,7 +151,7 @@ def test_an_auxiliary_loss_moves_the_torso_by_its_weight_and_never_the_head() ->
 
 
 def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one() -> None:
-    network = make_network(mlp(STATES, 4, hidden=(8,)), 4, 3)
+    network = make_network(MLP(4, num_inputs=STATES, hidden=(8,)), 4, 3)
     agent = DQN(config=DQNConfig(), network=network)
     params = agent.init(jax.random.key(0)).params
     seen = jax.random.normal(jax.random.key(1), (3_000, STATES))

@@ -16,7 +16,7 @@ from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, Replay
 from rlreps.agents.host_loop import HostLoop
 from rlreps.agents.loops import make_loop, puddle_world_of
 from rlreps.configs import EncoderConfig
-from rlreps.encoders import Encoder
+from rlreps.encoders import FunctionEncoder
 from rlreps.envs import ArenaError, load_arena
 from rlreps.errors import InputError
 
@@ -110,7 +110,7 @@ def squares():
     def apply(params, observations):
         return (observations @ params["w"]) ** 2
 
-    return Encoder(lambda key: {"w": jax.random.normal(key, (1, 8))}, apply)
+    return FunctionEncoder(lambda key: {"w": jax.random.normal(key, (1, 8))}, apply)
 
 
 def test_a_torso_and_an_auxiliary_task_of_the_users_own_take_the_configured_ones_places():

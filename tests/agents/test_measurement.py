@@ -24,7 +24,7 @@ from rlreps.agents.measures import coverage_distance, dormant_share, effective_r
 from rlreps.agents.networks import make_network
 from rlreps.agents.value_probe import probe_error
 from rlreps.configs import EncoderConfig
-from rlreps.encoders import Encoder
+from rlreps.encoders import FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.released import load
@@ -88,7 +88,7 @@ def test_features_that_span_the_components_are_at_no_distance(measurement):
         cells = (positions * 100).astype(jnp.int32)
         return 3.0 + 50.0 * measurement.basis[cells[:, 1] * 100 + cells[:, 0]] @ mixed * params
 
-    torso = Encoder(lambda key: jnp.ones(()), apply)
+    torso = FunctionEncoder(lambda key: jnp.ones(()), apply)
     found = make_measure(network_of(torso), measurement)(jnp.array([1.0, 0.0]))
     assert float(found["subspace_distance"][0]) < 1e-4
     assert float(found["subspace_distance"][1]) == pytest.approx(1.0)
@@ -106,7 +106,7 @@ def test_measures_are_those_of_each_agents_own_torso(measurement):
         features = torso.apply(own, measurement.inputs)
         expected = {
             "effective_rank": effective_rank(features),
-            "dormant_share": dormant_share(torso.hidden(own, measurement.inputs)),
+            "dormant_share": dormant_share(torso.hidden_activations(own, measurement.inputs)),
             "subspace_distance": coverage_distance(features, measurement.basis),
             "probe_error": probe_error(
                 torso.apply(own, measurement.probe.inputs), measurement.probe

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents.measures import coverage_distance, dormant_share, effective_rank
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
 
 
@@ -88,15 +88,15 @@ class TestDormantShare:
         assert np.isnan(dormant_share([jnp.ones((2, 2)), jnp.ones((2, 2)).at[0, 0].set(jnp.nan)]))
 
     def test_units_of_an_encoder_that_were_put_to_sleep_are_counted(self):
-        encoder = mlp(2, 3, hidden=(8, 6))
+        encoder = MLP(3, num_inputs=2, hidden=(8, 6))
         params = encoder.init(jax.random.key(0))
         inputs = jax.random.uniform(jax.random.key(1), (50, 2))
-        layer = params["layers"][1]
+        layer = params[1]
         layer["bias"] = layer["bias"].at[:4].set(-100.0)
-        first, second = (np.asarray(part) for part in encoder.hidden(params, inputs))
+        first, second = (np.asarray(part) for part in encoder.hidden_activations(params, inputs))
         assert np.count_nonzero(np.all(second == 0.0, axis=0)) >= 4
         asleep = [np.sum(a.mean(axis=0) / a.mean() <= 0.025) for a in (first, second)]
-        found = dormant_share(encoder.hidden(params, inputs))
+        found = dormant_share(encoder.hidden_activations(params, inputs))
         assert found == pytest.approx(sum(asleep) / 14)
 
 

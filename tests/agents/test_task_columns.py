@@ -72,7 +72,7 @@ def test_cells_are_those_of_the_grid_over_all_coordinates(size):
     columns = columns_of((size,), tasks="cells", num_tasks=7, cells_per_axis=4)
     observations = jax.random.uniform(jax.random.key(1), (50, size))
     cumulants = columns.apply(columns.init(jax.random.key(0)), observations)
-    expected = Cells(bins=4, num_dimensions=size).apply((), observations)
+    expected = Cells(bins=4, num_inputs=size).apply((), observations)
     np.testing.assert_array_equal(cumulants, expected)
 
 

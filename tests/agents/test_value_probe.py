@@ -137,7 +137,7 @@ class TestRolloutProbe:
         rows = random_rows()
         flat = np.asarray(rows.observation, np.float64)
         standard = (flat - flat.mean(axis=(0, 1))) / flat.std(axis=(0, 1))
-        family = RandomNetwork(input_scale=1.0 / (0.5 * np.sqrt(2)), num_dimensions=2)
+        family = RandomNetwork(input_scale=1.0 / (0.5 * np.sqrt(2)), num_inputs=2)
         waves = np.asarray(family.apply(family.init(jax.random.key(3), 4), single(standard)))
         sums = {
             (step, member): sums_by_loop(rows, waves, step, member)

@@ -15,6 +15,7 @@ class TestShortEpisodes(test_utils.EnvironmentTestMixin, unittest.TestCase):
         return PuddleWorldDmEnv("sutton", max_steps=7)
 
 
+@pytest.mark.integration
 class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.TestCase):
     def make_object_under_test(self):
         return PuddleWorldDmEnv("empty")
@@ -24,6 +25,7 @@ class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.Tes
             yield step % 2  # up, right, up, ...
 
 
+@pytest.mark.integration
 class TestShortVideos(test_utils.EnvironmentTestMixin, unittest.TestCase):
     def make_object_under_test(self):
         return BouncingBallsDmEnv(max_steps=4, frame_size=16)

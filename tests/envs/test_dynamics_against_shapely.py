@@ -150,6 +150,7 @@ WORLDS = {name: load_arena(name) for name in ARENAS} | {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", WORLDS)
 def test_float32_moves_end_where_shapely_says(name):
     world, (starts, actions, noise) = WORLDS[name], random_moves(1)
@@ -167,6 +168,7 @@ def test_float64_moves_end_where_shapely_says(name):
     np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sutton", "hydrogen"])
 def test_moves_agree_with_intersections_of_finely_buffered_shapes(name):
     world, (starts, actions, noise) = WORLDS[name], random_moves(3)
@@ -176,6 +178,7 @@ def test_moves_agree_with_intersections_of_finely_buffered_shapes(name):
     np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_the_random_moves_cover_every_way_to_meet_a_puddle():
     for name in set(WORLDS) - {"empty"}:
         world, (starts, actions, noise) = WORLDS[name], random_moves(1)

@@ -30,12 +30,14 @@ def make_vec(**settings):
     return gymnasium.make_vec(ENV_ID, **settings)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("arena", ["empty", "sutton", "two_room"])
 def test_gymnasiums_own_check_passes_without_a_warning(arena):
     environment = gymnasium.make(ENV_ID, arena=arena, render_mode="rgb_array")
     check_env(environment.unwrapped)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("settings", [{}, {"num_balls": 1, "frame_size": 20, "speed": 0.1}])
 def test_gymnasiums_own_check_passes_for_bouncing_balls(settings):
     environment = gymnasium.make(BALLS_ID, render_mode="rgb_array", **settings)
@@ -58,6 +60,7 @@ def test_importing_the_package_registers_both_and_leaves_jax_alone():
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
 
 
+@pytest.mark.integration
 def test_the_id_can_name_the_module_to_import():
     script = (
         "import gymnasium\n"
@@ -127,7 +130,7 @@ def test_each_copy_in_a_batch_does_what_a_single_environment_with_its_seed_does(
     assert resets > count
 
 
-@pytest.mark.parametrize("kind", [list, np.array])
+@pytest.mark.parametrize("kind", [list, pytest.param(np.array, marks=pytest.mark.integration)])
 def test_a_batch_takes_a_seed_for_each_copy(kind):
     seeds = [40, 7, 2**31]
     batch, alone = make_vec(num_envs=3), make_vec(num_envs=1)
@@ -249,6 +252,7 @@ def test_a_batch_of_videos_does_what_single_ones_do_and_restarts_at_the_limit():
     assert gymnasium.spec(BALLS_ID).max_episode_steps == 1000
 
 
+@pytest.mark.integration
 def test_sync_vectorisation_still_works():
     batch = make_vec(num_envs=2, vectorization_mode="sync")
     batch.reset(seed=0)

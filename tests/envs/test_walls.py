@@ -9,6 +9,12 @@ import shapely
 from rlreps.envs import Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 
 TOLERANCE = 1e-6
+INTEGRATION = pytest.mark.integration
+NAMES = [
+    "rectangle",
+    "disc",
+    *(pytest.param(name, marks=INTEGRATION) for name in ("triangle", "capsule")),
+]
 WALLS = {
     "rectangle": ConvexPolygon(((0.4, 0.6), (0.6, 0.6), (0.6, 1.0), (0.4, 1.0))),
     "triangle": ConvexPolygon(((0.31, 0.27), (0.73, 0.41), (0.47, 0.83))),
@@ -52,6 +58,7 @@ def deepest(wall, positions):
     return float(jnp.max(depth))
 
 
+@INTEGRATION
 def test_half_a_million_random_steps_in_two_room_respect_the_walls():
     world = load_arena("two_room")
     states = jax.vmap(world.reset)(jax.random.split(jax.random.key(0), 1000))
@@ -69,11 +76,11 @@ def test_half_a_million_random_steps_in_two_room_respect_the_walls():
     assert both_rooms.any()  # the door is open
 
 
-@pytest.mark.parametrize("name", WALLS)
+@pytest.mark.parametrize("name", NAMES)
 def test_agents_a_rounding_error_from_the_edge_neither_sink_in_nor_stick(name):
     wall, region = WALLS[name], REGIONS[name]
     boundary = region.exterior
-    along = np.linspace(0.0, boundary.length, 2000, endpoint=False)
+    along = np.linspace(0.0, boundary.length, 1000, endpoint=False)
     edge = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
     corners = np.asarray(boundary.coords)
     starts = np.concatenate([edge, corners]).clip(0.0, 1.0).astype(np.float32)
@@ -88,7 +95,7 @@ def test_agents_a_rounding_error_from_the_edge_neither_sink_in_nor_stick(name):
     assert not shapely.intersects(shrunk, shapely.linestrings(moves)).any()
 
 
-@pytest.mark.parametrize("name", WALLS)
+@pytest.mark.parametrize("name", NAMES)
 def test_many_tiny_moves_do_not_creep_into_a_wall(name):
     wall, boundary = WALLS[name], REGIONS[name].exterior
     along = np.linspace(0.0, boundary.length, 500, endpoint=False)
@@ -101,7 +108,7 @@ def test_many_tiny_moves_do_not_creep_into_a_wall(name):
 def test_an_agent_slides_freely_along_a_straight_wall_that_stopped_it():
     world = load_arena("two_room", noise=0.0)
     none, right, up, down = jnp.zeros(2), jnp.asarray(1), jnp.asarray(0), jnp.asarray(2)
-    for start_x in np.linspace(0.36, 0.39, 50, dtype=np.float32):
+    for start_x in np.linspace(0.36, 0.39, 10, dtype=np.float32):
         stopped = world.move(jnp.asarray([start_x, 0.8]), right, none)
         np.testing.assert_allclose(stopped, [0.4, 0.8], atol=1e-7)
         np.testing.assert_allclose(world.move(stopped, right, none), stopped, atol=1e-7)
@@ -109,7 +116,7 @@ def test_an_agent_slides_freely_along_a_straight_wall_that_stopped_it():
         np.testing.assert_allclose(world.move(stopped, down, none), [0.4, 0.75], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", WALLS)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_agent_that_starts_well_inside_a_wall_stays_there(name):
     centre = np.asarray(shapely.get_coordinates(REGIONS[name].centroid))
     path = trajectories(PuddleWorld(puddles=(Puddle(WALLS[name], 0.0),)), centre, 4, steps=50)

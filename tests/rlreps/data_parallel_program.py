@@ -18,7 +18,7 @@ import optax
 
 from rlreps.configs import ObjectiveConfig
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.losses.registry import Problem, make_objective
 from rlreps.runs.folder import RunFolder
@@ -86,7 +86,7 @@ def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
         "evaluate_every": 3,
         "checkpoint_every": 3,
     }
-    encoder = mlp(2, FEATURES, hidden=(WIDTH,))
+    encoder = MLP(FEATURES, num_inputs=2, hidden=(WIDTH,))
     shapes = jax.eval_shape(encoder.init, jax.random.key(0))
     config = OBJECTIVES[objective]
     problem = Problem(FEATURES, TASKS, Hyperparameters.of(config, 1e-2), shapes)

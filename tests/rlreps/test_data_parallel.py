@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from rlreps.cli.main import main
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, large_batch
 from rlreps.sources.matrix import matrix_source
@@ -123,7 +123,7 @@ def test_naming_the_one_device_changes_no_bit():
 
     def params(devices):
         result = train(
-            mlp(2, 2, hidden=(8,)),
+            MLP(2, num_inputs=2, hidden=(8,)),
             large_batch(),
             matrix_source(np.cos(positions @ np.ones((2, 5), np.float32)), positions),
             optimizer=optax.sgd(0.1),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rlreps.agents.config import AgentConfig
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.improvement import samples_to_reach
+from rlreps.runs.intervals import samples_to_reach
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agent_runs import StartingTorsos, history, run_agents
 

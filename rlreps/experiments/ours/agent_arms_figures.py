@@ -9,8 +9,7 @@ from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison, FloatArray
 from rlreps.experiments.ours.agent_arms_findings import advantages, overall_improvement
 from rlreps.plotting.agents import plot_improvements, plot_sample_efficiency
 from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.runs.improvement import Estimate
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import Interval, aggregate
 
 MEASURE_NAMES = {
     "subspace_distance": "subspace distance to the successor measure",
@@ -66,7 +65,7 @@ def _learned_range(comparison: Comparison) -> tuple[float, float]:
     return float(np.nanmin(heights)), float(np.nanmax(heights))
 
 
-def improvements(comparisons: Sequence[Comparison]) -> dict[str, Estimate]:
+def improvements(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
     """Probabilities of improvement over the first arm by row of the figure."""
     if len(comparisons) == 1:
         return {each.label: each.probability for each in advantages(comparisons[0])}
@@ -79,7 +78,7 @@ def improvements(comparisons: Sequence[Comparison]) -> dict[str, Estimate]:
     return found | {f"{label}, all environments": each for label, each in every.items()}
 
 
-def draw_improvements(comparisons: Sequence[Comparison], found: Mapping[str, Estimate]) -> Figure:
+def draw_improvements(comparisons: Sequence[Comparison], found: Mapping[str, Interval]) -> Figure:
     """What ``improvements`` found, around a line at 1/2."""
     baseline = comparisons[0].baseline.label
     figure = plot_improvements(found, baseline=baseline)

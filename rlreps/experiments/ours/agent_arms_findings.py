@@ -8,9 +8,9 @@ import numpy as np
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison
 from rlreps.experiments.ours.agent_arms_config import FEWEST_SEEDS
 from rlreps.experiments.results import Claim
-from rlreps.report.numbers import format_number
-from rlreps.runs.improvement import (
-    Estimate,
+from rlreps.report.table import format_number
+from rlreps.runs.intervals import (
+    Interval,
     interquartile_mean_difference,
     probability_of_improvement,
     samples_difference,
@@ -33,19 +33,19 @@ class Advantage(NamedTuple):
     """
 
     label: str
-    probability: Estimate
-    mean_return: Estimate
-    samples: Estimate
+    probability: Interval
+    mean_return: Interval
+    samples: Interval
 
     @property
     def better_return(self) -> bool:
         """Whether the interval of the mean return lies above 0."""
-        return self.mean_return.low > 0.0
+        return bool(self.mean_return.low > 0.0)
 
     @property
     def fewer_samples(self) -> bool:
         """Whether the interval of the samples lies below 0."""
-        return self.samples.high < 0.0
+        return bool(self.samples.high < 0.0)
 
 
 def advantage(
@@ -82,7 +82,7 @@ def num_comparisons(comparison: Comparison) -> int:
     return 2 * len(comparison.others)
 
 
-def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Estimate]:
+def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
     """Probability of improvement over all environments together, by arm that all of them have.
 
     Arms with other numbers of agents in other environments are left out.
@@ -159,7 +159,7 @@ def improvement_claims(
     ]
 
 
-def signed(estimate: Estimate) -> str:
+def signed(estimate: Interval) -> str:
     """A difference with its interval."""
     value, low, high = (
         ("+" if number > 0.0 else "") + format_number(number) for number in estimate

@@ -15,7 +15,7 @@ from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison, FloatArray, 
 from rlreps.experiments.results import write_results
 from rlreps.plotting.policies import ACTIONS, plot_policy_and_value, plot_torso_components
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import interquartile_mean
+from rlreps.runs.intervals import interquartile_mean
 from rlreps.successor.grid import Grid
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agent_pictures import TrainedAgent, map_of_values, torso_components

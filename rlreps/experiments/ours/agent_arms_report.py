@@ -16,11 +16,10 @@ from rlreps.experiments.ours.agent_arms_findings import (
     signed,
 )
 from rlreps.experiments.ours.agent_arms_results import returns_figure
-from rlreps.report.numbers import format_number
 from rlreps.report.page import Section, Table
+from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.improvement import Estimate
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import Interval, aggregate
 
 INTERVALS = (
     "Agents of an arm differ in their seeds alone. Arms share seeds, and with them starts and "
@@ -184,7 +183,7 @@ def interquartile(values: npt.ArrayLike) -> str:
     return mean if np.isnan(found["interquartile_mean_low"]) else f"{mean} [{low}, {high}]"
 
 
-def probability_text(estimate: Estimate) -> str:
+def probability_text(estimate: Interval) -> str:
     """A probability with its interval, as text."""
     if np.isnan(estimate.low):
         return f"{estimate.value:.2f}"

@@ -18,7 +18,7 @@ from rlreps.experiments.ours.agent_arms_figures import (
 from rlreps.experiments.ours.agent_arms_findings import advantages, corrected_confidence
 from rlreps.experiments.results import write_results
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.improvement import Estimate
+from rlreps.runs.intervals import Interval
 
 
 def write_comparisons(folder: RunFolder, comparisons: Sequence[Comparison]) -> None:
@@ -68,7 +68,7 @@ def _curve_rows(run: ArmRuns, values: npt.NDArray[np.float64], name: str) -> lis
     ]
 
 
-def _estimate_cells(estimate: Estimate, prefix: str = "") -> dict[str, float]:
+def _estimate_cells(estimate: Interval, prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{name}": value for name, value in estimate._asdict().items()}
 
 

@@ -13,7 +13,7 @@ from rlreps.experiments.results import write_results
 from rlreps.plotting.sweeps import SweepLine, plot_sweep
 from rlreps.report.page import Section, Table, format_number, write_report
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.workflows.sweep.grid import Group
 
 NAME = "sweep"

@@ -30,7 +30,7 @@ def test_the_first_axis_runs_fastest_in_any_number_of_dimensions():
     for dimensions in (1, 2, 3):
         axes = [(0.25, 0.75)] * dimensions
         positions = [point[::-1] for point in itertools.product(*axes)]
-        family = Cells(bins=2, num_dimensions=dimensions)
+        family = Cells(bins=2, num_inputs=dimensions)
         np.testing.assert_array_equal(cells_of(family, positions), np.arange(2**dimensions))
         assert family.num_cells == 2**dimensions
 

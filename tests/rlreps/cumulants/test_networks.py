@@ -35,7 +35,7 @@ def test_indicators_are_zero_or_one_and_balanced_at_every_point_inside_the_box_o
 def test_the_share_of_the_box_where_an_indicator_is_one_is_uniform():
     """Moments of the uniform distribution: 1/2, 1/3; shares over 2,000 points, unbiased pairs."""
     positions = np.random.default_rng(0).random((2_000, 3))
-    family = RandomIndicators(hidden=(16,), num_dimensions=3)
+    family = RandomIndicators(hidden=(16,), num_inputs=3)
     values = drawn(family, positions, 1_500)
     assert_mean(values.mean(axis=1), 0.5)
     # Products of different points: their mean is the mean squared share.

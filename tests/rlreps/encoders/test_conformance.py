@@ -1,4 +1,6 @@
-"""One suite for every encoder: pairs of pure functions, whatever library they come from."""
+"""One suite for every encoder, whatever library it comes from."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -6,29 +8,36 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
+from rlreps.config import as_json, from_json
 from rlreps.encoders import (
-    at_states,
-    convolutional,
-    cosine,
-    fourier_mlp,
+    ENCODERS,
+    MLP,
+    AtStates,
+    Convolutional,
+    Cosine,
+    FourierMLP,
+    SeparateMLP,
+    Tabular,
+    WithConstant,
     from_linen,
     from_nnx,
-    mlp,
-    separate_mlp,
-    tabular,
-    with_constant,
 )
+from rlreps.errors import InputError
 
 NUM_STATES, NUM_FEATURES = 9, 4
+POSITIONS = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
 
 
-class _LinenNetwork(linen.Module):
+class LinenNetwork(linen.Module):
+    normalise: bool = False
+
     @linen.compact
     def __call__(self, inputs):
-        return linen.Dense(NUM_FEATURES)(linen.relu(linen.Dense(8)(inputs)))
+        values = linen.Dense(NUM_FEATURES)(linen.relu(linen.Dense(8)(inputs)))
+        return linen.BatchNorm(use_running_average=False)(values) if self.normalise else values
 
 
-class _NnxNetwork(nnx.Module):
+class NnxNetwork(nnx.Module):
     def __init__(self, rngs):
         self.first = nnx.Linear(2, 8, rngs=rngs)
         self.last = nnx.Linear(8, NUM_FEATURES, rngs=rngs)
@@ -37,140 +46,178 @@ class _NnxNetwork(nnx.Module):
         return self.last(nnx.relu(self.first(inputs)))
 
 
-ENCODERS_UNDER_TEST = {
-    "mlp": mlp(2, NUM_FEATURES, hidden=(8, 6)),
-    "fourier_mlp": fourier_mlp(2, NUM_FEATURES, hidden=(8,), frequencies=3),
-    "cosine": cosine(2, NUM_FEATURES, frequencies=3),
-    "linear": mlp(2, NUM_FEATURES, hidden=()),
-    "from_nnx": from_nnx(_NnxNetwork),
-    "from_linen": from_linen(_LinenNetwork(), jnp.zeros((1, 2))),
-    "tabular": tabular(NUM_STATES, NUM_FEATURES),
-    "separate_mlp": separate_mlp(2, NUM_FEATURES, hidden=(8,)),
-    "convolutional": convolutional((6, 5, 1), NUM_FEATURES, channels=(4, 4), hidden=16),
-    "at_states": at_states(
-        mlp(2, NUM_FEATURES, hidden=(8,)), np.random.default_rng(0).random((NUM_STATES, 2))
-    ),
-    "with_constant": with_constant(mlp(2, NUM_FEATURES - 1, hidden=(8,))),
+class TellingNetwork(NnxNetwork):
+    def hidden_activations(self, inputs):
+        return [nnx.relu(self.first(inputs))]
+
+
+class NormalisedNetwork(NnxNetwork):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.norm = nnx.BatchNorm(NUM_FEATURES, rngs=rngs)
+
+
+class NetworkWithALayerOfThatName(NnxNetwork):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.hidden_activations = nnx.Linear(2, 8, rngs=rngs)
+
+
+UNDER_TEST = {
+    "mlp": MLP(NUM_FEATURES, hidden=(8, 6)),
+    "fourier_mlp": FourierMLP(NUM_FEATURES, hidden=(8,), frequencies=3),
+    "cosine": Cosine(NUM_FEATURES, frequencies=3),
+    "linear": MLP(NUM_FEATURES, hidden=()),
+    "from_nnx": from_nnx(TellingNetwork),
+    "from_linen": from_linen(LinenNetwork(), jnp.zeros((1, 2))),
+    "tabular": Tabular(NUM_FEATURES, num_states=NUM_STATES),
+    "separate_mlp": SeparateMLP(NUM_FEATURES, hidden=(8,)),
+    "convolutional": Convolutional(NUM_FEATURES, frame_shape=(6, 5, 1), channels=(4, 4), hidden=16),
+    "at_states": AtStates(MLP(NUM_FEATURES, hidden=(8,)), POSITIONS),
+    "with_constant": WithConstant(MLP(NUM_FEATURES - 1, hidden=(8,))),
 }
-every_encoder = pytest.mark.parametrize("name", sorted(ENCODERS_UNDER_TEST))
+OURS = ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional"]
+HIDDEN = {
+    "mlp": [(5, 8), (5, 6)],
+    "fourier_mlp": [(5, 8)],
+    "linear": [],
+    "from_nnx": [(5, 8)],
+    "convolutional": [(5, 3, 3, 4), (5, 2, 2, 4), (5, 16)],
+    "separate_mlp": [(5, 8, NUM_FEATURES)],
+}
 
 
-def _inputs(name, count=5):
+def inputs_of(name, count=5):
     if name in ("tabular", "at_states"):
         return jnp.arange(count, dtype=jnp.int32)
-    if name == "convolutional":
-        return jax.random.uniform(jax.random.key(9), (count, 6, 5, 1))
-    return jax.random.uniform(jax.random.key(9), (count, 2))
+    shape = (6, 5, 1) if name == "convolutional" else (2,)
+    return jax.random.uniform(jax.random.key(9), (count, *shape))
 
 
-def _assert_close(tree, other):
-    assert jax.tree.structure(tree) == jax.tree.structure(other)
-    for leaf, expected in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(leaf, expected, rtol=1e-5, atol=1e-6)
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@every_encoder
-def test_features_are_one_row_a_state_in_single_precision(name):
-    encoder = ENCODERS_UNDER_TEST[name]
-    params = encoder.init(jax.random.key(0))
-    features = encoder.apply(params, _inputs(name))
-    assert features.shape == (5, NUM_FEATURES)
-    assert features.dtype == jnp.float32
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-    assert np.all(np.isfinite(features))
-
-
-@every_encoder
-def test_rows_are_encoded_independently_of_their_batch(name):
-    encoder = ENCODERS_UNDER_TEST[name]
-    params, inputs = encoder.init(jax.random.key(0)), _inputs(name)
-    features = encoder.apply(params, inputs)
-    _assert_close(encoder.apply(params, inputs[::-1]), features[::-1])
-    _assert_close(encoder.apply(params, inputs[2:3]), features[2:3])
-
-
-@every_encoder
-def test_the_key_alone_decides_the_parameters(name):
-    encoder = ENCODERS_UNDER_TEST[name]
-    again = encoder.init(jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, encoder.init(jax.random.key(0)), again)
-    others = jax.tree.leaves(encoder.init(jax.random.key(1)))
-    assert any(
-        np.any(leaf != other) for leaf, other in zip(jax.tree.leaves(again), others, strict=True)
-    )
-
-
-@every_encoder
-def test_jitted_mapped_and_plain_calls_agree_with_one_trace_each(name):
-    encoder, inputs = ENCODERS_UNDER_TEST[name], _inputs(name)
-    traces = []
-
-    def features_of(key, inputs):
-        traces.append(None)
-        return encoder.apply(encoder.init(key), inputs)
-
-    keys = jax.random.split(jax.random.key(0), 3)
-    jitted = jax.jit(features_of)
-    single = [jitted(key, inputs) for key in keys]
-    assert len(traces) == 1
-    _assert_close(features_of(keys[0], inputs), single[0])
-    mapped = jax.jit(jax.vmap(features_of, in_axes=(0, None)))(keys, inputs)
-    _assert_close(mapped, jnp.stack(single))
-
-
-@every_encoder
-def test_parameters_train_as_a_plain_tree_through_a_scan(name):
-    encoder, inputs = ENCODERS_UNDER_TEST[name], _inputs(name)
+@pytest.mark.parametrize("name", UNDER_TEST)
+def test_an_encoder_is_a_pure_function_of_key_parameters_and_inputs(name):
+    """Shapes and types, rows apart from their batch, vmap as one by one, training by gradients."""
+    encoder, inputs = UNDER_TEST[name], inputs_of(name)
     targets = jax.random.normal(jax.random.key(1), (5, NUM_FEATURES))
 
     def loss(params):
-        return jnp.mean((encoder.apply(params, inputs) - targets) ** 2)
+        return jnp.mean(jnp.square(encoder.apply(params, inputs) - targets))
 
     def step(params, _):
         value, gradient = jax.value_and_grad(loss)(params)
         return jax.tree.map(lambda leaf, slope: leaf - 0.1 * slope, params, gradient), value
 
-    start = encoder.init(jax.random.key(0))
-    end, losses = jax.lax.scan(step, start, length=200)
-    assert jax.tree.structure(end) == jax.tree.structure(start)
+    @jax.jit
+    def everything(keys):
+        params = jax.vmap(encoder.init)(keys)
+        first = jax.tree.map(lambda leaf: leaf[0], params)
+        each = [encoder.apply(first, part) for part in (inputs[::-1], inputs[2:3])]
+        losses = jax.lax.scan(step, first, length=150)[1]
+        layers = encoder.hidden_activations(first, inputs)
+        return params, jax.vmap(encoder.apply, (0, None))(params, inputs), each, losses, layers
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    params, features, (reverse, third), losses, layers = everything(keys)
+    assert features.shape == (2, 5, NUM_FEATURES)
+    assert all(leaf.dtype == jnp.float32 for leaf in [features, *jax.tree.leaves(params)])
+    assert_close(reverse, features[0, ::-1])
+    assert_close(third, features[0, 2:3])
+    assert np.all(np.isfinite(features))
+    assert np.any(features[0] != features[1])
     assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "shapes"),
-    [
-        ("mlp", [(5, 8), (5, 6)]),
-        ("fourier_mlp", [(5, 8)]),
-        ("linear", []),
-        ("convolutional", [(5, 3, 3, 4), (5, 2, 2, 4), (5, 16)]),
-    ],
-)
-def test_hidden_layers_are_seen_in_order_and_the_read_out_is_linear_in_the_last(name, shapes):
-    encoder, inputs = ENCODERS_UNDER_TEST[name], _inputs(name)
-    params = encoder.init(jax.random.key(0))
-    layers = jax.jit(encoder.hidden)(params, inputs)
-    assert [layer.shape for layer in layers] == shapes
-    for layer in layers:
-        assert np.min(layer) >= 0.0 < np.max(layer)  # they are behind the ReLU
-    if not layers:
+    assert_close(encoder.apply(encoder.init(keys[1]), inputs), features[1])
+    if name not in HIDDEN:
+        assert layers is None
         return
-    read_out = params["read_out"] if name == "convolutional" else params["layers"][len(layers)]
-    expected = layers[-1] @ read_out["kernel"] + read_out["bias"][None]
-    _assert_close(encoder.apply(params, inputs), expected)
+    assert [layer.shape for layer in layers] == HIDDEN[name]
+    if layers and name != "separate_mlp":
+        # They are taken behind the ReLU.
+        assert all(np.min(layer) >= 0.0 < np.max(layer) for layer in layers)
 
 
-@pytest.mark.parametrize("name", ["from_nnx", "from_linen", "tabular", "cosine"])
-def test_encoders_that_do_not_tell_have_unknown_hidden_layers(name):
-    assert ENCODERS_UNDER_TEST[name].hidden is None
-
-
-@pytest.mark.parametrize(
-    "name", ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional"]
-)
-def test_the_librarys_encoders_follow_jaxs_default_precision(name):
-    encoder = ENCODERS_UNDER_TEST[name]
+@pytest.mark.parametrize("name", OURS)
+def test_encoders_of_equal_options_are_equal_and_follow_jaxs_default_precision(name):
+    encoder = UNDER_TEST[name]
+    copy = dataclasses.replace(encoder)
+    assert (copy, hash(copy)) == (encoder, hash(encoder))
+    assert dataclasses.replace(encoder, num_features=7) != encoder
     with jax.enable_x64(True):
-        params = encoder.init(jax.random.key(0))
+        params = jax.eval_shape(encoder.init, jax.random.key(0))
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(params))
-        inputs = jnp.asarray(_inputs(name), jnp.int32 if name == "tabular" else jnp.float64)
-        assert encoder.apply(params, inputs).dtype == jnp.float64
+        inputs = jnp.asarray(inputs_of(name), jnp.int32 if name == "tabular" else jnp.float64)
+        assert jax.eval_shape(encoder.apply, params, inputs).dtype == jnp.float64
+
+
+def test_encoders_by_name_survive_a_file():
+    assert sorted(ENCODERS) == ["cosine", "fourier_mlp", "mlp", "tabular"]
+    stored = as_json(FourierMLP(7, hidden=(3, 4)))
+    assert stored == {
+        "name": "fourier_mlp", "hidden": [3, 4], "activation": "relu", "frequencies": 8,
+    }  # fmt: skip
+    assert from_json(ENCODERS[stored.pop("name")], stored) == FourierMLP(hidden=(3, 4))
+
+
+def test_flax_modules_are_themselves_and_may_tell_their_hidden_layers():
+    inputs, key, linen_network = inputs_of("mlp"), jax.random.key(3), LinenNetwork()
+    telling, module = from_nnx(TellingNetwork), NnxNetwork(nnx.Rngs(key))
+    params = telling.init(key)
+    assert_close(telling.apply(params, inputs), module(inputs))
+    assert_close(telling.hidden_activations(params, inputs)[0], nnx.relu(module.first(inputs)))
+    encoder = from_linen(linen_network, jnp.zeros((1, 2)))
+    expected = linen_network.apply(linen_network.init(key, inputs), inputs)
+    assert_close(encoder.apply(encoder.init(key), inputs), expected)
+    named = from_nnx(NetworkWithALayerOfThatName)
+    assert named.hidden_activations(named.init(key), inputs) is None
+
+
+REFUSALS = {
+    "mlp inputs": (lambda: MLP(3, num_inputs=0), "expected num_inputs >= 1, got 0"),
+    "mlp features": (lambda: MLP(0), "expected num_features >= 1, got 0"),
+    "mlp widths": (lambda: MLP(hidden=(8, 0)), "expected hidden layer widths >= 1, got (8, 0)"),
+    "mlp activation": (
+        lambda: MLP(activation="step"),
+        "expected activation to be one of elu, gelu, identity, relu, silu, softplus, tanh, "
+        "got 'step'",
+    ),
+    "fourier": (lambda: FourierMLP(frequencies=-1), "expected frequencies >= 0, got -1"),
+    "separate": (lambda: SeparateMLP(hidden=(0,)), "expected hidden layer widths >= 1, got (0,)"),
+    "cosine": (lambda: Cosine(frequencies=-1), "expected frequencies >= 0, got -1"),
+    "cosine size": (
+        lambda: Cosine(num_inputs=4, frequencies=20),
+        "expected at most 100000 products of cosines, got 194481",
+    ),
+    "tabular": (lambda: Tabular(3, num_states=0), "expected num_states >= 1, got 0"),
+    "frame": (
+        lambda: Convolutional(2, frame_shape=(8, 8)),
+        "expected a frame shape (height, width, channels), got (8, 8)",
+    ),
+    "frame sizes": (
+        lambda: Convolutional(2, frame_shape=(8, 8, 0), channels=(3,), hidden=4),
+        "expected sizes >= 1, got (8, 8, 0, 2, 3, 4)",
+    ),
+    "channels": (lambda: Convolutional(channels=()), "expected at least one convolution, got ()"),
+    "frames": (
+        lambda: Convolutional(frame_shape=(7, 10, 2)).apply([], jnp.zeros((2, 10, 7, 2))),
+        "expected frames of shape ('b', 7, 10, 2), got (2, 10, 7, 2)",
+    ),
+    "nnx": (
+        lambda: from_nnx(NormalisedNetwork),
+        "expected a module with all its state in nnx.Param, got 'BatchStat'",
+    ),
+    "linen": (
+        lambda: from_linen(LinenNetwork(normalise=True), jnp.zeros((1, 2))),
+        "expected a module without mutable collections, got 'batch_stats'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_options_out_of_range_are_refused(case):
+    build, message = REFUSALS[case]
+    with pytest.raises(InputError) as error:
+        build()
+    assert str(error.value) == message

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlreps.configs import MethodName, ObjectiveConfig, TrainingConfig
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, Roles, make_objective
 from rlreps.losses.registry import Problem
@@ -53,7 +53,7 @@ class _Setup:
 
     def __init__(self, config, num_tasks, num_rows=NUM_ROWS, dtype=np.float32):
         rng = np.random.default_rng(0)
-        self.encoder = tabular(NUM_STATES, NUM_FEATURES)
+        self.encoder = Tabular(NUM_FEATURES, num_states=NUM_STATES)
         shapes = jax.eval_shape(self.encoder.init, jax.random.key(0))
         self.objective = make_objective(
             config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2), shapes)

@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import mlp, separate_mlp, tabular
+from rlreps.encoders import MLP, SeparateMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses.covariance_jacobian import CovarianceJacobian
 
 NUM_FEATURES, NUM_ROWS = 3, 8
 ENCODERS = {
-    "mlp": mlp(2, NUM_FEATURES, hidden=(5,)),
-    "separate": separate_mlp(2, NUM_FEATURES, hidden=(4,)),
-    "tabular": tabular(6, NUM_FEATURES),
+    "mlp": MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)),
+    "separate": SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)),
+    "tabular": Tabular(NUM_FEATURES, num_states=6),
 }
 
 

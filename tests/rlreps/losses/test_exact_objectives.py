@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.losses import Batch, Population, large_batch, oracle
 from rlreps.losses.large_batch import least_squares_weights
@@ -67,7 +67,7 @@ def test_the_oracle_on_all_states_is_autodiff_through_the_exact_solve(num_tasks)
 
 def test_the_oracle_through_a_network_is_autodiff_through_the_exact_solve():
     with jax.enable_x64(True):
-        encoder = mlp(2, 3, hidden=(16,))
+        encoder = MLP(3, num_inputs=2, hidden=(16,))
         params = encoder.init(jax.random.key(0))
         inputs = jax.random.uniform(jax.random.key(1), (20, 2))
         targets = jax.random.normal(jax.random.key(2), (20, 5))

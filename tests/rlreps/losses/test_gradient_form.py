@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.losses import (
     Batch,
@@ -111,7 +111,7 @@ def test_danskin_lissa_equals_the_closed_form_built_by_numpy_from_the_same_rows(
 
 @pytest.mark.parametrize("num_tasks", [1, 4])
 def test_the_surrogate_equals_a_hand_written_vjp_through_a_network(num_tasks):
-    encoder = mlp(2, NUM_FEATURES, hidden=(16,))
+    encoder = MLP(NUM_FEATURES, num_inputs=2, hidden=(16,))
     keys = jax.random.split(jax.random.key(3), 5)
     params = encoder.init(keys[0])
     inputs = jax.random.uniform(keys[1], (12, 2))
@@ -158,7 +158,7 @@ def test_no_gradient_flows_through_the_weights():
 
 
 def test_rows_that_only_estimate_weights_cost_no_backward_pass():
-    encoder = mlp(2, NUM_FEATURES, hidden=(64, 64))
+    encoder = MLP(NUM_FEATURES, num_inputs=2, hidden=(64, 64))
     params = encoder.init(jax.random.key(0))
     batch = Batch(jnp.ones((250, 2)), jnp.ones((250, 2)))
 

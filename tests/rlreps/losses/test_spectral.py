@@ -11,7 +11,7 @@ import optax
 import pytest
 import scipy.linalg
 
-from rlreps.encoders import Encoder, separate_mlp, tabular, with_constant
+from rlreps.encoders import FunctionEncoder, SeparateMLP, Tabular, WithConstant
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses.base import Batch
 from rlreps.losses.spectral import spectral
@@ -92,7 +92,7 @@ def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averag
         NUM_FEATURES,
         matrix(SYMMETRIC),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     gradient, value, _, metrics = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
@@ -113,7 +113,7 @@ def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
         NUM_FEATURES,
         matrix(operator, measure=MEASURE),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
         weights=lambda states: jnp.asarray(7.0 * MEASURE)[states],
     )
     gradient, *_ = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
@@ -128,7 +128,7 @@ def test_a_features_gradient_does_not_depend_on_the_features_after_it(averaging_
         NUM_FEATURES,
         pairs_kernel(),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     batch = batch_of([0, 3, 3, 1, 4, 2])
     changed = TABLE.copy()
@@ -146,7 +146,7 @@ def test_scaled_features_have_the_same_value_and_the_inverse_gradient(averaging_
         NUM_FEATURES,
         pairs_kernel(),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     batch = batch_of([0, 3, 3, 1, 4, 2])
     scales = jnp.asarray([1e-5, 3.0, 1e4])[None, :]
@@ -180,7 +180,7 @@ def test_with_a_local_operator_eigenfunctions_stay_put_on_any_batch():
 @in_double_precision
 @pytest.mark.parametrize("separate", [False, True])
 def test_with_the_same_parameters_and_batch_averages_change_nothing(separate):
-    encoder = separate_mlp(1, NUM_FEATURES, hidden=(4,))
+    encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
     params = encoder.init(jax.random.key(0))
     points = batch_of(np.random.default_rng(1).normal(size=(20, 1)))
     operator = kernel(lambda x, y: jnp.exp(-((x - y.T) ** 2)), samples=np.eye(3)[:, :1])
@@ -208,7 +208,7 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(separate):
 
 @in_double_precision
 def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
-    encoder = separate_mlp(1, NUM_FEATURES, hidden=(4,))
+    encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
     options = [{}, {"separate": True}, {"jacobian_rows_at_once": 4}]
     options.append({"separate": True, "jacobian_rows_at_once": 1})
     results = []
@@ -245,7 +245,7 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
         NUM_FEATURES,
         matrix(SYMMETRIC),
         averaging_rate=rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     state = objective.init(jax.random.key(0))
     covariances, jacobians = [], []
@@ -284,7 +284,7 @@ def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_feature
         num_features,
         pairs_kernel(),
         averaging_rate=1e-9,
-        parameters=shapes_of(tabular(NUM_STATES, num_features)),
+        parameters=shapes_of(Tabular(num_features, num_states=NUM_STATES)),
     )
     # Of a batch that holds every state once: the exact averages.
     _, _, state, _ = gradient_of(objective, jnp.asarray(table), batch_of(ALL_STATES))
@@ -310,7 +310,7 @@ def test_without_averages_the_gradient_is_biased_and_less_so_in_larger_batches()
 
 def descend(objective, sample, learning_rate, steps, num_features=NUM_FEATURES, encoder=None):
     """Parameters after Adam with cosine decay, float32 unless JAX is told otherwise."""
-    encoder = tabular(NUM_STATES, num_features) if encoder is None else encoder
+    encoder = Tabular(num_features, num_states=NUM_STATES) if encoder is None else encoder
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
     def step(carry, key):
@@ -363,7 +363,7 @@ def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
         NUM_FEATURES,
         matrix(SYMMETRIC.astype(np.float32)),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     features = descend(objective, lambda key: jax.random.randint(key, (16,), 0, 5), 0.03, 3_000)
     vectors = ROTATION[:, :NUM_FEATURES]
@@ -380,7 +380,7 @@ def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(aver
         NUM_FEATURES,
         matrix(operator),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     features = descend(objective, lambda key: ALL_STATES, 0.01, 2_500)
     vectors = ROTATION[:, :NUM_FEATURES]
@@ -394,7 +394,7 @@ def test_pairs_of_samples_find_the_smallest_eigenpairs_of_a_kernel_in_order():
         NUM_FEATURES,
         kernel(lambda x, y: jnp.asarray(values)[x][:, y], samples=np.arange(NUM_STATES)),
         averaging_rate=0.02,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     features = descend(objective, lambda key: jax.random.randint(key, (32,), 0, 5), 0.03, 4_000)
     vectors = ROTATION[:, :NUM_FEATURES]
@@ -406,7 +406,7 @@ def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constan
     graph = graph_laplacian(transition, MEASURE)
     dense = graph.laplacian.toarray()
     values, _ = scipy.linalg.eigh(dense, np.diag(graph.measure))
-    encoder = with_constant(tabular(NUM_STATES, 2))
+    encoder = WithConstant(Tabular(2, num_states=NUM_STATES))
     objective = spectral(3, slowness(), averaging_rate=0.02, parameters=shapes_of(encoder))
     chances = jnp.asarray((MEASURE[:, None] * transition).reshape(-1), jnp.float32)
 
@@ -440,7 +440,7 @@ class StateSource:
 
 
 def training(averaging_rate=0.1, **changes):
-    encoder = tabular(NUM_STATES, NUM_FEATURES)
+    encoder = Tabular(NUM_FEATURES, num_states=NUM_STATES)
     objective = spectral(
         NUM_FEATURES,
         matrix(SYMMETRIC.astype(np.float32)),
@@ -497,8 +497,8 @@ def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint
     train(**training(averaging_rate, steps=8), folder=run_folder(tmp_path))
     kept = {file: file.read_bytes() for file in tmp_path.rglob("*/8/**/*") if file.is_file()}
     assert kept
-    repeated = Encoder(
-        tabular(NUM_STATES, NUM_FEATURES).init,
+    repeated = FunctionEncoder(
+        Tabular(NUM_FEATURES, num_states=NUM_STATES).init,
         lambda params, states: params[states][:, np.array([0, 1, 1])],
     )
     message = (
@@ -518,7 +518,7 @@ def test_the_gradient_of_dependent_features_is_finite(averaging_rate):
         NUM_FEATURES,
         matrix(SYMMETRIC.astype(np.float32)),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(tabular(NUM_STATES, NUM_FEATURES)),
+        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
     )
     table = jnp.asarray(TABLE, jnp.float32)
     repeated = table.at[:, 1:].set(table[:, :1])
@@ -600,7 +600,7 @@ def test_batches_that_do_not_fit_are_refused(case):
 
 
 def test_averages_make_up_for_batches_of_fewer_rows_than_features():
-    encoder = separate_mlp(1, 3, hidden=(8,))
+    encoder = SeparateMLP(3, num_inputs=1, hidden=(8,))
     objective = spectral(
         3, diagonal(lambda x: x[:, 0]), averaging_rate=0.1, parameters=shapes_of(encoder)
     )

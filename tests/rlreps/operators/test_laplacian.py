@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import separate_mlp
+from rlreps.encoders import SeparateMLP
 from rlreps.errors import InputError
 from rlreps.operators import finite_difference_laplacian, laplacian
 from rlreps.operators.action import act
@@ -56,7 +56,7 @@ def test_the_exact_laplacian_agrees_with_closed_forms():
 
 
 def test_the_exact_laplacian_is_the_trace_of_a_networks_hessian():
-    encoder = separate_mlp(3, 2, hidden=(5,))
+    encoder = SeparateMLP(2, num_inputs=3, hidden=(5,))
     params = encoder.init(jax.random.key(0))
 
     def at_point(point):

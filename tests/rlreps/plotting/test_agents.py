@@ -7,7 +7,7 @@ from scipy import stats
 
 from rlreps.errors import InputError
 from rlreps.plotting.agents import plot_improvements, plot_sample_efficiency
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 NAN = float("nan")
 

@@ -6,7 +6,7 @@ from scipy import stats
 
 from rlreps.errors import InputError
 from rlreps.plotting.learning import plot_learning
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 STEPS = np.arange(6) * 1000
 

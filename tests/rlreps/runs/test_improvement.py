@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from rlreps.errors import InputError
-from rlreps.runs.improvement import (
+from rlreps.runs.intervals import (
     interquartile_mean_difference,
     probability_of_improvement,
     samples_difference,

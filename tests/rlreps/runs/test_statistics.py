@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from rlreps.errors import InputError
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 MEANS = ("mean", "interquartile_mean")
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 from rlreps.cumulants import Discs, RandomFourier, RandomNetwork, cumulant_matrix
-from rlreps.encoders import fourier_mlp
+from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.losses.explicit import explicit
@@ -216,7 +216,7 @@ def test_an_environment_as_it_is_gives_the_sums_of_the_chain_made_for_it():
 
 def test_an_objective_that_stores_weights_for_tasks_is_refused_before_training():
     learner = Learner(
-        encoder=fourier_mlp(2, 3, hidden=(16,), frequencies=2),
+        encoder=FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2),
         objective=explicit(3, 10, optimizer=optax.adam(1e-2)),
         optimizer=optax.adam(1e-2),
         rows=30,
@@ -256,7 +256,7 @@ def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_tru
         discount=store.settings["discount"],
         count_start=store.settings["count_start"],
     )
-    encoder = fourier_mlp(2, d, hidden=(64,), frequencies=4)
+    encoder = FourierMLP(d, num_inputs=2, hidden=(64,), frequencies=4)
     steps = 200
     result = train(
         encoder,

@@ -14,7 +14,7 @@ import optax
 import pytest
 import scipy.stats
 
-from rlreps.encoders import fourier_mlp
+from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
@@ -120,7 +120,7 @@ def run(source, objective=None, **changes):
         "checkpoint_every": 4,
         "progress": False,
     }
-    encoder = fourier_mlp(2, 3, hidden=(16,), frequencies=2)
+    encoder = FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2)
     return train(encoder, objective or large_batch(), source, **(arguments | changes))
 
 
@@ -292,7 +292,7 @@ def test_rows_and_tasks_cover_the_matrix_evenly():
 def test_an_objective_that_needs_all_states_is_refused_before_training(reader):
     source = streamed_source(reader, POSITIONS)
     learner = Learner(
-        encoder=fourier_mlp(2, 3, hidden=(16,), frequencies=2),
+        encoder=FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2),
         objective=oracle(),
         optimizer=optax.adam(1e-2),
         rows=30,
@@ -333,7 +333,7 @@ def test_training_never_waits_for_itself(store, cores):
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(sys.argv[2])])
         import numpy as np, optax
-        from rlreps.encoders import fourier_mlp
+        from rlreps.encoders import FourierMLP
         from rlreps.losses.large_batch import large_batch
         from rlreps.streamed_source import StoreReader, streamed_source
         from rlreps.successor.store import open_store
@@ -343,7 +343,7 @@ def test_training_never_waits_for_itself(store, cores):
         for seeds in ((0,), (0, 1, 2)):
             for rows in (50, 40_000):
                 with StoreReader(store, np.zeros(store.shape[1])) as reader:
-                    train(fourier_mlp(2, 3, hidden=(16,)), large_batch(),
+                    train(FourierMLP(3, num_inputs=2, hidden=(16,)), large_batch(),
                           streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
                           rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
                           checkpoint_every=10, progress=False)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.subspace import exact_svd
 from rlreps.successor.ground_truth import GroundTruth
@@ -115,7 +115,7 @@ def test_every_figure_is_a_json_value():
 
 
 def test_a_summary_holds_means_and_each_seeds_own_figures():
-    encoder = tabular(NUM_STATES, D)
+    encoder = Tabular(D, num_states=NUM_STATES)
     states = jnp.arange(NUM_STATES)
     seeds = [
         evaluate_encoder(encoder, jnp.asarray(BASIS[:, columns]), states, TRUTH)
@@ -131,7 +131,7 @@ def test_a_summary_holds_means_and_each_seeds_own_figures():
 
 
 def test_what_is_followed_in_training_is_what_the_full_evaluation_says():
-    encoder = tabular(NUM_STATES, D)
+    encoder = Tabular(D, num_states=NUM_STATES)
     params = jnp.asarray(np.random.default_rng(6).standard_normal((NUM_STATES, D)), jnp.float32)
     evaluate = distance_evaluation(encoder, jnp.arange(NUM_STATES), BASIS[:, :D])
     figures = evaluate_encoder(encoder, params, jnp.arange(NUM_STATES), TRUTH)

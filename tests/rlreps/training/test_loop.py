@@ -9,7 +9,7 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.encoders import fourier_mlp, mlp, tabular
+from rlreps.encoders import MLP, FourierMLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses.base import Batch, Objective
 from rlreps.losses.danskin import danskin_lissa
@@ -77,7 +77,7 @@ def mean_square(params):
 def problem(objective="noise", **changes):
     """Arguments of a tiny run: 24 updates, logged every 4th, checkpoints every 8th."""
     arguments = {
-        "encoder": tabular(NUM_STATES, RANK),
+        "encoder": Tabular(RANK, num_states=NUM_STATES),
         "objective": OBJECTIVES[objective] if isinstance(objective, str) else objective,
         "source": matrix_source(planted_matrix()),
         "optimizer": optax.adam(1e-2),
@@ -96,7 +96,7 @@ def problem(objective="noise", **changes):
 def planted_problem(objective, **changes):
     """Arguments of a run that has to find the planted subspace, evaluated at both ends."""
     distance = distance_evaluation(
-        tabular(NUM_STATES, RANK), jnp.arange(NUM_STATES), BASIS.astype(np.float32)
+        Tabular(RANK, num_states=NUM_STATES), jnp.arange(NUM_STATES), BASIS.astype(np.float32)
     )
     schedule = optax.cosine_decay_schedule(0.1, 400)
     ends = {"steps": 400, "evaluate_every": 400, "checkpoint_every": 400, "evaluate": distance}
@@ -257,7 +257,7 @@ def test_the_length_of_chunks_does_not_change_a_bit(encoder, objective):
     if encoder == "mlp":
         positions = jnp.linspace(0.0, 1.0, NUM_STATES)[:, None]
         changes["source"] = matrix_source(planted_matrix(), positions)
-        changes["encoder"] = mlp(1, RANK, hidden=(16,))
+        changes["encoder"] = MLP(RANK, num_inputs=1, hidden=(16,))
     whole, *others = [
         train(**problem(objective, evaluate_every=length, checkpoint_every=length, **changes))
         for length in (24, 8)
@@ -383,7 +383,7 @@ def sample_key(seed, step):
 
 
 def test_a_huge_learning_rate_is_reported_before_any_checkpoint():
-    encoder = mlp(1, RANK, hidden=(16,))
+    encoder = MLP(RANK, num_inputs=1, hidden=(16,))
     positions = jnp.linspace(0.0, 1.0, NUM_STATES)[:, None]
     with pytest.raises(TrainingDivergedError, match=r"of seed [34]; no checkpoint was made; try"):
         train(
@@ -403,7 +403,11 @@ def test_only_the_seed_that_went_wrong_is_named():
 
     def draw(seed):
         learner = Learner(
-            encoder=tabular(2, 1), objective=objective, optimizer=optax.sgd(1.0), rows=1, tasks=1
+            encoder=Tabular(1, num_states=2),
+            objective=objective,
+            optimizer=optax.sgd(1.0),
+            rows=1,
+            tasks=1,
         )
         return float(learner.init(jnp.uint32(seed)).objective)
 
@@ -465,7 +469,11 @@ def test_a_planted_subspace_is_found(objective, most):
 
 def test_a_loss_serves_in_a_training_step_of_ones_own():
     source = matrix_source(planted_matrix())
-    encoder, objective, optimizer = tabular(NUM_STATES, RANK), large_batch(), optax.adam(3e-2)
+    encoder, objective, optimizer = (
+        Tabular(RANK, num_states=NUM_STATES),
+        large_batch(),
+        optax.adam(3e-2),
+    )
 
     @jax.jit
     def step(params, moments, state, key):
@@ -491,7 +499,7 @@ def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evalu
     positions = np.random.default_rng(2).random((80, 2)).astype(np.float32)
     targets = np.cos(np.pi * positions) @ np.random.default_rng(3).standard_normal((2, 30))
     result = train(
-        fourier_mlp(2, 2, hidden=(32,)),
+        FourierMLP(2, num_inputs=2, hidden=(32,)),
         large_batch(),
         matrix_source(targets.astype(np.float32), positions),
         optimizer=optax.adam(1e-2),

@@ -11,7 +11,7 @@ import pytest
 from jax import Array
 
 from rlreps.configs import ObjectiveConfig
-from rlreps.encoders import mlp, tabular
+from rlreps.encoders import MLP, Tabular
 from rlreps.errors import TrainingDivergedError
 from rlreps.losses.danskin import Roles, danskin_lissa
 from rlreps.losses.large_batch import large_batch
@@ -48,7 +48,7 @@ def numbers(*pairs):
 
 def learner(kappa0, rate, *, resets=True):
     return Learner(
-        encoder=tabular(NUM_STATES, FEATURES),
+        encoder=Tabular(FEATURES, num_states=NUM_STATES),
         objective=danskin_lissa(FEATURES, roles=ROLES, kappa0=kappa0),
         optimizer=optax.sgd(rate),
         rows=ROLES.rows(2),
@@ -161,7 +161,7 @@ def test_a_member_ends_as_the_same_run_would_alone(together, index):
 def test_a_member_ends_as_an_ordinary_run_with_its_numbers_written_in(together):
     kappa0, rate = PAIRS[2]
     plain = train(
-        tabular(NUM_STATES, FEATURES),
+        Tabular(FEATURES, num_states=NUM_STATES),
         danskin_lissa(FEATURES, roles=ROLES, kappa0=kappa0),
         matrix_source(matrix(MATRICES[2])),
         optimizer=optax.sgd(rate),
@@ -230,7 +230,7 @@ def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
     config = ObjectiveConfig(name=name)
     problem = Problem(FEATURES, NUM_TASKS, Hyperparameters.of(config, 0.1))
     one = Learner(
-        encoder=tabular(NUM_STATES, FEATURES),
+        encoder=Tabular(FEATURES, num_states=NUM_STATES),
         objective=make_objective(config, problem),
         optimizer=optax.adam(0.1),
         rows=10,
@@ -305,7 +305,7 @@ def test_one_program_serves_all_members_and_is_traced_no_oftener_for_more(togeth
 def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_parameters():
     def build(rate):
         return Learner(
-            encoder=mlp(2, FEATURES, hidden=(8, 8)),
+            encoder=MLP(FEATURES, num_inputs=2, hidden=(8, 8)),
             objective=large_batch(),
             optimizer=optax.adam(rate),
             rows=8,
@@ -316,7 +316,7 @@ def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_paramete
     inputs = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
 
     def measure(params, _):
-        features = mlp(2, FEATURES, hidden=(8, 8)).apply(params, jnp.asarray(inputs))
+        features = MLP(FEATURES, num_inputs=2, hidden=(8, 8)).apply(params, jnp.asarray(inputs))
         return {"subspace_distance": subspace_distance(features, BASIS)}
 
     result = train_members(

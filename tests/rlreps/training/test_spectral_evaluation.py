@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.losses.base import Batch
 from rlreps.operators import kernel, matrix, slowness, target_kernel
@@ -18,7 +18,7 @@ from rlreps.training.spectral_evaluation import sampled_moments
 RNG = np.random.default_rng(0)
 PSI = RNG.normal(size=(6, 4)).astype(np.float32)
 TABLE = RNG.normal(size=(6, 3)).astype(np.float32)
-ENCODER = tabular(6, 3)
+ENCODER = Tabular(3, num_states=6)
 
 
 def moments(operator, key=0, rows=8, batches=400, weights=None):
@@ -78,7 +78,7 @@ def test_exact_batches_give_the_exact_spectrum():
         def sample(self, key, num_rows, num_tasks):
             return Batch(self.states, jnp.zeros((num_rows, 0)))
 
-    encoder = tabular(6, 6)
+    encoder = Tabular(6, num_states=6)
     table = jnp.asarray(RNG.normal(size=(6, 6)), jnp.float32)
     operator = PSI @ PSI.T
     found = sampled_moments(

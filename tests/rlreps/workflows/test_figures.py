@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.estimate_store import open_estimates

@@ -11,7 +11,7 @@ from rlreps.cli.main import main
 from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.live import CumulantsName, LiveTrainingConfig
 from rlreps.cumulants import cumulant_matrix
-from rlreps.encoders import make_encoder
+from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder

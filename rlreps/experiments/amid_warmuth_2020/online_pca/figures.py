@@ -13,7 +13,7 @@ from rlreps.experiments.amid_warmuth_2020.online_pca.curves import ExcessCurve
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.reconstructions import plot_signed_images
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 Rows: TypeAlias = list[dict[str, object]]
 Against: TypeAlias = Literal["rows_seen", "seconds"]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.configs import OptimizerConfig, as_json
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import require
 from rlreps.experiments.le_lan_2023.mnist.config import MnistConfig
 from rlreps.experiments.le_lan_2023.mnist.figures import MethodResult
@@ -29,7 +29,7 @@ from rlreps.experiments.le_lan_2023.mnist.report import (
 from rlreps.losses.danskin import Roles, danskin_lissa
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
 from rlreps.streaming.eigengame import eigengame
 from rlreps.subspace import subspace_distance
@@ -150,7 +150,7 @@ def _train_danskin(
     """Danskin-LISSA with N = M = J = ``pixels``."""
     options, num_pixels = config.danskin, problem.source.images.shape[1]
     roles = Roles(pixels, pixels, pixels)
-    encoder = tabular(num_pixels, config.num_components)
+    encoder = Tabular(config.num_components, num_states=num_pixels)
     learner = Learner(
         encoder=encoder,
         objective=danskin_lissa(

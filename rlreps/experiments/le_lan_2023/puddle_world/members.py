@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from rlreps import subspace
 from rlreps.configs import TrainingConfig
-from rlreps.encoders import Encoder, Params
+from rlreps.encoders import Encoder, FunctionEncoder, Params
 from rlreps.training.host_loop import EvaluateMember
 from rlreps.training.population import Build
 from rlreps.training.update import Learner
@@ -41,7 +41,7 @@ def masked_encoder(encoder: Encoder, mask: Array) -> Encoder:
     def apply(params: Params, inputs: Array) -> Array:
         return encoder.apply(params, inputs) * mask[None, :]
 
-    return Encoder(encoder.init, apply)
+    return FunctionEncoder(encoder.init, apply)
 
 
 def masked_learner(config: TrainingConfig, encoder: Encoder, num_tasks: int) -> Build:

@@ -16,7 +16,7 @@ from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.workflows.ground_truths import OwnGroundTruth
 
 _DISTANCE = "subspace distance (0 equal, 1 orthogonal)"

@@ -9,7 +9,7 @@ from rlreps.experiments.le_lan_2023.synthetic.config import Setting, SyntheticCo
 from rlreps.experiments.le_lan_2023.synthetic.problem import SettingResult
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.report.method_names import method_name
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 Results: TypeAlias = Mapping[Setting, SettingResult]
 

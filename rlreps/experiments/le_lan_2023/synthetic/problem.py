@@ -10,7 +10,7 @@ import optax
 from jax import Array
 
 from rlreps import subspace
-from rlreps.encoders import tabular
+from rlreps.encoders import Tabular
 from rlreps.experiments.le_lan_2023.synthetic.config import ROLES, Setting, SpectrumName
 from rlreps.losses import Objective, Roles, danskin_empirical, danskin_lissa, naive, oracle
 from rlreps.losses.base import Params
@@ -93,7 +93,7 @@ def member_learner(setting: Setting, num_states: int, step_size: float) -> Build
 
     def build(settings: MemberSettings) -> Learner:
         return Learner(
-            encoder=tabular(num_states, setting.num_features),
+            encoder=Tabular(setting.num_features, num_states=num_states),
             objective=_objective(setting, settings.kappa0),
             # Objectives average the gradient over their N rows; the paper's algorithm sums it.
             optimizer=optax.sgd(step_size * setting.rows),

@@ -17,7 +17,7 @@ from rlreps.experiments.results import Claim, claims_table, write_results
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 
 def write_synthetic_report(

@@ -18,8 +18,8 @@ from rlreps.experiments.ours.agent_arms_report import (
 from rlreps.experiments.ours.agent_arms_results import write_comparisons
 from rlreps.experiments.ours.agent_control.config import AgentControlConfig, Bar
 from rlreps.experiments.results import Claim, claims_table
-from rlreps.report.numbers import format_number
 from rlreps.report.page import Section, write_report
+from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 
 

@@ -8,9 +8,9 @@ from scipy.stats import spearmanr
 
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison
 from rlreps.experiments.ours.agent_arms_findings import enough_seeds, signed
-from rlreps.report.numbers import format_number
 from rlreps.report.page import Section, Table
-from rlreps.runs.improvement import Estimate, interquartile_mean_difference
+from rlreps.report.table import format_number
+from rlreps.runs.intervals import Interval, interquartile_mean_difference
 
 _RELATED = "subspace_distance"
 
@@ -26,21 +26,21 @@ class TorsoChange(NamedTuple):
     """
 
     label: str
-    subspace_distance: Estimate
-    probe_error: Estimate
-    mean_return: Estimate
+    subspace_distance: Interval
+    probe_error: Interval
+    mean_return: Interval
 
     @property
     def better_torso(self) -> bool:
         """Whether both intervals of the torso lie below 0."""
-        return self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0
+        return bool(self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0)
 
 
 def torso_changes(comparison: Comparison) -> list[TorsoChange]:
     """What every arm but the first changed, with 95 % intervals."""
     none = comparison.baseline
 
-    def change(run: ArmRuns, name: str) -> Estimate:
+    def change(run: ArmRuns, name: str) -> Interval:
         return interquartile_mean_difference(run.measures[name][:, -1], none.measures[name][:, -1])
 
     return [

@@ -12,7 +12,7 @@ from rlreps.experiments.results import Claim, claims_table, write_results
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 _DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 

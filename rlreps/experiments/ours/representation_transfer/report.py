@@ -27,8 +27,8 @@ from rlreps.experiments.ours.representation_transfer.config import (
 )
 from rlreps.experiments.results import Claim, claims_table
 from rlreps.report.method_names import method_name
-from rlreps.report.numbers import format_number
 from rlreps.report.page import Section, write_report
+from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
 

@@ -12,34 +12,32 @@ from numpy.typing import ArrayLike
 
 from rlreps.experiments.ours.agent_arms import FloatArray
 
-LAYERS = "layers"
 _LEAST = 1e-6
 """Singular value, relative to the largest, below which a direction is taken for rounding."""
 
 
-def whitened(params: Any, features: ArrayLike) -> dict[str, Any]:
+def whitened(params: Any, features: ArrayLike) -> list[dict[str, Any]]:
     """Parameters of the same networks with features of mean 0 and covariance I.
 
     The map is the symmetric one, Σ^(-1/2): no other moves the features less (ZCA). Directions
     that features do not have stay without.
 
     Args:
-        params: Of perceptrons, ``{"layers": {number: {"kernel": [seeds, h, d], "bias":
-            [seeds, d]}}}``.
+        params: Of perceptrons, a list of layers ``{"kernel": [seeds, h, d], "bias": [seeds, d]}``.
         features: φ of all states, [seeds, n, d].
 
     Returns:
         New parameters, NumPy arrays.
     """
-    layers = {number: dict(layer) for number, layer in params[LAYERS].items()}
-    last = layers[max(layers)]
+    layers = [dict(layer) for layer in params]
+    last = layers[-1]
     table = np.asarray(features, np.float64)
     means = table.mean(axis=1)
     maps = np.stack([_inverse_root(each) for each in table - means[:, None]])
     kernels, biases = (np.asarray(last[name], np.float64) for name in ("kernel", "bias"))
     last["kernel"] = (kernels @ maps).astype(np.float32)
     last["bias"] = np.einsum("sd,sde->se", biases - means, maps).astype(np.float32)
-    return {LAYERS: {number: _as_numpy(layer) for number, layer in layers.items()}}
+    return [_as_numpy(layer) for layer in layers]
 
 
 def _inverse_root(centred: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from rlreps.experiments.ours.slow_puddle.config import Contender, SlowPuddleConf
 from rlreps.experiments.ours.slow_puddle.measures import Learned, successor_distances
 from rlreps.experiments.ours.slow_puddle.problem import Problem
 from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.successor.ground_truth import GroundTruth
 
 Rows: TypeAlias = list[dict[str, object]]

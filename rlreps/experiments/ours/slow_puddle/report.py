@@ -22,7 +22,7 @@ from rlreps.experiments.ours.slow_puddle.problem import Problem
 from rlreps.experiments.results import Claim, claims_table, write_results
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.successor.ground_truth import GroundTruth
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 
 from rlreps.configs import as_json
-from rlreps.encoders import Encoder, at_states, make_encoder, with_constant
+from rlreps.encoders import AtStates, Encoder, WithConstant
+from rlreps.encoders.registry import make_encoder
 from rlreps.experiments.ours.slow_puddle.config import Contender, SlowPuddleConfig
 from rlreps.experiments.ours.slow_puddle.figures import ContenderResult
 from rlreps.experiments.ours.slow_puddle.measures import measure_features, training_measures
@@ -162,7 +163,7 @@ def slow_encoder(config: SlowPuddleConfig, problem: Problem) -> Encoder:
         num_states=len(problem.centres),
         num_features=config.num_features,
     )
-    return with_constant(encoder)
+    return WithConstant(encoder)
 
 
 def make_learner(
@@ -174,7 +175,7 @@ def make_learner(
     source: Source
     if contender.action == "exact":
         operator, source = sparse_graph_operator(problem.graph), state_source(problem.measure)
-        of_batch = at_states(encoder, centres)
+        of_batch: Encoder = AtStates(encoder, centres)
     else:
         operator, source = slowness(), pair_source(problem.chain, centres)
         of_batch = encoder

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.encoders import Encoder, Params, convolutional, mlp
+from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder, Params
 from rlreps.experiments.pfau_2019.atari.config import AtariConfig
 from rlreps.experiments.pfau_2019.atari.problem import Problem
 from rlreps.losses.base import Batch, Encode, Metrics, Objective
@@ -36,17 +36,20 @@ def next_frame_predictor(config: AtariConfig, problem: Problem) -> Predictor:
     """
     height, width, _ = problem.frame_shape
     to_code = problem.on_frames(
-        convolutional(
-            problem.frame_shape, config.code_size, channels=config.channels, hidden=config.hidden
+        Convolutional(
+            config.code_size,
+            frame_shape=problem.frame_shape,
+            channels=config.channels,
+            hidden=config.hidden,
         )
     )
-    decoder = mlp(config.code_size, height * width, hidden=(config.hidden,))
+    decoder = MLP(height * width, num_inputs=config.code_size, hidden=(config.hidden,))
 
     def init(key: Array) -> Params:
         keys = jax.random.split(key)
         return {"code": to_code.init(keys[0]), "decoder": decoder.init(keys[1])}
 
-    encoder = Encoder(init, lambda params, frames: to_code.apply(params["code"], frames))
+    encoder = FunctionEncoder(init, lambda params, frames: to_code.apply(params["code"], frames))
 
     def predict(params: Params, codes: Array) -> Array:
         return decoder.apply(params["decoder"], codes)

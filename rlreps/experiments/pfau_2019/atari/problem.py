@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.encoders import Encoder, Params
+from rlreps.encoders import Encoder, FunctionEncoder, Params
 from rlreps.errors import require
 from rlreps.experiments.pfau_2019.atari.frames import ByteArray, DoubleArray, Frames, IndexArray
 from rlreps.losses.base import Batch
@@ -100,7 +100,7 @@ class Problem:
 
     def on_frames(self, encoder: Encoder) -> Encoder:
         """An encoder of grey levels from one of standardised frames."""
-        return Encoder(
+        return FunctionEncoder(
             encoder.init,
             lambda params, frames: encoder.apply(params, self.standardised(frames)),
         )

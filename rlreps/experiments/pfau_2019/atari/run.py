@@ -11,7 +11,7 @@ import optax
 from jax import Array, lax
 
 from rlreps.configs import as_json
-from rlreps.encoders import Encoder, Params, convolutional, with_constant
+from rlreps.encoders import Convolutional, Encoder, Params, WithConstant
 from rlreps.experiments.pfau_2019.atari.config import AtariConfig
 from rlreps.experiments.pfau_2019.atari.features import (
     MethodFeatures,
@@ -139,10 +139,13 @@ def _outcome(place: _Place) -> Outcome:
 def _slow_features(place: _Place) -> tuple[MethodFeatures, TrainingResult]:
     """Spectral inference with the slowness operator, behind a constant first feature."""
     config, problem = place.config, place.problem
-    network = convolutional(
-        problem.frame_shape, config.num_features, channels=config.channels, hidden=config.hidden
+    network = Convolutional(
+        config.num_features,
+        frame_shape=problem.frame_shape,
+        channels=config.channels,
+        hidden=config.hidden,
     )
-    encoder = problem.on_frames(with_constant(network))
+    encoder = problem.on_frames(WithConstant(network))
     result = _train(
         place,
         "slow-features",

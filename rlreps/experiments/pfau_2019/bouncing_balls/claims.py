@@ -6,7 +6,7 @@ import numpy as np
 
 from rlreps.experiments.pfau_2019.bouncing_balls.linear import DoubleArray
 from rlreps.experiments.results import Claim
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 ENCODES, ONE_BALL, TOGETHER, ORDERED = 0.9, 0.9, 0.5, 0.05
 """Shares of variance, and the relative distance to Rayleigh-Ritz, by which claims are judged."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rlreps import plotting
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.style import INK, MUTED, plain_log_ticks, styled
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 Rows: TypeAlias = list[dict[str, object]]
 

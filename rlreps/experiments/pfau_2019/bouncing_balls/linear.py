@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.linalg
 from jax import Array
 
-from rlreps.encoders import Encoder, with_constant
+from rlreps.encoders import Encoder, FunctionEncoder, WithConstant
 from rlreps.envs import BouncingBalls
 from rlreps.errors import require
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
@@ -124,10 +124,10 @@ def linear_slow_features(
     Raises:
         InputError: If fewer principal components than features vary.
     """
-    functions = Encoder(lambda _: (), lambda _, inputs: basis.function(inputs))
+    functions = FunctionEncoder(lambda _: (), lambda _, inputs: basis.function(inputs))
     moments = jax.jit(
         lambda source, key: sampled_moments(
-            with_constant(functions), (), slowness(), source, key, rows=rows, batches=batches
+            WithConstant(functions), (), slowness(), source, key, rows=rows, batches=batches
         )
     )(source, key)
     second, changes = (np.asarray(part, np.float64) for part in moments)
@@ -150,7 +150,7 @@ def linear_slow_features(
         combined = jnp.matmul(values, params[0], precision=jax.lax.Precision.HIGHEST)
         return combined - params[1][None, :]
 
-    return Encoder(lambda _: fitted, apply)
+    return FunctionEncoder(lambda _: fitted, apply)
 
 
 def explained(features: npt.ArrayLike, values: npt.ArrayLike) -> DoubleArray:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.configs import as_json
-from rlreps.encoders import Encoder, Params, convolutional, with_constant
+from rlreps.encoders import Convolutional, Encoder, Params, WithConstant
 from rlreps.envs import BouncingBalls
 from rlreps.experiments.pfau_2019.bouncing_balls.config import BouncingBallsConfig
 from rlreps.experiments.pfau_2019.bouncing_balls.linear import (
@@ -87,8 +87,10 @@ def _compute(
     """Everything in the folder; returns the summary."""
     video = BouncingBalls()
     shape = (video.frame_size, video.frame_size, 1)
-    encoder = with_constant(
-        convolutional(shape, config.num_features, channels=config.channels, hidden=config.hidden)
+    encoder = WithConstant(
+        Convolutional(
+            config.num_features, frame_shape=shape, channels=config.channels, hidden=config.hidden
+        )
     )
     trained = [
         _train(config, encoder, video, seed, folder, devices, progress) for seed in config.seeds
@@ -211,7 +213,7 @@ def _exact(
         components=components,
     )
     params = features.init(jax.random.key(0))
-    return [_spectra(config, with_constant(features), params, source, draw) for draw in draws]
+    return [_spectra(config, WithConstant(features), params, source, draw) for draw in draws]
 
 
 def _spectra(

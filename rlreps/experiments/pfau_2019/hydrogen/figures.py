@@ -10,7 +10,7 @@ from rlreps.experiments.pfau_2019.hydrogen.closed_form import energies, level_sl
 from rlreps.experiments.pfau_2019.hydrogen.config import NUM_FEATURES, HydrogenConfig
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.plotting.reconstructions import plot_signed_images
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 
 if TYPE_CHECKING:
     from rlreps.experiments.pfau_2019.hydrogen.report import ContenderResult

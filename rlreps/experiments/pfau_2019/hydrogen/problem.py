@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.encoders import Encoder, Params, mlp, separate_mlp
+from rlreps.encoders import MLP, Encoder, FunctionEncoder, Params, SeparateMLP
 from rlreps.experiments.pfau_2019.hydrogen.closed_form import energies, wavefunctions
 from rlreps.experiments.pfau_2019.hydrogen.config import NUM_FEATURES, Contender
 from rlreps.losses.base import Batch, Objective
@@ -110,7 +110,7 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
         boundary = jnp.prod(1.0 - jnp.square(positions / half_width), axis=1)
         return network.apply(params, embed(positions, half_width)) * boundary[:, None]
 
-    return Encoder(network.init, apply)
+    return FunctionEncoder(network.init, apply)
 
 
 def _radial_inputs(positions: Array, half_width: float) -> Array:
@@ -127,9 +127,9 @@ INPUTS: dict[str, Callable[[Array, float], Array]] = {
 """Name → (positions [b, 2], D) → inputs of the networks."""
 
 NETWORKS: dict[str, Callable[[int, tuple[int, ...]], Encoder]] = {
-    "separate": lambda inputs, hidden: separate_mlp(inputs, NUM_FEATURES, hidden=hidden),
-    "shared": lambda inputs, hidden: mlp(
-        inputs, NUM_FEATURES, hidden=hidden, activation=jax.nn.tanh
+    "separate": lambda inputs, hidden: SeparateMLP(NUM_FEATURES, num_inputs=inputs, hidden=hidden),
+    "shared": lambda inputs, hidden: MLP(
+        NUM_FEATURES, num_inputs=inputs, hidden=hidden, activation="tanh"
     ),
 }
 """Name → encoder of NUM_FEATURES features for (inputs, hidden widths)."""

@@ -9,7 +9,7 @@ from PIL import Image
 
 from rlreps.cli.tables import print_quickstart
 from rlreps.configs import EncoderConfig, ObjectiveConfig, SuccessorConfig, TrainingConfig
-from rlreps.envs.errors import ArenaError
+from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.workflows import train as store_training

@@ -4,7 +4,7 @@ import pytest
 from rlreps.configs import TrainingConfig
 from rlreps.configs.sweep import SweepConfig, parse_grid
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.statistics import aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.workflows.sweep.grid import groups_of
 from rlreps.workflows.sweep.report import draw_sweep, gather, write_sweep_report
 

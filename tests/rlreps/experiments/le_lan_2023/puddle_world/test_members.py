@@ -7,7 +7,7 @@ import pytest
 
 from rlreps import subspace
 from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
-from rlreps.encoders import mlp
+from rlreps.encoders import MLP
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
     masked_learner,
@@ -47,10 +47,10 @@ def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective)
     )
     source = matrix_source(MATRIX, INPUTS)
     settings = masks([D], LARGEST)
-    build = masked_learner(config, mlp(2, LARGEST, hidden=(HIDDEN,)), TASKS)
+    build = masked_learner(config, MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,)), TASKS)
     masked = build(jax.tree.map(lambda leaf: leaf[0], settings))
     alone = make_learner(
-        dataclasses.replace(config, num_features=D), mlp(2, D, hidden=(HIDDEN,)), TASKS
+        dataclasses.replace(config, num_features=D), MLP(D, num_inputs=2, hidden=(HIDDEN,)), TASKS
     )
     start = masked.init(jnp.uint32(1))
     small = alone.init(jnp.uint32(1))._replace(params=first_features(start.params))
@@ -68,7 +68,7 @@ def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective)
 
 
 def test_the_distance_of_a_masked_member_is_that_of_its_own_features():
-    encoder = mlp(2, LARGEST, hidden=(HIDDEN,))
+    encoder = MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,))
     params = encoder.init(jax.random.key(0))
     basis = jnp.asarray(np.linalg.svd(MATRIX)[0][:, :LARGEST])
     evaluate = masked_evaluation(encoder, jnp.asarray(INPUTS), basis)
@@ -81,7 +81,7 @@ def test_the_distance_of_a_masked_member_is_that_of_its_own_features():
 
 
 def test_a_member_without_features_left_is_as_far_as_can_be():
-    encoder = mlp(2, LARGEST, hidden=(HIDDEN,))
+    encoder = MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,))
     params = jax.tree.map(jnp.zeros_like, encoder.init(jax.random.key(0)))
     basis = jnp.asarray(np.linalg.svd(MATRIX)[0][:, :LARGEST])
     settings = jax.tree.map(lambda leaf: leaf[0], masks([D], LARGEST))

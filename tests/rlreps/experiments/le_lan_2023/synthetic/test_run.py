@@ -13,7 +13,7 @@ from rlreps.errors import InputError
 from rlreps.experiments.le_lan_2023.synthetic import run as module
 from rlreps.experiments.le_lan_2023.synthetic.config import SyntheticConfig
 from rlreps.experiments.le_lan_2023.synthetic.run import run_synthetic
-from rlreps.report.numbers import format_number
+from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")

@@ -86,7 +86,7 @@ def test_frozen_torsos_stay_as_they_are_and_others_do_not(finished):
     loop, state, _ = load_agents(folder, TINY.arms()["pre-trained, frozen"])
     with contextlib.closing(loop):
         torsos = state.memory.learner.params["torso"]
-        assert np.array_equal(torsos["layers"][0]["kernel"], encoders["layers"][0]["kernel"])
+        assert np.array_equal(torsos[0]["kernel"], encoders[0]["kernel"])
         features = jax.vmap(loop.agent.network.features, in_axes=(0, None))
         for table in np.asarray(features(torsos, truth.coordinates), np.float64):
             covariance = table.T @ table / len(table)

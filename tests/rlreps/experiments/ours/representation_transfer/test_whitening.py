@@ -1,14 +1,14 @@
 import jax
 import numpy as np
 
-from rlreps.encoders import fourier_mlp
+from rlreps.encoders import FourierMLP
 from rlreps.experiments.ours.representation_transfer.whitening import whitened
 from rlreps.subspace import subspace_distance
 
 
 def networks():
     """Two networks with their features at 300 states."""
-    encoder = fourier_mlp(2, 4, hidden=(16,), frequencies=2)
+    encoder = FourierMLP(4, num_inputs=2, hidden=(16,), frequencies=2)
     states = jax.random.uniform(jax.random.key(0), (300, 2))
     params = jax.vmap(encoder.init)(jax.random.split(jax.random.key(1), 2))
     apply = jax.vmap(encoder.apply, in_axes=(0, None))
@@ -31,17 +31,15 @@ def test_the_layers_below_and_what_was_handed_in_stay_as_they_are():
     copies = jax.tree.map(np.array, params)
     found = whitened(params, features(params))
     jax.tree.map(np.testing.assert_array_equal, params, copies)
-    jax.tree.map(np.testing.assert_array_equal, found["layers"][0], copies["layers"][0])
+    jax.tree.map(np.testing.assert_array_equal, found[0], copies[0])
     assert jax.tree.structure(found) == jax.tree.structure(jax.tree.map(np.asarray, params))
 
 
 def test_a_direction_that_features_do_not_have_stays_without():
     params, features = networks()
-    last = max(params["layers"])
-    kernel = np.array(params["layers"][last]["kernel"])
+    kernel = np.array(params[-1]["kernel"])
     kernel[:, :, 3] = kernel[:, :, 0]
-    layers = {**params["layers"], last: {**params["layers"][last], "kernel": kernel}}
-    params = {"layers": layers}
+    params = [*params[:-1], {**params[-1], "kernel": kernel}]
     (new, _) = features(whitened(params, features(params)))
     values = np.linalg.svd(new, compute_uv=False) / np.sqrt(len(new))
     np.testing.assert_allclose(values[:3], 1.0, atol=1e-3)

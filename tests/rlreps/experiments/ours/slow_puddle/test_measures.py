@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.configs import SuccessorConfig
-from rlreps.encoders import Encoder
+from rlreps.encoders import FunctionEncoder
 from rlreps.experiments.ours.slow_puddle.claims import compare_with_goals, relative_errors
 from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, Goals
 from rlreps.experiments.ours.slow_puddle.figures import ContenderResult
@@ -74,7 +74,7 @@ def test_two_eigenfunctions_turned_into_each_other_span_the_same_but_are_not_the
 
 def test_what_is_followed_in_training_is_what_is_measured_after_it(problem, successor):
     features = jax.random.normal(jax.random.key(0), (64, 4))
-    encoder = Encoder(
+    encoder = FunctionEncoder(
         lambda key: features, lambda params, _: jnp.hstack([jnp.ones((64, 1)), params])
     )
     followed = training_measures(encoder, problem, (1, 2, 4))(features)
@@ -96,7 +96,9 @@ def test_features_that_collapsed_reach_nothing(problem, successor):
     np.testing.assert_array_equal(found.successor_distances, 1.0)
     assert np.isnan(found.eigenvalues).all()
     assert not found.cosines.any()
-    encoder = Encoder(lambda key: nothing, lambda params, _: jnp.asarray(params, jnp.float32))
+    encoder = FunctionEncoder(
+        lambda key: nothing, lambda params, _: jnp.asarray(params, jnp.float32)
+    )
     followed = training_measures(encoder, problem, (2, 4))(nothing)
     distances = [float(followed[name]) for name in ("distance_2", "distance_4")]
     assert distances == pytest.approx([1.0, 1.0], abs=1e-6)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import with_constant
+from rlreps.encoders import WithConstant
 from rlreps.envs import BouncingBalls
 from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019.bouncing_balls.linear import (
@@ -58,7 +58,7 @@ def solve(components, count=3):
 def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation():
     encoder = solve(5)
     moments = sampled_moments(
-        with_constant(encoder),
+        WithConstant(encoder),
         encoder.init(None),
         slowness(),
         MixedSignals(),

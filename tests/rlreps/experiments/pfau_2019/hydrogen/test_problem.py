@@ -145,7 +145,7 @@ def test_the_gradient_vanishes_at_the_eigenfunctions_on_every_batch_without_aver
 
 def test_measurements_know_the_closed_form():
     with jax.enable_x64(True):
-        encoder = problem.Encoder(
+        encoder = problem.FunctionEncoder(
             lambda key: jnp.zeros(()), lambda params, positions: exact_features(positions)
         )
         figures = problem.make_evaluation(encoder, HALF_WIDTH)(jnp.zeros(()))

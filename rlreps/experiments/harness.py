@@ -1,0 +1,296 @@
+"""The harness of every experiment: folder, resumption, result files, figures, report, claims.
+
+How to write an experiment. One file holds its science and ends with one ``Experiment``:
+
+1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
+   result, so they are the identity of the run's folder.
+2. ``cells(run)`` names what is to be measured: a mapping from a name (also a file's name) to
+   whatever ``measure`` needs. Training that one program can do together is one cell.
+3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
+   ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
+   ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
+   ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
+   (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
+4. ``report(run, found)`` makes ``Findings`` of name → measurement: an abstract, claims, sections
+   and a summary. A section is ``rlreps.report.Section``; its figures are ``run.show(name, caption,
+   rows, figure)``, which writes ``results/<name>.csv``, ``.json`` and ``figures/<name>.png``.
+   Numbers without a figure go through ``run.write_rows``. The claims head the first section.
+5. A claim's ``holds`` is three-valued: decide it from intervals (``mean_interval(...).below``,
+   ``all_hold``), and say None wherever this run cannot tell.
+6. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
+   ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
+   becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
+7. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import jax
+from matplotlib.figure import Figure
+
+from rlreps.config import as_json
+from rlreps.files import write_atomically
+from rlreps.plotting import save_figure
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table, finite_or_none
+from rlreps.runs.complete import complete_run, finished_summary
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+
+Config = TypeVar("Config")
+Rows = Sequence[Mapping[str, object]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A statement beside what a run found.
+
+    Attributes:
+        statement: What it is about.
+        stated: What the paper states, or its number; of an experiment of ours, the goal.
+        found: What was found, or its number.
+        holds: Whether what was found agrees; None where this run cannot tell.
+    """
+
+    statement: str
+    stated: object
+    found: object
+    holds: bool | None
+
+
+def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
+    """Combine verdicts: False if one is, else None if one is or there is none, else True."""
+    known = set(verdicts)
+    return False if False in known else None if None in known or not known else True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What an experiment makes of its measurements.
+
+    Attributes:
+        abstract: What the report says first.
+        claims: Their table heads the first section.
+        sections: Of the report, at least one.
+        summary: JSON values of ``summary.json``, beside ``claims`` and ``report``.
+    """
+
+    abstract: str
+    claims: Sequence[Claim]
+    sections: Sequence[Section]
+    summary: Mapping[str, Any]
+
+
+@dataclasses.dataclass(eq=False)
+class Run(Generic[Config]):
+    """One run of an experiment.
+
+    Attributes:
+        config: The configuration.
+        folder: Its folder.
+        data: What ``check`` returned, else what ``load`` returned, else None.
+        devices: Devices to share training out to; None is JAX's default device.
+        progress: Whether to show progress bars.
+        shared: What ``prepare`` returned.
+    """
+
+    config: Config
+    folder: RunFolder
+    data: Any = None
+    devices: Sequence[jax.Device] | None = None
+    progress: bool = True
+    shared: Any = None
+
+    def training_folder(self, name: str, **described: Any) -> RunFolder:
+        """Create or resume the folder ``runs/<name>`` of one training.
+
+        Args:
+            name: Of the folder.
+            **described: JSON values that set this training apart from the experiment's others.
+
+        Raises:
+            InputError: If the folder holds something else.
+        """
+        return RunFolder.create_or_resume(
+            self.folder.path / "runs" / name,
+            kind=f"{self.folder.kind}-run",
+            config={**as_json(described), "experiment": self.folder.config},
+            provenance=self.folder.provenance,
+        )
+
+    def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return ``parts/<name>.json``, computing it first if it is not there."""
+        return self.folder.part(name, compute)
+
+    def show(self, name: str, caption: str, rows: Rows | None, figure: Figure) -> tuple[Path, str]:
+        """Write a figure and the numbers that it shows; return its path and caption.
+
+        Args:
+            name: Of the files ``figures/<name>.png`` and ``results/<name>.csv`` and ``.json``.
+            caption: For the report.
+            rows: As for ``write_rows``; None for a figure without numbers.
+            figure: The figure.
+        """
+        if rows is not None:
+            self.write_rows(name, rows)
+        return save_figure(figure, self.folder.figures / f"{name}.png"), caption
+
+    def write_rows(self, name: str, rows: Rows) -> None:
+        """Write ``results/<name>.csv`` and ``.json``.
+
+        Columns come in the order in which the rows first name them; a row without one leaves it
+        empty. What is None, NaN or infinite is empty in the CSV and null in the JSON file.
+
+        Args:
+            name: Of the files.
+            rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
+        """
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        table = [{column: finite_or_none(row.get(column)) for column in columns} for row in rows]
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        # A row a line: small, and readable as text.
+        lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in table)
+        results = self.folder.path / "results"
+        write_atomically(results / f"{name}.csv", text.getvalue().encode())
+        write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment(Generic[Config]):
+    """An experiment as data; the module's docstring says how to write one.
+
+    Attributes:
+        name: What kind of run it is, as the command line spells it.
+        title: Of the report, or a function of the configuration.
+        paper: Where it comes from, such as a paper's section; said below the title.
+        presets: Name → configuration.
+        cells: Run → name → what is to be measured.
+        measure: (run, name, cell) → measurement.
+        report: (run, name → measurement) → findings.
+        load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
+        check: (configuration, data set) → ``Run.data``; raises where they cannot be run.
+        prepare: Run → ``Run.shared``.
+        keeps_parts: Whether measurements are JSON values, kept in ``parts``.
+        counts_cells: Whether to show a progress bar of cells, which show none of their own.
+        stated: Heading of the column of what was stated.
+    """
+
+    name: str
+    title: str | Callable[[Config], str]
+    paper: str
+    presets: Mapping[str, Config]
+    cells: Callable[[Run[Config]], Mapping[str, Any]]
+    measure: Callable[[Run[Config], str, Any], Any]
+    report: Callable[[Run[Config], dict[str, Any]], Findings]
+    load: Callable[[Path | None], Any] | None = None
+    check: Callable[[Config, Any], Any] | None = None
+    prepare: Callable[[Run[Config]], Any] | None = None
+    keeps_parts: bool = True
+    counts_cells: bool = False
+    stated: str = "what the paper states"
+
+    def run(
+        self,
+        config: Config,
+        out: Path,
+        *,
+        data: Path | None = None,
+        devices: Sequence[jax.Device] | None = None,
+        progress: bool = True,
+    ) -> dict[str, Any]:
+        """Run the experiment in a folder, resuming what was interrupted.
+
+        Args:
+            config: A preset, or another configuration.
+            out: The folder: ``parts``, ``runs``, ``results``, ``figures``, ``report.html`` and
+                ``summary.json``.
+            data: The data set, for experiments that take one.
+            devices: Devices to share training out to; None is JAX's default device.
+            progress: Whether to show progress bars.
+
+        Returns:
+            The summary: what ``Findings.summary`` says, ``claims`` and the ``report``'s path.
+
+        Raises:
+            InputError: If the data cannot be used, or the folder holds another run.
+        """
+        loaded = self.load(data) if self.load is not None else None
+        described = as_json(config)
+        if loaded is not None:
+            described = {"data": loaded.fingerprint(), **described}
+        finished = finished_summary(out, self.name, described)
+        if finished is not None:
+            return finished
+        # Before the folder is made: what is refused leaves nothing behind.
+        checked = self.check(config, loaded) if self.check is not None else loaded
+
+        def compute(folder: RunFolder) -> dict[str, Any]:
+            run = Run(config, folder, checked, devices, progress)
+            run.shared = self.prepare(run) if self.prepare is not None else None
+            return self._write(run, self._measure(run))
+
+        return complete_run(out, kind=self.name, config=described, compute=compute)
+
+    def _measure(self, run: Run[Config]) -> dict[str, Any]:
+        cells = self.cells(run)
+        found: dict[str, Any] = {}
+        shown = run.progress and self.counts_cells
+        with progress_bar(self.name, total=len(cells), unit="parts", show=shown) as advance:
+            for name, cell in cells.items():
+                advance(0, name)
+                if self.keeps_parts:
+                    found[name] = run.part(name, lambda n=name, c=cell: self.measure(run, n, c))  # type: ignore[misc]
+                else:
+                    found[name] = self.measure(run, name, cell)
+                advance(1)
+        return found
+
+    def _write(self, run: Run[Config], found: dict[str, Any]) -> dict[str, Any]:
+        findings = self.report(run, found)
+        first, *others = findings.sections
+        table = claims_table(findings.claims, stated=self.stated)
+        path = write_report(
+            run.folder.path / "report.html",
+            title=self.title if isinstance(self.title, str) else self.title(run.config),
+            summary=f"{self.paper}\n\n{findings.abstract}",
+            sections=[dataclasses.replace(first, tables=[table, *first.tables]), *others],
+            config=run.folder.config,
+            git_revision=run.folder.provenance.get("git_revision"),
+        )
+        claims = [dataclasses.asdict(claim) for claim in findings.claims]
+        return {**findings.summary, "claims": claims, "report": str(path)}
+
+
+def claims_table(claims: Sequence[Claim], *, stated: str = "what the paper states") -> Table:
+    """Tabulate claims; ``stated`` heads the column of what was claimed."""
+    rows = [
+        (
+            claim.statement,
+            claim.stated,
+            claim.found,
+            "cannot be told from this run" if claim.holds is None else claim.holds,
+        )
+        for claim in claims
+    ]
+    caption = f"{stated.capitalize()} and what was found."
+    return Table(("", stated, "what was found", "holds?"), rows, caption)
+
+
+def print_claims(summary: Mapping[str, Any]) -> None:
+    """Print a summary's claims beside what was found, and the report's path."""
+    verdicts = {True: "holds", False: "does not hold", None: "cannot be told"}
+    print("What is stated, and what was found")
+    for claim in summary["claims"]:
+        print(f"\n{claim['statement']}: {verdicts[claim['holds']]}")
+        print(f"  stated  {claim['stated'] if 'stated' in claim else claim['paper']}")
+        print(f"  found   {claim['found']}")
+    print(f"\nReport: {summary['report']}")

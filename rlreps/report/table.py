@@ -1,0 +1,140 @@
+"""One table, for a page (HTML), a terminal (rich) and a file (CSV), and the numbers in it."""
+
+import csv
+import dataclasses
+import html
+import io
+import math
+import numbers
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+
+from rlreps.errors import InputError
+
+_MINUS = "\N{MINUS SIGN}"
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def format_number(value: object, *, digits: int = 3) -> str:
+    """Format a value for a reader: three significant digits, thousands separated.
+
+    Integers are exact. Other numbers of 1,000 and more lose their fraction; those below 0.001, and
+    from ten million on, are given as a power of ten. Booleans are yes and no, None is a dash, and
+    what is no number is its own text.
+
+    Args:
+        value: What to write; NumPy scalars and arrays of one number count as numbers.
+        digits: Significant digits.
+    """
+    if isinstance(value, str):
+        return value
+    value = plain_value(value)
+    if value is None:
+        return "\N{EN DASH}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, numbers.Integral):
+        return f"{int(value):,}".replace("-", _MINUS)
+    if not isinstance(value, numbers.Real):
+        return str(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "∞" if number > 0 else f"{_MINUS}∞"
+    # Round first: 999.96 has to be treated as the 1,000 that it becomes.
+    mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
+    power = int(exponent)
+    if float(mantissa) == 0:
+        return "0"
+    if -3 <= power < 7:
+        text = f"{number:,.{max(digits - 1 - power, 0)}f}"
+    else:
+        text = f"{mantissa}·10{str(power).translate(_SUPERSCRIPTS)}"
+    return text.replace("-", _MINUS)
+
+
+def plain_value(value: object) -> object:
+    """Return a NumPy scalar or array of one entry as the Python value it holds, others as given."""
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        return value.item()
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table; numbers are shortened by `format_number` and set flush right.
+
+    Attributes:
+        header: Column titles [columns].
+        rows: Cells [rows][columns]: text, numbers, booleans or None.
+        caption: What the table shows.
+
+    Raises:
+        InputError: A row that is not as long as the header.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise InputError(f"expected table rows of {len(self.header)} cells, got {len(row)}")
+
+    def to_html(self, caption: str | None = None) -> str:
+        """Return the table as HTML, with another caption if one is given."""
+        marks = [' class="number"' if flush else "" for flush in self._flush_right()]
+
+        def line(cells: Sequence[object], opening: str, closing: str) -> str:
+            return "".join(
+                f"<{opening}{mark}>{html.escape(format_number(cell))}</{closing}>"
+                for mark, cell in zip(marks, cells, strict=True)
+            )
+
+        rows = "\n".join(f"<tr>{line(row, 'td', 'td')}</tr>" for row in self.rows)
+        head = line(self.header, 'th scope="col"', "th")
+        shown = html.escape(self.caption if caption is None else caption)
+        return (
+            f'<div class="wide">\n<table>\n<caption>{shown}</caption>\n'
+            f"<thead><tr>{head}</tr></thead>\n"
+            f"<tbody>\n{rows}\n</tbody>\n</table>\n</div>"
+        )
+
+    def to_csv(self) -> str:
+        """Return the table as CSV: full precision, and what is missing or not finite left empty."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows([[finite_or_none(cell) for cell in row] for row in self.rows])
+        return text.getvalue()
+
+    def print(self) -> None:
+        """Print the table on standard output, as wide as it needs to be where that is a file."""
+        table = RichTable(title=self.caption, box=box.SIMPLE)
+        for title, flush in zip(self.header, self._flush_right(), strict=True):
+            table.add_column(title, justify="right" if flush else "left", no_wrap=not flush)
+        for row in self.rows:
+            table.add_row(*map(format_number, row))
+        console = Console()
+        if not console.is_terminal:
+            everything = console.options.update(max_width=10_000)
+            console.width = max(console.width, Measurement.get(console, everything, table).maximum)
+        console.print(table)
+
+    def _flush_right(self) -> list[bool]:
+        columns = [[row[index] for row in self.rows] for index in range(len(self.header))]
+        given = [[cell for cell in column if cell is not None] for column in columns]
+        return [
+            bool(cells) and not any(isinstance(cell, str | bool) for cell in cells)
+            for cells in given
+        ]
+
+
+def finite_or_none(value: object) -> object:
+    """Return a value as JSON and CSV hold it: None for NaN and infinity."""
+    value = plain_value(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

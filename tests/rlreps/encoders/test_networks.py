@@ -1,0 +1,135 @@
+"""What networks compute, against loops in NumPy and convolutions of XLA."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.encoders import (
+    MLP,
+    AtStates,
+    Convolutional,
+    Cosine,
+    FourierMLP,
+    SeparateMLP,
+    Tabular,
+    WithConstant,
+    cosine_features,
+    cosine_products,
+)
+
+RNG = np.random.default_rng(0)
+INPUTS = RNG.random((7, 2)).astype(np.float32)
+
+
+def params_of(encoder):
+    return jax.tree.map(np.asarray, encoder.init(jax.random.key(0)))
+
+
+def shift_biases(params):
+    """Parameters with biases other than the zeros they start from."""
+    return [{**layer, "bias": layer["bias"] + 0.1} for layer in params]
+
+
+@pytest.mark.parametrize("frequencies", [0, 2])
+def test_a_perceptron_is_affine_maps_with_relu_between(frequencies):
+    encoder = FourierMLP(4, hidden=(8, 6), frequencies=frequencies)
+    params = shift_biases(params_of(encoder))
+    columns = [INPUTS[:, c] for c in range(2)]
+    columns += [np.cos(j * np.pi * x) for x in columns for j in range(1, frequencies + 1)]
+    values = np.stack(columns, axis=1)
+    np.testing.assert_allclose(cosine_features(INPUTS, frequencies), values, atol=1e-5)
+    for layer in params[:-1]:
+        values = np.maximum(values @ layer["kernel"] + layer["bias"], 0.0)
+    expected = values @ params[-1]["kernel"] + params[-1]["bias"]
+    np.testing.assert_allclose(encoder.apply(params, INPUTS), expected, atol=1e-5)
+    if frequencies == 0:
+        same = MLP(4, hidden=(8, 6))
+        jax.tree.map(np.testing.assert_array_equal, params_of(same), params_of(encoder))
+
+
+def test_separate_perceptrons_share_nothing_and_start_at_the_scale_of_one_network():
+    encoder = SeparateMLP(3, hidden=(8, 6))
+    params = params_of(encoder)
+    expected = np.empty((len(INPUTS), 3))
+    for feature in range(3):
+        values = INPUTS
+        for depth, layer in enumerate(params):
+            values = values @ layer["kernel"][feature] + layer["bias"][feature]
+            values = np.tanh(values) if depth < 2 else values
+        expected[:, feature] = values[:, 0]
+    np.testing.assert_allclose(encoder.apply(params, INPUTS), expected, atol=1e-5)
+    slopes = jax.jacobian(lambda p: encoder.apply(p, INPUTS[:1])[0])(params)
+    for leaf in jax.tree.leaves(slopes):
+        moved = np.any(leaf.reshape(3, 3, -1) != 0.0, axis=2)
+        np.testing.assert_array_equal(moved, np.eye(3, dtype=bool))
+    kernel = params_of(SeparateMLP(5, num_inputs=40, hidden=(50,)))[0]["kernel"]
+    # Each entry has variance 1 / inputs, whatever the number of features.
+    np.testing.assert_allclose(kernel.var(axis=(1, 2)), 1 / 40, rtol=0.15)
+    assert np.abs(np.corrcoef(kernel.reshape(5, -1)) - np.eye(5)).max() < 0.1
+
+
+def test_cosine_products_are_orthogonal_over_a_grid_with_the_stated_scale():
+    centres = (np.arange(16) + 0.5) / 16
+    inputs = np.stack(np.meshgrid(centres, centres, indexing="ij"), axis=-1).reshape(-1, 2)
+    products = np.asarray(cosine_products(jnp.asarray(inputs, jnp.float32), 5), np.float64)
+    squares = np.add.outer(np.arange(6) ** 2, np.arange(6) ** 2).reshape(-1)
+    np.testing.assert_allclose(
+        products.T @ products / len(inputs), np.diag(1.0 / (1.0 + squares / 9.0)), atol=1e-5
+    )
+    three = np.asarray(cosine_products(jnp.asarray([[0.2, 0.5, 0.9]]), 2)).reshape(3, 3, 3)
+    expected = np.sqrt(8.0) * np.cos(0.2 * np.pi) * np.cos(np.pi) * np.cos(0.9 * np.pi)
+    np.testing.assert_allclose(three[1, 2, 1], expected / np.sqrt(1.0 + 6.0 / 9.0), rtol=1e-5)
+    encoder = Cosine(3, frequencies=5)
+    params = params_of(encoder)
+    np.testing.assert_allclose(
+        encoder.apply(params, jnp.asarray(inputs, jnp.float32)), products @ params, atol=1e-4
+    )
+
+
+def test_tables_and_wrappers_return_what_they_wrap():
+    table = Tabular(3, num_states=9)
+    params = params_of(table)
+    states = jnp.asarray([4, 4, 0])
+    np.testing.assert_array_equal(table.apply(params, states), params[[4, 4, 0]])
+    many = params_of(Tabular(50, num_states=400))
+    assert abs(many.mean()) < 0.03
+    assert abs(many.var() - 1.0) < 0.05  # standard normal
+    network = MLP(3, hidden=(8,))
+    params = params_of(network)
+    found = AtStates(network, INPUTS).apply(params, states)
+    np.testing.assert_allclose(found, network.apply(params, INPUTS[[4, 4, 0]]), atol=1e-6)
+    extended = WithConstant(network)
+    jax.tree.map(np.testing.assert_array_equal, params_of(extended), params)
+    features = extended.apply(params, INPUTS)
+    np.testing.assert_array_equal(features[:, 0], 1.0)
+    np.testing.assert_allclose(features[:, 1:], network.apply(params, INPUTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (7, 10, 2), (1, 5, 1)])
+def test_products_of_patches_are_the_convolutions_of_xla_with_their_gradients(shape):
+    encoder = Convolutional(4, frame_shape=shape, channels=(3, 5), hidden=6)
+    params = shift_biases(params_of(encoder))
+    frames = jax.random.normal(jax.random.key(1), (6, *shape))
+
+    def by_xla(params):
+        values = frames
+        for layer in params[:2]:
+            values = jax.lax.conv_general_dilated(
+                values, layer["kernel"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+            values = jax.nn.relu(values + layer["bias"][None, None, None])
+        values = values.reshape(len(frames), -1)
+        values = jax.nn.relu(values @ params[2]["kernel"] + params[2]["bias"][None])
+        return values @ params[3]["kernel"] + params[3]["bias"][None]
+
+    def features_and_slopes(apply):
+        slopes = jax.grad(lambda params: jnp.sum(jnp.square(apply(params))))
+        return jax.jit(lambda params: (apply(params), slopes(params)))(params)
+
+    found = features_and_slopes(lambda params: encoder.apply(params, frames))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+        found,
+        features_and_slopes(by_xla),
+    )

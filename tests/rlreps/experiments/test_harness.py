@@ -1,0 +1,206 @@
+"""The harness of experiments, with a toy experiment that trains nothing."""
+
+import csv
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from rlreps.errors import InputError, require
+from rlreps.experiments.harness import Claim, Experiment, Findings, all_hold
+from rlreps.report.page import Section
+from rlreps.report.table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    numbers: tuple[float, ...]
+
+    def fingerprint(self):
+        return {"numbers": len(self.numbers)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    scales: tuple[float, ...] = (1.0, 2.0)
+
+
+@dataclasses.dataclass
+class Toy:
+    """An experiment that counts what it is asked to do."""
+
+    dies_in: str | None = None
+    measured: list = dataclasses.field(default_factory=list)
+
+    def measure(self, run, name, scale):
+        if name == self.dies_in:
+            raise KeyboardInterrupt
+        self.measured.append(name)
+        return {"values": [scale * each for each in run.shared], "nothing": math.nan}
+
+    def report(self, run, found):
+        rows = [
+            {"name": name, "mean": np.mean(part["values"]), "nothing": part["nothing"]}
+            for name, part in found.items()
+        ] + [{"name": "other", "extra": True}]
+        figure = Figure()
+        figure.add_subplot()
+        shown = run.show("means", "Means & more.", rows, figure)
+        run.write_rows("plain", rows[:1])
+        claims = [
+            Claim(statement=word, stated="so it is", found=word, holds=holds)
+            for word, holds in (("held", True), ("broken", False), ("open", None))
+        ]
+        section = Section(title="First", figures=[shown], tables=[Table(("a",), [(1.5,)], "Own.")])
+        return Findings(
+            abstract="An abstract.",
+            claims=claims,
+            sections=[section, Section(title="Second")],
+            summary={"means": [row.get("mean") for row in rows[:-1]], "worst": math.inf},
+        )
+
+    def check(self, config, data):
+        require(len(data.numbers) > 1, "two numbers", len(data.numbers))
+        return data
+
+    def experiment(self, **changes):
+        return Experiment(
+            name="toy",
+            title=lambda config: f"A toy of {len(config.scales)}",
+            paper="Nobody 2000",
+            presets={"smoke": Config()},
+            cells=lambda run: {f"scale-{scale:g}": scale for scale in run.config.scales},
+            measure=self.measure,
+            report=self.report,
+            load=lambda path: Data((1.0, 2.0, 6.0) if path is None else (1.0,)),
+            check=self.check,
+            prepare=lambda run: run.data.numbers,
+            **changes,
+        )
+
+    def run(self, out, config=Config(), **options):
+        return self.experiment().run(config, out, progress=False, **options)
+
+
+def test_a_run_leaves_parts_results_figures_report_and_summary(tmp_path):
+    toy = Toy()
+    summary = toy.run(tmp_path / "run")
+    assert toy.measured == ["scale-1", "scale-2"]
+    assert summary["means"] == [3.0, 6.0]
+    assert summary["worst"] is None
+    assert [claim["holds"] for claim in summary["claims"]] == [True, False, None]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["kind"] == "toy"
+    assert config["config"] == {"data": {"numbers": 3}, "scales": [1.0, 2.0]}
+    files = {str(file.relative_to(tmp_path / "run")) for file in tmp_path.rglob("*.*")}
+    assert files - {"run"} >= {
+        "parts/scale-1.json",
+        "parts/scale-2.json",
+        "figures/means.png",
+        "results/plain.csv",
+        "report.html",
+    }
+    rows = json.loads((tmp_path / "run" / "results" / "means.json").read_text())
+    assert rows[0] == {"name": "scale-1", "mean": 3.0, "nothing": None, "extra": None}
+    with (tmp_path / "run" / "results" / "means.csv").open(newline="") as file:
+        cells = list(csv.reader(file))
+    assert cells[0] == ["name", "mean", "nothing", "extra"]
+    assert cells[1:] == [
+        ["scale-1", "3.0", "", ""],
+        ["scale-2", "6.0", "", ""],
+        ["other", "", "", "True"],
+    ]
+
+
+def test_the_report_shows_abstract_claims_figures_and_tables_in_order(tmp_path):
+    summary = Toy().run(tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    places = [
+        page.index(text)
+        for text in (
+            "<h1>A toy of 2</h1>",
+            "<p>Nobody 2000</p>",
+            "<p>An abstract.</p>",
+            "<h2>First</h2>",
+            "Table 1. What the paper states and what was found.",
+            "Table 2. Own.",
+            "Figure 1. Means &amp; more.",
+            "<h2>Second</h2>",
+            "&quot;scales&quot;",
+        )
+    ]
+    assert places == sorted(places)
+    for verdict in ("yes", "no", "cannot be told from this run"):
+        assert page.count(f"<td>{verdict}</td>") == 1
+    assert summary["report"] == str(tmp_path / "run" / "report.html")
+
+
+def test_a_resumed_run_measures_what_is_missing_and_a_finished_one_nothing(tmp_path, files_below):
+    whole = Toy().run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        Toy(dies_in="scale-2").run(tmp_path / "run")
+    assert not (tmp_path / "run" / "summary.json").exists()
+    resumed = Toy()
+    summary = resumed.run(tmp_path / "run")
+    assert resumed.measured == ["scale-2"]
+    assert {**summary, "report": ""} == {**whole, "report": ""}
+    before = files_below(tmp_path / "run")
+    finished = Toy(dies_in="scale-1")
+    assert finished.run(tmp_path / "run") == summary
+    assert finished.measured == []
+    assert files_below(tmp_path / "run") == before
+
+
+def test_measurements_that_are_not_kept_may_be_any_object_and_are_made_again(tmp_path):
+    toy = Toy()
+    experiment = dataclasses.replace(
+        toy.experiment(),
+        keeps_parts=False,
+        measure=lambda run, name, cell: {**toy.measure(run, name, cell), "object": object()},
+    )
+    assert experiment.run(Config(), tmp_path / "run", progress=False)["means"] == [3.0, 6.0]
+    assert not (tmp_path / "run" / "parts").exists()
+
+
+def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
+    with pytest.raises(InputError, match="expected two numbers, got 1"):
+        Toy().run(tmp_path / "run", data=tmp_path)
+    assert not (tmp_path / "run").exists()
+    Toy().run(tmp_path / "run")
+    before = files_below(tmp_path / "run")
+    with pytest.raises(InputError, match=r"holds another run: expected scales=.*, got \[3.0\]"):
+        Toy().run(tmp_path / "run", Config((3.0,)))
+    assert files_below(tmp_path / "run") == before
+
+
+def test_trainings_have_folders_of_their_own_that_know_what_they_are_of(tmp_path):
+    kept = []
+
+    def measure(run, name, cell):
+        kept.append(run.training_folder(name, scale=cell))
+        return {"values": [cell]}
+
+    experiment = dataclasses.replace(Toy().experiment(), measure=measure, report=Toy().report)
+    with pytest.raises(KeyError):  # The toy's report wants more; folders are made before it.
+        experiment.run(Config(), tmp_path / "run", progress=False)
+    assert [folder.path.name for folder in kept] == ["scale-1", "scale-2"]
+    assert kept[0].kind == "toy-run"
+    assert kept[0].config["scale"] == 1.0
+    assert kept[0].config["experiment"]["scales"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [
+        ([True, True], True),
+        ([True, None], None),
+        ([True, None, False], False),
+        ([], None),
+    ],
+)
+def test_verdicts_together(verdicts, together):
+    assert all_hold(verdicts) is together
