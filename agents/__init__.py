@@ -7,60 +7,43 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlreps.agents.agent import Agent, make_agent
-    from rlreps.agents.auxiliary import AuxiliaryTask, make_auxiliary_task
-    from rlreps.agents.compiled_loop import CompiledLoop, LoopState
-    from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-    from rlreps.agents.dqn import DQN
-    from rlreps.agents.host_environments import make_host_environments
-    from rlreps.agents.host_loop import HostLoop
-    from rlreps.agents.loops import make_loop
-    from rlreps.agents.networks import QNetwork, make_network
-    from rlreps.agents.rows import Rows, episode_window, transitions
-    from rlreps.agents.targets import observed_rows
+    from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
+    from rlreps.agents.compiled import CompiledTrainer, TrainerState
+    from rlreps.agents.dqn import DQN, AgentConfig, DQNConfig, QNetwork, make_agent
+    from rlreps.agents.environments import make_host_environments
+    from rlreps.agents.host import HostTrainer
+    from rlreps.agents.replay import ReplayConfig, Rows, episode_window, observed_rows, transitions
+    from rlreps.agents.trainer import Trainer, make_trainer
 
-_HOMES = {
-    "Agent": "agent",
-    "AgentConfig": "config",
-    "AuxiliaryConfig": "config",
-    "AuxiliaryTask": "auxiliary",
-    "CompiledLoop": "compiled_loop",
-    "DQN": "dqn",
-    "DQNConfig": "config",
-    "HostLoop": "host_loop",
-    "LoopState": "compiled_loop",
-    "QNetwork": "networks",
-    "ReplayConfig": "config",
-    "Rows": "rows",
-    "episode_window": "rows",
-    "make_agent": "agent",
-    "make_auxiliary_task": "auxiliary",
-    "make_host_environments": "host_environments",
-    "make_loop": "loops",
-    "make_network": "networks",
-    "observed_rows": "targets",
-    "transitions": "rows",
+_MODULES = {
+    "auxiliary": ("AuxiliaryConfig", "AuxiliaryTask", "make_auxiliary_task"),
+    "compiled": ("CompiledTrainer", "TrainerState"),
+    "dqn": ("DQN", "AgentConfig", "DQNConfig", "QNetwork", "make_agent"),
+    "environments": ("make_host_environments",),
+    "host": ("HostTrainer",),
+    "replay": ("ReplayConfig", "Rows", "episode_window", "observed_rows", "transitions"),
+    "trainer": ("Trainer", "make_trainer"),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "DQN",
-    "Agent",
     "AgentConfig",
     "AuxiliaryConfig",
     "AuxiliaryTask",
-    "CompiledLoop",
+    "CompiledTrainer",
     "DQNConfig",
-    "HostLoop",
-    "LoopState",
+    "HostTrainer",
     "QNetwork",
     "ReplayConfig",
     "Rows",
+    "Trainer",
+    "TrainerState",
     "episode_window",
     "make_agent",
     "make_auxiliary_task",
     "make_host_environments",
-    "make_loop",
-    "make_network",
+    "make_trainer",
     "observed_rows",
     "transitions",
 ]

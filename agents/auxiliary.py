@@ -1,8 +1,8 @@
 """Auxiliary tasks: representation objectives on an agent's features, fed from its replay.
 
-``make_auxiliary_task`` puts together task columns, targets from sequences and an objective of
-``rlreps.losses``. What comes out is a pair of pure functions that any agent can use, whatever its
-network and replay are::
+``make_auxiliary_task`` puts together task columns (cumulants and discounts), targets from sequences
+and an objective of ``rlreps.losses``. The result is a pair of pure functions that any agent can
+use, whatever its network and replay are::
 
     task = make_auxiliary_task(AuxiliaryConfig(), num_features=32, observation_shape=(4,))
     state = task.init(key)
@@ -39,7 +39,7 @@ of earlier batches: the averages that centre and scale targets, and the predicto
 them. So given the past no row depends on another.
 
 **Units.** Targets are centred by running means and divided by one running standard deviation
-(``standardisation``), so that the weight of a loss has no unit. That is right for every objective:
+(``standardise``), so that the weight of a loss has no unit. That is right for every objective:
 column means would make the constant function a principal component, and a common factor changes no
 subspace. What has to be learned drifts a little with the averages, which the weights that
 ``explicit`` stores, and the moments that ``spin`` averages, follow. Targets that a prediction
@@ -49,22 +49,326 @@ continues are fitted as they are, before that.
 its features grow; ``whitening`` and several ``permutations`` help (``ObjectiveConfig``).
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import tyro
 from jax import Array, lax
 
-from rlreps.agents.config import AuxiliaryConfig
-from rlreps.agents.rows import Rows, Window, episode_window, rows_at
-from rlreps.agents.standardisation import TargetMoments, init_moments, standardise
-from rlreps.agents.targets import bootstrapped_targets, fit_predictor, monte_carlo_targets, predict
-from rlreps.agents.task_columns import ColumnParams, TaskColumns, make_task_columns
-from rlreps.errors import require, require_positive
+from rlreps.agents.replay import Rows, Window, episode_window, rows_at
+from rlreps.configs import ObjectiveConfig
+from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
+from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses.base import Batch, Encode, Metrics, Params
+from rlreps.losses.large_batch import least_squares_weights
 from rlreps.losses.registry import Problem, make_objective
+from rlreps.numerics import matmul
 from rlreps.training.hyperparameters import Hyperparameters
+
+TaskName = Literal["cells", "random_fourier", "random_indicators"]
+TargetName = Literal["bootstrapped", "monte_carlo"]
+
+_MOST_DIMENSIONS = 3
+"""Coordinates beyond which cells of a grid are too many to be visited."""
+
+_DECAY = 0.99
+_RELATIVE_FLOOR = 1e-5
+"""Standard deviation below which, relative to the means, columns are constant but for rounding."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuxiliaryConfig:
+    """An auxiliary task: a representation objective on the torso's features, fed from replay.
+
+    Attributes:
+        objective: The objective.
+        weight: Weight of its loss beside the temporal-difference loss; 0 is no auxiliary task.
+        tasks: Cumulants behind the task columns: indicators of the ``cells`` of a grid over the
+            observations, thresholded random networks (``random_indicators``), or random waves
+            (``random_fourier``).
+        num_tasks: Task columns, drawn once at the start; ignored by ``cells``.
+        cells_per_axis: Cells of the grid along each coordinate (``cells``).
+        length_scale: Of the waves, in units of the observations (``random_fourier``).
+        discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
+        discount_high: Its upper end.
+        targets: Discounted sums along replayed sequences (``monte_carlo``), or continued beyond
+            them by a prediction from the target network's features (``bootstrapped``).
+        horizon: Rows of a sequence.
+        sequences: Sequences of an update, each of which gives a row of the objective's batch.
+    """
+
+    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    weight: Annotated[float, tyro.conf.arg(name="auxiliary-weight")] = 0.0
+    tasks: Annotated[TaskName, tyro.conf.arg(name="auxiliary-tasks")] = "random_fourier"
+    num_tasks: int = 64
+    cells_per_axis: int = 10
+    length_scale: float = 0.2
+    discount_low: float = 0.9
+    discount_high: float = 0.99
+    targets: TargetName = "monte_carlo"
+    horizon: int = 32
+    sequences: int = 256
+
+    def __post_init__(self) -> None:
+        require_interval("auxiliary weight", self.weight, "[0, inf)")
+        require_choice("auxiliary tasks", self.tasks, get_args(TaskName))
+        require_choice("targets", self.targets, get_args(TargetName))
+        for name in ("num_tasks", "cells_per_axis", "horizon", "sequences"):
+            require_positive(name, getattr(self, name))
+        require_interval("length_scale", self.length_scale, "(0, inf)")
+        require(
+            0.0 <= self.discount_low <= self.discount_high < 1.0,
+            "discounts 0 <= discount_low <= discount_high < 1",
+            (self.discount_low, self.discount_high),
+        )
+        if self.weight > 0.0:
+            self.require_objective()
+
+    def require_objective(self) -> None:
+        """Raise an ``InputError`` unless the objective can learn from so many sequences."""
+        require(
+            self.objective.name != "oracle",
+            "an auxiliary objective that needs no exact expectations",
+            self.objective.name,
+        )
+        self.objective.require_batch(self.sequences)
+
+
+def as_inputs(observations: Array) -> Array:
+    """Convert observations to float32; bytes are divided by 255."""
+    scale = 1.0 / 255.0 if observations.dtype == jnp.uint8 else 1.0
+    return observations.astype(jnp.float32) * scale
+
+
+class ColumnParams(NamedTuple):
+    """Parameters of task columns.
+
+    Attributes:
+        cumulants: Parameters of the cumulants' family.
+        discounts: γ, [t], each uniform over an interval.
+    """
+
+    cumulants: Any
+    discounts: Array
+
+
+class TaskColumns(NamedTuple):
+    """What an auxiliary task asks of the future.
+
+    Column k has a cumulant c_k, a function of observations, and a discount γ_k, both drawn once at
+    the start; it asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the policies that
+    filled the replay. Columns of larger discounts are larger and count for more, as in the
+    successor measure.
+
+    Attributes:
+        num_tasks: t.
+        bounds: Between what the cumulants' values lie; the first is <= 0 and the second >= 0.
+        init: key → parameters.
+        apply: (parameters, observations [..., *observation]) → cumulants [..., t] (float32). Bytes
+            are divided by 255, as the torso sees them.
+    """
+
+    num_tasks: int
+    bounds: tuple[float, float]
+    init: Callable[[Array], ColumnParams]
+    apply: Callable[[ColumnParams, Array], Array]
+
+
+def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int]) -> TaskColumns:
+    """Make the task columns that a configuration names.
+
+    Args:
+        config: Their kind, number and discounts.
+        observation_shape: Of one observation. Images are flattened for random networks and waves;
+            ``cells`` divide vectors alone, each coordinate from 0 to 1.
+
+    Raises:
+        InputError: For ``cells`` of anything but vectors of at most three coordinates.
+    """
+    rank, inputs = len(observation_shape), math.prod(observation_shape)
+    num_tasks, bounds = config.num_tasks, (0.0, 1.0)
+    family: Cumulants
+    if config.tasks == "cells":
+        require(
+            rank == 1 and inputs <= _MOST_DIMENSIONS,
+            f"observations that are vectors of at most {_MOST_DIMENSIONS} coordinates, for "
+            "auxiliary tasks cells",
+            f"shape {tuple(observation_shape)}",
+        )
+        family = Cells(bins=config.cells_per_axis, num_inputs=inputs)
+        num_tasks = family.num_cells
+    elif config.tasks == "random_indicators":
+        family = RandomIndicators(num_inputs=inputs)
+    else:
+        family = RandomFourier(length_scale=config.length_scale, num_inputs=inputs)
+        bounds = (-math.sqrt(2.0), math.sqrt(2.0))
+
+    def init(key: Array) -> ColumnParams:
+        cumulant_key, discount_key = jax.random.split(key)
+        low, high = config.discount_low, config.discount_high
+        discounts = jax.random.uniform(discount_key, (num_tasks,), jnp.float32, low, high)
+        return ColumnParams(family.init(cumulant_key, num_tasks), discounts)
+
+    def apply(params: ColumnParams, observations: Array) -> Array:
+        leading = observations.shape[: observations.ndim - rank]
+        flat = as_inputs(observations).reshape(*leading, -1)
+        return family.apply(params.cumulants, flat)
+
+    return TaskColumns(num_tasks, bounds, init, apply)
+
+
+# Targets: discounted sums along sequences. Symbols: s_0 ... s_m the observations of a sequence's
+# first episode, m the last that was seen, c_k the cumulants, γ_k the columns' discounts, φ⁻ the
+# target network's features.
+
+
+def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
+    """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t].
+
+    Exact where the task ended at s_m, as nothing comes after. A time limit or the sequence's end
+    cuts the sum: the rest is taken for 0, which is off by γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
+    l rows that no episode's end cuts, the targets are Σ_{j<l} γ^j P^j c without bias, short of ψ by
+    (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
+
+    Args:
+        cumulants: c at every row, [b, l, t]; beyond the episode they are not looked at.
+        discounts: γ, [t].
+        window: Which rows belong to the first one's episode.
+    """
+    return _discounted_sums(cumulants, discounts, window.seen)
+
+
+def bootstrapped_targets(
+    cumulants: Array, discounts: Array, window: Window, predictions: Array, predicted: Array
+) -> Array:
+    """Compute Σ_{j<m} γ_k^j c_k(s_j) + γ_k^m v_k(s_m), [b, t].
+
+    v is a prediction of ψ(s_m), or c(s_m) itself where the task ended there. Neither a time limit
+    nor the sequence's end biases the sums then, but the error of predictions does, times γ^m.
+
+    Args:
+        cumulants: c at every row, [b, l, t].
+        discounts: γ, [t].
+        window: Which rows belong to the first one's episode.
+        predictions: Of ψ at the last row that was seen, [b, t].
+        predicted: Whether there are predictions yet, []; without, sums are those of
+            ``monte_carlo_targets``.
+    """
+    continued = predicted & ~window.terminal
+    steps = jnp.arange(window.seen.shape[1], dtype=jnp.int32)
+    replaced = continued[:, None] & (steps[None, :] == window.end[:, None])
+    powers = jnp.power(discounts[None, :], window.end[:, None].astype(discounts.dtype))
+    beyond = jnp.where(continued[:, None], powers * predictions, 0.0)
+    return _discounted_sums(cumulants, discounts, window.seen & ~replaced) + beyond
+
+
+def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Array:
+    """Sum γ_k^j c_k(s_j) over the rows that count, [b, t]."""
+    length = cumulants.shape[1]
+
+    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}: of all [b, l, t] products at once, XLA
+    # would make a second array as large as the cumulants.
+    def add(index: Array, sums: Array) -> Array:
+        row = length - 1 - index
+        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
+        counts = lax.dynamic_index_in_dim(counted, row, 1)
+        return jnp.where(counts, values, 0.0) + discounts[None] * sums
+
+    sums: Array = lax.fori_loop(0, length, add, jnp.zeros_like(cumulants[:, 0]))
+    return sums
+
+
+class Predictor(NamedTuple):
+    """A linear map of features.
+
+    Attributes:
+        weights: W̄, [d, t].
+        intercept: [t].
+    """
+
+    weights: Array
+    intercept: Array
+
+
+def fit_predictor(features: Array, targets: Array, ridge: float = 1e-4) -> Predictor:
+    """Fit a least-squares map of features [b, d] to targets [b, t], with an intercept.
+
+    Args:
+        features: φ⁻.
+        targets: What to predict.
+        ridge: Tikhonov term on the weights, relative to the mean eigenvalue of the features'
+            covariance; the intercept has none.
+    """
+    feature_mean = jnp.mean(features, axis=0)
+    target_mean = jnp.mean(targets, axis=0)
+    weights = least_squares_weights(
+        features - feature_mean[None], targets - target_mean[None], ridge
+    )
+    return Predictor(weights, target_mean - matmul(feature_mean, weights))
+
+
+def predict(predictor: Predictor, features: Array) -> Array:
+    """Compute φ⁻ᵀW̄ + intercept, [b, t], at features [b, d]."""
+    predictions: Array = matmul(features, predictor.weights) + predictor.intercept[None]
+    return predictions
+
+
+class TargetMoments(NamedTuple):
+    """Decayed sums over batches, which divided by their weight are averages without start-up bias.
+
+    Attributes:
+        mean: Of each column's mean, [t].
+        variance: Of the variance within a batch, averaged over columns, [].
+        weight: Total weight behind them, []; 0 before the first batch.
+    """
+
+    mean: Array
+    variance: Array
+    weight: Array
+
+
+def init_moments(num_tasks: int) -> TargetMoments:
+    """Make moments of t columns before the first batch."""
+    zero = jnp.zeros((), jnp.float32)
+    return TargetMoments(jnp.zeros((num_tasks,), jnp.float32), zero, zero)
+
+
+def standardise(moments: TargetMoments, targets: Array) -> tuple[Array, TargetMoments]:
+    """Subtract each column's running mean and divide all by one running standard deviation.
+
+    One deviation, so that columns keep their relative sizes and the principal subspace stays that
+    of the centred Ψ; none of its own would make a weight mean the same for all tasks. Averages are
+    those of the batches before: given these, rows of a batch stay independent of each other, which
+    their own mean would undo. The first batch has none before it and takes its own.
+
+    Args:
+        moments: Averages over the batches before.
+        targets: ψ of this batch, [b, t].
+
+    Returns:
+        The standardised targets, and the averages with this batch.
+    """
+    batch_mean = jnp.mean(targets, axis=0)
+    # About the batch's own mean: while bootstrapped targets grow, their drift is no spread.
+    batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
+    updated = TargetMoments(
+        mean=_DECAY * moments.mean + (1.0 - _DECAY) * batch_mean,
+        variance=_DECAY * moments.variance + (1.0 - _DECAY) * batch_variance,
+        weight=_DECAY * moments.weight + (1.0 - _DECAY),
+    )
+    started = moments.weight > 0.0
+    held = TargetMoments(
+        *(jnp.where(started, old, new) for old, new in zip(moments, updated, strict=True))
+    )
+    mean = held.mean / held.weight
+    floor = _RELATIVE_FLOOR**2 * jnp.mean(jnp.square(mean)) + float(np.finfo(np.float32).tiny)
+    scale = jnp.sqrt(held.variance / held.weight + floor)
+    return (targets - mean[None]) / scale, updated
 
 
 class AuxiliaryTask(NamedTuple):
@@ -124,7 +428,7 @@ def make_auxiliary_task(
     torso_shapes: Params | None = None,
     learning_rate: float = 1e-3,
 ) -> AuxiliaryTask:
-    """The auxiliary task that a configuration describes; its weight is left to the caller.
+    """Make the auxiliary task that a configuration describes; its weight is left to the caller.
 
     Args:
         config: The configuration.
@@ -193,7 +497,7 @@ def _targets(
     rows: Rows,
     state: AuxiliaryState,
 ) -> tuple[Array, Any]:
-    """Targets [b, t], and what the next update's predictor is to be fitted to."""
+    """Compute targets [b, t], and what the next update's predictor is to be fitted to."""
     window = episode_window(rows)
     cumulants = columns.apply(state.columns, rows.observation)
     discounts = state.columns.discounts
@@ -215,7 +519,7 @@ def _predictions(
     last: LastTargets,
     discounts: Array,
 ) -> Array:
-    """Predictions of ψ at the sequences' ends, [b, t].
+    """Predict ψ at the sequences' ends, [b, t].
 
     One step of fitted value iteration an update: targets → their least-squares fit → predictions →
     new targets. What is carried from one update to the next is the data of the fit, not its weights
@@ -236,16 +540,11 @@ def _predictions(
 
 
 def _require_sequences(config: AuxiliaryConfig, num_features: int) -> None:
-    """Raises an ``InputError`` unless there are sequences enough for all that is done with them."""
+    """Raise an ``InputError`` unless there are sequences enough for all that is done with them."""
     require_positive("num_features", num_features)
+    config.require_objective()
     objective, sequences = config.objective, config.sequences
-    require(
-        objective.name != "oracle",
-        "an auxiliary objective that needs no exact expectations",
-        objective.name,
-    )
     require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
-    objective.require_batch(sequences)
     if objective.name == "spin" and objective.averaging_rate == 1.0:
         rows = f"sequences >= {num_features}, as many as features, for spin that averages nothing"
         require(sequences >= num_features, rows, sequences)
@@ -258,7 +557,7 @@ def _require_sequences(config: AuxiliaryConfig, num_features: int) -> None:
 def _require_rows_of(
     rows: Rows, config: AuxiliaryConfig, observation_shape: tuple[int, ...], dtype: Any
 ) -> None:
-    """Raises an ``InputError`` unless rows are those that the task was made for."""
+    """Raise an ``InputError`` unless rows are those that the task was made for."""
     expected = (config.sequences, config.horizon, *observation_shape)
     shape = rows.observation.shape
     require(shape == expected, f"observations of shape {expected}", shape)

@@ -1,32 +1,213 @@
 """Deep Q-networks (Mnih et al. 2015), double (van Hasselt et al. 2016), with n-step targets.
 
-One agent as pure functions, read from top to bottom: how it starts, acts, and learns from what
-replay gives it. Whatever else shapes its torso comes in as an ``AuxiliaryTask``.
+One agent as pure functions, read from top to bottom: its options, its network, how it acts, what it
+remembers, and how it learns from what it remembers. Whatever else shapes its torso comes in as an
+``AuxiliaryTask``. Everything is for one agent; trainers ``vmap``.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+import enum
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+import tyro
 from jax import Array, lax
 
-from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import DQNConfig
-from rlreps.agents.networks import Params, QNetwork
-from rlreps.agents.rows import Rows, Transitions, transitions
-from rlreps.errors import InputError
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, as_inputs, make_auxiliary_task
+from rlreps.losses.base import Metrics, Params
+from rlreps.agents.replay import (
+    Draw,
+    Replay,
+    ReplayConfig,
+    Rows,
+    add,
+    draw_prioritised,
+    draw_uniform,
+    init_replay,
+    set_priorities,
+    transitions,
+)
+from rlreps.configs import EncoderConfig
+from rlreps.encoders import Encoder
+from rlreps.encoders.registry import make_encoder
+from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.training.optimizers import optimizer_step
 
-try:
-    import rlax
-except ImportError as error:
-    raise InputError(
-        f'expected the package rlax for agents, got: {error}; pip install "rlreps[agents]"'
-    ) from error
 
-Metrics = dict[str, Array]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DQNConfig:
+    """A deep Q-network (Mnih et al. 2015), double by default (van Hasselt et al. 2016).
+
+    Attributes:
+        double: Choose the next action by the online network and value it by the target network.
+        n_step: Rewards of a transition before its value is bootstrapped.
+        discount: γ, in [0, 1).
+        learning_rate: Adam's.
+        adam_epsilon: Adam's ε.
+        max_gradient_norm: Global norm beyond which gradients are scaled down.
+        huber_delta: Where the loss of a temporal-difference error turns from square to linear.
+        target_every: Updates between copies of the parameters to the target network.
+        reward_scale: What rewards are multiplied by before they are learned from.
+        batch_size: Transitions of an update.
+        warmup: Environment steps before learning starts.
+        steps_per_update: Environment steps from one update to the next.
+        epsilon_start: Share of random actions until learning starts.
+        epsilon_end: Share of random actions in the end.
+        epsilon_steps: Environment steps after the warm-up over which it falls, linearly.
+        freeze_torso: Learn the values' read-out alone, from features as they are.
+    """
+
+    double: bool = True
+    n_step: int = 1
+    discount: float = 0.99
+    learning_rate: float = 1e-3
+    adam_epsilon: float = 1e-5
+    max_gradient_norm: float = 10.0
+    huber_delta: float = 1.0
+    target_every: int = 250
+    reward_scale: float = 1.0
+    batch_size: int = 64
+    warmup: int = 1_000
+    steps_per_update: int = 4
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.05
+    epsilon_steps: int = 10_000
+    freeze_torso: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("n_step", "target_every", "batch_size", "warmup", "steps_per_update"):
+            require_positive(name, getattr(self, name))
+        require_positive("epsilon_steps", self.epsilon_steps)
+        require_interval("discount", self.discount, "[0, 1)")
+        for name in ("learning_rate", "adam_epsilon", "max_gradient_norm", "huber_delta"):
+            require_interval(name, getattr(self, name), "(0, inf)")
+        require_interval("reward_scale", self.reward_scale, "(0, inf)")
+        for name in ("epsilon_start", "epsilon_end"):
+            require_interval(name, getattr(self, name), "[0, 1]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """A training run of agents that differ in their seeds alone.
+
+    Attributes:
+        environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
+            environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments makes.
+        encoder: The torso.
+        num_features: d, its features; values are linear in them.
+        dqn: The agent.
+        replay: Its memory.
+        auxiliary: Its auxiliary task.
+        num_envs: Environments that each agent acts in at a time.
+        max_episode_steps: Steps after which an episode is cut where the environment has no limit
+            of its own, as those of Gymnasium mostly have.
+        steps: Environment steps of each agent.
+        evaluate_every: Environment steps between evaluations.
+        evaluation_episodes: Episodes of an evaluation, apart from training.
+        checkpoint_every: Environment steps between checkpoints; a multiple of ``evaluate_every``.
+            Environments other than PuddleWorld begin new episodes there, as their state cannot be
+            saved.
+        seed: Seed of the first agent.
+        num_seeds: Agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
+    """
+
+    environment: Annotated[str, tyro.conf.arg(name="env")] = "puddle-world"
+    encoder: EncoderConfig = dataclasses.field(
+        default_factory=lambda: EncoderConfig(name="mlp", hidden=(64, 64))
+    )
+    num_features: int = 32
+    dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
+    replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
+    auxiliary: AuxiliaryConfig = dataclasses.field(default_factory=AuxiliaryConfig)
+    num_envs: int = 4
+    max_episode_steps: int = 200
+    steps: int = 100_000
+    evaluate_every: int = 5_000
+    evaluation_episodes: int = 32
+    checkpoint_every: int = 25_000
+    seed: int = 0
+    num_seeds: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("num_features", "num_envs", "max_episode_steps", "steps", "num_seeds"):
+            require_positive(name, getattr(self, name))
+        for name in ("evaluate_every", "evaluation_episodes"):
+            require_positive(name, getattr(self, name))
+        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        require(
+            not (self.dqn.freeze_torso and self.auxiliary.weight > 0.0),
+            "no auxiliary task where the torso is frozen",
+            self.auxiliary.weight,
+        )
+        require(self.encoder.name != "tabular", "a torso of observations", self.encoder.name)
+        period, warmup = self.dqn.steps_per_update, self.dqn.warmup
+        for name, value, unit, base in (
+            ("steps_per_update", period, "num_envs", self.num_envs),
+            ("warmup", warmup, "steps_per_update", period),
+            ("evaluate_every", self.evaluate_every, "steps_per_update", period),
+            ("steps", self.steps, "evaluate_every", self.evaluate_every),
+            ("checkpoint_every", self.checkpoint_every, "evaluate_every", self.evaluate_every),
+        ):
+            fits = value >= 1 and value % base == 0
+            require(fits, f"{name} to be a multiple of {unit} ({base})", value)
+        require(warmup < self.steps, f"a warmup of less than the run's {self.steps} steps", warmup)
+        # The shortest memory of one environment must hold a sequence, and warm-up fill it.
+        longest = self.sequence_length + 1
+        least = longest * self.num_envs
+        why = f"a sequence of {longest} for each of {self.num_envs} environments"
+        capacity = self.replay.capacity
+        require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
+        require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
+
+    @property
+    def sequence_length(self) -> int:
+        """Rows of the longest sequence that is drawn from replay."""
+        horizon = self.auxiliary.horizon if self.auxiliary.weight > 0.0 else 1
+        return max(self.dqn.n_step + 1, horizon)
+
+
+@dataclasses.dataclass(frozen=True)
+class QNetwork:
+    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso.
+
+    Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations that
+    are bytes, as of images, are divided by 255 on their way in.
+
+    Attributes:
+        torso: The encoder φ.
+        num_features: d.
+        num_actions: a.
+    """
+
+    torso: Encoder
+    num_features: int
+    num_actions: int
+
+    def init(self, key: Array) -> Params:
+        """Draw parameters."""
+        torso_key, head_key = jax.random.split(key)
+        scaled = jax.nn.initializers.lecun_normal()
+        weights = scaled(head_key, (self.num_features, self.num_actions), jnp.float32)
+        head = {"weights": weights, "biases": jnp.zeros((self.num_actions,), jnp.float32)}
+        return {"torso": self.torso.init(torso_key), "head": head}
+
+    def features(self, torso_params: Params, observations: Array) -> Array:
+        """Compute features [b, d] of observations [b, ...]."""
+        return self.torso.apply(torso_params, as_inputs(observations))
+
+    def values(self, params: Params, observations: Array) -> Array:
+        """Compute one value an action [b, a] for observations [b, ...]."""
+        head = params["head"]
+        products = self.features(params["torso"], observations) @ head["weights"]
+        biased: Array = products + head["biases"][None]
+        return biased
+
+    def hidden(self, torso_params: Params, observations: Array) -> list[Array] | None:
+        """Compute activations of the torso's hidden layers; None where it does not tell."""
+        return self.torso.hidden_activations(torso_params, as_inputs(observations))
 
 
 class DQNState(NamedTuple):
@@ -47,6 +228,18 @@ class DQNState(NamedTuple):
     updates: Array
 
 
+class Memory(NamedTuple):
+    """What an agent has learned and what it remembers.
+
+    Attributes:
+        learner: What it has learned.
+        replay: What it remembers.
+    """
+
+    learner: DQNState
+    replay: Replay
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DQN:
     """An agent that learns by Q-learning and, on the side, by an auxiliary task.
@@ -55,31 +248,43 @@ class DQN:
     times a weight. Both reach the torso; the values' read-out learns from the first alone.
 
     Attributes:
-        config: Its options.
+        config: The run it is for.
         network: Torso and values.
+        observation: Shape and dtype of an observation.
         auxiliary: The auxiliary task, if any.
-        auxiliary_weight: What its loss counts.
     """
 
-    config: DQNConfig
+    config: AgentConfig
     network: QNetwork
+    observation: jax.ShapeDtypeStruct
     auxiliary: AuxiliaryTask | None = None
-    auxiliary_weight: float = 1.0
 
-    def init(self, key: Array) -> DQNState:
-        """An agent before its first update."""
+    def init(self, key: Array) -> Memory:
+        """Make an agent before its first step."""
         network_key, auxiliary_key = jax.random.split(key)
         params = self.network.init(network_key)
-        return DQNState(
+        learner = DQNState(
             params=params,
             target_params=params,
             optimizer=self._optimizer().init(params),
             auxiliary=() if self.auxiliary is None else self.auxiliary.init(auxiliary_key),
             updates=jnp.zeros((), jnp.int32),
         )
+        empty = init_replay(self.config.replay, self.observation, self.config.num_envs)
+        return Memory(learner, empty)
+
+    def epsilon(self, count: Array) -> Array:
+        """Compute the share of random actions [] after ``count`` rows of each environment.
+
+        It falls once learning starts: a network that was never updated explores nothing.
+        """
+        options = self.config.dqn
+        steps = (count * self.config.num_envs - options.warmup).astype(jnp.float32)
+        share = jnp.clip(steps / options.epsilon_steps, 0.0, 1.0)
+        return options.epsilon_start + (options.epsilon_end - options.epsilon_start) * share
 
     def act(self, params: Params, observations: Array, epsilon: Array, key: Array) -> Array:
-        """Actions [b] for observations [b, ...]: greedy, but random ones with probability ε []."""
+        """Choose actions [b] for observations [b, ...]: greedy, but random with probability ε."""
         values = self.network.values(params, observations)
         explore_key, action_key = jax.random.split(key)
         count, num_actions = values.shape
@@ -87,10 +292,51 @@ class DQN:
         explores = jax.random.uniform(explore_key, (count,), jnp.float32) < epsilon
         return jnp.where(explores, random, jnp.argmax(values, axis=1).astype(jnp.int32))
 
+    def remember(self, memory: Memory, count: Array, rows: Rows) -> Memory:
+        """Add one more row of each environment to the memory.
+
+        Args:
+            memory: The memory.
+            count: Rows that each environment added before, [] (int32).
+            rows: [environments, ...].
+        """
+        length = self.config.dqn.n_step + 1
+        return memory._replace(replay=add(memory.replay, count, rows, length))
+
+    def learn(self, memory: Memory, count: Array, key: Array) -> tuple[Memory, Metrics]:
+        """Make one update from replayed sequences.
+
+        Args:
+            memory: The memory.
+            count: Rows that each environment has added, [] (int32).
+            key: Random key.
+
+        Returns:
+            The memory, and the update's losses.
+        """
+        value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
+        replay, options = memory.replay, self.config.replay
+        wanted = (self.config.dqn.batch_size, self.config.dqn.n_step + 1)
+        drawn: Draw
+        if options.prioritised:
+            exponent = options.importance_exponent
+            drawn = draw_prioritised(value_key, replay, count, *wanted, exponent)
+        else:
+            drawn = draw_uniform(value_key, replay, count, *wanted)
+        task, rows = self.auxiliary, None
+        if task is not None:
+            rows = draw_uniform(auxiliary_key, replay, count, task.sequences, task.length).rows
+        learner, errors, metrics = self.update(
+            memory.learner, drawn.rows, drawn.weights, rows, loss_key
+        )
+        if options.prioritised:
+            replay = set_priorities(replay, drawn.starts, errors, options.priority_exponent)
+        return Memory(learner, replay), metrics
+
     def update(
         self, state: DQNState, rows: Rows, weights: Array, auxiliary_rows: Rows | None, key: Array
     ) -> tuple[DQNState, Array, Metrics]:
-        """One step of the optimizer.
+        """Take one step of the optimizer.
 
         Args:
             state: What the agent has learned.
@@ -102,39 +348,37 @@ class DQN:
         Returns:
             The new state, temporal-difference errors [b], and metrics.
         """
-        drawn = transitions(rows, self.config.discount)
-        drawn = drawn._replace(reward=drawn.reward * self.config.reward_scale)
-        gradients, (errors, auxiliary_state, metrics) = jax.grad(self._loss, has_aux=True)(
-            state.params, state, drawn, weights, auxiliary_rows, key
+        gradients, (errors, auxiliary_state, metrics) = jax.grad(self.loss, has_aux=True)(
+            state.params, state, rows, weights, auxiliary_rows, key
         )
         params, optimizer_state = optimizer_step(
             self._optimizer(), gradients, state.optimizer, state.params
         )
         updates = state.updates + 1
-        refresh = updates % self.config.target_every == 0
+        refresh = updates % self.config.dqn.target_every == 0
         target_params = jax.tree.map(
             lambda new, old: jnp.where(refresh, new, old), params, state.target_params
         )
         learned = DQNState(params, target_params, optimizer_state, auxiliary_state, updates)
         return learned, errors, metrics
 
-    def _optimizer(self) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.clip_by_global_norm(self.config.max_gradient_norm),
-            optax.adam(self.config.learning_rate, eps=self.config.adam_epsilon),
-        )
-
-    def _loss(
+    def loss(
         self,
         params: Params,
         state: DQNState,
-        drawn: Transitions,
+        rows: Rows,
         weights: Array,
         auxiliary_rows: Rows | None,
         key: Array,
     ) -> tuple[Array, tuple[Array, Any, Metrics]]:
-        errors = self._errors(params, state.target_params, drawn)
-        value_loss = jnp.mean(weights * rlax.huber_loss(errors, self.config.huber_delta))
+        """Compute the loss of parameters; arguments as for ``update``.
+
+        Returns:
+            The loss [], and with it errors [b], the auxiliary task's new state, and metrics.
+        """
+        errors = self.errors(params, state.target_params, rows)
+        huber = _rlax().huber_loss(errors, self.config.dqn.huber_delta)
+        value_loss = jnp.mean(weights * huber)
         if self.auxiliary is None or auxiliary_rows is None:
             return value_loss, (errors, state.auxiliary, {"value_loss": value_loss})
         side_loss, (auxiliary_state, _) = self.auxiliary.loss(
@@ -146,21 +390,142 @@ class DQN:
             key,
         )
         metrics = {"value_loss": value_loss, "auxiliary_loss": side_loss}
-        loss = value_loss + self.auxiliary_weight * side_loss
+        loss = value_loss + self.config.auxiliary.weight * side_loss
         return loss, (errors, auxiliary_state, metrics)
 
-    def _errors(self, params: Params, target_params: Params, t: Transitions) -> Array:
-        """Temporal-difference errors [b]."""
-        if self.config.freeze_torso:
+    def errors(self, params: Params, target_params: Params, rows: Rows) -> Array:
+        """Compute temporal-difference errors [b] of sequences [b, n + 1, ...]."""
+        options = self.config.dqn
+        step = transitions(rows, options.discount)
+        if options.freeze_torso:
             # The values are to be fitted to features that stay as they are.
             params = {**params, "torso": lax.stop_gradient(params["torso"])}
-        q_tm1 = self.network.values(params, t.observation)
-        q_t_target = self.network.values(target_params, t.next_observation)
-        step = (q_tm1, t.action, t.reward, t.discount, q_t_target)
+        q_tm1 = self.network.values(params, step.observation)
+        q_t_target = self.network.values(target_params, step.next_observation)
+        rewards = step.reward * options.reward_scale
+        # The target is a constant: rlax stops its gradient.
+        known = (q_tm1, step.action, rewards, step.discount, q_t_target)
         errors: Array
-        if not self.config.double:
-            errors = jax.vmap(rlax.q_learning)(*step)
+        if not options.double:
+            errors = jax.vmap(_rlax().q_learning)(*known)
         else:
-            q_t_online = self.network.values(params, t.next_observation)
-            errors = jax.vmap(rlax.double_q_learning)(*step, q_t_online)
+            q_t_online = self.network.values(params, step.next_observation)
+            errors = jax.vmap(_rlax().double_q_learning)(*known, q_t_online)
         return errors
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        options = self.config.dqn
+        return optax.chain(
+            optax.clip_by_global_norm(options.max_gradient_norm),
+            optax.adam(options.learning_rate, eps=options.adam_epsilon),
+        )
+
+
+def _rlax() -> Any:
+    """Import rlax, which takes a second and comes with the extra ``agents`` alone."""
+    try:
+        import rlax
+    except ImportError as error:
+        raise InputError(
+            f'expected the package rlax for agents, got: {error}; pip install "rlreps[agents]"'
+        ) from error
+    return rlax
+
+
+def make_agent(
+    config: AgentConfig,
+    observation_shape: Sequence[int],
+    num_actions: int,
+    *,
+    observation_dtype: Any = jnp.float32,
+    torso: Encoder | None = None,
+    auxiliary: AuxiliaryTask | None = None,
+) -> DQN:
+    """Make the agent that a configuration describes.
+
+    Args:
+        config: The configuration.
+        observation_shape: Of one observation.
+        num_actions: Discrete actions, numbered from 0.
+        observation_dtype: Of observations; bytes are kept as bytes.
+        torso: An encoder of the user's own, with ``config.num_features`` outputs.
+        auxiliary: An auxiliary task of the user's own, weighed by the configuration's weight.
+
+    Raises:
+        InputError: For images without a torso that takes them, or an auxiliary task that has no
+            weight or does not fit observations or features.
+    """
+    _rlax()
+    observation = jax.ShapeDtypeStruct(tuple(observation_shape), observation_dtype)
+    encoder = torso if torso is not None else make_torso(config, observation.shape)
+    weight = config.auxiliary.weight
+    if auxiliary is not None:
+        require(weight > 0.0, "an auxiliary weight > 0 for the auxiliary task", weight)
+        # The memory and the warm-up were checked for sequences of this length.
+        most = config.sequence_length
+        fits = f"an auxiliary task of at most {most} rows a sequence (horizon)"
+        require(auxiliary.length <= most, fits, auxiliary.length)
+    elif weight > 0.0:
+        auxiliary = make_auxiliary_task(
+            config.auxiliary,
+            num_features=config.num_features,
+            observation_shape=observation.shape,
+            observation_dtype=observation_dtype,
+            torso_shapes=jax.eval_shape(encoder.init, jax.random.key(0)),
+            learning_rate=config.dqn.learning_rate,
+        )
+    network = QNetwork(encoder, config.num_features, num_actions)
+    return DQN(config=config, network=network, observation=observation, auxiliary=auxiliary)
+
+
+def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder:
+    """Make the torso that a configuration names.
+
+    Raises:
+        InputError: If observations are no vectors.
+    """
+    require(
+        len(observation_shape) == 1,
+        f"observations that are vectors, for the torso {config.encoder.name}; images need a "
+        "convolutional one",
+        tuple(observation_shape),
+    )
+    return make_encoder(
+        config.encoder,
+        num_inputs=observation_shape[0],
+        num_states=1,
+        num_features=config.num_features,
+    )
+
+
+class Use(enum.IntEnum):
+    """What a random key is for."""
+
+    NETWORK = 0
+    RESET = 1
+    ACT = 2
+    STEP = 3
+    LEARN = 4
+    EVALUATE = 5
+    MEASURE = 6
+
+
+def agent_keys(config: AgentConfig) -> Array:
+    """Make one key a seed, [seeds]."""
+    keys: Array = jax.vmap(jax.random.key)(
+        config.seed + jnp.arange(config.num_seeds, dtype=jnp.int32)
+    )
+    return keys
+
+
+def keys_for(keys: Array, use: Use, count: int | Array) -> Array:
+    """Derive keys [seeds] for one use at one time: no chunk or resume changes them.
+
+    Args:
+        keys: ``agent_keys``.
+        use: What for.
+        count: Rows that each environment had added, or steps; [].
+    """
+    fold = jax.random.fold_in
+    folded: Array = jax.vmap(lambda key: fold(fold(key, use), count))(keys)
+    return folded

@@ -1,23 +1,50 @@
-"""What a torso's features and hidden units are like while an agent learns, beside its return.
+"""Measures of a torso while an agent learns, beside its return, and what they are taken on.
 
-Pure functions of one agent's arrays that can be jitted; callers ``vmap`` over agents.
+``effective_rank``, ``dormant_share`` and ``coverage_distance`` are pure functions of one agent's
+arrays; callers ``vmap`` over agents.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.scipy.special import xlogy
 
+from rlreps.losses.base import Params
+from rlreps.agents.dqn import AgentConfig, QNetwork
+from rlreps.agents.environments import HostEnvironments, make_host_environments
+from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
+from rlreps.agents.replay import Rows
+from rlreps.agents.trainer import DEFAULT_ARENA, puddle_world_of
+from rlreps.envs import arena_settings, load_arena
+from rlreps.errors import InputError, require
 from rlreps.subspace import centre_columns, subspace_distance
+from rlreps.successor.released import load
+
+if TYPE_CHECKING:
+    from rlreps.successor.ground_truth import GroundTruth
 
 DORMANT_THRESHOLD = 0.025
 """τ of Sokar et al. (2023), for agents that learn from replay."""
 
+COMPONENTS = 10
+"""Leading components of the ground truth that features are to express, at most."""
+
+_RELEASED = "sutton-100"
+_SEED = 0
+_COPIES = 16
+_STEPS = 400
+_HORIZONS = (64, 32, 16, 8, 4, 2)
+"""Terms of the probe's values, from the most that are worth their noise on."""
+
 
 def effective_rank(features: Array) -> Array:
-    """How many directions the features spread over (Roy & Vetterli 2007, Definition 1).
+    """Compute the features' effective rank (Roy & Vetterli 2007, Definition 1).
 
     exp of the entropy of the singular values, divided by their sum. They are those of the features
     with each column's mean over the states removed, which the paper does not do: a constant is no
@@ -38,7 +65,7 @@ def effective_rank(features: Array) -> Array:
 
 
 def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD) -> Array:
-    """Share of the hidden units that are τ-dormant (Sokar et al. 2023, Definitions 3.1 and 3.2).
+    """Compute the share of hidden units that are τ-dormant (Sokar et al. 2023, Definitions 3.1 and 3.2).
 
     A unit's score is its mean |activation| over the inputs, divided by the mean of that over the
     units of its layer; at a score of τ or less it is dormant. So are all units of a layer of zeros.
@@ -64,7 +91,7 @@ def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD)
 
 
 def coverage_distance(features: Array, basis: Array) -> Array:
-    """Share of a ground truth's leading components that the features cannot express.
+    """Compute the share of a ground truth's leading components that features cannot express.
 
     The subspace distance of the features, each column's mean removed as from the ground truth's.
     The numbers of features and components need not agree: with d < k it is at least 1 - d/k, with
@@ -85,9 +112,134 @@ def coverage_distance(features: Array, basis: Array) -> Array:
 
 
 def _centred(features: Array) -> Array:
-    """Features [n, d] less each column's mean; zero where only rounding would be left."""
+    """Subtract each column's mean of [n, d]; leave zero where only rounding would be left."""
     centred = centre_columns(features)
     sizes, rests = (jnp.linalg.norm(part, axis=0) for part in (features, centred))
     # Stated as "not below", so that NaN stays NaN.
     constant = rests <= 4.0 * float(np.finfo(features.dtype).eps) * sizes
     return jnp.where(constant[None, :], 0.0, centred)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Measurement:
+    """What torsos are measured on.
+
+    Attributes:
+        inputs: Observations for the effective rank and dormant units and, where there is a ground
+            truth, its states, [n, *observation].
+        basis: The ground truth's leading components, [n, k]; None without one.
+        probe: Values of held-out policies and rewards.
+    """
+
+    inputs: Array
+    basis: Array | None
+    probe: ValueProbe
+
+
+def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) -> Measurement:
+    """Make what the agents of a configuration are measured on; the same for every run of it.
+
+    PuddleWorld: the states of a ground truth, and the exact values of random policies and rewards.
+    Others: states and returns of a policy of uniformly random actions.
+
+    Args:
+        config: The configuration.
+        truth: A successor measure of the same arena; by default the released one of ``sutton``.
+
+    Raises:
+        InputError: For a ground truth of another environment.
+    """
+    world = puddle_world_of(config)
+    if world is None:
+        require(truth is None, "a ground truth for PuddleWorld alone", config.environment)
+        with closing(
+            make_host_environments(
+                config.environment, _COPIES, max_episode_steps=config.max_episode_steps
+            )
+        ) as environments:
+            probe = _sampled_probe(random_rows(environments, _STEPS, seed=_SEED))
+        return Measurement(inputs=probe.inputs, basis=None, probe=probe)
+    probe = puddle_world_probe(world, discount=0.95, seed=_SEED)
+    truth = truth if truth is not None else default_ground_truth(config)
+    if truth is None:
+        return Measurement(inputs=probe.inputs, basis=None, probe=probe)
+    arena = _arena(config)
+    measured = truth.settings.get("environment")
+    require(
+        measured == arena_settings(load_arena(arena)),
+        f"a ground truth of the arena {arena}",
+        measured,
+    )
+    components = min(COMPONENTS, truth.principal.basis.shape[1])
+    basis = jnp.asarray(truth.principal.truncated(components).basis)
+    return Measurement(inputs=jnp.asarray(truth.coordinates), basis=basis, probe=probe)
+
+
+def _sampled_probe(rows: Rows) -> ValueProbe:
+    """Make a probe whose values are sums of as many terms as a time limit leaves room for."""
+    for horizon in _HORIZONS:
+        with suppress(InputError):
+            return rollout_probe(rows, horizon=horizon, seed=_SEED)
+    return rollout_probe(rows, horizon=1, seed=_SEED)
+
+
+def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
+    """Load the released ground truth of the arena that agents act in; None if there is none."""
+    if puddle_world_of(config) is None or _arena(config) != DEFAULT_ARENA:
+        return None
+    return load(_RELEASED)
+
+
+def _arena(config: AgentConfig) -> str:
+    return config.environment.partition(":")[2] or DEFAULT_ARENA
+
+
+def random_rows(environments: HostEnvironments, steps: int, *, seed: int) -> Rows:
+    """Collect rows [steps, environments] of uniformly random actions."""
+    generator = np.random.default_rng(seed)
+    seen = environments.reset(range(seed, seed + environments.num_envs))
+    ended = np.zeros(environments.num_envs, np.bool_)
+    collected = []
+    for _ in range(steps):
+        actions = generator.integers(environments.num_actions, size=environments.num_envs)
+        taken = environments.step(actions)
+        collected.append(
+            Rows(
+                observation=jnp.asarray(seen),
+                action=jnp.asarray(actions, jnp.int32),
+                reward=jnp.asarray(taken.rewards),
+                terminated=jnp.asarray(taken.terminated),
+                last=jnp.asarray(ended),
+            )
+        )
+        seen, ended = taken.observations, taken.terminated | taken.truncated
+    rows: Rows = jax.tree.map(lambda *parts: jnp.stack(parts), *collected)
+    return rows
+
+
+def make_measure(
+    network: QNetwork, measurement: Measurement
+) -> Callable[[Params], Mapping[str, Array]]:
+    """Make a jitted function from torsos' parameters [seeds, ...] to measures [seeds].
+
+    They are ``effective_rank``, ``probe_error`` and, where they can be told, ``dormant_share`` and
+    ``subspace_distance``.
+    """
+
+    def one(torso: Any) -> dict[str, Array]:
+        features = network.features(torso, measurement.inputs)
+        found = {
+            "effective_rank": effective_rank(features),
+            "probe_error": probe_error(
+                network.features(torso, measurement.probe.inputs), measurement.probe
+            ),
+        }
+        hidden = network.hidden(torso, measurement.inputs)
+        if hidden is not None:
+            found["dormant_share"] = dormant_share(hidden)
+        if measurement.basis is not None:
+            found["subspace_distance"] = coverage_distance(features, measurement.basis)
+        return found
+
+    # One torso at a time: the activations of all of them would be large.
+    return jax.jit(lambda torsos: lax.map(one, torsos))

@@ -1,22 +1,157 @@
 """Replay: the last rows of several environments in order of time, and sequences drawn from them.
 
-One agent's functions; loops ``vmap`` them. ``count``, the rows that each environment has added so
-far, is the same for all agents of a loop and is kept there: a row's place does not depend on what
-an agent did, and writing to it stays a copy of one slice.
+A row holds an observation and what was done there. The last observation of an episode has a row of
+its own, whose action was never taken (``last``), as in dm_env and in Gymnasium's next-step
+autoreset. So the next observation of a step is always the next row, after a time limit too, and no
+observation is kept twice. Sequences of rows may cross the ends of episodes.
+
+All functions are for one agent; callers ``vmap``. ``count``, the rows that each environment has
+added so far, is the same for all agents of a run and is kept by the caller: a row's slot does not
+depend on what an agent did, and writing to it stays a copy of one slice.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.agents.config import ReplayConfig
-from rlreps.agents.rows import Rows
-from rlreps.agents.sum_tree import draw_leaves, empty_tree, set_leaves
+from rlreps.errors import require_interval, require_positive
 
 _DRAWS = 4
 """Starts drawn to find one that is not an episode's last row."""
+
+
+class Rows(NamedTuple):
+    """Rows; the leading axes [...] are the same everywhere.
+
+    Attributes:
+        observation: What the agent saw, [..., *observation].
+        action: What it did, [...] (int32).
+        reward: What it got for it, [...] (float32).
+        terminated: Whether that ended the task, so that nothing is to be had beyond it, [...].
+        last: Whether the row is the last observation of its episode: its action was not taken, and
+            its reward and ``terminated`` mean nothing, [...].
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    last: Array
+
+
+def observed_rows(observation: Array, terminated: Array, last: Array) -> Rows:
+    """Make rows without actions and rewards, which auxiliary tasks ignore, from a user's arrays.
+
+    Args:
+        observation: Sequences in order of time, [b, l, *observation]; rows of further episodes
+            within a sequence are left out.
+        terminated: Whether what was done at an observation ended the task, [b, l]; the observation
+            it led to comes next and is ``last``.
+        last: Whether an observation is the last of its episode, [b, l]; never a sequence's first.
+    """
+    shape = terminated.shape
+    nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32)
+    return Rows(observation, *nothing, terminated, last)
+
+
+class Window(NamedTuple):
+    """Which rows of sequences [b, l] belong to the episode that their first row is in.
+
+    Attributes:
+        seen: Whether a row's observation does, [b, l]; always true of the first.
+        taken: Whether its action was taken in it, [b, l].
+        end: Index of the last row that was seen, [b].
+        terminal: Whether the task ended there: nothing is to be had from it on, [b].
+    """
+
+    seen: Array
+    taken: Array
+    end: Array
+    terminal: Array
+
+
+def episode_window(rows: Rows) -> Window:
+    """Find the first rows' episodes within sequences of rows [b, l]."""
+    taken = jnp.cumprod(~rows.last, axis=1, dtype=jnp.int32).astype(bool)
+    seen = jnp.concatenate([jnp.ones_like(taken[:, :1]), taken[:, :-1]], axis=1)
+    end = jnp.sum(seen, axis=1, dtype=jnp.int32) - 1
+    ended = jnp.any(taken[:, :-1] & rows.terminated[:, :-1], axis=1)
+    return Window(seen, taken, end, ended)
+
+
+class Transitions(NamedTuple):
+    """Steps of one action and up to n rewards.
+
+    Attributes:
+        observation: S_t, [b, *observation].
+        action: A_t, [b].
+        reward: Discounted sum of the rewards on the way, [b].
+        discount: Weight of the value of the state they end in, γ^m or 0, [b].
+        next_observation: S_{t+m}, m the number of rewards, [b, *observation].
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    discount: Array
+    next_observation: Array
+
+
+def transitions(rows: Rows, discount: float) -> Transitions:
+    """Make n-step transitions of sequences of n + 1 rows (Sutton & Barto 2018, Eq. 7.1).
+
+    A sequence that meets its episode's end before n steps gives a shorter one. A time limit cuts
+    it, but the value of the state reached counts; after a termination nothing does.
+
+    Args:
+        rows: [b, n + 1], none of the first ones ``last``.
+        discount: γ.
+    """
+    window = episode_window(rows)
+    steps = rows.reward.shape[1] - 1
+    gamma = jnp.float32(discount)
+    rewards = jnp.where(window.taken[:, :-1], rows.reward[:, :-1], 0.0)
+    powers = jnp.power(gamma, jnp.arange(steps, dtype=jnp.float32))
+    reached = jnp.power(gamma, window.end.astype(jnp.float32))
+    return Transitions(
+        observation=rows.observation[:, 0],
+        action=rows.action[:, 0],
+        reward=jnp.sum(rewards * powers[None], axis=1),
+        discount=jnp.where(window.terminal, 0.0, reached),
+        next_observation=rows_at(rows.observation, window.end),
+    )
+
+
+def rows_at(values: Array, index: Array) -> Array:
+    """Take entries [b, ...] of values [b, l, ...] at one index [b] of each sequence."""
+    expanded = index.reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.take_along_axis(values, expanded, axis=1)[:, 0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """The agent's memory.
+
+    Attributes:
+        capacity: Rows it holds, of all environments together.
+        prioritised: Draw sequences in proportion to their last error (Schaul et al. 2016) in place
+            of uniformly.
+        priority_exponent: α of the priorities.
+        importance_exponent: β of the weights that correct for them.
+    """
+
+    capacity: int = 50_000
+    prioritised: bool = False
+    priority_exponent: float = 0.6
+    importance_exponent: float = 0.4
+
+    def __post_init__(self) -> None:
+        require_positive("capacity", self.capacity)
+        for name in ("priority_exponent", "importance_exponent"):
+            require_interval(name, getattr(self, name), "[0, 1]")
 
 
 class Priorities(NamedTuple):
@@ -59,7 +194,7 @@ class Draw(NamedTuple):
 
 
 def init_replay(config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_envs: int) -> Replay:
-    """An empty memory for observations of a shape and dtype."""
+    """Make an empty memory for observations of a shape and dtype."""
     slots = config.capacity // num_envs
     shape = (slots, num_envs)
     rows = Rows(
@@ -75,7 +210,7 @@ def init_replay(config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_env
 
 
 def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
-    """The memory with one more row of each environment, in place of the oldest.
+    """Add one more row of each environment in place of the oldest.
 
     Args:
         replay: The memory.
@@ -92,8 +227,8 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
         return Replay(kept, ())
     tree, largest = replay.priorities
     environments = jnp.arange(num_envs, dtype=jnp.int32)
-    # What started here is gone, and what starts here has no sequence yet; but the row that came
-    # length - 1 before has its own now.
+    # The sequence that started here is gone, and the one that starts here is not complete; but
+    # the one that starts length - 1 rows before now is.
     complete = (count - (length - 1)) % slots
     startable = (count >= length - 1) & ~kept.last[complete]
     places = jnp.concatenate([place * num_envs + environments, complete * num_envs + environments])
@@ -102,7 +237,7 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
 
 
 def draw_uniform(key: Array, replay: Replay, count: Array, num: int, length: int) -> Draw:
-    """Sequences whose starts are drawn independently, uniformly over rows that are not ``last``.
+    """Draw sequences whose starts are independent and uniform over rows that are not ``last``.
 
     Uniform but for one start in (rows of an episode)⁴: where each of four draws found an episode's
     last row, the row before it is taken.
@@ -134,7 +269,7 @@ def draw_uniform(key: Array, replay: Replay, count: Array, num: int, length: int
 def draw_prioritised(
     key: Array, replay: Replay, count: Array, num: int, length: int, exponent: float
 ) -> Draw:
-    """Sequences in proportion to their priorities (Schaul et al. 2016, Algorithm 1).
+    """Draw sequences in proportion to their priorities (Schaul et al. 2016, Algorithm 1).
 
     Unlike there, β stays as it is and does not grow to 1.
 
@@ -156,7 +291,7 @@ def draw_prioritised(
 
 
 def set_priorities(replay: Replay, starts: Array, errors: Array, exponent: float) -> Replay:
-    """The memory with priorities (|error| + 1e-6)^α at starts [b], for errors [b]."""
+    """Set priorities (|error| + 1e-6)^α at starts [b], for errors [b]."""
     tree, largest = replay.priorities
     new = jnp.power(jnp.abs(errors) + 1e-6, exponent)
     priorities = Priorities(set_leaves(tree, starts, new), jnp.maximum(largest, jnp.max(new)))
@@ -170,3 +305,49 @@ def _sequences(replay: Replay, starts: Array, length: int) -> Rows:
     environments = (starts % num_envs)[:, None]
     rows: Rows = jax.tree.map(lambda leaf: leaf[places, environments], replay.rows)
     return rows
+
+
+# A binary tree of sums (Schaul et al. 2016, App. B.2.1) as an array: node 1 is the root, node i
+# has children 2i and 2i + 1, and the leaves come last.
+
+
+def empty_tree(size: int) -> Array:
+    """Make a tree [2 · leaves] of zeros with at least ``size`` leaves, a power of two."""
+    return jnp.zeros((2 << max(size - 1, 1).bit_length(),), jnp.float32)
+
+
+def set_leaves(tree: Array, indices: Array, priorities: Array) -> Array:
+    """Set priorities [b] at leaves [b]; of an index that comes twice one of them stays.
+
+    Sums are recomputed from both children, so rounding errors do not pile up.
+    """
+    leaves = tree.shape[0] // 2
+
+    def sum_children(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        tree, nodes = carry
+        nodes = nodes // 2
+        return tree.at[nodes].set(tree[2 * nodes] + tree[2 * nodes + 1]), nodes
+
+    nodes = leaves + indices
+    start = (tree.at[nodes].set(priorities), nodes)
+    summed: Array
+    summed, _ = lax.fori_loop(0, leaves.bit_length() - 1, sum_children, start)
+    return summed
+
+
+def draw_leaves(key: Array, tree: Array, num: int) -> Array:
+    """Draw leaves [num] in proportion to their priorities, one from each of ``num`` equal strata."""
+    leaves = tree.shape[0] // 2
+    strata = jnp.arange(num, dtype=jnp.float32) + jax.random.uniform(key, (num,), jnp.float32)
+
+    def descend(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        nodes, rest = carry
+        left = tree[2 * nodes]
+        # Rounding must not lead into a subtree of zero priority.
+        right = (rest >= left) & (tree[2 * nodes + 1] > 0.0)
+        return 2 * nodes + right.astype(jnp.int32), jnp.where(right, rest - left, rest)
+
+    start = (jnp.ones((num,), jnp.int32), strata * (tree[1] / num))
+    nodes: Array
+    nodes, _ = lax.fori_loop(0, leaves.bit_length() - 1, descend, start)
+    return nodes - leaves

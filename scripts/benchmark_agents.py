@@ -30,8 +30,8 @@ from rlreps.runs.machine import keep_lapack_to_one_thread
 
 keep_lapack_to_one_thread()
 
-from rlreps.agents.config import AgentConfig  # noqa: E402 - after the threads are set
-from rlreps.agents.loops import Loop, make_loop  # noqa: E402
+from rlreps.agents import AgentConfig  # noqa: E402 - after the threads are set
+from rlreps.agents.trainer import Trainer, make_trainer  # noqa: E402
 from rlreps.training.devices import devices_for_small_runs  # noqa: E402
 
 GYMNASIUM = "rlreps/PuddleWorld-v0"
@@ -65,16 +65,16 @@ def cases(agents: int) -> list[Case]:
     ]
 
 
-def steps_per_second(case: Case, loop: Loop, rounds: int) -> float:
+def steps_per_second(case: Case, trainer: Trainer, rounds: int) -> float:
     """Environment steps a second of all agents together, the best of several rounds."""
     # Warm-up has no updates; and what comes after it compiles first.
     warm = case.config.dqn.warmup
-    state, _ = loop.run(loop.init(), 0, warm)
-    state, _ = loop.run(state, warm, case.steps)
+    state, _ = trainer.advance(trainer.init(), 0, warm)
+    state, _ = trainer.advance(state, warm, case.steps)
     step, best = warm + case.steps, 0.0
     for _ in range(rounds):
         began = time.perf_counter()
-        state, _ = loop.run(state, step, case.steps)
+        state, _ = trainer.advance(state, step, case.steps)
         jax.block_until_ready(state)
         best = max(best, case.steps * case.config.num_seeds / (time.perf_counter() - began))
         step += case.steps
@@ -85,8 +85,8 @@ def measure(agents: int, rounds: int, devices: Sequence[jax.Device]) -> dict[str
     """Speeds of all ways to run so many agents, printed with the compiled one's ratio to each."""
     found: dict[str, float] = {}
     for case in cases(agents):
-        with contextlib.closing(make_loop(case.config, devices=devices)) as loop:
-            found[case.name] = steps_per_second(case, loop, rounds)
+        with contextlib.closing(make_trainer(case.config, devices=devices)) as trainer:
+            found[case.name] = steps_per_second(case, trainer, rounds)
     print(f"{agents} agent{'s' if agents > 1 else ''}")
     for name, speed in found.items():
         ratio = found["compiled"] / speed

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, subcommand
 
-from rlreps.agents.config import AgentConfig
+from rlreps.agents import AgentConfig
 from rlreps.cli.parts import Switch, print_json
 from rlreps.runs.machine import keep_lapack_to_one_thread
 
@@ -36,7 +36,7 @@ class TrainAgents:
 
         from rlreps.cli.tables import print_agents
         from rlreps.training.devices import devices_for_small_runs
-        from rlreps.workflows.agent_evaluation import train_agents
+        from rlreps.workflows.agents import train_agents
 
         summary = train_agents(
             self.config,
@@ -66,7 +66,7 @@ class EvaluateAgents:
         """Prints everything."""
         keep_lapack_to_one_thread()
 
-        from rlreps.workflows.agent_evaluation import evaluate_agents
+        from rlreps.workflows.agents import evaluate_agents
 
         print_json(evaluate_agents(self.run_folder, episodes=self.episodes, store=self.store))
 
@@ -93,7 +93,7 @@ class RenderAgents:
         # Environments draw into memory; without a screen, SDL would complain on standard error.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
-        from rlreps.workflows.agent_pictures import render_agents
+        from rlreps.workflows.agents import render_agents
 
         pictures = render_agents(
             self.run_folder, self.out, seed_index=self.seed_index, store=self.store

@@ -10,8 +10,8 @@ import optax
 import pytest
 
 from rlreps.agents.auxiliary import make_auxiliary_task
-from rlreps.agents.config import AuxiliaryConfig
-from rlreps.agents.targets import observed_rows
+from rlreps.agents import AuxiliaryConfig
+from rlreps.agents.replay import observed_rows
 from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
 from rlreps.subspace import subspace_distance

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.agent import make_agent
-from rlreps.agents.compiled_loop import CompiledLoop, LoopState
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.dqn import make_agent
+from rlreps.agents.compiled import CompiledTrainer, TrainerState
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig, ObjectiveConfig
 from rlreps.envs import load_arena
 from rlreps.envs.puddle_world import GOAL_SUM
@@ -29,31 +29,31 @@ CONFIG = AgentConfig(
 )
 
 
-def make(config: AgentConfig = CONFIG, arena: str = "sutton") -> CompiledLoop:
+def make(config: AgentConfig = CONFIG, arena: str = "sutton") -> CompiledTrainer:
     world = load_arena(arena).with_task()
     world = dataclasses.replace(world, max_steps=config.max_episode_steps)
-    return CompiledLoop(config, world, make_agent(config, (2,), world.num_actions))
+    return CompiledTrainer(config, world, make_agent(config, (2,), world.num_actions))
 
 
-def trained(loop: CompiledLoop, chunks: list[int]) -> LoopState:
+def trained(loop: CompiledTrainer, chunks: list[int]) -> TrainerState:
     state, step = loop.init(), 0
     for chunk in chunks:
-        state, _ = loop.run(state, step, chunk)
+        state, _ = loop.advance(state, step, chunk)
         step += chunk
     return state
 
 
 @pytest.fixture(scope="module")
-def loop() -> CompiledLoop:
+def loop() -> CompiledTrainer:
     return make()
 
 
-def test_chunks_of_any_length_give_the_same_bits(loop: CompiledLoop) -> None:
+def test_chunks_of_any_length_give_the_same_bits(loop: CompiledTrainer) -> None:
     whole, parts = trained(loop, [240]), trained(loop, [40, 80, 4, 116])
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
 
 
-def test_nothing_is_learned_before_the_warm_up_is_over(loop: CompiledLoop) -> None:
+def test_nothing_is_learned_before_the_warm_up_is_over(loop: CompiledTrainer) -> None:
     start = jax.device_get(loop.init().memory.learner)
     warm = trained(loop, [80]).memory.learner
     jax.tree.map(np.testing.assert_array_equal, start, warm)
@@ -61,7 +61,7 @@ def test_nothing_is_learned_before_the_warm_up_is_over(loop: CompiledLoop) -> No
     np.testing.assert_array_equal(later.updates, [1, 1])
 
 
-def test_rows_in_memory_are_the_steps_of_puddle_world(loop: CompiledLoop) -> None:
+def test_rows_in_memory_are_the_steps_of_puddle_world(loop: CompiledTrainer) -> None:
     rows = jax.device_get(trained(loop, [400]).memory.replay.rows)
     # 200 rows of each environment in 200 slots: in order of time.
     seen, last = np.asarray(rows.observation), np.asarray(rows.last)
@@ -96,13 +96,13 @@ def test_an_agent_is_the_same_alone_and_in_company() -> None:
     )
 
 
-def test_seeds_differ(loop: CompiledLoop) -> None:
+def test_seeds_differ(loop: CompiledTrainer) -> None:
     rows = trained(loop, [80]).memory.replay.rows
     assert not np.array_equal(rows.action[0], rows.action[1])
 
 
-def test_training_returns_are_the_sums_of_rewards_between_ends(loop: CompiledLoop) -> None:
-    state, metrics = loop.run(loop.init(), 0, 400)
+def test_training_returns_are_the_sums_of_rewards_between_ends(loop: CompiledTrainer) -> None:
+    state, metrics = loop.advance(loop.init(), 0, 400)
     rows = jax.device_get(state.memory.replay.rows)
     acting = jax.device_get(state.acting)
     for seed in range(2):
@@ -121,7 +121,7 @@ def test_training_returns_are_the_sums_of_rewards_between_ends(loop: CompiledLoo
         np.testing.assert_allclose(metrics["training_return"][seed], np.mean(returns), rtol=1e-4)
 
 
-def test_evaluation_is_repeatable_apart_and_changes_nothing(loop: CompiledLoop) -> None:
+def test_evaluation_is_repeatable_apart_and_changes_nothing(loop: CompiledTrainer) -> None:
     state = trained(loop, [80])
     before = jax.device_get(state)
     first, again = loop.evaluate(state, 80), loop.evaluate(state, 80)
@@ -153,12 +153,12 @@ def test_every_objective_learns_on_the_side_without_a_second_compilation(method:
     # JAX's caches are shared by all functions: full, as in a long session, they forget at once.
     jax.clear_caches()
     loop = make(config)
-    state, _ = loop.run(loop.init(), 0, 160)
-    state, metrics = loop.run(state, 160, 240)
+    state, _ = loop.advance(loop.init(), 0, 160)
+    state, metrics = loop.advance(state, 160, 240)
     assert np.isfinite(metrics["auxiliary_loss"]).all()
     assert np.isfinite(metrics["value_loss"]).all()
     # However many updates a chunk has: the first had half as many after the warm-up.
-    assert loop._run[True]._cache_size() == 1
+    assert loop._advance_chunk[True]._cache_size() == 1
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.memory.learner))
 
 

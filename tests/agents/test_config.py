@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
 
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig, ObjectiveConfig, as_json, from_json
 from rlreps.errors import InputError
 
@@ -21,11 +19,11 @@ BAD_VALUES = [
     (ReplayConfig, {"importance_exponent": NAN}, r"importance_exponent in \[0, 1\]", "nan"),
     (DQNConfig, {"n_step": 0}, "n_step >= 1", "0"),
     (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)", "1.0"),
-    (DQNConfig, {"learning_rate": INFINITY}, "a finite learning_rate > 0", "inf"),
-    (DQNConfig, {"reward_scale": 0.0}, "a finite reward_scale > 0", "0.0"),
+    (DQNConfig, {"learning_rate": INFINITY}, r"learning_rate in \(0, inf\)", "inf"),
+    (DQNConfig, {"reward_scale": 0.0}, r"reward_scale in \(0, inf\)", "0.0"),
     (DQNConfig, {"epsilon_end": -0.1}, r"epsilon_end in \[0, 1\]", "-0.1"),
-    (AuxiliaryConfig, {"weight": -0.1}, "a finite auxiliary weight >= 0", "-0.1"),
-    (AuxiliaryConfig, {"weight": NAN}, "a finite auxiliary weight >= 0", "nan"),
+    (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)", "-0.1"),
+    (AuxiliaryConfig, {"weight": NAN}, r"auxiliary weight in \[0, inf\)", "nan"),
     (
         AuxiliaryConfig,
         {"tasks": "magic"},
@@ -33,7 +31,7 @@ BAD_VALUES = [
         "'magic'",
     ),
     (AuxiliaryConfig, {"targets": "exact"}, "targets to be one of bootstrapped, monte_c", "'exact"),
-    (AuxiliaryConfig, {"length_scale": 0.0}, "a finite length_scale > 0", "0.0"),
+    (AuxiliaryConfig, {"length_scale": 0.0}, r"length_scale in \(0, inf\)", "0.0"),
     (
         AuxiliaryConfig,
         {"discount_low": 0.9, "discount_high": 0.8},
@@ -158,12 +156,3 @@ def test_json_of_another_kind_is_refused():
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         AgentConfig().steps = 1
-
-
-def test_configurations_are_there_without_the_heavy_libraries():
-    code = (
-        "import sys, rlreps.agents.config as c; c.AgentConfig(); "
-        "print({'jax', 'numpy', 'gymnasium', 'rlax'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

@@ -11,7 +11,7 @@ from dm_env import specs
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rlreps.agents.host_environments import describe, make_host_environments
+from rlreps.agents.environments import describe, make_host_environments
 from rlreps.envs import PuddleWorldDmEnv, PuddleWorldVectorEnv
 from rlreps.errors import InputError
 
@@ -720,7 +720,7 @@ def test_no_warnings_reach_the_user_though_packages_warn_on_import():
     # Box2D and old versions of environments warn; a fresh process imports them anew.
     script = (
         "import numpy as np\n"
-        "from rlreps.agents.host_environments import make_host_environments\n"
+        "from rlreps.agents.environments import make_host_environments\n"
         "for name in ('LunarLander-v3', 'CartPole-v0'):\n"
         "    environments = make_host_environments(name, 2, render=True)\n"
         "    environments.reset([0, 1])\n"

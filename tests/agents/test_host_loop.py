@@ -12,12 +12,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rlreps.agents import host_loop
-from rlreps.agents.agent import make_agent
-from rlreps.agents.compiled_loop import CompiledLoop
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.agents.host_environments import describe, make_host_environments
-from rlreps.agents.host_loop import HostLoop
+from rlreps.agents import host
+from rlreps.agents.dqn import make_agent
+from rlreps.agents.compiled import CompiledTrainer
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.environments import describe, make_host_environments
+from rlreps.agents.host import HostTrainer
 from rlreps.configs import EncoderConfig, ObjectiveConfig
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
@@ -118,19 +118,19 @@ def config_for(name, **changes):
     return AgentConfig(**{**settings, **changes})
 
 
-def make_loop(config):
+def make_trainer(config):
     seen = describe(config.environment)
     agent = make_agent(config, seen.observation_shape, seen.num_actions)
     make = functools.partial(
         make_host_environments, config.environment, max_episode_steps=config.max_episode_steps
     )
-    return HostLoop(config, make, agent)
+    return HostTrainer(config, make, agent)
 
 
 @functools.cache
 def shared_loop(config):
     """A loop that several tests compile once; every run in it begins with its environments anew."""
-    return make_loop(config)
+    return make_trainer(config)
 
 
 def run(loop, *, chunk, stop, start=0, state=None):
@@ -138,7 +138,7 @@ def run(loop, *, chunk, stop, start=0, state=None):
     state = loop.init() if state is None else state
     metrics = []
     for step in range(start, stop, chunk):
-        state, found = loop.run(state, step, chunk)
+        state, found = loop.advance(state, step, chunk)
         metrics.append(found)
     return jax.device_get(state), metrics
 
@@ -165,12 +165,12 @@ EVERYTHING = {
 @pytest.mark.parametrize("changes", [PLAIN, EVERYTHING])
 def test_without_chance_and_checkpoints_it_does_what_the_compiled_loop_does(changes):
     config = config_for(LINE, checkpoint_every=400, **changes)
-    loop = make_loop(config)
+    loop = make_trainer(config)
     found, metrics = run(loop, chunk=40, stop=400)
-    compiled = CompiledLoop(config, Line(), make_agent(config, (2,), 2))
+    compiled = CompiledTrainer(config, Line(), make_agent(config, (2,), 2))
     state = compiled.init()
     for chunk, step in enumerate(range(0, 400, 40)):
-        state, expected = compiled.run(state, step, 40)
+        state, expected = compiled.advance(state, step, 40)
         assert set(metrics[chunk]) == set(expected)
         jax.tree.map(
             functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5),
@@ -205,7 +205,7 @@ def test_without_chance_and_checkpoints_it_does_what_the_compiled_loop_does(chan
 )
 def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name, changes):
     config = config_for(name, checkpoint_every=80, **changes)
-    loop, fresh = make_loop(config), make_loop(config)
+    loop, fresh = make_trainer(config), make_trainer(config)
     at_checkpoint, _ = run(loop, chunk=40, stop=80)
     kept = jax.tree.map(np.copy, at_checkpoint)
     whole, metrics = run(loop, chunk=40, start=80, stop=240, state=at_checkpoint)
@@ -225,18 +225,18 @@ def test_chunks_change_nothing(chunk):
 
 def test_evaluations_change_no_training_and_repeat_themselves():
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
-    state, _ = loop.run(loop.init(), 0, 80)
+    state, _ = loop.advance(loop.init(), 0, 80)
     first = np.asarray(loop.evaluate(state, 80))
     np.testing.assert_array_equal(loop.evaluate(state, 80), first)
     assert np.any(np.asarray(loop.evaluate(state, 120)) != first)
     assert len(np.unique(first[0])) > 1
-    state, _ = loop.run(state, 80, 80)
+    state, _ = loop.advance(state, 80, 80)
     assert_identical(jax.device_get(state), run(loop, chunk=160, stop=160)[0])
 
 
 def test_agents_and_their_environments_meet_different_episodes():
     first, other = (
-        make_loop(config_for("CartPole-v1", seed=seed)).init().acting.observations
+        make_trainer(config_for("CartPole-v1", seed=seed)).init().acting.observations
         for seed in (4, 9)
     )
     assert len(np.unique(np.concatenate([first, other]).reshape(8, -1), axis=0)) == 8
@@ -244,8 +244,8 @@ def test_agents_and_their_environments_meet_different_episodes():
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "rlreps/PuddleWorld-v0"])
 def test_an_agent_is_the_same_alone_and_in_company(name):
-    company = make_loop(config_for(name, num_seeds=3, checkpoint_every=120))
-    single = make_loop(config_for(name, num_seeds=1, seed=6, checkpoint_every=120))
+    company = make_trainer(config_for(name, num_seeds=3, checkpoint_every=120))
+    single = make_trainer(config_for(name, num_seeds=1, seed=6, checkpoint_every=120))
     # Beyond the warm-up and a checkpoint.
     together, alone = (run(loop, chunk=40, stop=160)[0] for loop in (company, single))
     for part in ("action", "last"):
@@ -270,20 +270,20 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     state = whole.init()
     expected = np.asarray(whole.evaluate(state, 40))
     assert len(np.unique(expected[0])) > 1
-    monkeypatch.setattr(host_loop, "MOST_COPIES", 3)
-    parted = make_loop(config)
+    monkeypatch.setattr(host, "MOST_COPIES", 3)
+    parted = make_trainer(config)
     np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
     # Three rounds of three, and not of seven.
     assert parted._evaluation.num_envs == 2 * 3
     # Fewer episodes are the first ones.
-    fewer = make_loop(config_for("CartPole-v1", evaluation_episodes=2))
+    fewer = make_trainer(config_for("CartPole-v1", evaluation_episodes=2))
     np.testing.assert_array_equal(fewer.evaluate(state, 40), expected[:, :2])
     parted.close()
     fewer.close()
 
 
 def test_an_environment_that_ends_no_episode_is_refused():
-    loop = make_loop(config_for("Endless-v0"))
+    loop = make_trainer(config_for("Endless-v0"))
     with pytest.raises(InputError, match="every episode of Endless-v0 to end within 7 steps"):
         loop.evaluate(loop.init(), 0)
 
@@ -328,7 +328,7 @@ def test_training_returns_are_means_over_episodes_that_ended():
 
 def test_where_no_episode_ended_there_is_no_training_return():
     loop = line_loop()
-    _, metrics = loop.run(loop.init(), 0, 4)
+    _, metrics = loop.advance(loop.init(), 0, 4)
     assert metrics["episodes"].tolist() == [0.0, 0.0]
     assert np.all(np.isnan(metrics["training_return"]))
 
@@ -365,11 +365,11 @@ def test_it_learns_a_users_own_environment_of_two_steps():
         checkpoint_every=400,
         num_seeds=3,
     )
-    loop = make_loop(config)
+    loop = make_trainer(config)
     state = loop.init()
     before = np.asarray(loop.evaluate(state, 0))
     for step in range(0, 1200, 400):
-        state, metrics = loop.run(state, step, 400)
+        state, metrics = loop.advance(state, step, 400)
     after = np.asarray(loop.evaluate(state, 1200))
     loop.close()
     assert before.shape == (3, 3)
@@ -381,11 +381,11 @@ def test_it_learns_a_users_own_environment_of_two_steps():
 
 def test_nothing_is_compiled_anew_from_chunk_to_chunk():
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
-    compiled = [*loop._advance.values(), loop._greedy]
-    state, _ = loop.run(loop.init(), 0, 80)
+    compiled = [*loop._learn.values(), loop._greedy]
+    state, _ = loop.advance(loop.init(), 0, 80)
     loop.evaluate(state, 80)
     before = [function._cache_size() for function in compiled]
     for step in (80, 120, 160):
-        state, _ = loop.run(state, step, 40)
+        state, _ = loop.advance(state, step, 40)
         loop.evaluate(state, step + 40)
     assert [function._cache_size() for function in compiled] == before

@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.compiled_loop import CompiledLoop
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.agents.host_loop import HostLoop
-from rlreps.agents.loops import make_loop, puddle_world_of
+from rlreps.agents.compiled import CompiledTrainer
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.host import HostTrainer
+from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.configs import EncoderConfig
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import ArenaError, load_arena
@@ -84,17 +84,17 @@ def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
 @pytest.mark.parametrize(
     ("environment", "kind"),
     [
-        ("puddle-world:empty", CompiledLoop),
-        ("Slide-v0", HostLoop),
-        ("dm_env:rlreps.envs:PuddleWorldDmEnv", HostLoop),
+        ("puddle-world:empty", CompiledTrainer),
+        ("Slide-v0", HostTrainer),
+        ("dm_env:rlreps.envs:PuddleWorldDmEnv", HostTrainer),
     ],
 )
 def test_any_environment_has_a_loop_that_learns_and_evaluates(environment, kind):
-    with closing(make_loop(config_for(environment))) as loop:
+    with closing(make_trainer(config_for(environment))) as loop:
         assert isinstance(loop, kind)
         state = loop.init()
         before = jax.device_get(state.memory.learner.params)
-        state, metrics = loop.run(state, 0, 120)
+        state, metrics = loop.advance(state, 0, 120)
         assert np.isfinite(metrics["value_loss"]).all()
         returns = loop.evaluate(state, 120)
         assert returns.shape == (2, 3)
@@ -121,11 +121,11 @@ def test_a_torso_and_an_auxiliary_task_of_the_users_own_take_the_configured_ones
 
     own = AuxiliaryTask(lambda key: jnp.zeros((), jnp.int32), loss, sequences=4, length=3)
     config = config_for("Slide-v0", auxiliary=AuxiliaryConfig(weight=100.0, horizon=3))
-    with closing(make_loop(config, torso=squares(), auxiliary=own)) as loop:
+    with closing(make_trainer(config, torso=squares(), auxiliary=own)) as loop:
         state = loop.init()
         assert set(state.memory.learner.params["torso"]) == {"w"}
         before = np.abs(np.asarray(state.memory.learner.params["torso"]["w"])).mean()
-        state, metrics = loop.run(state, 0, 200)
+        state, metrics = loop.advance(state, 0, 200)
         assert state.memory.learner.auxiliary.tolist() == [(200 - 48) // 4] * 2
         assert metrics["auxiliary_loss"].shape == (2,)
         assert np.abs(np.asarray(state.memory.learner.params["torso"]["w"])).mean() < before
@@ -135,7 +135,7 @@ def test_an_auxiliary_task_of_the_users_own_has_to_fit_the_memory():
     own = AuxiliaryTask(lambda key: (), lambda *arguments: None, sequences=4, length=9)
     config = config_for("Slide-v0", auxiliary=AuxiliaryConfig(weight=1.0, horizon=8))
     with pytest.raises(InputError, match=r"an auxiliary task of at most 8 rows a sequence .*got 9"):
-        make_loop(config, auxiliary=own)
+        make_trainer(config, auxiliary=own)
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_an_auxiliary_task_of_the_users_own_has_to_fit_the_memory():
 )
 def test_what_agents_cannot_act_in_is_refused(environment, error, message):
     with pytest.raises(error, match=message):
-        make_loop(config_for(environment))
+        make_trainer(config_for(environment))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlreps.agents.agent import make_torso
-from rlreps.agents.config import AgentConfig
-from rlreps.agents.host_environments import make_host_environments
-from rlreps.agents.measurement import (
+from rlreps.agents.dqn import make_torso
+from rlreps.agents import AgentConfig
+from rlreps.agents.environments import make_host_environments
+from rlreps.agents.measures import (
     COMPONENTS,
     default_ground_truth,
     make_measure,
@@ -21,8 +21,8 @@ from rlreps.agents.measurement import (
     random_rows,
 )
 from rlreps.agents.measures import coverage_distance, dormant_share, effective_rank
-from rlreps.agents.networks import make_network
-from rlreps.agents.value_probe import probe_error
+from rlreps.agents.dqn import QNetwork
+from rlreps.agents.probes import probe_error
 from rlreps.configs import EncoderConfig
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
@@ -72,7 +72,7 @@ def measurement(truth):
 
 
 def network_of(torso, num_features=COMPONENTS):
-    return make_network(torso, num_features, 4)
+    return QNetwork(torso, num_features, 4)
 
 
 def test_puddle_world_is_measured_at_the_ground_truths_states(measurement, truth):

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.puddle_world_probe import _discounted_sums, _moves, puddle_world_probe
-from rlreps.agents.value_probe import probe_error
+from rlreps.agents.probes import _discounted_sums, _moves, puddle_world_probe
+from rlreps.agents.probes import probe_error
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 BINS = 25
 GRID = Grid(BINS)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.config import ReplayConfig
+from rlreps.agents import ReplayConfig
 from rlreps.agents.replay import (
     Replay,
     add,
@@ -14,7 +14,7 @@ from rlreps.agents.replay import (
     init_replay,
     set_priorities,
 )
-from rlreps.agents.rows import Rows
+from rlreps.agents.replay import Rows
 
 NUM_ENVS = 2
 LENGTH = 3

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.rows import Rows, episode_window, rows_at, transitions
+from rlreps.agents.replay import Rows, episode_window, rows_at, transitions
 
 
 def random_rows(seed: int, count: int, length: int) -> Rows:

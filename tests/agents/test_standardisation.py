@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents.standardisation import init_moments, standardise
+from rlreps.agents.auxiliary import init_moments, standardise
 
 
 def batches(count):

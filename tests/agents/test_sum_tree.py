@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.sum_tree import draw_leaves, empty_tree, set_leaves
+from rlreps.agents.replay import draw_leaves, empty_tree, set_leaves
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 65])

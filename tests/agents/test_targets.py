@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.rows import episode_window
-from rlreps.agents.targets import (
+from rlreps.agents.replay import episode_window, observed_rows
+from rlreps.agents.auxiliary import (
     bootstrapped_targets,
     fit_predictor,
     monte_carlo_targets,
-    observed_rows,
     predict,
 )
 

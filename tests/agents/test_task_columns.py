@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.config import AuxiliaryConfig
-from rlreps.agents.task_columns import make_task_columns
+from rlreps.agents import AuxiliaryConfig
+from rlreps.agents.auxiliary import make_task_columns
 from rlreps.cumulants import Cells
 from rlreps.errors import InputError
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.rows import Rows
-from rlreps.agents.value_probe import ValueProbe, probe_error, rollout_probe
+from rlreps.agents.replay import Rows
+from rlreps.agents.probes import ValueProbe, probe_error, rollout_probe
 from rlreps.cumulants import RandomNetwork
 from rlreps.errors import InputError
 
@@ -197,7 +197,7 @@ class TestRolloutProbe:
             ({"horizon": 0}, "expected horizon >= 1, got 0"),
             ({"num_rewards": 0}, "expected num_rewards >= 1, got 0"),
             ({"num_states": 1}, "expected num_states >= 2, got 1"),
-            ({"length_scale": 0.0}, "expected a finite length_scale > 0, got 0.0"),
+            ({"length_scale": 0.0}, r"expected length_scale in \(0, inf\), got 0.0"),
             ({"seed": -1}, r"expected seed in \[0, 2\*\*31\), got -1"),
         ],
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlreps.agents.config import DQNConfig
-from rlreps.agents.loops import make_loop
+from rlreps.agents import DQNConfig
+from rlreps.agents.trainer import make_trainer
 from rlreps.configs import EncoderConfig
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -42,7 +42,7 @@ def test_speed_counts_the_steps_of_all_agents(benchmark, monkeypatch):
     )
     case = dataclasses.replace(case, config=config, steps=40)
     times = iter([0.0, 2.0, 10.0, 11.0])
-    with contextlib.closing(make_loop(config)) as loop:
+    with contextlib.closing(make_trainer(config)) as loop:
         monkeypatch.setattr(benchmark.time, "perf_counter", lambda: next(times))
         # Two agents of 40 steps in 2 s, then in 1 s: the better round counts.
         assert benchmark.steps_per_second(case, loop, 2) == pytest.approx(80.0)

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.agents.config import AgentConfig
+from rlreps.agents import AgentConfig
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import samples_to_reach
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.workflows.agent_runs import StartingTorsos, history, run_agents
+from rlreps.workflows.agents import StartingTorsos, history, run_agents
 
 FloatArray = npt.NDArray[np.float64]
 

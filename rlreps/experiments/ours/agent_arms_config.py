@@ -6,7 +6,7 @@ Like ``rlreps.configs``, this module does not import JAX.
 import dataclasses
 import math
 
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.errors import require
 from rlreps.report.method_names import method_name
 

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.agents.config import AgentConfig, DQNConfig
-from rlreps.agents.loops import make_loop, puddle_world_of
+from rlreps.agents import AgentConfig, DQNConfig
+from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.configs import EncoderConfig
 from rlreps.envs import render_frame
-from rlreps.successor.grid import Grid
-from rlreps.workflows import agent_pictures
-from rlreps.workflows.agent_pictures import Pictures, TrainedAgent, map_of_values
+from rlreps.successor.grids import Grid
+from rlreps.workflows import agents as agent_pictures
+from rlreps.workflows.agents import Pictures, TrainedAgent, map_of_values
 
 CONFIG = AgentConfig(
     encoder=EncoderConfig(name="mlp", hidden=(8,)),
@@ -25,7 +25,7 @@ CONFIG = AgentConfig(
 
 def agent_in(environment, number=0, **changes):
     config = dataclasses.replace(CONFIG, environment=environment, **changes)
-    loop = make_loop(config)
+    loop = make_trainer(config)
     params = loop.init().memory.learner.params
     own = jax.tree.map(lambda leaf: leaf[number], params)
     return TrainedAgent(loop, config, number, own)
@@ -38,7 +38,7 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     x, y = centres.T
     walls = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
     np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
-    expected = 2.0 * np.asarray(agent.loop.agent.network.values(agent.params, centres))
+    expected = 2.0 * np.asarray(agent.trainer.agent.network.values(agent.params, centres))
     np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)
 
 
@@ -65,7 +65,7 @@ def test_long_episodes_are_cut_with_a_note_and_large_pictures_made_smaller(tmp_p
     agent = agent_in("CartPole-v1")
     pictures = Pictures([], [])
     agent_pictures._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
-    agent.loop.close()
+    agent.trainer.close()
     assert pictures.written == [tmp_path / "episode.gif"]
     assert pictures.notes == ["episode.gif shows the first 3 frames"]
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlreps.agents.agent import make_torso
+from rlreps.agents.dqn import make_torso
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.agents.measurement import make_measurement
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.measures import make_measurement
 from rlreps.configs import EncoderConfig, as_json, from_json
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.workflows import agent_runs
-from rlreps.workflows.agent_runs import (
+from rlreps.workflows import agents as agent_runs
+from rlreps.workflows.agents import (
     OwnParts,
     StartingTorsos,
     history,
@@ -147,7 +147,7 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
 
 def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
     before = files_below(finished)
-    monkeypatch.setattr(agent_runs, "make_loop", None)
+    monkeypatch.setattr(agent_runs, "make_trainer", None)
     assert run_agents(CONFIG, finished, progress=False) == RunFolder(finished).read_summary()
     assert files_below(finished) == before
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from rlreps.agents.host_environments import describe
+from rlreps.agents.environments import describe
 from rlreps.configs import as_json
 from rlreps.experiments.ours.agent_arms import RUNS, Arm, in_path, run_arms
 from rlreps.experiments.ours.agent_control.config import AgentControlConfig

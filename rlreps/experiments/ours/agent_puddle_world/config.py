@@ -5,7 +5,7 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig, ObjectiveConfig
 from rlreps.errors import require, require_positive
 from rlreps.experiments.ours.agent_arms_config import ComparedAgents

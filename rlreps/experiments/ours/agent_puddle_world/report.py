@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from rlreps.agents.measurement import default_ground_truth
+from rlreps.agents.measures import default_ground_truth
 from rlreps.experiments.ours.agent_arms import Comparison
 from rlreps.experiments.ours.agent_arms_findings import improvement_claims
 from rlreps.experiments.ours.agent_arms_maps import (

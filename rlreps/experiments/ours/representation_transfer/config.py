@@ -6,7 +6,7 @@ Like ``rlreps.configs``, this module does not import JAX.
 import dataclasses
 import math
 
-from rlreps.agents.config import AgentConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.configs import (
     EncoderConfig,
     ObjectiveConfig,

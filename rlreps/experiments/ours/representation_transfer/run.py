@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from rlreps.agents.config import AgentConfig
-from rlreps.agents.loops import make_loop
+from rlreps.agents import AgentConfig
+from rlreps.agents.trainer import make_trainer
 from rlreps.configs import as_json
 from rlreps.experiments.ours.agent_arms import RUNS, Arm, run_arms
 from rlreps.experiments.ours.representation_transfer.config import (
@@ -22,7 +22,7 @@ from rlreps.experiments.ours.representation_transfer.whitening import whitened
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
-from rlreps.workflows.agent_runs import StartingTorsos
+from rlreps.workflows.agents import StartingTorsos
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.workflows.train import describe_matrix, run_training
@@ -99,7 +99,7 @@ def _starting_torsos(folder: RunFolder, ground: OwnGroundTruth) -> StartingTorso
 
 def _random_torsos(agents: AgentConfig, ground: OwnGroundTruth) -> StartingTorsos:
     """The torsos that agents would have had, with white features as the encoders have."""
-    with contextlib.closing(make_loop(agents)) as loop:
+    with contextlib.closing(make_trainer(agents)) as loop:
         torsos = loop.init().memory.learner.params["torso"]
         encode = jax.jit(jax.vmap(loop.agent.network.features, in_axes=(0, None)))
         features = encode(torsos, ground.truth.coordinates)

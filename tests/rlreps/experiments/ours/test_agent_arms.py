@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from rlreps.agents.config import AgentConfig
+from rlreps.agents import AgentConfig
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison, in_path
 from rlreps.experiments.ours.agent_arms_figures import (
     draw_returns,

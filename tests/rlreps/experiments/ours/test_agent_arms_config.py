@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rlreps.agents.config import AgentConfig, AuxiliaryConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.agent_arms_config import NO_TASK, ComparedAgents

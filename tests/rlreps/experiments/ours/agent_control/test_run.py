@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from rlreps.agents.config import AgentConfig
+from rlreps.agents import AgentConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.agent_arms import ArmRuns
 from rlreps.experiments.ours.agent_control import run as run_module

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlreps.agents.config import AgentConfig
+from rlreps.agents import AgentConfig
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison
 from rlreps.experiments.ours.agent_puddle_world.reasons import (
     rank_correlation,

@@ -14,7 +14,7 @@ from rlreps.experiments.ours.representation_transfer import run as run_module
 from rlreps.experiments.ours.representation_transfer.config import PRESETS
 from rlreps.experiments.ours.representation_transfer.run import run_representation_transfer
 from rlreps.runs.folder import RunFolder
-from rlreps.workflows.agent_runs import load_agents
+from rlreps.workflows.agents import load_agents
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import ground_truth_for

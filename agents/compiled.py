@@ -1,0 +1,289 @@
+"""Agents in an environment of pure JAX: acting, memory and learning in one compiled ``scan``.
+
+Several agents, which differ in their seeds alone, run side by side on a leading seed axis, shared
+out over devices where there are several. They never exchange a number.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
+from rlreps.losses.base import Metrics
+from rlreps.agents.replay import Rows
+from rlreps.envs.core import Environment, TimeStep
+from rlreps.training.devices import Placement, largest_even_share, make_placement
+
+_SUMS = ("episodes", "returns")
+"""Metrics that add up over a chunk; the others are means over its updates."""
+
+
+class Acting(NamedTuple):
+    """Where agents are in their environments; leading axes [seeds, environments].
+
+    Attributes:
+        states: The environments' states.
+        observations: What agents see.
+        ended: Whether that is the last observation of an episode: the next action will be ignored
+            and an episode begun.
+        returns: Undiscounted rewards of the episode so far.
+    """
+
+    states: Any
+    observations: Array
+    ended: Array
+    returns: Array
+
+
+class TrainerState(NamedTuple):
+    """Everything that agents are; a checkpoint of it resumes exactly.
+
+    Attributes:
+        memory: What agents have learned and remember, [seeds, ...].
+        acting: Where they are, [seeds, environments, ...].
+    """
+
+    memory: Memory
+    acting: Acting
+
+
+class CompiledTrainer:
+    """Trainer of agents in a JAX environment."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        environment: Environment,
+        agent: DQN,
+        *,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> None:
+        """Compile nothing yet.
+
+        Args:
+            config: The run.
+            environment: The environment, which must end or cut its episodes itself.
+            agent: What ``make_agent`` made for it.
+            devices: Devices of which as many are used as share the seeds out evenly; None is JAX's
+                default device.
+        """
+        self._config = config
+        self._environment = environment
+        self.agent = agent
+        count = config.num_seeds
+        self._placement = (
+            Placement()
+            if devices is None
+            else make_placement(largest_even_share(devices, count), count)
+        )
+        self._keys = agent_keys(config)
+        # With or without learning, between which there is no branch at run time.
+        self._advance_chunk = {
+            learns: jax.jit(
+                self._placement.spread_seeds(self._chunk(learns), own_sources=False),
+                donate_argnums=0,
+            )
+            for learns in (False, True)
+        }
+        self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
+
+    def init(self) -> TrainerState:
+        """Make agents before their first step."""
+
+        @jax.jit
+        def start(keys: Array) -> TrainerState:
+            memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
+            reset_keys = self._split(keys_for(keys, Use.RESET, 0))
+            states = _each(self._environment.reset)(reset_keys)
+            flags = jnp.zeros(reset_keys.shape, bool)
+            acting = Acting(
+                states,
+                _each(self._environment.observe)(states),
+                flags,
+                flags.astype(jnp.float32),
+            )
+            return TrainerState(memories, acting)
+
+        return self.put(start(self._keys))
+
+    def put(self, state: TrainerState) -> TrainerState:
+        """Share a state, such as one from a checkpoint, out over the devices."""
+        return self._placement.put_seeds(state)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
+        """Let every agent act and learn for a while; the state handed in is used up.
+
+        Args:
+            state: Where things stand.
+            step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
+            steps: How many more; a multiple, too.
+
+        Returns:
+            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
+            the mean ``training_return`` of those (NaN where none did).
+        """
+        warm = min(max(self._config.dqn.warmup - step, 0), steps)
+        metrics: Metrics = {}
+        for start, length, learns in ((step, warm, False), (step + warm, steps - warm, True)):
+            if length:
+                state, found = self._advance_chunk[learns](
+                    state, self._span(start, length), self._keys, self._keys
+                )
+                metrics = _merged(metrics, found)
+        ended, total = metrics.pop("episodes"), metrics.pop("returns")
+        metrics = {**metrics, "episodes": ended, "training_return": total / ended}
+        return state, metrics
+
+    def evaluate(self, state: TrainerState, step: int) -> Array:
+        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
+
+        Args:
+            state: What agents have learned; not changed.
+            step: Environment steps that each agent has taken; decides the episodes' randomness.
+        """
+        params = state.memory.learner.params
+        counts = jnp.asarray(step, jnp.int32)
+        returns: Array = self._evaluate(params, counts, self._keys, self._keys)
+        return returns
+
+    def _span(self, start: int, steps: int) -> Array:
+        """Return rows added before a chunk and its periods between updates, [2] (int32)."""
+        first = start // self._config.num_envs
+        return jnp.asarray([first, steps // self._config.dqn.steps_per_update], jnp.int32)
+
+    def _split(self, keys: Array) -> Array:
+        """Split keys [seeds] into one for each environment of every agent, [seeds, environments]."""
+        split: Array = jax.vmap(lambda key: jax.random.split(key, self._config.num_envs))(keys)
+        return split
+
+    def _chunk(
+        self, learns: bool
+    ) -> Callable[[TrainerState, Array, Array, Array], tuple[TrainerState, Metrics]]:
+        rows = self._config.dqn.steps_per_update // self._config.num_envs
+
+        def period(carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
+            def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
+                return self._step(carry, count + offset, keys)
+
+            carry, metrics = lax.scan(step, carry, jnp.arange(rows, dtype=jnp.int32))
+            summed = {name: value.sum(axis=0) for name, value in metrics.items()}
+            if not learns:
+                return carry, summed
+            learn_keys = keys_for(keys, Use.LEARN, count)
+            memory, found = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
+                carry.memory, count + rows, learn_keys
+            )
+            return carry._replace(memory=memory), {**summed, **found}
+
+        def chunk(
+            state: TrainerState, span: Array, keys: Array, _: Array
+        ) -> tuple[TrainerState, Metrics]:
+            first, periods = span
+            # A loop of any number of periods is compiled once, whatever a warm-up leaves of one.
+            shapes = jax.eval_shape(period, state, first, keys)[1]
+            zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+            def body(index: Array, carry: tuple[TrainerState, Metrics]) -> tuple[TrainerState, Metrics]:
+                state, found = period(carry[0], first + rows * index, keys)
+                return state, jax.tree.map(jnp.add, carry[1], found)
+
+            state, metrics = lax.fori_loop(0, periods, body, (state, zeros))
+            count = periods.astype(jnp.float32)
+            return state, {
+                name: value if name in _SUMS else value / count for name, value in metrics.items()
+            }
+
+        return chunk
+
+    def _step(self, carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
+        """Take and remember one step of every environment of every agent."""
+        memory, acting = carry
+        epsilon = self.agent.epsilon(count)
+        act_keys = keys_for(keys, Use.ACT, count)
+        actions = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
+            memory.learner.params, acting.observations, epsilon, act_keys
+        )
+        step_keys = self._split(keys_for(keys, Use.STEP, count))
+        taken = self._act(acting, actions, step_keys)
+        rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
+        memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        returns = acting.returns + taken.reward
+        ended = taken.terminated | taken.truncated
+        metrics = {
+            "episodes": jnp.sum(ended, axis=1, dtype=jnp.float32),
+            "returns": jnp.sum(jnp.where(ended, returns, 0.0), axis=1),
+        }
+        acting = Acting(taken.state, taken.observation, ended, jnp.where(ended, 0.0, returns))
+        return TrainerState(memory, acting), metrics
+
+    def _act(self, acting: Acting, actions: Array, keys: Array) -> TimeStep:
+        """Step environments, but reset those whose episode has ended."""
+        taken = _each(self._environment.step)(keys, acting.states, actions)
+
+        def with_resets(taken: TimeStep) -> TimeStep:
+            fresh = _each(self._environment.reset)(keys)
+            begun = TimeStep(
+                state=fresh,
+                observation=_each(self._environment.observe)(fresh),
+                reward=jnp.zeros_like(taken.reward),
+                terminated=jnp.zeros_like(taken.terminated),
+                truncated=jnp.zeros_like(taken.truncated),
+            )
+            chosen: TimeStep = jax.tree.map(
+                lambda new, old: jnp.where(_like(acting.ended, old), new, old), begun, taken
+            )
+            return chosen
+
+        # A reset costs more than a step: none is drawn where no episode of any agent has ended.
+        result: TimeStep = lax.cond(jnp.any(acting.ended), with_resets, lambda same: same, taken)
+        return result
+
+    def _episodes(self, params: Any, step: Array, keys: Array, _: Array) -> Array:
+        """Play greedy episodes, each of its own start, for returns [seeds, episodes]."""
+        environment, count = self._environment, self._config.evaluation_episodes
+
+        def own(params: Any, key: Array) -> Array:
+            reset_key, times_key = jax.random.split(key)
+            states = jax.vmap(environment.reset)(jax.random.split(reset_key, count))
+
+            def advance(carry: Any, time: Array) -> tuple[Any, None]:
+                states, alive, returns = carry
+                time_key = jax.random.fold_in(times_key, time)
+                seen = jax.vmap(environment.observe)(states)
+                act_key, step_key = jax.random.split(time_key)
+                actions = self.agent.act(params, seen, jnp.zeros(()), act_key)
+                taken = jax.vmap(environment.step)(
+                    jax.random.split(step_key, count), states, actions
+                )
+                returns = returns + jnp.where(alive, taken.reward, 0.0)
+                alive = alive & ~(taken.terminated | taken.truncated)
+                return (taken.state, alive, returns), None
+
+            start = (states, jnp.ones((count,), bool), jnp.zeros((count,), jnp.float32))
+            times = 1 + jnp.arange(self._config.max_episode_steps, dtype=jnp.int32)
+            (_, _, returns), _ = lax.scan(advance, start, times)
+            return returns
+
+        return jax.vmap(own)(params, keys_for(keys, Use.EVALUATE, step))
+
+
+def _each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lift a function of one environment to [seeds, environments] of them."""
+    return jax.vmap(jax.vmap(function))
+
+
+def _like(flags: Array, leaf: Array) -> Array:
+    """Reshape flags [seeds, environments] to broadcast against a leaf."""
+    return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
+
+
+def _merged(metrics: Metrics, found: Metrics) -> Metrics:
+    """Merge metrics of a part without and one with learning: sums add, means are the second's."""
+    sums = {name: metrics.get(name, jnp.zeros_like(found[name])) + found[name] for name in _SUMS}
+    return {**found, **sums}

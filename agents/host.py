@@ -1,0 +1,286 @@
+"""The same agents in environments that run on the host: Gymnasium's and dm_env's.
+
+All agents of a run act at once: one call steps their environments, and one compiled call remembers
+what came of it, learns if that is due, and chooses the next actions.
+
+The state of such an environment cannot be saved. So that a run which goes on from a checkpoint is
+bit-identical to one that never stopped, both reset the environments at every checkpoint, with
+seeds that depend on the agent's and the step; episodes that were going on end there, as by a time
+limit, and count in no return.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
+from rlreps.agents.compiled import Acting, TrainerState
+from rlreps.losses.base import Metrics, Params
+from rlreps.agents.environments import HostEnvironments, HostStep, Inputs, environment_seed
+from rlreps.agents.replay import Rows
+from rlreps.errors import InputError
+
+MOST_COPIES = 16
+"""Environments that an agent is evaluated in at once."""
+
+
+class HostTrainer:
+    """Trainer of agents in environments on the host.
+
+    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have been
+    chosen for ``acting.observations``, [seeds, environments].
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        make_environments: Callable[[int], HostEnvironments],
+        agent: DQN,
+    ) -> None:
+        """Make the environments to train in.
+
+        Args:
+            config: The run.
+            make_environments: Number of copies → environments, which must end or cut their
+                episodes themselves.
+            agent: What ``make_agent`` made for them.
+        """
+        self._config = config
+        self.agent = agent
+        self._make = make_environments
+        self._environments = make_environments(config.num_seeds * config.num_envs)
+        self._evaluation: HostEnvironments | None = None
+        # The step that the environments stand at, if any.
+        self._stands_at: int | None = None
+        self._keys = agent_keys(config)
+        self._learn = {
+            learns: jax.jit(partial(self._remember_and_act, learns), donate_argnums=0)
+            for learns in (False, True)
+        }
+        self._greedy = jax.jit(self._greedy_actions)
+
+    def init(self) -> TrainerState:
+        """Make agents before their first step, and start the environments."""
+        memory = jax.jit(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
+        seen = self._grouped(self._environments.reset(self._training_seeds(0)))
+        self._stands_at = 0
+        actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)
+        flags = jnp.zeros(actions.shape, bool)
+        return TrainerState(memory, Acting(actions, seen, flags, flags.astype(jnp.float32)))
+
+    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
+        """Let every agent act and learn for a while; the state handed in is used up.
+
+        Args:
+            state: Where things stand.
+            step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
+            steps: How many more; a multiple, too.
+
+        Returns:
+            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
+            the mean ``training_return`` of those (NaN where none did).
+        """
+        memory, acting = state
+        actions, seen = acting.states, acting.observations
+        episodes = _Episodes(np.array(acting.ended), np.array(acting.returns))
+        shape = episodes.ended.shape
+        updates: list[Metrics] = []
+        for count in self._counts(step, steps):
+            restarted = self._restarted(count, episodes)
+            taken = self._step(count, actions) if restarted is None else restarted
+            rewards, terminated = taken.rewards.reshape(shape), taken.terminated.reshape(shape)
+            # A compiled call takes NumPy's arrays as they are.
+            result: Any = (rewards, terminated, episodes.ended)
+            rows = Rows(seen, actions, *result)
+            seen = self._grouped(taken.observations)
+            memory, actions, metrics = self._learn[self._learns(count)](
+                memory, rows, seen, np.int32(count), self._keys
+            )
+            updates.append(metrics)
+            episodes.add(rewards, terminated | taken.truncated.reshape(shape))
+        ended, returns = jnp.asarray(episodes.ended), jnp.asarray(episodes.returns)
+        found = {**_means(updates), **episodes.metrics()}
+        return TrainerState(memory, Acting(actions, seen, ended, returns)), found
+
+    def evaluate(self, state: TrainerState, step: int) -> Array:
+        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
+
+        Args:
+            state: What agents have learned; not changed.
+            step: Environment steps that each agent has taken; decides the episodes' randomness.
+
+        Raises:
+            InputError: If an environment does not end its episodes.
+        """
+        episodes = self._config.evaluation_episodes
+        rounds = -(-episodes // MOST_COPIES)
+        # As even as can be: the last round may play a few episodes too many.
+        copies = -(-episodes // rounds)
+        if self._evaluation is None:
+            self._evaluation = self._make(self._config.num_seeds * copies)
+        params, environments = state.memory.learner.params, self._evaluation
+        returns = [
+            self._play(
+                environments, params, self._seeds(Use.EVALUATE, step, range(first, first + copies))
+            )
+            for first in range(0, episodes, copies)
+        ]
+        return jnp.asarray(np.concatenate(returns, axis=1)[:, :episodes])
+
+    def _play(
+        self, environments: HostEnvironments, params: Params, seeds: list[int]
+    ) -> npt.NDArray[np.float32]:
+        """Play a greedy episode in every environment for returns [seeds, copies]."""
+        shape = (self._config.num_seeds, len(seeds) // self._config.num_seeds)
+        seen = environments.reset(seeds)
+        returns, alive = np.zeros(shape, np.float32), np.ones(shape, np.bool_)
+        limit = environments.max_episode_steps or self._config.max_episode_steps
+        # Twice: what ends its episodes itself may not count as Gymnasium does.
+        for _ in range(2 * limit):
+            actions = self._greedy(params, self._grouped(seen), self._keys)
+            taken = environments.step(np.asarray(actions).reshape(-1))
+            returns += np.where(alive, taken.rewards.reshape(shape), np.float32(0.0))
+            alive &= ~(taken.terminated | taken.truncated).reshape(shape)
+            seen = taken.observations
+            if not alive.any():
+                return returns
+        raise InputError(
+            f"expected every episode of {self._config.environment} to end within {limit} steps, "
+            f"got one that goes on after {2 * limit}"
+        )
+
+    def put(self, state: TrainerState) -> TrainerState:
+        """Place a state, such as one from a checkpoint, on the device."""
+        placed: TrainerState = jax.tree.map(jnp.asarray, state)
+        return placed
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._environments.close()
+        if self._evaluation is not None:
+            self._evaluation.close()
+
+    def _counts(self, step: int, steps: int) -> range:
+        """Count the rows that each environment has added before each of its next ones."""
+        return range(step // self._config.num_envs, (step + steps) // self._config.num_envs)
+
+    def _learns(self, count: int) -> bool:
+        """Tell whether an update follows the row after ``count``."""
+        period = self._config.dqn.steps_per_update // self._config.num_envs
+        begun = (count + 1 - period) * self._config.num_envs
+        return (count + 1) % period == 0 and begun >= self._config.dqn.warmup
+
+    def _restarted(self, count: int, episodes: "_Episodes") -> HostStep | None:
+        """Begin episodes in place of a step, where a checkpoint is or environments are elsewhere.
+
+        At the first step, environments that are elsewhere are brought to where all begin.
+        """
+        step = count * self._config.num_envs
+        elsewhere = self._stands_at != step
+        if not elsewhere and (step == 0 or step % self._config.checkpoint_every != 0):
+            return None
+        seen = self._environments.reset(self._training_seeds(step))
+        if step == 0:
+            return None
+        self._stands_at = step + self._config.num_envs
+        episodes.cut()
+        nothing = np.zeros(len(seen), np.bool_)
+        return HostStep(seen, nothing.astype(np.float32), nothing, nothing)
+
+    def _step(self, count: int, actions: Array) -> HostStep:
+        chosen = np.asarray(actions).reshape(-1)
+        # Wherever an error or an interruption leaves them.
+        self._stands_at = None
+        taken = self._environments.step(chosen)
+        self._stands_at = (count + 1) * self._config.num_envs
+        return taken
+
+    def _grouped(self, observations: Inputs) -> Array:
+        """Reshape observations [seeds x copies, ...] to [seeds, copies, ...]."""
+        return jnp.asarray(
+            observations.reshape(self._config.num_seeds, -1, *observations.shape[1:])
+        )
+
+    def _actions(self, params: Params, seen: Array, count: Array, keys: Array) -> Array:
+        """Choose actions [seeds, environments] for what is seen after ``count`` rows."""
+        epsilon = self.agent.epsilon(count)
+        actions: Array = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
+            params, seen, epsilon, keys_for(keys, Use.ACT, count)
+        )
+        return actions
+
+    def _remember_and_act(
+        self, learns: bool, memory: Memory, rows: Rows, seen: Array, count: Array, keys: Array
+    ) -> tuple[Memory, Array, Metrics]:
+        """Add a row of every environment, learn if that is due, and choose the next actions."""
+        memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        metrics: Metrics = {}
+        if learns:
+            period = self._config.dqn.steps_per_update // self._config.num_envs
+            learn_keys = keys_for(keys, Use.LEARN, count + 1 - period)
+            memory, metrics = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
+                memory, count + 1, learn_keys
+            )
+        return memory, self._actions(memory.learner.params, seen, count + 1, keys), metrics
+
+    def _greedy_actions(self, params: Params, seen: Array, keys: Array) -> Array:
+        act = self.agent.act
+        actions: Array = jax.vmap(
+            lambda own, own_seen, key: act(own, own_seen, jnp.zeros(()), key)
+        )(params, seen, keys)
+        return actions
+
+    def _training_seeds(self, step: int) -> list[int]:
+        return self._seeds(Use.RESET, step, range(self._config.num_envs))
+
+    def _seeds(self, use: Use, step: int, copies: Iterable[int]) -> list[int]:
+        """Derive seeds of some copies of every agent, [seeds x copies]."""
+        first = self._config.seed
+        return [
+            environment_seed(seed, use, step, copy)
+            for seed in range(first, first + self._config.num_seeds)
+            for copy in copies
+        ]
+
+
+class _Episodes:
+    """Episodes of training that go on and, of those that ended, number and returns.
+
+    Attributes:
+        ended: Whether what is seen is an episode's last observation, [seeds, environments].
+        returns: Undiscounted rewards of episodes so far, [seeds, environments].
+    """
+
+    def __init__(self, ended: npt.NDArray[np.bool_], returns: npt.NDArray[np.float32]) -> None:
+        self.ended, self.returns = ended, returns
+        self._count, self._total = np.zeros((2, len(ended)), np.float32)
+
+    def cut(self) -> None:
+        """End those that go on, which then count in no return."""
+        self.ended, self.returns = np.ones_like(self.ended), np.zeros_like(self.returns)
+
+    def add(self, rewards: npt.NDArray[np.float32], ended: npt.NDArray[np.bool_]) -> None:
+        """Count a step's rewards and ends."""
+        returns = self.returns + rewards
+        self._count += ended.sum(axis=1, dtype=np.float32)
+        self._total += np.where(ended, returns, np.float32(0.0)).sum(axis=1)
+        # New arrays: a device may still read the old ones.
+        self.ended, self.returns = ended, np.where(ended, np.float32(0.0), returns)
+
+    def metrics(self) -> Metrics:
+        """Return episodes that ended, and their mean return, NaN where none did, [seeds]."""
+        count, total = jnp.asarray(self._count), jnp.asarray(self._total)
+        return {"episodes": count, "training_return": total / count}
+
+
+def _means(updates: list[Metrics]) -> Metrics:
+    """Average metrics [seeds] over updates, of which those without metrics were none."""
+    found = jax.device_get([metrics for metrics in updates if metrics])
+    names = found[0] if found else ()
+    return {name: jnp.asarray(np.mean([of[name] for of in found], axis=0)) for name in names}

@@ -1,0 +1,225 @@
+"""Uniform grids of cells: the states and the tasks of a successor measure."""
+
+import dataclasses
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from rlreps.errors import require_positive
+import functools
+import math
+from collections.abc import Sequence
+from typing import overload
+from rlreps.errors import require
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
+
+    Attributes:
+        bins: Cells along each axis.
+
+    Raises:
+        InputError: If there are none.
+    """
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        require_positive("bins", self.bins)
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells, bins²."""
+        return self.bins**2
+
+    def cell(self, position: Array) -> Array:
+        """The cell [] (int32) that holds a position [2]; the far edges belong to the last cells."""
+        column_row = jnp.clip((position * self.bins).astype(jnp.int32), 0, self.bins - 1)
+        return column_row[1] * self.bins + column_row[0]
+
+    def sample(self, key: Array, cell: Array) -> Array:
+        """A position [2] drawn uniformly inside a cell."""
+        corner = jnp.stack([cell % self.bins, cell // self.bins]).astype(jnp.float32)
+        # Four float32 roundings lie between here and `cell`: without this margin, 2.4e-5 of a
+        # cell's width for 100 bins, some positions would come out in the neighbouring cell.
+        margin = self.bins * 2.0**-22
+        offset = jax.random.uniform(key, (2,), jnp.float32, margin, 1.0 - margin)
+        return (corner + offset) / self.bins
+
+    def centres(self) -> np.ndarray:
+        """Positions [bins², 2] (float32) of the cells' centres, in the order of their indices."""
+        axis = (np.arange(self.bins, dtype=np.float32) + 0.5) / np.float32(self.bins)
+        return np.stack([np.tile(axis, self.bins), np.repeat(axis, self.bins)], axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxGrid:
+    """Cells of equal size over the box [low, high], in k dimensions.
+
+    A cell's index counts with the first coordinate fastest: index = Σ_i position_i Π_{j<i} bins_j.
+    In the plane this is row · bins + column with the row from the second coordinate, as in
+    ``Grid``. Values by cell become an array with ``values.reshape(grid.bins[::-1])``, whose last
+    axis is the first coordinate: in the plane, what an image with its origin below shows.
+
+    The cells at the border reach outwards without end, so that every point has a cell: velocities
+    are clipped to exactly the border, or rounded to just beyond it, and some observations (a
+    cart's speed) have no bounds at all.
+
+    Attributes:
+        low: Lower corner [k], in the units of the observations.
+        high: Upper corner [k].
+        bins: Cells along each axis [k].
+
+    Raises:
+        InputError: If lengths differ or are 0, a corner is not finite, an axis has no extent or no
+            cells, the cells are 2³¹ or more, or too fine for float32 to tell apart.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    bins: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for name, kind in (("low", float), ("high", float), ("bins", int)):
+            object.__setattr__(self, name, tuple(kind(value) for value in getattr(self, name)))
+        lengths = (len(self.low), len(self.high), len(self.bins))
+        require(
+            len(set(lengths)) == 1 and lengths[0] >= 1,
+            "low, high and bins with one entry for each of the same axes",
+            f"{lengths} entries",
+        )
+        for low, high in zip(self.low, self.high, strict=True):
+            require(
+                math.isfinite(low) and math.isfinite(high) and low < high,
+                "finite low < high on each axis",
+                (low, high),
+            )
+        require(min(self.bins) >= 1, "bins >= 1 on each axis", self.bins)
+        require(self.num_cells < 2**31, "fewer than 2**31 cells", self.num_cells)
+        require(
+            float(self._margins.max()) < 0.25,
+            "cells that float32 can tell apart",
+            f"{self.bins} cells between {self.low} and {self.high}",
+        )
+
+    @property
+    def num_axes(self) -> int:
+        """Dimension of the box, k."""
+        return len(self.bins)
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells."""
+        return math.prod(self.bins)
+
+    @property
+    def cell_widths(self) -> np.ndarray:
+        """Extent of a cell along each axis, [k] (float64), in the units of the observations."""
+        return np.asarray((np.asarray(self.high) - np.asarray(self.low)) / np.asarray(self.bins))
+
+    @functools.cached_property
+    def _margins(self) -> np.ndarray:
+        """Distance from a cell's faces, in cell widths [k], beyond which rounding cannot reach.
+
+        A point, the corner and their difference are each rounded to float32, by 2⁻²⁴ of the largest
+        magnitude at hand; four such roundings and as many of the scaled number are allowed for.
+        """
+        largest = np.maximum(np.abs(self.low), np.abs(self.high))
+        bins = np.asarray(self.bins, np.float64)
+        return np.asarray(2.0**-22 * (bins + largest / self.cell_widths))
+
+    @overload
+    def cell(self, points: Array) -> Array: ...
+
+    @overload
+    def cell(self, points: np.ndarray | Sequence[float]) -> np.ndarray: ...
+
+    def cell(self, points: Array | np.ndarray | Sequence[float]) -> Array | np.ndarray:
+        """The cells that hold points; the last cells own the far edges and all beyond them.
+
+        Args:
+            points: [..., k], in the units of the box. NumPy arrays are worked on in float64, JAX
+                arrays in their own floating dtype, in which a point within rounding of a face may
+                fall on the other side of it.
+
+        Returns:
+            Indices [...]: int64 for NumPy, int32 for JAX.
+
+        Raises:
+            InputError: If the last axis is not k long, or NumPy points hold NaN. (Under ``jit`` no
+                value can be refused; NaN in a JAX array gives an arbitrary cell.)
+        """
+        if isinstance(points, Array):
+            self._require_axes(points.shape)
+            return self._cell_of_array(points)
+        values = np.asarray(points, np.float64)
+        self._require_axes(values.shape)
+        require(not np.isnan(values).any(), "points without NaN", "NaN")
+        scaled = (values - np.asarray(self.low)) / self.cell_widths
+        steps = np.clip(np.floor(scaled), 0, np.asarray(self.bins) - 1).astype(np.int64)
+        return np.asarray(steps @ self._strides)
+
+    def sample(self, key: Array, cell: Array) -> Array:
+        """A point [k] (float32) drawn uniformly inside a cell [], for JAX.
+
+        Points keep clear of the cell's faces by the little that rounding needs (see ``_margins``):
+        their cell is always the one they were drawn in.
+        """
+        margins = jnp.asarray(self._margins, jnp.float32)
+        offsets = jax.random.uniform(key, (self.num_axes,), jnp.float32, margins, 1.0 - margins)
+        strides, bins = jnp.asarray(self._strides, jnp.int32), jnp.asarray(self.bins, jnp.int32)
+        steps = (jnp.broadcast_to(cell, bins.shape).astype(jnp.int32) // strides) % bins
+        widths = jnp.asarray(self.cell_widths, jnp.float32)
+        low = jnp.asarray(self.low, jnp.float32)
+        point: Array = low + (steps.astype(jnp.float32) + offsets) * widths
+        return point
+
+    def sample_with(self, generator: np.random.Generator, cells: np.ndarray) -> np.ndarray:
+        """Points [..., k] (float64) drawn uniformly inside cells [...], for NumPy.
+
+        They keep the same distance from the faces as those of ``sample``, and so stay in their
+        cells when an environment rounds them to float32.
+        """
+        steps = self._steps(np.asarray(cells))
+        offsets = generator.uniform(self._margins, 1.0 - self._margins, steps.shape)
+        return np.asarray(np.asarray(self.low) + (steps + offsets) * self.cell_widths)
+
+    def centres(self) -> np.ndarray:
+        """The cells' centres [n, k] (float32), in the units of the box, in the order of indices."""
+        steps = self._steps(np.arange(self.num_cells))
+        centres = np.asarray(self.low) + (steps + 0.5) * self.cell_widths
+        return np.asarray(centres, np.float32)
+
+    def unit_centres(self) -> np.ndarray:
+        """The centres [n, k] (float32) with the box mapped to [0, 1]^k: inputs of an encoder."""
+        steps = self._steps(np.arange(self.num_cells)).astype(np.float32)
+        return np.asarray((steps + np.float32(0.5)) / np.asarray(self.bins, np.float32))
+
+    @property
+    def _strides(self) -> np.ndarray:
+        return np.cumprod([1, *self.bins[:-1]], dtype=np.int64)
+
+    def _steps(self, cells: np.ndarray) -> np.ndarray:
+        """Position of cells [...] along each axis, [..., k]."""
+        return np.asarray((cells[..., None] // self._strides) % np.asarray(self.bins))
+
+    def _cell_of_array(self, points: Array) -> Array:
+        dtype = points.dtype if jnp.issubdtype(points.dtype, jnp.floating) else jnp.float32
+        shape = (1,) * (points.ndim - 1) + (self.num_axes,)
+
+        def along_axes(values: Sequence[float] | np.ndarray) -> Array:
+            return jnp.asarray(values, dtype).reshape(shape)
+
+        # Multiplying by cells per unit gives Grid's bits on the unit square, which dividing by
+        # the width of a cell would not.
+        scaled = (points.astype(dtype) - along_axes(self.low)) * along_axes(1.0 / self.cell_widths)
+        last = along_axes(np.asarray(self.bins) - 1)
+        steps = jnp.clip(scaled, jnp.zeros_like(last), last).astype(jnp.int32)
+        strides = jnp.asarray(self._strides, jnp.int32).reshape(shape)
+        cells: Array = jnp.sum(steps * strides, axis=-1, dtype=jnp.int32)
+        return cells
+
+    def _require_axes(self, shape: tuple[int, ...]) -> None:
+        valid = len(shape) >= 1 and shape[-1] == self.num_axes
+        require(valid, f"points of shape [..., {self.num_axes}]", shape)

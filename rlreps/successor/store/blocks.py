@@ -1,0 +1,93 @@
+"""Stored matrices as row blocks: what the linear algebra reads, one block at a time."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from rlreps.subspace.row_blocks import DerivedBlocks
+from rlreps.successor.store.format import MatrixStore
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StoreBlocks:
+    """The rows of a complete store.
+
+    Attributes:
+        store: The store.
+    """
+
+    store: MatrixStore
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, tasks)."""
+        return self.store.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32."""
+        return np.dtype(np.float32)
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, rows).
+
+        Raises:
+            InputError: If a block is missing or corrupt.
+        """
+        for index, rows in self.store.iterate_blocks():
+            yield self.store.block_range(index)[0], rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HalfBlocks:
+    """The rows of one of the two halves that a sampled matrix is the mean of.
+
+    Attributes:
+        matrix: Mean of the halves.
+        half_difference: Half their difference, in the same blocks.
+        sign: 1 for the first half, -1 for the second.
+    """
+
+    matrix: StoreBlocks
+    half_difference: StoreBlocks
+    sign: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, tasks)."""
+        return self.matrix.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32."""
+        return self.matrix.dtype
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, rows).
+
+        Raises:
+            InputError: If a block is missing or corrupt.
+        """
+        pairs = zip(self.matrix.blocks(), self.half_difference.blocks(), strict=True)
+        for (start, rows), (_, difference) in pairs:
+            yield start, rows + np.float32(self.sign) * difference
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WatchedBlocks(DerivedBlocks):
+    """Row blocks that say how far they have been read.
+
+    Attributes:
+        source: The rows.
+        advance: Told the number of rows of each block once it has been used.
+    """
+
+    advance: Callable[[int], object]
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, rows)."""
+        for start, rows in self.source.blocks():
+            yield start, rows
+            self.advance(len(rows))

@@ -1,0 +1,135 @@
+"""A sampled matrix on disk, and beside it the difference of its halves, which shows its error.
+
+The matrix is the store itself; the half differences (see ``estimates``) lie in a store of the same
+form below it, ``half_difference/``. A block counts as written once both have it: the half
+difference goes first, so that nobody finds a matrix whose error is missing.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlreps.errors import InputError
+from rlreps.successor.measure import RowEstimates
+from rlreps.successor.store.format import MatrixStore
+from rlreps.successor.store.format import create_or_resume, find_store, open_store, require_place
+from rlreps.successor.store.verification import VerifyReport, verify
+
+HALF_DIFFERENCE = "half_difference"
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimateStore:
+    """The stores of one matrix.
+
+    Attributes:
+        matrix: Ψ.
+        half_difference: (A - B) / 2 of its two halves; None where nothing was sampled.
+    """
+
+    matrix: MatrixStore
+    half_difference: MatrixStore | None
+
+    def stores(self) -> list[MatrixStore]:
+        """Both, or the one there is; the matrix last."""
+        return [store for store in (self.half_difference, self.matrix) if store is not None]
+
+    def missing_blocks(self) -> list[int]:
+        """Indices of the blocks that are not written in full, in order."""
+        return sorted({index for store in self.stores() for index in store.missing_blocks()})
+
+    def write_block(self, index: int, estimates: RowEstimates) -> None:
+        """Writes a block so that it is on disk, whole, when this returns.
+
+        Raises:
+            InputError: The estimates do not fit the store, or the disk refused them.
+        """
+        if self.half_difference is not None:
+            if estimates.half_difference is None:
+                raise InputError(f"{self.matrix.path}: expected half differences, got none")
+            self.half_difference.write_block(index, estimates.half_difference)
+        self.matrix.write_block(index, estimates.rows)
+
+    def verify(self, row_sum: float | None) -> list[VerifyReport]:
+        """Checks every block: rows of the matrix sum to ``row_sum``, half differences to zero.
+
+        Returns:
+            A report for each of ``stores()``.
+        """
+        reports = []
+        if self.half_difference is not None:
+            nothing = None if row_sum is None else 0.0
+            reports.append(verify(self.half_difference, row_sum=nothing, scale=row_sum))
+        return [*reports, verify(self.matrix, row_sum=row_sum)]
+
+    def problems(self, reports: Sequence[VerifyReport]) -> list[str]:
+        """One line for everything that ``verify`` reported, or that should be there and is not."""
+        found = [
+            f"{store.path}: {problem}"
+            for store, report in zip(self.stores(), reports, strict=True)
+            for problem in report.problems()
+        ]
+        if self.matrix.settings.get("halves") and self.half_difference is None:
+            found.append(
+                f"{self.matrix.path}: expected the difference of its halves in {HALF_DIFFERENCE}, "
+                "got none; generate computes it again"
+            )
+        return found
+
+    def remove_block(self, index: int) -> None:
+        """Deletes what is there of a block, so that it counts as missing."""
+        for store in self.stores():
+            store.block_file(index).unlink(missing_ok=True)
+
+
+def create_estimates(
+    path: Path,
+    *,
+    shape: tuple[int, int],
+    block_rows: int,
+    settings: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    sampled: bool,
+) -> EstimateStore:
+    """Makes the stores of a matrix, or opens those that are there under the same settings.
+
+    Args:
+        path: A folder that does not exist, is empty, or holds a store.
+        shape: (num_states, num_tasks).
+        block_rows: Rows in a block.
+        settings: What determines the matrix.
+        provenance: What is only informative.
+        sampled: Whether half differences come with the rows.
+
+    Returns:
+        The stores.
+
+    Raises:
+        InputError: As ``create_or_resume``.
+    """
+    layout: dict[str, Any] = {
+        "shape": shape,
+        "block_rows": block_rows,
+        "settings": settings,
+        "provenance": provenance,
+    }
+    matrix = create_or_resume(path, **layout)
+    if not sampled:
+        return EstimateStore(matrix, None)
+    layout["settings"] = {**settings, "quantity": f"half difference of a {settings['quantity']}"}
+    return EstimateStore(matrix, create_or_resume(matrix.path / HALF_DIFFERENCE, **layout))
+
+
+def open_estimates(path: str | Path) -> EstimateStore:
+    """Opens the stores of a matrix, complete or not.
+
+    Raises:
+        InputError: There is no store at the path, or one cannot be read.
+    """
+    matrix = open_store(path)
+    beside = matrix.path / HALF_DIFFERENCE
+    half_difference = find_store(beside)
+    if half_difference is None:
+        require_place(beside)  # What a killed creation left is nothing; blocks would be.
+    return EstimateStore(matrix, half_difference)

@@ -1,0 +1,446 @@
+"""A matrix of float32 on disk as a Zarr v3 array, read and written by blocks of rows.
+
+A store is a folder with a Zarr v3 array (``zarr.open`` reads it) whose attributes hold, under the
+key ``rlreps``, the *settings* that determine the matrix and the *provenance* that only informs.
+
+One chunk file holds one block of rows, all columns, as raw little-endian float32 followed by a
+CRC-32C checksum (a shorter last block is padded). There is no compression: zstd takes 10 % off a
+dense matrix of float32 averages and makes reading three times slower. Equal-sized chunks also make
+what a killed writer leaves behind harmless. tensorstore writes each chunk to ``<chunk>.__lock``,
+syncs it and renames it; version 0.1.86 does not shorten a lock file that it finds, and here every
+write covers it whole.
+"""
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+import numpy as np
+import numpy.typing as npt
+import tensorstore as ts
+from rlreps.errors import InputError
+from collections.abc import Mapping
+from types import MappingProxyType
+
+Rows = npt.NDArray[np.float32]
+
+CHECKSUM_BYTES = 4
+_BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MatrixStore:
+    """An open store; made by ``create_or_resume`` or ``open_store``, not directly.
+
+    Attributes:
+        path: The store's folder, absolute.
+        shape: (num_states, num_tasks).
+        block_rows: Rows in a block; the last block may have fewer.
+        settings: What determines the matrix: equal settings mean equal bytes, on the same kind of
+            device with the same versions.
+        provenance: What is only informative, as written when the store was created.
+    """
+
+    path: Path
+    shape: tuple[int, int]
+    block_rows: int
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    _array: ts.TensorStore = field(repr=False)
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of row blocks, the shorter last one included."""
+        return -(-self.shape[0] // self.block_rows)
+
+    def block_range(self, index: int) -> tuple[int, int]:
+        """Rows [start, stop) of a block.
+
+        Raises:
+            IndexError: The store has no such block.
+        """
+        if not 0 <= index < self.num_blocks:
+            raise IndexError(f"expected a block index in [0, {self.num_blocks}), got {index}")
+        start = index * self.block_rows
+        return start, min(start + self.block_rows, self.shape[0])
+
+    def block_file(self, index: int) -> Path:
+        """The chunk file of a block, whether it exists or not."""
+        self.block_range(index)
+        return self.path / "c" / str(index) / "0"
+
+    def describe_block(self, index: int) -> str:
+        """A block's index, first and last row and file, for messages."""
+        start, stop = self.block_range(index)
+        file = self.block_file(index).relative_to(self.path).as_posix()
+        return f"block {index} (rows {start}-{stop - 1}, file {file})"
+
+    def missing_blocks(self) -> list[int]:
+        """Indices of the blocks that were never written, in order."""
+        return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
+
+    def write_block(self, index: int, rows: npt.ArrayLike) -> None:
+        """Writes a block so that it is on disk, whole, when this returns.
+
+        Args:
+            index: Which block; one that exists already is replaced.
+            rows: float32 [stop - start, num_tasks] of the block's range, all finite.
+
+        Raises:
+            IndexError: The store has no such block.
+            InputError: ``rows`` has another shape or dtype, or holds NaN or infinity, or the disk
+                refused it.
+        """
+        start, stop = self.block_range(index)
+        values = np.asarray(rows)
+        expected = (stop - start, self.shape[1])
+        if values.shape != expected or values.dtype != np.float32:
+            raise InputError(
+                f"{self.describe_block(index)}: expected float32 rows of shape {expected}, "
+                f"got {values.dtype} of shape {values.shape}"
+            )
+        if not np.isfinite(values).all():
+            count = int(np.count_nonzero(~np.isfinite(values)))
+            raise InputError(
+                f"{self.describe_block(index)}: expected finite values, got {count} NaN or infinite"
+            )
+        if stop - start < self.block_rows:
+            # Rows that do not fill their chunk are merged into the chunk on disk, which fails if
+            # that one is corrupt. A kill in between leaves a missing block, which a resume fills.
+            self.block_file(index).unlink(missing_ok=True)
+        try:
+            self._array[start:stop].write(values).result()
+        except ValueError as error:
+            raise InputError(
+                f"{self.path}: expected to write {self.describe_block(index)}, "
+                f"got {first_part(error)}"
+            ) from error
+
+    def read_block(self, index: int) -> Rows:
+        """Rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
+
+        Raises:
+            IndexError: The store has no such block.
+            InputError: The block is corrupt.
+        """
+        return next(self._stream([index]))[1]
+
+    def read_rows(self, start: int, stop: int) -> Rows:
+        """Rows float32 [stop - start, num_tasks]; NaN where a block was never written.
+
+        Raises:
+            IndexError: Not 0 <= start < stop <= num_states.
+            InputError: A block that holds some of the rows is corrupt.
+        """
+        if not 0 <= start < stop <= self.shape[0]:
+            raise IndexError(
+                f"expected a range of rows within [0, {self.shape[0]}), got [{start}, {stop})"
+            )
+        rows = np.empty((stop - start, self.shape[1]), np.float32)
+        covering = range(start // self.block_rows, -(-stop // self.block_rows))
+        for index, block in self._stream(covering):
+            first, last = self.block_range(index)
+            overlap = slice(max(start, first), min(stop, last))
+            rows[overlap.start - start : overlap.stop - start] = block[
+                overlap.start - first : overlap.stop - first
+            ]
+        return rows
+
+    def read(self) -> Rows:
+        """The whole matrix, float32 [num_states, num_tasks].
+
+        Raises:
+            InputError: A block is missing or corrupt.
+        """
+        self.require_complete()
+        return self.read_rows(0, self.shape[0])
+
+    def iterate_blocks(self) -> Iterator[tuple[int, Rows]]:
+        """Yields (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
+
+        Raises:
+            InputError: A block is missing (before the first is yielded) or corrupt.
+        """
+        self.require_complete()
+        yield from self._stream(range(self.num_blocks))
+
+    def digest(self) -> str:
+        """SHA-256 of the rows in order as little-endian float32, in hexadecimal; a full read.
+
+        It depends on the values alone, not on ``block_rows``.
+
+        Raises:
+            InputError: A block is missing or corrupt.
+        """
+        hasher = hashlib.sha256()
+        for _, rows in self.iterate_blocks():
+            hasher.update(as_bytes(rows))
+        return hasher.hexdigest()
+
+    def content_key(self) -> str:
+        """A key of the stored bytes in hexadecimal, from the checksums alone: a few bytes a block.
+
+        It tells matrices apart as CRC-32C does: two that differ in one block by accident get the
+        same key once in 2^32. Unlike ``digest`` it depends on ``block_rows`` too, and does not
+        notice a chunk whose values no longer match its own checksum (reading it does).
+
+        Raises:
+            InputError: A block is missing, or its file does not have the size of a block.
+        """
+        self.require_complete()
+        hasher = hashlib.sha256(repr((*self.shape, self.block_rows)).encode())
+        size = 4 * self.block_rows * self.shape[1] + CHECKSUM_BYTES
+        for index in range(self.num_blocks):
+            with self.block_file(index).open("rb") as file:
+                if (got := file.seek(0, 2)) != size:
+                    raise InputError(
+                        f"{self.path}: expected {self.describe_block(index)} to hold {size} bytes, "
+                        f"got {got}"
+                    )
+                file.seek(-CHECKSUM_BYTES, 2)
+                hasher.update(file.read())
+        return hasher.hexdigest()
+
+    def require_complete(self) -> None:
+        """Raises InputError that names the missing blocks, if there are any."""
+        if missing := self.missing_blocks():
+            raise InputError(
+                f"{self.path}: expected all {self.num_blocks} blocks, "
+                f"got {len(missing)} missing: {_ranges(missing)}"
+            )
+
+    def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, Rows]]:
+        """Reads blocks in the order given, a few at a time."""
+        pending: deque[tuple[int, ts.Future[Rows]]] = deque()
+        for index in indices:
+            start, stop = self.block_range(index)
+            pending.append((index, self._array[start:stop].read(order="C")))
+            if len(pending) > _BLOCKS_IN_FLIGHT:
+                yield self._settle(*pending.popleft())
+        while pending:
+            yield self._settle(*pending.popleft())
+
+    def _settle(self, index: int, future: "ts.Future[Rows]") -> tuple[int, Rows]:
+        try:
+            return index, future.result()
+        except ValueError as error:
+            raise InputError(
+                f"{self.path}: expected a readable {self.describe_block(index)}, "
+                f"got {first_part(error)}"
+            ) from error
+
+
+def as_bytes(rows: Rows) -> bytes:
+    """Values of ``rows`` [rows, columns] in order as little-endian float32."""
+    return np.ascontiguousarray(rows, "<f4").tobytes()
+
+
+def first_part(error: BaseException) -> str:
+    """A tensorstore message on one line, without the specification it appends."""
+    return str(error).split(" [")[0].replace("\n", " ")
+
+
+def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as they come back from JSON (tuples become lists).
+
+    Raises:
+        TypeError: JSON cannot hold one of them.
+        ValueError: One is NaN or infinite.
+    """
+    plain: dict[str, Any] = json.loads(json.dumps(dict(values), allow_nan=False))
+    return plain
+
+
+def _ranges(indices: list[int]) -> str:
+    """Increasing indices as "3-7, 9"."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+
+
+_FORMAT = 1
+_METADATA_FILE = "zarr.json"
+_LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
+_ABSENT = object()
+
+
+def create_or_resume(
+    path: str | Path,
+    *,
+    shape: tuple[int, int],
+    block_rows: int,
+    settings: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+) -> MatrixStore:
+    """Makes a store, or opens the one that is there if it was made under the same settings.
+
+    Args:
+        path: A folder that does not exist, is empty, or holds a store.
+        shape: (num_states, num_tasks).
+        block_rows: Rows in a block; the last block may have fewer.
+        settings: What determines the matrix, as plain JSON values; mappings may be nested.
+        provenance: Versions, date, device and the like, as plain JSON values. Not compared, and
+            an existing store keeps its own.
+
+    Returns:
+        The store; ``missing_blocks`` says what is left to compute.
+
+    Raises:
+        InputError: The store has other settings, shape or block_rows (each is named with both
+            values); the path is something else; the shape is not positive; the disk refused it.
+        TypeError: Settings or provenance hold what JSON cannot.
+        ValueError: Settings or provenance hold NaN or infinity.
+    """
+    if min(*shape, block_rows) < 1:
+        raise InputError(
+            f"expected positive shape and block_rows, got shape={shape}, block_rows={block_rows}"
+        )
+    folder = Path(path).absolute()
+    plain = plain_json(settings)
+    if (folder / _METADATA_FILE).exists():
+        store = open_store(folder)
+        _require_same(store, shape, block_rows, plain)
+        return store
+    require_place(folder)
+    entry = {"format": _FORMAT, "settings": plain, "provenance": plain_json(provenance)}
+    try:
+        # What a killed creation left may be longer than the metadata written over it here.
+        (folder / f"{_METADATA_FILE}.__lock").unlink(missing_ok=True)
+        metadata = _metadata(shape, block_rows, {"rlreps": entry})
+        ts.open({**_spec(folder), "metadata": metadata}, create=True).result()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"expected a place for a store at {folder}, got {first_part(error)}"
+        ) from error
+    return open_store(folder)
+
+
+def require_place(path: str | Path) -> None:
+    """Raises InputError unless the path holds a store, is free or is an empty folder."""
+    folder = Path(path).absolute()
+    if not folder.exists() or (folder / _METADATA_FILE).exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"expected a new or empty folder or a matrix store, got the file {folder}")
+    # A creation that was killed leaves lock files and nothing else.
+    others = sorted(
+        entry.name for entry in folder.iterdir() if entry.name not in _LEFT_BY_A_CREATION
+    )
+    if others:
+        raise InputError(
+            f"expected a new or empty folder or a matrix store, got {folder} with no "
+            f"{_METADATA_FILE} but {len(others)} other entries ({others[0]} ...)"
+        )
+
+
+def find_store(path: str | Path) -> MatrixStore | None:
+    """The store at a path, or None if there is none.
+
+    Raises:
+        InputError: There is one, but it cannot be read.
+    """
+    return open_store(path) if (Path(path) / _METADATA_FILE).exists() else None
+
+
+def open_store(path: str | Path) -> MatrixStore:
+    """Opens a store that exists, complete or not.
+
+    Raises:
+        InputError: There is no store at the path, or its metadata are truncated, corrupt or not
+            those of a store.
+    """
+    folder = Path(path).absolute()
+    if not (folder / _METADATA_FILE).is_file():
+        found = "no such path" if not folder.exists() else f"no {_METADATA_FILE} in it"
+        raise InputError(f"expected a matrix store at {folder}, got {found}")
+    try:
+        array = ts.open(_spec(folder), open=True, dtype=ts.float32, rank=2).result()
+        metadata = array.spec().to_json()["metadata"]
+        block_rows = int(metadata["chunk_grid"]["configuration"]["chunk_shape"][0])
+        shape = (int(metadata["shape"][0]), int(metadata["shape"][1]))
+        entry = metadata["attributes"]["rlreps"]
+        expected = _metadata(shape, block_rows, metadata["attributes"])
+        if different := [name for name in expected if metadata.get(name) != expected[name]]:
+            raise ValueError(f"another layout ({', '.join(different)})")
+        if entry["format"] != _FORMAT:
+            raise ValueError(f"format {entry['format']} instead of {_FORMAT}")
+        settings, provenance = dict(entry["settings"]), dict(entry["provenance"])
+    except KeyError as error:
+        raise InputError(
+            f"expected a matrix store at {folder}, got {_METADATA_FILE} without {error}"
+        ) from error
+    except (OSError, TypeError, ValueError) as error:
+        raise InputError(f"expected a matrix store at {folder}, got {first_part(error)}") from error
+    return MatrixStore(
+        path=folder,
+        shape=shape,
+        block_rows=block_rows,
+        settings=MappingProxyType(settings),
+        provenance=MappingProxyType(provenance),
+        _array=array,
+    )
+
+
+def _spec(folder: Path) -> dict[str, Any]:
+    return {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{folder}/"}}
+
+
+def _metadata(
+    shape: tuple[int, int], block_rows: int, attributes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Zarr v3 array metadata of a store, in the form in which tensorstore reports them."""
+    return {
+        "shape": [*shape],
+        "data_type": "float32",
+        "fill_value": "NaN",  # a block that was never written must not look like zeros
+        "dimension_names": ["state", "task"],
+        "chunk_grid": {
+            "name": "regular",
+            "configuration": {"chunk_shape": [block_rows, shape[1]]},
+        },
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [
+            {"name": "bytes", "configuration": {"endian": "little"}},
+            {"name": "crc32c"},
+        ],
+        "attributes": dict(attributes),
+    }
+
+
+def _require_same(
+    store: MatrixStore, shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]
+) -> None:
+    """Raises InputError that names every setting whose stored and given values differ."""
+    stored = {"shape": store.shape, "block_rows": store.block_rows, **_flat(store.settings)}
+    given = {"shape": tuple(shape), "block_rows": block_rows, **_flat(settings)}
+    different = [
+        name
+        for name in sorted({*stored, *given})
+        if stored.get(name, _ABSENT) != given.get(name, _ABSENT)
+    ]
+    if different:
+        differences = "; ".join(
+            f"expected {_shown(name, stored)} as stored, got {_shown(name, given)}"
+            for name in different
+        )
+        raise InputError(f"{store.path} was made under other settings: {differences}")
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings with the names of nested ones joined by dots."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, dict) and value
+        flat.update(_flat(value, f"{prefix}{name}.") if nested else {prefix + name: value})
+    return flat
+
+
+def _shown(name: str, settings: Mapping[str, Any]) -> str:
+    return f"{name}={settings[name]!r}" if name in settings else f"no {name}"

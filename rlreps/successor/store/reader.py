@@ -1,0 +1,207 @@
+"""Entries of a stored matrix, a few at a time, straight from its block files."""
+
+import concurrent.futures
+import os
+import threading
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.errors import InputError, require
+from rlreps.subspace.row_blocks import subtract_means
+from rlreps.successor.store.format import MatrixStore
+
+Entries = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.integer]
+
+_ENTRY_BYTES = 4
+_OPEN_FILES = 128
+"""Block files kept open; a process may have as few as 256 (macOS). The others are opened anew for
+each batch, which costs a few microseconds beside tens for a row."""
+
+_MERGED_GAP = 16 * 1024 // _ENTRY_BYTES
+"""Unwanted entries between two wanted ones that are read along with them: as many as cost about
+what another call does. 16 of 40,000 columns take 3 to 5 calls a row, 256 take one."""
+
+_READERS = 8
+"""Threads that read one batch: a disk that has to be asked answers 8 at once in half the time.
+Where the page cache answers, one would do as well."""
+
+
+class StoreReader:
+    """Reads entries of a store's matrix, less its column means, straight from the block files.
+
+    Not through a memory map, whose pages would count as this process's memory. A part of a block
+    cannot be checked against the block's checksum: that takes a full read, such as the one that
+    gave the means. What is noticed here is a block that is missing or too short, and NaN or
+    infinity. Every difference is taken in float64 and rounded once, as
+    ``subspace.centre_columns_in_place`` does it, to the same bits for the same means.
+
+    Use it as a context manager, or ``close`` it: compiled programs keep it alive.
+    """
+
+    def __init__(self, store: MatrixStore, means: np.ndarray) -> None:
+        """Prepares to read.
+
+        Args:
+            store: A complete store.
+            means: Mean of every column over the states, [tasks] (float64), as
+                ``subspace.column_means`` finds it; zeros leave the matrix as it is.
+
+        Raises:
+            InputError: If blocks are missing, the means do not fit, or the system has no
+                positioned reads (Windows).
+        """
+        require(hasattr(os, "preadv"), "a system with positioned reads (POSIX)", os.name)
+        tasks = store.shape[1]
+        require(
+            means.shape == (tasks,) and means.dtype == np.float64,
+            f"float64 column means of shape ({tasks},)",
+            (means.dtype.name, means.shape),
+        )
+        require(bool(np.isfinite(means).all()), "finite column means", "NaN or infinity")
+        store.require_complete()
+        self._store, self._means = store, means
+        self._descriptors: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._pool = concurrent.futures.ThreadPoolExecutor(_READERS)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, tasks)."""
+        return self._store.shape
+
+    def __enter__(self) -> "StoreReader":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files; reading after this is an ``InputError``."""
+        self._pool.shutdown()
+        with self._lock:
+            while self._descriptors:
+                os.close(self._descriptors.popitem()[1])
+
+    def entries(self, rows: Indices, columns: Indices) -> Entries:
+        """Entries [b, t] (float32) where rows [b] and columns [t] meet, less the column means.
+
+        Args:
+            rows: At least one; they may repeat, and so may the columns.
+            columns: At least one.
+
+        Returns:
+            The entries.
+
+        Raises:
+            IndexError: A row or column that the matrix does not have.
+            InputError: A block is missing, too short or holds NaN or infinity; or this is closed.
+        """
+        for indices, size in zip((rows, columns), self.shape, strict=True):
+            if indices.size and not 0 <= indices.min() <= indices.max() < size:
+                raise IndexError(f"expected indices in [0, {size}), got {indices}")
+        # In order and each once: neighbours come in one read, and a disk is read in one direction.
+        sorted_rows, row_places = np.unique(rows, return_inverse=True)
+        sorted_columns, column_places = np.unique(columns, return_inverse=True)
+        found = np.empty((len(sorted_rows), len(sorted_columns)), np.float32)
+        spans = _spans(sorted_columns)
+        shares = np.array_split(np.arange(len(sorted_rows)), _READERS)
+        jobs = [
+            self._submit(sorted_rows[share], spans, found[share[0] : share[-1] + 1])
+            for share in shares
+            if share.size
+        ]
+        for job in jobs:
+            job.result()
+        if not np.isfinite(found).all():
+            raise InputError(
+                f"{self._store.path}: expected finite entries, got NaN or infinity; "
+                "verify the store"
+            )
+        subtract_means(found, self._means[sorted_columns], out=found)
+        repeated: Entries = found[row_places][:, column_places]
+        return repeated
+
+    def _submit(
+        self, rows: Indices, spans: "list[_Span]", out: Entries
+    ) -> "concurrent.futures.Future[None]":
+        try:
+            return self._pool.submit(self._read, rows, spans, out)
+        except RuntimeError as error:
+            raise InputError(f"{self._store.path}: expected an open reader, got {error}") from error
+
+    def _read(self, rows: Indices, spans: "list[_Span]", out: Entries) -> None:
+        """Fills ``out`` [rows, wanted columns] with the rows' wanted entries, as stored."""
+        store = self._store
+        buffer = np.empty(max(span.size for span in spans), "<f4")
+        for row, wanted in zip(rows.tolist(), out, strict=True):
+            block, row_in_block = divmod(row, store.block_rows)
+            try:
+                descriptor, keep = self._open(block)
+                try:
+                    for span in spans:
+                        target = buffer[: span.size].data
+                        offset = _ENTRY_BYTES * (row_in_block * store.shape[1] + span.first)
+                        count = os.preadv(descriptor, [target], offset)
+                        if count != target.nbytes:
+                            raise OSError(f"{count} of {target.nbytes} bytes")
+                        wanted[span.places] = buffer[span.offsets]
+                finally:
+                    if not keep:
+                        os.close(descriptor)
+            except OSError as error:
+                raise InputError(
+                    f"{store.path}: expected row {row} in {store.describe_block(block)}, "
+                    f"got {error.strerror or error}; verify the store"
+                ) from error
+
+    def _open(self, block: int) -> tuple[int, bool]:
+        """A block's descriptor, and whether it stays open.
+
+        The first blocks met stay open for good: rows are drawn uniformly, so that none deserves it
+        more, and a file that another thread reads is never closed under it.
+        """
+        with self._lock:
+            if block in self._descriptors:
+                return self._descriptors[block], True
+            descriptor = os.open(self._store.block_file(block), os.O_RDONLY | os.O_CLOEXEC)
+            keep = len(self._descriptors) < _OPEN_FILES
+            if keep:
+                self._descriptors[block] = descriptor
+            return descriptor, keep
+
+
+class _Span(NamedTuple):
+    """Columns that are read together.
+
+    Attributes:
+        first: The first of them.
+        size: How many, unwanted ones among them included.
+        places: Where the wanted ones go among all wanted columns.
+        offsets: Where in the span they are.
+    """
+
+    first: int
+    size: int
+    places: slice
+    offsets: Indices
+
+
+def _spans(columns: Indices) -> list[_Span]:
+    """The reads that bring sorted, different columns [t]."""
+    ends = [*(np.flatnonzero(np.diff(columns) > _MERGED_GAP) + 1).tolist(), len(columns)]
+    spans, start = [], 0
+    for end in ends:
+        first, last = int(columns[start]), int(columns[end - 1])
+        offsets = columns[start:end] - first
+        spans.append(_Span(first, last - first + 1, slice(start, end), offsets))
+        start = end
+    return spans

@@ -1,0 +1,309 @@
+"""The successor measure from one-step transition probabilities, without rollouts.
+
+With the first step F and the chain P of ``OneStep``, a start that moves has
+
+    Ψ_h = E + γ F Σ_{t=0}^{h-2} γᵗ Pᵗ        (sum from the start state)
+    Ψ_h = F Σ_{t=0}^{h-1} γᵗ Pᵗ              (sum from the first successor)
+
+and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. The one approximation, besides quadrature, is that
+an agent forgets where in a cell it is: it goes on as agents do that entered the cell anywhere. In
+an arena without walls the error shrinks with the square of the cells' width; with walls, at whose
+very edges agents stop, with the width itself. ``refinement`` divides cells for the computation and
+puts them together again in the result.
+"""
+
+import dataclasses
+from collections.abc import Generator, Sequence
+import numpy as np
+import scipy.sparse
+from rlreps.envs import PuddleWorld
+from rlreps.errors import InputError, require, require_positive
+from rlreps.successor.transition.solver import BandedSolver, factorise
+from rlreps.successor.measure import RowEstimates
+from rlreps.successor.grids import Grid
+from rlreps.successor.transition.modes import SlowModes, slow_modes
+from rlreps.successor.transition.matrix import OneStep, one_step
+from typing import NamedTuple
+from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
+
+TILE_ROWS = 100
+"""Rows computed together: part of what decides the last bits, as products of matrices round
+differently for other shapes."""
+
+_SHORTEST_CLOSED_FORM = 8
+_LARGEST_DENSE_CHAIN = 2500
+"""Sub-cells up to which the sum is one small dense matrix in float64."""
+
+_CUT_TOLERANCE = 1e-7
+_STEP_TOLERANCE = 1e-5
+_ROUNDING = 1e-3
+_LONGEST_SINGLE_PRECISION = 1000.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransitionSettings:
+    """What the discounted sum is and how finely it is computed.
+
+    Attributes:
+        horizon: Terms of the sum, h.
+        discount: γ, strictly between 0 and 1.
+        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ) or with the first
+            successor (Σ_{t≥1} γᵗ⁻¹).
+        refinement: Sub-cells along each axis of a cell.
+        points: Quadrature points in each sub-cell, a power of two.
+        seed: Seed of the quadrature's random shifts, in [0, 2³²).
+
+    Raises:
+        InputError: If a value is outside its range.
+    """
+
+    horizon: int
+    discount: float
+    count_start: bool = True
+    refinement: int = 1
+    points: int = 4096
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_positive("horizon", self.horizon)
+        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
+        require_positive("refinement", self.refinement)
+        power_of_two = self.points >= 1 and self.points & (self.points - 1) == 0
+        require(power_of_two, "points to be a power of two", self.points)
+        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
+
+
+class TransitionEstimator:
+    """Computes rows of PuddleWorld's successor measure; prepared once, for any rows in any order.
+
+    With f = (bins · refinement)² sub-cells, the longest move crossing w rows of them, and strips of
+    b = w · bins · refinement sub-cells, it holds 12 f b bytes of factors (24 f b for discounts
+    above 0.999, which are computed in float64), after counting transitions in about 20 f (2 w + 1)²
+    bytes: 0.1 GB each for 100 x 100 sub-cells, 2 GB each for 200 x 200. Rows come in aligned tiles
+    of ``TILE_ROWS``, so their bits depend on the machine, its BLAS and that one's threads, but not
+    on which rows are asked for.
+    """
+
+    def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
+        """Counts the transitions and factorises.
+
+        Args:
+            environment: The dynamics.
+            grid: The cells.
+            settings: The discounted sum and the precision.
+        """
+        self._grid = grid
+        self._settings = settings
+        # Steps after the first; the start itself is counted apart.
+        self._terms = settings.horizon - 1 if settings.count_start else settings.horizon
+        fine = Grid(grid.bins * settings.refinement)
+        steps = one_step(environment, fine, points=settings.points, seed=settings.seed)
+        self._first, self._held = _from_cells(steps, grid.bins, settings.refinement)
+        self._chain = steps.chain
+        self._solver: BandedSolver | None = None
+        self._end: tuple[np.ndarray, np.ndarray] | None = None
+        self._dense_sum: np.ndarray | None = None
+        if self._terms > _SHORTEST_CLOSED_FORM and fine.num_cells <= _LARGEST_DENSE_CHAIN:
+            self._dense_sum = _dense_sum(self._chain.toarray(), settings.discount, self._terms)
+        elif self._terms > _SHORTEST_CLOSED_FORM:
+            self._prepare_closed_form(fine.bins)
+        self._tile: tuple[int, np.ndarray] = (-1, np.empty(0))
+
+    def row_blocks(
+        self, blocks: Sequence[Sequence[int] | np.ndarray]
+    ) -> Generator[RowEstimates, None, None]:
+        """Yields the rows of each block of start cells, in the order given.
+
+        Args:
+            blocks: Start cells of each block, each in [0, bins²).
+
+        Yields:
+            Rows [len(block), bins²] (float32), without sampling error.
+
+        Raises:
+            InputError: If a cell is out of range.
+        """
+        for block in blocks:
+            yield RowEstimates(self.rows(block))
+
+    def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Rows [len(cells), bins²] (float32) of the given start cells.
+
+        Raises:
+            InputError: If a cell is out of range.
+        """
+        wanted = np.asarray(cells, dtype=np.int64)
+        valid = bool(np.all((wanted >= 0) & (wanted < self._grid.num_cells)))
+        require(valid, f"start cells in [0, {self._grid.num_cells})", cells)
+        rows = np.empty((len(wanted), self._grid.num_cells), np.float32)
+        for tile in np.unique(wanted // TILE_ROWS):
+            here = wanted // TILE_ROWS == tile
+            if self._tile[0] != tile:
+                self._tile = (int(tile), self._compute_tile(int(tile)))
+            rows[here] = self._tile[1][wanted[here] - tile * TILE_ROWS]
+        return rows
+
+    def _prepare_closed_form(self, bins: int) -> None:
+        discount, terms = self._settings.discount, self._terms
+        # Left out modes may be worth this share of the sum: γᵐ ρᵐ against 1 - γᵐ.
+        weight = discount**terms
+        log_rest = (np.log(_CUT_TOLERANCE) + np.log1p(-weight) - terms * np.log(discount)) / terms
+        double = 1.0 / (1.0 - discount) > _LONGEST_SINGLE_PRECISION
+        for dtype in (np.float64,) if double else (np.float32, np.float64):
+            solver = factorise(self._chain, bins, discount, dtype)
+            if log_rest >= 0.0:
+                self._solver = solver
+                return
+            modes = slow_modes(self._chain, solver, float(np.exp(log_rest)))
+            if modes is None:
+                return
+            # What single precision blurs too much for many terms, double precision does not.
+            if terms * weight * modes.residual <= _STEP_TOLERANCE:
+                self._solver, self._end = solver, _end_of_sum(modes, discount, terms)
+                return
+
+    def _compute_tile(self, tile: int) -> np.ndarray:
+        """Rows [at most TILE_ROWS, bins²] (float32)."""
+        start = tile * TILE_ROWS
+        cells = np.arange(start, min(start + TILE_ROWS, self._grid.num_cells))
+        first = self._first[start : start + len(cells)].toarray()
+        geometric = _geometric(self._settings.discount, self._terms)
+        held = self._held[cells]
+        if self._terms == 0:
+            rows = np.zeros((len(cells), self._grid.num_cells))
+        else:
+            rows = self._coarse(self._summed(first)).astype(np.float64)
+            rows = _with_row_sums(rows, geometric * (1.0 - held))
+        local = np.arange(len(cells))
+        rows[local, cells] += geometric * held
+        if self._settings.count_start:
+            rows *= self._settings.discount
+            rows[local, cells] += 1.0
+        return rows.astype(np.float32)
+
+    def _summed(self, first: np.ndarray) -> np.ndarray:
+        """Rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
+        if self._dense_sum is not None:
+            return np.asarray(first @ self._dense_sum)
+        if self._solver is None:
+            return self._summed_term_by_term(first)
+        rows = self._solver.rows(first)
+        if self._end is not None:
+            right, left = self._end
+            rows -= ((first @ right) @ left).astype(rows.dtype)
+        return rows
+
+    def _summed_term_by_term(self, first: np.ndarray) -> np.ndarray:
+        """As ``_summed``, by Horner's rule."""
+        rows = first
+        for _ in range(self._terms - 1):
+            rows = first + self._settings.discount * (rows @ self._chain)
+        return rows
+
+    def _coarse(self, fine_rows: np.ndarray) -> np.ndarray:
+        """[rows, sub-cells] → [rows, cells], by sums over the sub-cells."""
+        bins, refinement = self._grid.bins, self._settings.refinement
+        parts = fine_rows.reshape(-1, bins, refinement, bins, refinement)
+        return np.asarray(parts.sum(axis=(2, 4)).reshape(len(fine_rows), -1))
+
+
+def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
+    """Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
+    identity, step = np.eye(len(chain)), discount * chain
+    powers = np.linalg.matrix_power(step, terms)
+    total: np.ndarray = np.linalg.solve(identity - step, identity - powers)
+    return total
+
+
+def _geometric(discount: float, terms: int) -> float:
+    """Σ_{t<m} γᵗ."""
+    return (1.0 - discount**terms) / (1.0 - discount)
+
+
+def _from_cells(
+    steps: OneStep, bins: int, refinement: int
+) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+    """First step and held share, from starts uniform in a cell rather than in a sub-cell."""
+    fine = bins * refinement
+    index = np.arange(fine**2)
+    cells = index // fine // refinement * bins + index % fine // refinement
+    shares = np.full(fine**2, 1.0 / refinement**2)
+    mean = scipy.sparse.csr_array((shares, (cells, index)), shape=(bins**2, fine**2))
+    return scipy.sparse.csr_array(mean @ steps.first), mean @ steps.held
+
+
+def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarray, np.ndarray]:
+    """Factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, all that lies beyond the horizon."""
+    power = np.linalg.matrix_power(discount * modes.step, terms)
+    left = np.linalg.solve(np.eye(len(modes.step)) - discount * modes.step, modes.left)
+    return modes.right, power @ left
+
+
+def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Rows without the rounding of single precision: none negative, and of the sums they have.
+
+    Raises:
+        InputError: If the sums are off by more than rounding explains.
+    """
+    rows = np.maximum(rows, 0.0)
+    found = rows.sum(axis=1)
+    scales = np.divide(sums, found, out=np.ones_like(sums), where=found > 0.0)
+    worst = float(np.max(np.abs(found - sums), initial=0.0))
+    if worst > _ROUNDING * float(np.max(sums, initial=0.0)):
+        raise InputError(
+            f"expected rows that sum to {np.max(sums):.6g} up to rounding, got {worst:.3g} more or "
+            "less; a smaller discount is better conditioned"
+        )
+    scaled: np.ndarray = rows * scales[:, None]
+    return scaled
+
+
+_REMAINING = 4.0 / 3.0
+
+
+class AggregationError(NamedTuple):
+    """The error of a matrix of the transition method that comes from forgetting places in cells.
+
+    Attributes:
+        entries: Estimated error of each entry, with its sign (method minus truth), [n, n].
+        distances: Estimated subspace distance to the truth of the top-d subspace of the centred
+            matrix, for d = 1, 2, ..., [k].
+    """
+
+    entries: np.ndarray
+    distances: np.ndarray
+
+
+def aggregation_error(
+    environment: PuddleWorld, grid: Grid, settings: TransitionSettings, *, rank: int
+) -> AggregationError:
+    """Compares a refinement with its double and extrapolates.
+
+    The error of an entry falls with the square of the sub-cells' width once that is below the
+    scale on which rows vary (the noise of a move, 0.01). Doubling the refinement then removes three
+    quarters of it: the whole is 4/3 of the change, and a subspace distance, quadratic in small
+    errors, 16/9. On coarser grids, where halving the width helps less than fourfold, the estimate
+    is too low, and tells the order of magnitude only. It holds both matrices and runs the finer
+    one, some 20 times the work: for grids small enough, whose error bounds that of finer grids.
+
+    Args:
+        environment: The dynamics.
+        grid: The cells.
+        settings: Whose error it is.
+        rank: The most dimensions, k; fewer where the matrix has fewer.
+
+    Returns:
+        The estimated errors.
+    """
+    cells = np.arange(grid.num_cells)
+    rows = TransitionEstimator(environment, grid, settings).rows(cells)
+    finer = dataclasses.replace(settings, refinement=2 * settings.refinement)
+    finer_rows = TransitionEstimator(environment, grid, finer).rows(cells)
+    entries = _REMAINING * (rows - finer_rows)
+    bases = []
+    for matrix in (rows, finer_rows):
+        centre_columns_in_place(matrix)
+        bases.append(exact_svd(matrix, min(rank, grid.num_cells), at_most=True).basis)
+    dimensions = min(basis.shape[1] for basis in bases)
+    distances = nested_distances(*(basis[:, :dimensions] for basis in bases))
+    return AggregationError(entries, np.minimum(_REMAINING**2 * distances, 1.0))

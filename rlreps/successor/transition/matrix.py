@@ -1,0 +1,223 @@
+"""One-step transition probabilities of PuddleWorld between the cells of a grid, by quadrature.
+
+Sobol points over the start position in a cell and the Gaussian noise of two steps, shifted modulo 1
+by a random vector of each cell (Cranley & Patterson 1976), go through ``PuddleWorld.move``.
+
+The first step, from uniform starts, gives the probabilities with which a rollout leaves its start
+cell. The second gives those of the chain: where an agent goes from a cell that it has *entered*.
+The two differ wherever an agent enters a cell at some places and not at others. In an arena with
+walls they must not be confused: a uniform start deep inside a wall stays there for ever, but an
+agent that stops at a wall's edge, in a cell that the grid counts to the wall, walks away again.
+"""
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax import Array, lax
+from scipy.stats import qmc
+
+from rlreps.envs import PuddleWorld
+from rlreps.errors import require
+from rlreps.numerics import PRNG, usable_cores
+from rlreps.successor.grids import Grid
+
+_POINTS_PER_CHUNK = 2**16
+_ROWS_PER_CONVERSION = 1024
+_MAX_WORKERS = 4
+"""Each holds counts of its own, so memory grows with them."""
+
+_LARGEST_NORMAL = 5.5
+"""Above every standard normal draw made here: the inverse of a float32 uniform stops at 5.3."""
+
+
+class OneStep(NamedTuple):
+    """One-step probabilities between the n cells of a grid, under the uniformly random policy.
+
+    Attributes:
+        first: [n, n] (float64), P(S_1 = column, the start is not held | S_0 uniform in row).
+        held: [n] (float64), the share of a cell's starts that no move leaves: those in a wall.
+            The rows of ``first`` sum to ``1 - held``.
+        chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 uniform over the square
+            outside the walls. Rows sum to 1; a cell that is never entered keeps its agents.
+    """
+
+    first: scipy.sparse.csr_array
+    held: np.ndarray
+    chain: scipy.sparse.csr_array
+
+
+def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) -> OneStep:
+    """One-step probabilities, each row from 4 · ``points`` moves or about as many.
+
+    Counts are whole numbers, so the result does not depend on the order of the work. Working
+    memory: 4 · n · (2 w + 1)² bytes for the counts of either step and of each of up to 4 threads,
+    where w is the number of cells in the longest move.
+
+    Args:
+        environment: The dynamics.
+        grid: The n cells.
+        points: Quadrature points in each cell, a power of two; each is moved by all four actions.
+        seed: Seed of the shifts, in [0, 2³²).
+
+    Returns:
+        The probabilities.
+
+    Raises:
+        InputError: If ``points`` is not a power of two or the seed is out of range.
+    """
+    require(points >= 1 and points & (points - 1) == 0, "points to be a power of two", points)
+    require(0 <= seed < 2**32, "seed in [0, 2**32)", seed)
+    window = _window(environment, grid)
+    left, entered, held = _counts(environment, grid, window, points, seed)
+    first = _sparse(left, grid.bins, window)
+    chain = _sparse(entered, grid.bins, window)
+    visits = np.asarray(chain.sum(axis=1)).ravel()
+    never = visits == 0.0
+    chain = _scaled_rows(chain, 1.0 / np.where(never, 1.0, visits))
+    first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))
+    if never.any():
+        chain = scipy.sparse.csr_array(chain + scipy.sparse.diags_array(never.astype(np.float64)))
+    return OneStep(first=first, held=held / points, chain=chain)
+
+
+def _window(environment: PuddleWorld, grid: Grid) -> int:
+    """Most cells, along either axis, between the cells of two successive positions."""
+    longest = float(environment.step_size) + _LARGEST_NORMAL * float(environment.noise)
+    return min(grid.bins - 1, int(longest * grid.bins) + 1)
+
+
+def _counts(
+    environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Moves that left each cell [n, o] and entered cells [n, o] by offset o, and held starts [n].
+
+    An offset (Δrow, Δcolumn) has the index (Δrow + w) · (2 w + 1) + Δcolumn + w.
+    """
+    num_offsets = (2 * window + 1) ** 2
+    size = min(grid.num_cells, max(1, _POINTS_PER_CHUNK // points))
+    left = np.empty((grid.num_cells, num_offsets), np.int32)
+    held = np.empty(grid.num_cells, np.float64)
+    kernel = _kernel(environment, grid, window, points, seed)
+    chunks = [
+        np.arange(first, min(first + size, grid.num_cells))
+        for first in range(0, grid.num_cells, size)
+    ]
+
+    def work(share: list[np.ndarray]) -> np.ndarray:
+        entered = jnp.zeros((grid.num_cells, num_offsets), jnp.int32)
+        for cells in share:
+            padded = jnp.asarray(np.resize(cells, size), jnp.int32)
+            counted = jnp.arange(size) < len(cells)
+            # The option decides how keys turn into bits; a user's own setting must not.
+            with jax.threefry_partitionable(True):
+                left_chunk, held_chunk, entered = kernel(padded, counted, entered)
+            left[cells] = np.asarray(left_chunk)[: len(cells)]
+            held[cells] = np.asarray(held_chunk)[: len(cells)]
+        return np.asarray(entered)
+
+    # An accelerator works on one chunk after another anyway.
+    cores = usable_cores() if jax.default_backend() == "cpu" else 1
+    workers = min(_MAX_WORKERS, cores, len(chunks))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        shares = pool.map(work, (chunks[worker::workers] for worker in range(workers)))
+        entered = np.zeros_like(left)
+        for share in shares:
+            entered += share
+    return left, entered, held
+
+
+_Kernel = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
+
+
+def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int) -> _Kernel:
+    """Jitted (cells [c], counted [c], entered [n, o]) → (left [c, o], held [c], entered [n, o])."""
+    sobol = qmc.Sobol(7, scramble=False).random(points)
+    width = 2 * window + 1
+    cell_of = jax.vmap(jax.vmap(grid.cell))
+    move_all = jax.vmap(jax.vmap(environment.move))
+
+    def offset(origin: Array, target: Array) -> Array:
+        rows = target // grid.bins - origin // grid.bins + window
+        return rows * width + target % grid.bins - origin % grid.bins + window
+
+    def kernel(cells: Array, counted: Array, entered: Array) -> tuple[Array, Array, Array]:
+        uniform = _shifted(jnp.asarray(sobol, jnp.float32), cells, seed)
+        start = _positions(grid, cells, uniform[..., :2])
+        noise, next_noise = _normal(uniform[..., 2:4]), _normal(uniform[..., 4:6])
+        draw = (uniform[..., 6] * 4).astype(jnp.int32)
+        actions = jnp.arange(4, dtype=jnp.int32)
+        moved = jax.vmap(
+            lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
+        )(actions)
+        held = jnp.all(moved == start[None], axis=(0, 3))
+        counts = jnp.where(held | ~counted[:, None], 0, 1).astype(jnp.int32)
+
+        def count(
+            carry: tuple[Array, Array], step: tuple[Array, Array]
+        ) -> tuple[tuple[Array, Array], None]:
+            left, entered = carry
+            action, position = step
+            middle = cell_of(position)
+            left = left.at[jnp.arange(cells.shape[0])[:, None], offset(cells[:, None], middle)].add(
+                counts
+            )
+            # Points keep one second action for each first one: all pairs occur equally often.
+            last = cell_of(move_all(position, (draw + action) % 4, next_noise))
+            entered = entered.at[middle, offset(middle, last)].add(counts)
+            return (left, entered), None
+
+        left = jnp.zeros((cells.shape[0], width**2), jnp.int32)
+        (left, entered), _ = lax.scan(count, (left, entered), (actions, moved))
+        return left, jnp.sum(held, axis=1), entered
+
+    return jax.jit(kernel, donate_argnums=2)
+
+
+def _shifted(points: Array, cells: Array, seed: int) -> Array:
+    """Points [c, p, 7] in [0, 1), shifted modulo 1 by one vector for each cell."""
+    base = jax.random.key(seed, impl=PRNG)
+    keys = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
+    shifts = jax.vmap(lambda key: jax.random.uniform(key, (points.shape[1],), jnp.float32))(keys)
+    shifted: Array = (points[None] + shifts[:, None]) % jnp.float32(1.0)
+    return shifted
+
+
+def _positions(grid: Grid, cells: Array, uniform: Array) -> Array:
+    """Positions [c, p, 2] inside the cells, clear of their edges by the margin of Grid.sample."""
+    margin = grid.bins * 2.0**-22
+    corners = jnp.stack([cells % grid.bins, cells // grid.bins], axis=1).astype(jnp.float32)
+    return (corners[:, None] + margin + uniform * (1.0 - 2.0 * margin)) / grid.bins
+
+
+def _normal(uniform: Array) -> Array:
+    """Standard normal draws from uniform ones in [0, 1), whose ends would go to infinity."""
+    inside = jnp.clip(uniform, 2.0**-24, 1.0 - 2.0**-24)
+    normal: Array = jnp.float32(np.sqrt(2.0)) * lax.erf_inv(2.0 * inside - 1.0)
+    return normal
+
+
+def _sparse(counts: np.ndarray, bins: int, window: int) -> scipy.sparse.csr_array:
+    """Counts [n, o] by offset as a sparse matrix [n, n] (float64) by target cell."""
+    num_cells, width = len(counts), 2 * window + 1
+    columns, values, per_row = [], [], []
+    for first in range(0, num_cells, _ROWS_PER_CONVERSION):
+        block = counts[first : first + _ROWS_PER_CONVERSION]
+        rows, offsets = np.nonzero(block)
+        shift = (offsets // width - window) * bins + offsets % width - window
+        columns.append((first + rows + shift).astype(np.int32))
+        values.append(block[rows, offsets].astype(np.float64))
+        per_row.append(np.count_nonzero(block, axis=1))
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(per_row))])
+    return scipy.sparse.csr_array(
+        (np.concatenate(values), np.concatenate(columns), starts), shape=(num_cells, num_cells)
+    )
+
+
+def _scaled_rows(matrix: scipy.sparse.csr_array, scales: np.ndarray) -> scipy.sparse.csr_array:
+    data = matrix.data * np.repeat(scales, np.diff(matrix.indptr))
+    return scipy.sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)

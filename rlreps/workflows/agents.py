@@ -1,0 +1,690 @@
+"""Runs of agents in folders of their own: trained, loaded, evaluated and drawn.
+
+``rlreps agent`` and the experiments call these functions.
+"""
+
+import functools
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+from PIL import Image
+
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.losses.base import Params
+from rlreps.agents.compiled import TrainerState
+from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
+from rlreps.agents.environments import environment_seed, make_host_environments
+from rlreps.agents.measures import COMPONENTS, default_ground_truth, make_measure, make_measurement
+from rlreps.agents.trainer import (
+    DEFAULT_ARENA,
+    PUDDLE_WORLD,
+    Trainer,
+    make_trainer,
+    puddle_world_of,
+)
+from rlreps.configs import as_json, from_json
+from rlreps.encoders import Encoder
+from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
+from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.plotting import save_figure
+from rlreps.plotting.animation import write_gif
+from rlreps.plotting.learning import plot_learning
+from rlreps.plotting.policies import plot_policy_and_value, plot_torso_components
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.complete import complete_run, finished_summary
+from rlreps.runs.folder import RunFolder, without_nan
+from rlreps.runs.progress import progress_bar
+from rlreps.runs.intervals import aggregate
+from rlreps.subspace import centre_columns, exact_svd
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
+from rlreps.successor.store import open_store
+from rlreps.workflows.evaluate import named_store
+
+KIND = "agent"
+CHECKPOINTS = "checkpoints"
+_BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
+"""What decides a run's result beside its ``AgentConfig``."""
+
+EPISODES = 100
+"""Episodes of an evaluation, where no number is asked for."""
+
+FloatArray = npt.NDArray[np.float64]
+Picture = npt.NDArray[np.uint8]
+
+MEASURES = {
+    "returns": "return of an evaluation episode",
+    "subspace_distance": "subspace distance to the ground truth",
+    "effective_rank": "effective rank of the features",
+    "dormant_share": "share of dormant units",
+    "probe_error": "value probe: share of variance not explained",
+}
+"""Figures of a run's metrics → what they are, as a reader wants them."""
+
+_BINS = 50
+"""Cells along each axis of the maps of values."""
+
+_MOST_FRAMES = 500
+_LARGEST_SIDE = 320
+"""Pixels; larger pictures are made smaller, so that an animation is a file to send."""
+
+_HELD = 10
+"""Frames for which the last one of an episode stands still."""
+
+_FRAMES_PER_SECOND = 25.0
+
+
+class StartingTorsos(NamedTuple):
+    """Torsos that agents start from.
+
+    Attributes:
+        params: Parameters of the configured encoder, every leaf with a leading seed axis.
+        origin: What they are, for the run's configuration.
+    """
+
+    params: Any
+    origin: str
+
+
+class OwnParts(NamedTuple):
+    """What a user brings in place of what a configuration names.
+
+    Attributes:
+        torso: An encoder.
+        auxiliary: An auxiliary task, weighed by the configuration's weight.
+        name: What they are, for the run's configuration; required where there are any.
+    """
+
+    torso: Encoder | None = None
+    auxiliary: AuxiliaryTask | None = None
+    name: str | None = None
+
+
+def run_agents(
+    config: AgentConfig,
+    out: Path,
+    *,
+    truth: GroundTruth | None = None,
+    start: StartingTorsos | None = None,
+    own: OwnParts | None = None,
+    origin: Mapping[str, Any] | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train agents in a folder of their own, resuming what was interrupted.
+
+    Args:
+        config: The run.
+        out: The folder: ``metrics.jsonl`` with a line for every evaluation, ``checkpoints`` and
+            ``summary.json``.
+        truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
+        start: Torsos to start from in place of fresh ones.
+        own: Parts of the user's own.
+        origin: Where the ground truth came from, as JSON values; informative only.
+        devices: Over which agents are shared out; None is JAX's default device.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The summary, as ``summary.json`` holds it.
+
+    Raises:
+        InputError: For an environment, ground truth or folder that does not fit, before the first
+            file is written.
+        ArenaError: For an unknown or invalid arena.
+        TrainingDivergedError: If a loss became NaN or infinite.
+    """
+    own = own if own is not None else OwnParts()
+    require(
+        own.name is not None or own == OwnParts(),
+        "a name for parts of your own, by which their runs are told from others",
+        own.name,
+    )
+    world = puddle_world_of(config)
+    described = {
+        **as_json(config),
+        "arena": None if world is None else arena_settings(world),
+        "ground_truth": None if truth is None else dict(truth.settings),
+        "start": None if start is None else start.origin,
+        "own": own.name,
+    }
+
+    finished = finished_summary(out, KIND, described)
+    if finished is not None:
+        return finished
+    with contextlib.closing(
+        make_trainer(config, devices=devices, torso=own.torso, auxiliary=own.auxiliary)
+    ) as trainer:
+        program = _Program(config, trainer, truth, start)
+
+        def compute(folder: RunFolder) -> dict[str, Any]:
+            _train(config, folder, program, progress)
+            return _summary(config, folder, own)
+
+        return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
+
+
+class _Program:
+    """Agents as the host loop drives them."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        trainer: Trainer,
+        truth: GroundTruth | None,
+        start: StartingTorsos | None,
+    ) -> None:
+        self._config, self._trainer, self._start = config, trainer, start
+        self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
+
+    def init(self) -> TrainerState:
+        """Make agents before their first step, with the torsos that they start from."""
+        fresh = self._trainer.init()
+        if self._start is None:
+            return fresh
+        learner = fresh.memory.learner
+        # Copies: a state handed to a trainer is used up, and the caller may start from it again.
+        params = {**learner.params, "torso": _copied(self._start.params)}
+        learner = learner._replace(params=params, target_params=_copied(params))
+        return self._trainer.put(fresh._replace(memory=fresh.memory._replace(learner=learner)))
+
+    def advance(
+        self, state: TrainerState, step: int, count: int
+    ) -> tuple[TrainerState, dict[str, list[float]]]:
+        """Let agents act and learn for ``count`` steps.
+
+        Raises:
+            TrainingDivergedError: If an agent's losses or parameters became NaN or infinite.
+        """
+        state, metrics = self._trainer.advance(state, step, count)
+        jax.block_until_ready(state)
+        losses = [value for name, value in metrics.items() if name.endswith("loss")]
+        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(state.memory.learner.params))]
+        agents = self._config.num_seeds
+        broken = [~np.isfinite(part).reshape(agents, -1).all(axis=1) for part in parts]
+        bad = np.flatnonzero(np.any(broken, axis=0)) + self._config.seed
+        if bad.size:
+            raise TrainingDivergedError(
+                f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or "
+                f"infinite before step {step + count}; try a smaller --learning-rate"
+            )
+        return state, {name: _floats(value) for name, value in metrics.items()}
+
+    def evaluate(self, state: TrainerState, step: int) -> dict[str, list[float]]:
+        """Compute mean evaluation returns and every measure, [seeds] each."""
+        returns = np.asarray(self._trainer.evaluate(state, step), np.float64)
+        measures = self._measure(state.memory.learner.params["torso"])
+        found = {"returns": returns.mean(axis=1), **measures}
+        return {name: _floats(value) for name, value in found.items()}
+
+    def note(self, record: Mapping[str, Any]) -> str:
+        """Describe an evaluation beside the progress bar."""
+        return f"return {np.mean(record['returns']):.1f}"
+
+    def collect(self, state: TrainerState) -> TrainerState:
+        """Fetch a state from the devices for a checkpoint."""
+        fetched: TrainerState = jax.device_get(state)
+        return fetched
+
+    def put(self, state: TrainerState) -> TrainerState:
+        """Place a state from a checkpoint on the devices."""
+        return self._trainer.put(state)
+
+
+def _train(config: AgentConfig, folder: RunFolder, program: _Program, progress: bool) -> None:
+    with contextlib.closing(Checkpoints(folder.path / CHECKPOINTS)) as checkpoints:
+        state, step = program.init(), checkpoints.latest_step() or 0
+        if step:
+            state = program.put(checkpoints.restore(step, program.collect(state)))
+        kept = folder.keep_metrics_until(step)
+        if not kept:
+            folder.append_metrics({"step": 0, "seconds": 0.0, **program.evaluate(state, 0)})
+        seconds = max((record["seconds"] for record in kept), default=0.0)
+        with progress_bar(
+            config.environment,
+            total=config.steps,
+            done=step,
+            unit="steps of each agent",
+            show=progress,
+        ) as advanced:
+            while step < config.steps:
+                began = time.perf_counter()
+                try:
+                    state, metrics = program.advance(state, step, config.evaluate_every)
+                except TrainingDivergedError as error:
+                    good = checkpoints.latest_step()
+                    last = "none was made yet" if good is None else f"of step {good}"
+                    raise TrainingDivergedError(
+                        f"{error}; the last good checkpoint: {last}"
+                    ) from error
+                seconds += time.perf_counter() - began
+                step += config.evaluate_every
+                record = {"step": step, **program.evaluate(state, step), **metrics}
+                folder.append_metrics({**record, "seconds": seconds})
+                if step % config.checkpoint_every == 0 or step == config.steps:
+                    checkpoints.save(step, program.collect(state))
+                advanced(config.evaluate_every, program.note(record))
+
+
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.copy(), tree)
+
+
+def _floats(values: Any) -> list[float]:
+    numbers: list[float] = np.asarray(values, np.float64).tolist()
+    return numbers
+
+
+def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
+    """Read steps [p] and a figure of every evaluation [seeds, p]; NaN where it was not measured."""
+    records = folder.read_metrics()
+    steps = np.asarray([record["step"] for record in records], np.float64)
+    seeds = len(records[0]["returns"])
+    missing = [np.nan] * seeds
+    values = np.asarray([record.get(name, missing) for record in records], np.float64)
+    return steps, values.T
+
+
+def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:
+    """Average returns [seeds, p] over the evaluations at steps [p] after the first update, [seeds].
+
+    The area under a learning curve, divided by its length. What fresh networks happen to do before
+    they learn is left out: it depends on the scale of their features.
+    """
+    means: FloatArray = returns[:, steps > config.dqn.warmup].mean(axis=1)
+    return means
+
+
+def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str, Any]:
+    records = folder.read_metrics()
+    last = records[-1]
+    measures = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
+    seconds = last["seconds"]
+    name = own.name if own.auxiliary is not None else str(config.auxiliary.objective.name)
+    auxiliary = name if config.auxiliary.weight > 0.0 else None
+    return {
+        "environment": config.environment,
+        "auxiliary": auxiliary,
+        "agents": config.num_seeds,
+        "steps": config.steps,
+        "seconds": seconds,
+        "steps_per_second": config.steps * config.num_seeds / seconds if seconds else None,
+        "final_returns": last["returns"],
+        "final_return": aggregate(last["returns"]),
+        "mean_return": aggregate(mean_returns(config, *history(folder, "returns"))),
+        **{name: last[name] for name in measures if name in last},
+    }
+
+
+def load_agent_config(folder: RunFolder) -> AgentConfig:
+    """Read the configuration of a run of agents.
+
+    Raises:
+        InputError: If the folder holds another kind of run, or one with parts of the user's own.
+    """
+    require(folder.kind == KIND, f"a run of agents in {folder.path}", f"kind {folder.kind!r}")
+    stored = dict(folder.config)
+    own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
+    require(own is None, "agents that their configuration describes", own)
+    return from_json(AgentConfig, stored)
+
+
+def load_agents(
+    folder: RunFolder, config: AgentConfig, *, devices: Sequence[jax.Device] | None = None
+) -> tuple[Trainer, TrainerState, int]:
+    """Load a run's newest checkpoint: its trainer, which the caller closes, its state and step.
+
+    Raises:
+        InputError: If there is no readable checkpoint.
+    """
+    with contextlib.closing(Checkpoints(folder.path / CHECKPOINTS)) as checkpoints:
+        step = checkpoints.latest_step()
+        if step is None:
+            raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
+        trainer = make_trainer(config, devices=devices)
+        like = jax.device_get(trainer.init())
+        return trainer, trainer.put(checkpoints.restore(step, like)), step
+
+
+def train_agents(
+    config: AgentConfig,
+    out: Path,
+    *,
+    store: Path | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train agents as ``run_agents`` does, measured against a store's ground truth.
+
+    Args:
+        config: The run.
+        out: Its folder.
+        store: A successor measure of the same arena; None is the released one, for ``sutton``.
+        devices: Over which agents are shared out.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The summary.
+
+    Raises:
+        InputError: As ``run_agents``, or for a store that does not fit.
+        ArenaError: For an unknown or invalid arena.
+        TrainingDivergedError: If a loss became NaN or infinite.
+    """
+    truth, origin = None, None
+    if store is not None:
+        truth = ground_truth_of_store(config, store, progress=progress)
+        path = store.absolute()
+        origin = {"store": str(path), "store_from_run": os.path.relpath(path, out.absolute())}
+    return run_agents(config, out, truth=truth, origin=origin, devices=devices, progress=progress)
+
+
+def ground_truth_of_store(
+    config: AgentConfig, store: Path, *, progress: bool = False
+) -> GroundTruth:
+    """Load a store's ground truth, of the arena that agents act in.
+
+    Raises:
+        InputError: If agents act in something else, or the store cannot be read.
+        ArenaError: For an unknown or invalid arena.
+    """
+    name, _, arena = config.environment.partition(":")
+    if name != PUDDLE_WORLD:
+        raise InputError(f"expected no store for {config.environment}, got {store}")
+    # Before its subspace is computed, which takes time and is kept beside it.
+    measured = open_store(store).settings.get("environment")
+    same = measured == arena_settings(load_arena(arena or DEFAULT_ARENA))
+    require(same, f"a store of the arena of {config.environment}", measured)
+    return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
+
+
+def ground_truth_of_run(
+    folder: RunFolder, config: AgentConfig, store: Path | None = None
+) -> GroundTruth | None:
+    """Load the ground truth that a run is measured against; None is the released one, or none.
+
+    Args:
+        folder: The run.
+        config: Its configuration.
+        store: Another ground truth than its own.
+
+    Raises:
+        InputError: If there is no such store or it does not fit, or the run's own is gone or
+            another one by now.
+        ArenaError: For an unknown or invalid arena.
+    """
+    settings = folder.config.get("ground_truth")
+    if store is not None or settings is None:
+        return None if store is None else ground_truth_of_store(config, store)
+    path = named_store(folder)
+    if not path.exists() or dict(open_store(path).settings) != settings:
+        raise InputError(
+            f"expected the ground truth that {folder.path} was measured against in {path}, got "
+            "none or another one; name one to measure against (--store)"
+        )
+    return ground_truth_of_store(config, path)
+
+
+def evaluate_agents(
+    run: Path, *, episodes: int = EPISODES, store: Path | None = None
+) -> dict[str, Any]:
+    """Play greedy episodes with a run's newest checkpoint, and take all measures of its torsos.
+
+    Args:
+        run: The run's folder.
+        episodes: Of each agent; their random keys are of no evaluation during training.
+        store: Ground truth to measure against; None is the run's own.
+
+    Returns:
+        JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
+        ``measures``, for each its ``values`` by agent beside their ``aggregate``.
+
+    Raises:
+        InputError: If the run or the store cannot be read or do not fit each other.
+    """
+    require_positive("episodes", episodes)
+    folder = RunFolder(run)
+    config = dataclasses.replace(load_agent_config(folder), evaluation_episodes=episodes)
+    truth = ground_truth_of_run(folder, config, store)
+    trainer, state, step = load_agents(folder, config)
+    with contextlib.closing(trainer):
+        # Evaluations during training are of steps up to the last one.
+        returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
+        measure = make_measure(trainer.agent.network, make_measurement(config, truth))
+        measures = measure(state.memory.learner.params["torso"])
+    auxiliary = config.auxiliary
+    described: dict[str, Any] = without_nan(
+        {
+            "environment": config.environment,
+            "auxiliary": auxiliary.objective.name if auxiliary.weight > 0.0 else None,
+            "step": step,
+            "episodes": episodes,
+            "returns": returns.tolist(),
+            "return": aggregate(returns),
+            "measures": {name: _aggregated(values) for name, values in measures.items()},
+        }
+    )
+    return described
+
+
+def _aggregated(values: npt.ArrayLike) -> dict[str, Any]:
+    """List values of all agents, and their aggregate where all are finite."""
+    numbers = np.asarray(values, np.float64)
+    found = aggregate(numbers) if np.isfinite(numbers).all() else {}
+    return {"values": numbers.tolist(), **found}
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """What became of the pictures of a run.
+
+    Attributes:
+        written: Files.
+        notes: Why others were not written, or not in full.
+    """
+
+    written: list[Path]
+    notes: list[str]
+
+
+class TrainedAgent(NamedTuple):
+    """One agent of a run.
+
+    Attributes:
+        trainer: The run's trainer.
+        config: The run's configuration.
+        number: Which agent, from 0.
+        params: Its network's parameters.
+    """
+
+    trainer: Trainer
+    config: AgentConfig
+    number: int
+    params: Params
+
+    def act(self, observation: Array) -> Array:
+        """Choose the greedy action [] for one observation."""
+        unused = jax.random.key(0)  # What does not explore draws nothing that counts.
+        act = self.trainer.agent.act
+        action: Array = act(self.params, observation[None], jnp.zeros(()), unused)[0]
+        return action
+
+
+def render_agents(
+    run: Path, out: Path | None = None, *, seed_index: int = 0, store: Path | None = None
+) -> Pictures:
+    """Draw one agent of a run, and the learning curves of all.
+
+    ``episode.gif`` and ``learning-curves.png``; of PuddleWorld also ``policy-and-value.png`` and,
+    where there is a ground truth, ``components.png``.
+
+    Args:
+        run: The run's folder.
+        out: Folder of the pictures; by default ``figures`` in that of the run.
+        seed_index: Which agent, from 0.
+        store: Ground truth of the components; None is the run's own, or the released one.
+
+    Raises:
+        InputError: If the run or the store cannot be read, or there is no such agent.
+    """
+    folder = RunFolder(run)
+    config = load_agent_config(folder)
+    count = config.num_seeds
+    require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
+    require(out is None or not out.is_file(), "a folder for the pictures", str(out))
+    world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
+    trainer, state, _ = load_agents(folder, config)
+    with contextlib.closing(trainer):
+        params = jax.tree.map(lambda leaf: leaf[seed_index], state.memory.learner.params)
+        agent = TrainedAgent(trainer, config, seed_index, params)
+        target = folder.figures if out is None else out
+        pictures = Pictures([], [])
+        _draw_episode(agent, world, target / "episode.gif", pictures)
+        if world is not None:
+            figure = plot_policy_and_value(world, map_of_values(agent, world))
+            pictures.written.append(save_figure(figure, target / "policy-and-value.png"))
+            truth = truth if truth is not None else default_ground_truth(config)
+            _draw_components(agent, world, truth, target / "components.png", pictures)
+    pictures.written.append(draw_learning(folder, target / "learning-curves.png"))
+    return pictures
+
+
+def draw_learning(folder: RunFolder, out: Path) -> Path:
+    """Draw returns and every measure of a run over its steps; return the figure's path."""
+    known = folder.read_metrics()[-1]
+    tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
+    return save_figure(plot_learning(history(folder, "returns")[0], tables), out)
+
+
+def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
+    """Compute Q of an agent at the cells' centres [bins², actions], in the rewards' own unit.
+
+    NaN inside walls, where nobody ever is.
+    """
+    centres = jnp.asarray(Grid(bins).centres())
+    values = agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    blocked = jnp.zeros(len(centres), bool)
+    for puddle in world.puddles:
+        if puddle.multiplier <= 0.0:
+            blocked |= jax.vmap(puddle.shape.depth)(centres) > 0.0
+    shown: Array = jnp.where(blocked[:, None], jnp.nan, values)
+    return shown
+
+
+def torso_components(agent: TrainedAgent, truth: GroundTruth) -> npt.NDArray[Any]:
+    """Compute left singular vectors [n, at most 10] of an agent's centred features at all states.
+
+    Raises:
+        InputError: If all states have the same features.
+    """
+    features = agent.trainer.agent.network.features(agent.params["torso"], truth.coordinates)
+    rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
+    return exact_svd(centre_columns(features), rank, at_most=True).basis
+
+
+def _draw_components(
+    agent: TrainedAgent,
+    world: PuddleWorld,
+    truth: GroundTruth | None,
+    out: Path,
+    pictures: Pictures,
+) -> None:
+    if truth is None:
+        pictures.notes.append(
+            f"no {out.name}: no ground truth comes with {agent.config.environment}; name a store "
+            "of its arena (--store)"
+        )
+        return
+    try:
+        learned = torso_components(agent, truth)
+    except InputError as problem:
+        pictures.notes.append(f"no {out.name}: {problem}")
+        return
+    figure = plot_torso_components(world, learned, truth.principal.basis)
+    pictures.written.append(save_figure(figure, out))
+
+
+def _draw_episode(
+    agent: TrainedAgent, world: PuddleWorld | None, out: Path, pictures: Pictures
+) -> None:
+    play = _puddle_world_frames(agent, world) if world is not None else _host_frames(agent)
+    try:
+        frames = list(play)
+    except InputError as problem:
+        pictures.notes.append(f"no {out.name}: {problem}")
+        return
+    if len(frames) > _MOST_FRAMES:
+        frames = frames[:_MOST_FRAMES]
+        pictures.notes.append(f"{out.name} shows the first {_MOST_FRAMES} frames")
+    frames += [frames[-1]] * _HELD
+    pictures.written.append(write_gif(out, frames, frames_per_second=_FRAMES_PER_SECOND))
+
+
+def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Picture]:
+    """Draw a greedy episode, one frame more than are shown where it goes on."""
+    step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
+    # Of no evaluation during training, as in ``evaluate_agents``.
+    keys = keys_for(agent_keys(agent.config), Use.EVALUATE, agent.config.steps + 1)
+    key = keys[agent.number]
+    reset_key, times_key = jax.random.split(key)
+    state = world.reset(reset_key)
+    yield render_frame(world, np.asarray(state.position))
+    for time in range(1, _MOST_FRAMES + 1):
+        taken = step(jax.random.fold_in(times_key, time), state)
+        state = taken.state
+        yield render_frame(world, np.asarray(state.position))
+        if taken.terminated or taken.truncated:
+            return
+
+
+def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
+    """Draw a greedy episode on the host, one frame more than are shown where it goes on.
+
+    Raises:
+        InputError: If the environment cannot be drawn.
+    """
+    config, act = agent.config, jax.jit(agent.act)
+    # The first episode of ``evaluate_agents``.
+    seed = environment_seed(config.seed + agent.number, Use.EVALUATE, config.steps + 1, 0)
+    limit = config.max_episode_steps
+    with contextlib.closing(
+        make_host_environments(config.environment, 1, max_episode_steps=limit, render=True)
+    ) as environments:
+        seen = environments.reset([seed])
+        yield _picture(environments.render)
+        for _ in range(_MOST_FRAMES):
+            taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])
+            seen = taken.observations
+            yield _picture(environments.render)
+            if taken.terminated[0] or taken.truncated[0]:
+                return
+
+
+def _picture(render: Callable[[], Picture]) -> Picture:
+    """Draw an environment, made smaller where the picture is large.
+
+    Raises:
+        InputError: If a package that it draws with is not installed.
+    """
+    try:
+        picture = render()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise InputError(f"expected a package to draw with, got: {error}") from error
+    largest = max(picture.shape[:2])
+    if largest <= _LARGEST_SIDE:
+        return picture
+    width, height = (
+        max(1, round(side * _LARGEST_SIDE / largest)) for side in (picture.shape[1], len(picture))
+    )
+    small = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
+    return np.asarray(small, np.uint8)
