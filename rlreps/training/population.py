@@ -117,7 +117,10 @@ class Population(Program[TrainState]):
     ) -> None:
         """Place everything; see ``train_members`` for the arguments."""
         learner = members.build(jax.tree.map(lambda leaf: leaf[0], settings))
-        self._resets, self._diagnose = learner.resets_diverged, learner.objective.diagnose
+        self._resets, objective = learner.resets_diverged, learner.objective
+        # States are collected only for objectives that have something to say about them.
+        silent = type(objective).diagnose is Objective.diagnose
+        self._diagnose = None if silent else objective.diagnose
         self._own, self._placement = members, placement
         self._members = dataclasses.replace(members, build=placement.spread_rows(members.build))
         put_source = placement.put_seeds if members.own_sources else placement.put
