@@ -105,7 +105,7 @@ class Centred:
 
     @property
     def num_components(self) -> int:
-        """k."""
+        """K."""
         return self.rule.num_components
 
     def init(self, key: Array) -> CentredState:

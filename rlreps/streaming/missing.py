@@ -58,7 +58,7 @@ class WithMissingEntries:
 
     @property
     def num_components(self) -> int:
-        """k."""
+        """K."""
         return self.rule.num_components
 
     def init(self, key: Array) -> Any:

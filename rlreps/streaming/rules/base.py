@@ -29,7 +29,7 @@ class StreamingRule(Protocol):
 
     @property
     def num_components(self) -> int:
-        """k."""
+        """K."""
 
     def init(self, key: Array) -> Any:
         """Return a random start."""
