@@ -20,7 +20,6 @@ from jax import Array
 from PIL import Image
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.losses.base import Params
 from rlreps.agents.compiled import TrainerState
 from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
@@ -36,6 +35,7 @@ from rlreps.configs import SubspaceConfig, as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.losses.base import Params
 from rlreps.plotting import save_figure
 from rlreps.plotting.animation import write_gif
 from rlreps.plotting.learning import plot_learning
@@ -43,8 +43,8 @@ from rlreps.plotting.policies import plot_policy_and_value, plot_torso_component
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder, without_nan
-from rlreps.runs.progress import progress_bar
 from rlreps.runs.intervals import aggregate
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grid import Grid
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
@@ -571,7 +571,9 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     NaN inside walls, where nobody ever is.
     """
     centres = jnp.asarray(Grid(bins).centres())
-    values = agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    values = (
+        agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    )
     blocked = jnp.zeros(len(centres), bool)
     for puddle in world.puddles:
         if puddle.multiplier <= 0.0:
@@ -638,8 +640,8 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     reset_key, times_key = jax.random.split(key)
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
-    for time in range(1, _MOST_FRAMES + 1):
-        taken = step(jax.random.fold_in(times_key, time), state)
+    for moment in range(1, _MOST_FRAMES + 1):
+        taken = step(jax.random.fold_in(times_key, moment), state)
         state = taken.state
         yield render_frame(world, np.asarray(state.position))
         if taken.terminated or taken.truncated:

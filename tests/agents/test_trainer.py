@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.host import HostTrainer
 from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.configs import EncoderConfig
@@ -81,6 +81,7 @@ def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
         assert world == dataclasses.replace(load_arena(arena).with_task(), max_steps=20)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("environment", "kind"),
     [
