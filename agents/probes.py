@@ -21,7 +21,7 @@ from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.numerics import matmul
 from rlreps.subspace import relative_tolerance
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -1,5 +1,6 @@
 """Typed wrappers of JAX that the whole library shares: compilation, products and random keys."""
 
+import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,3 +33,10 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
     step into this key. Purposes of training are 0 initialisation, 1 batches, 2 the loss.
     """
     return jax.random.fold_in(jax.random.key(seed, impl=PRNG), purpose)
+
+
+def usable_cores() -> int:
+    """Count the cores this process may run on, or all where the system (macOS, Windows) cannot say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -26,7 +26,8 @@ import shapely
 
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
-from rlreps.successor import Grid, RowSampler, puddle_world_chain, rollout_settings
+from rlreps.successor import Grid, RowSampler, puddle_world_chain
+from rlreps.workflows.generate import rollout_settings
 
 DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
 SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))

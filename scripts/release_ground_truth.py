@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rlreps.configs import SubspaceConfig, SuccessorConfig
-from rlreps.subspace import PrincipalSubspace, nested_distances
-from rlreps.successor.archives import write_archive
+from rlreps.configs import SuccessorConfig
+from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
+from rlreps.successor.store.cache import write_archive
 from rlreps.successor.ground_truth import principal_subspace
 from rlreps.successor.store import open_store
 from rlreps.workflows.generate import generate
@@ -22,7 +22,7 @@ _POINTS = 1024
 """Quadrature points a sub-cell, 4,096 a cell at refinement 2."""
 
 # Twice the usual effort: what is released should not err by the decomposition.
-_DECOMPOSITION = SubspaceConfig(rank=100, oversampling=100, power_iterations=40)
+_DECOMPOSITION = RandomizedSVD(rank=100, oversampling=100, power_iterations=40)
 
 
 def subspace_of(config: SuccessorConfig, folder: Path) -> tuple[PrincipalSubspace, dict]:

@@ -4,6 +4,7 @@ Commands import what they need when they run, so that ``rlreps --help`` answers 
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -15,7 +16,8 @@ from rlreps.cli.parts import Switch, print_json
 from rlreps.cli.plot import Plot
 from rlreps.cli.sweep import Sweep
 from rlreps.cli.training import Evaluate, Train, TrainLive
-from rlreps.configs import ProcessesConfig, SubspaceConfig, SuccessorConfig
+from rlreps.configs import ProcessesConfig, SuccessorConfig
+from rlreps.cli.ground_truth import SubspaceOptions
 from rlreps.errors import InputError
 
 DATA = Path("data")
@@ -108,7 +110,7 @@ class Verify:
 
     def run(self) -> None:
         """Prints the digest if all is well, else every problem, with exit code 2."""
-        from rlreps.successor.estimate_store import open_estimates
+        from rlreps.successor.store.estimates import open_estimates
 
         store = open_estimates(self.store)
         row_sum = store.matrix.settings.get("row_sum")
@@ -178,16 +180,21 @@ class Svd:
     """
 
     store: Positional[Path]
-    config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
+    config: SubspaceOptions = dataclasses.field(default_factory=SubspaceOptions)
     quiet: Switch = False
 
     def run(self) -> None:
         """Prints the spectrum."""
         from rlreps.runs.machine import peak_memory_mib
+        from rlreps.runs.progress import progress_bar
         from rlreps.successor.ground_truth import principal_subspace
         from rlreps.successor.store import open_store
 
-        principal = principal_subspace(open_store(self.store), self.config, progress=not self.quiet)
+        principal = principal_subspace(
+            open_store(self.store),
+            self.config.build(),
+            progress=functools.partial(progress_bar, show=not self.quiet),
+        )
         energy = principal.energy_captured()
         print(f"total energy {principal.total_energy:.6g}")
         print("component  singular value  energy captured")

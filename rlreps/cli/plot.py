@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, subcommand
 
 from rlreps.cli.parts import Switch
-from rlreps.configs import SubspaceConfig
+from rlreps.cli.ground_truth import SubspaceOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +66,13 @@ class PlotSpectrum:
 
     store: Positional[Path]
     out: Path
-    config: SubspaceConfig = dataclasses.field(default_factory=SubspaceConfig)
+    config: SubspaceOptions = dataclasses.field(default_factory=SubspaceOptions)
 
     def run(self) -> None:
         """Writes the figure."""
         from rlreps.workflows import figures
 
-        _say_written(figures.draw_spectrum(self.store, self.config, self.out))
+        _say_written(figures.draw_spectrum(self.store, self.config.build(), self.out))
 
 
 @dataclasses.dataclass(frozen=True)

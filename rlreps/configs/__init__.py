@@ -9,9 +9,7 @@ a test holds the two lists together.
 """
 
 from rlreps.configs.ground_truth import (
-    DecompositionName,
     ProcessesConfig,
-    SubspaceConfig,
     SuccessorConfig,
     SuccessorMethodName,
 )
@@ -29,7 +27,6 @@ from rlreps.configs.training import (
 )
 
 __all__ = [
-    "DecompositionName",
     "EncoderConfig",
     "EncoderName",
     "FeatureNormName",
@@ -39,7 +36,6 @@ __all__ = [
     "OptimizerName",
     "ProcessesConfig",
     "ScheduleName",
-    "SubspaceConfig",
     "SuccessorConfig",
     "SuccessorMethodName",
     "TrainingConfig",

@@ -6,7 +6,6 @@ from typing import Literal, get_args
 from rlreps.errors import require, require_choice, require_positive
 
 SuccessorMethodName = Literal["monte_carlo", "transition"]
-DecompositionName = Literal["exact", "randomized"]
 
 
 LONGEST_HORIZON = 10**7
@@ -115,30 +114,3 @@ class ProcessesConfig:
                 self.process_id,
             )
         require_positive("timeout", self.timeout)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SubspaceConfig:
-    """The principal subspace of a stored, column-centred matrix.
-
-    Attributes:
-        rank: Leading singular vectors kept; None is 100, or all that the matrix has if fewer.
-        method: ``randomized`` (Halko et al. 2011) or ``exact``.
-        oversampling: Extra columns of the randomized range finder.
-        power_iterations: Subspace iterations of the randomized range finder.
-        seed: Seed of the randomized range finder.
-    """
-
-    rank: int | None = None
-    method: DecompositionName = "randomized"
-    oversampling: int = 40
-    power_iterations: int = 10
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_choice("decomposition", self.method, get_args(DecompositionName))
-        if self.rank is not None:
-            require_positive("rank", self.rank)
-        require(self.oversampling >= 0, "oversampling >= 0", self.oversampling)
-        require(self.power_iterations >= 0, "power_iterations >= 0", self.power_iterations)
-        require(self.seed >= 0, "seed >= 0", self.seed)

@@ -32,7 +32,7 @@ from jax import Array, lax
 from rlreps.errors import require
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
 from rlreps.subspace.inverse_covariance import chunked_lissa
-from rlreps.subspace.newton_schulz import largest_eigenvalue_bound, newton_schulz_step
+from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 
 _COVARIANCE_DECAY = 0.9
 _MOMENT_DECAY = 0.97

@@ -9,7 +9,7 @@ from jax import Array, lax
 from rlreps.errors import require
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
 from rlreps.losses.whitening import Whitening, init_whitening, update_whitening
-from rlreps.subspace.positive_definite import solve_positive_definite
+from rlreps.subspace.linalg import solve_positive_definite
 
 State = tuple[()] | Whitening
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.subspace.positive_definite import inverse_cholesky_factor
+from rlreps.subspace.linalg import inverse_cholesky_factor
 
 _DECAY = 0.99
 _RIDGE = 1e-4

@@ -1,14 +1,7 @@
-"""The machine this process runs on: its cores and the memory it has needed."""
+"""The machine this process runs on: its threads and the memory it has needed."""
 
 import os
 import sys
-
-
-def usable_cores() -> int:
-    """Cores this process may run on, or all where the system (macOS, Windows) cannot say."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def keep_lapack_to_one_thread() -> None:

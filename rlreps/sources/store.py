@@ -17,7 +17,7 @@ from jax import Array
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch
 from rlreps.sources.matrix import Source, draw_rows_and_tasks, encoder_inputs
-from rlreps.sources.store_reader import Entries, Indices, StoreReader
+from rlreps.successor.store.reader import Entries, Indices, StoreReader
 
 __all__ = [
     "EntryReader",

@@ -8,7 +8,7 @@ from rlreps.streaming import pseudo_inverse
 from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.pseudo_inverse import FactorState, factor_rule
 from rlreps.streaming.schedules import LearningRate, learning_rate_at, require_learning_rate
-from rlreps.subspace.positive_definite import solve_positive_definite
+from rlreps.subspace.linalg import solve_positive_definite
 
 _HIGHEST = lax.Precision.HIGHEST
 

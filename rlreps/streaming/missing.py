@@ -8,7 +8,7 @@ from jax import Array, lax
 from rlreps.errors import InputError, require, require_choice
 from rlreps.streaming.base import StreamingRule, one_row_at_a_time, require_batch
 from rlreps.streaming.registry import RULES
-from rlreps.subspace.positive_definite import solve_positive_definite
+from rlreps.subspace.linalg import solve_positive_definite
 
 _HIGHEST = lax.Precision.HIGHEST
 

@@ -16,7 +16,7 @@ from rlreps.streaming.anchoring import anchored_update, anchored_updates
 from rlreps.streaming.base import StreamingRule, most_updates, require_batch, require_sizes
 from rlreps.streaming.combining import online_em_average
 from rlreps.streaming.orthonormal import orthonormalize
-from rlreps.subspace.positive_definite import solve_positive_definite
+from rlreps.subspace.linalg import solve_positive_definite
 
 _HIGHEST = lax.Precision.HIGHEST
 

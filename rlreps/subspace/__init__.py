@@ -1,7 +1,7 @@
 """Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""
 
 from rlreps.subspace.centring import centre_columns, centre_columns_in_place
-from rlreps.subspace.exact import exact_svd
+from rlreps.subspace.svd import exact_svd
 from rlreps.subspace.inverse_covariance import (
     chunked_lissa,
     empirical_inverse_covariance,
@@ -23,15 +23,20 @@ from rlreps.subspace.metrics import (
     representation_loss,
     subspace_distance,
 )
-from rlreps.subspace.newton_schulz import largest_eigenvalue_bound, newton_schulz_step
+from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 from rlreps.subspace.noise_floor import nested_distances, noise_floor
-from rlreps.subspace.principal import PrincipalSubspace, fix_signs, relative_tolerance
-from rlreps.subspace.projection import project_rows
-from rlreps.subspace.randomized import randomized_svd
+from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition, ExactSVD, PrincipalSubspace, RandomizedSVD, fix_signs, relative_tolerance
+from rlreps.subspace.row_blocks import project_rows
+from rlreps.subspace.svd import randomized_svd
 from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, RowBlocks, column_means
-from rlreps.subspace.span import numerical_rank, orthonormal_basis
+from rlreps.subspace.metrics import numerical_rank, orthonormal_basis
 
 __all__ = [
+    "DECOMPOSITIONS",
+    "DEFAULT_RANK",
+    "Decomposition",
+    "ExactSVD",
+    "RandomizedSVD",
     "ArrayBlocks",
     "CentredBlocks",
     "PrincipalSubspace",

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.errors import InputError
+from rlreps.numerics import jit, matmul
 
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def validate_kappa0(kappa0: float) -> None:
@@ -49,7 +49,7 @@ def lissa_kappa(
     return kappa0 / jnp.where(largest == 0.0, 1.0, largest)
 
 
-@jax.jit
+@jit
 def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | float) -> jax.Array:
     """Applies the LISSA estimate of the inverse covariance to a right-hand side.
 
@@ -82,14 +82,14 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     first = step * right_hand_side
 
     def add_term(estimate: jax.Array, phi: jax.Array) -> tuple[jax.Array, None]:
-        overlap = jnp.matmul(phi, estimate, precision=_HIGHEST)
+        overlap = matmul(phi, estimate)
         return first + estimate - (step * phi)[:, None] * overlap[None, :], None
 
     estimate, _ = jax.lax.scan(add_term, first, features)
     return estimate
 
 
-@jax.jit
+@jit
 def chunked_lissa(
     covariances: jax.Array, right_hand_sides: jax.Array, kappa: jax.Array | float
 ) -> jax.Array:
@@ -114,7 +114,7 @@ def chunked_lissa(
 
     def add_term(weights: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         covariance, right_hand_side = chunk
-        missing = right_hand_side - jnp.matmul(covariance, weights, precision=_HIGHEST)
+        missing = right_hand_side - matmul(covariance, weights)
         return weights + step * missing, None
 
     start = jnp.zeros_like(right_hand_sides[0])
@@ -137,7 +137,7 @@ def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> j
     return estimate
 
 
-@jax.jit
+@jit
 def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     """Pseudo-inverse of the empirical covariance, (Phi^T Phi / J)^+.
 
@@ -152,16 +152,16 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
       [d, d] symmetric positive semi-definite array.
     """
     num_rows, num_features = features.shape
-    covariance = jnp.matmul(features.T, features, precision=_HIGHEST) / float(num_rows)
+    covariance = matmul(features.T, features) / float(num_rows)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)
     cutoff = 10.0 * num_features * float(np.finfo(features.dtype).eps) * eigenvalues[-1]
     # Stated as "not below", so that NaN features give NaN rather than a zero inverse.
     kept = ~(eigenvalues <= cutoff)
     reciprocals = jnp.where(kept, 1.0 / jnp.where(kept, eigenvalues, 1.0), 0.0)
-    return jnp.matmul(vectors * reciprocals[None, :], vectors.T, precision=_HIGHEST)
+    return matmul(vectors * reciprocals[None, :], vectors.T)
 
 
-@functools.partial(jax.jit, static_argnames="num_terms")
+@functools.partial(jit, static_argnames="num_terms")
 def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: int) -> jax.Array:
     """Truncated Neumann series kappa sum_{i=0}^{J} (I - kappa C)^i, in closed form.
 
@@ -187,4 +187,4 @@ def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: i
     at_zero = step * (num_terms + 1.0)
     nonzero = eigenvalues != 0.0
     values = jnp.where(nonzero, gap / jnp.where(nonzero, eigenvalues, 1.0), at_zero)
-    return jnp.matmul(vectors * values[None, :], vectors.T, precision=_HIGHEST)
+    return matmul(vectors * values[None, :], vectors.T)

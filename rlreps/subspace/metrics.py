@@ -8,22 +8,98 @@ columns and are unchanged under scalings and signs only. NaN or infinite feature
 
 import jax
 import jax.numpy as jnp
+from rlreps.errors import InputError
+from rlreps.numerics import jit, matmul
+from rlreps.subspace.svd import relative_tolerance
 import numpy as np
 import scipy.optimize
-
-from rlreps.errors import InputError
-from rlreps.subspace.principal import PrincipalSubspace
-from rlreps.subspace.projection import residual_energy
+from rlreps.subspace.svd import PrincipalSubspace
+from rlreps.subspace.row_blocks import residual_energy
 from rlreps.subspace.row_blocks import RowBlocks
-from rlreps.subspace.span import normalise_columns, orthonormal_basis, require_pair
 
-# Full precision: accelerators would otherwise multiply float32 in shorter formats.
-_HIGHEST = jax.lax.Precision.HIGHEST
+@jit
+def numerical_rank(features: jax.Array) -> jax.Array:
+    """Number of linearly independent features, as far as the dtype can tell.
+
+    The number of singular values of the column-normalised features above `relative_tolerance` times
+    the largest.
+
+    Args:
+      features: [n, d] float32 or float64 array.
+
+    Returns:
+      Scalar int32.
+    """
+    rank: jax.Array
+    _, rank = orthonormal_basis(features)
+    return rank
+
+
+@jit
+def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Orthonormal basis of the features' span.
+
+    Columns are scaled to unit length, which brings the condition number within sqrt(d) of the best
+    that any column scaling reaches (van der Sluis 1969); then Householder QR and the singular value
+    decomposition of the triangle, never the Gram matrix, which would square the condition number.
+
+    Args:
+      features: [n, d] float32 or float64 array.
+
+    Returns:
+      The basis [n, d], whose columns beyond the numerical rank are zero, and the rank, int32.
+
+    Raises:
+      InputError: if the features are not a non-empty float32 or float64 matrix.
+    """
+    require_features(features)
+    num_states, num_features = features.shape
+    panel, triangle = jnp.linalg.qr(normalise_columns(features))
+    rotation, values, _ = jnp.linalg.svd(triangle, full_matrices=False)
+    # Stated as "not below", so that NaN features give a NaN basis rather than an empty one.
+    kept = ~(values <= relative_tolerance(features.shape, features.dtype) * values[0])
+    basis = jnp.where(
+        kept[None, :], matmul(panel, rotation), 0.0
+    )
+    missing_columns = num_features - min(num_states, num_features)
+    padded = jnp.pad(basis, ((0, 0), (0, missing_columns)))
+    return padded, jnp.sum(kept, dtype=jnp.int32)
+
+
+def normalise_columns(features: jax.Array) -> jax.Array:
+    """Scales columns to unit length in two steps, so that squares neither over- nor underflow."""
+    largest = jnp.max(jnp.abs(features), axis=0, keepdims=True)
+    scaled = features / jnp.where(largest == 0.0, 1.0, largest)
+    lengths = jnp.linalg.norm(scaled, axis=0, keepdims=True)
+    return scaled / jnp.where(lengths == 0.0, 1.0, lengths)
+
+
+def require_features(features: jax.Array) -> None:
+    """Checks that the features are a non-empty float32 or float64 matrix."""
+    is_float = features.dtype in (jnp.float32, jnp.float64)
+    if features.ndim != 2 or features.size == 0 or not is_float:
+        raise InputError(
+            "expected non-empty float32 or float64 features [states, features], "
+            f"got {features.dtype} of shape {features.shape}"
+        )
+
+
+def require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
+    """Checks that both are matrices over the same states; gives the other the features' dtype."""
+    require_features(features)
+    if other.ndim != 2 or other.shape[0] != features.shape[0] or other.size == 0:
+        raise InputError(
+            f"expected a matrix over the features' {features.shape[0]} states, "
+            f"got shape {other.shape}"
+        )
+    return jnp.asarray(other, features.dtype)
+
+
 # Rows of the matrix whose residual is held at a time by `representation_loss`.
 _BLOCK_ROWS = 256
 
 
-@jax.jit
+@jit
 def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Share of the basis that lies outside the features' span, 1 - tr(F F^T P_Phi) / k.
 
@@ -44,7 +120,7 @@ def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
     return jnp.minimum(jnp.sum(jnp.square(residual)) / basis.shape[1], 1.0)
 
 
-@jax.jit
+@jit
 def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Principal angles between the basis and the features' span.
 
@@ -70,7 +146,7 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     return jnp.arctan2(sines[::-1], cosines)
 
 
-@jax.jit
+@jit
 def grassmann_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Geodesic distance on the Grassmannian: the Euclidean norm of the principal angles.
 
@@ -110,7 +186,7 @@ def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
     return matched
 
 
-@jax.jit
+@jit
 def longest_eigenvector_streak(
     features: jax.Array, basis: jax.Array, tolerance: jax.Array | float = np.pi / 8
 ) -> jax.Array:
@@ -142,8 +218,8 @@ def longest_eigenvector_streak(
     return jnp.sum(jnp.cumprod(matches.astype(jnp.int32)))
 
 
-@jax.jit
-def align(features: jax.Array, basis: jax.Array) -> jax.Array:
+@jit
+def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> jax.Array:
     """Orthonormal basis of the features' span, rotated as close to the components as it goes.
 
     Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned beside true
@@ -160,11 +236,12 @@ def align(features: jax.Array, basis: jax.Array) -> jax.Array:
     Raises:
       InputError: if the arrays do not fit together.
     """
-    basis = require_pair(features, basis)
+    features = jnp.asarray(features)
+    basis = require_pair(features, jnp.asarray(basis))
     span, _ = orthonormal_basis(features)
-    overlap = jnp.matmul(span.T, basis, precision=_HIGHEST)
+    overlap = matmul(span.T, basis)
     left, _, right = jnp.linalg.svd(overlap, full_matrices=False)
-    return jnp.matmul(jnp.matmul(span, left, precision=_HIGHEST), right, precision=_HIGHEST)
+    return matmul(matmul(span, left), right)
 
 
 def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> jax.Array:
@@ -248,12 +325,12 @@ def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax
     return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
 
 
-@jax.jit
+@jit
 def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
     """`representation_loss` of a matrix in memory."""
     matrix = require_pair(features, matrix)
     span, _ = orthonormal_basis(features)
-    weights = jnp.matmul(span.T, matrix, precision=_HIGHEST)
+    weights = matmul(span.T, matrix)
     num_rows = matrix.shape[0]
     block_rows = min(_BLOCK_ROWS, num_rows)
 
@@ -262,7 +339,7 @@ def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
         start = jnp.minimum(index * block_rows, num_rows - block_rows)
         rows = jax.lax.dynamic_slice_in_dim(matrix, start, block_rows)
         span_rows = jax.lax.dynamic_slice_in_dim(span, start, block_rows)
-        residual = rows - jnp.matmul(span_rows, weights, precision=_HIGHEST)
+        residual = rows - matmul(span_rows, weights)
         new = start + jnp.arange(block_rows) >= index * block_rows
         return total + jnp.sum(jnp.where(new[:, None], jnp.square(residual), 0.0))
 
@@ -272,11 +349,11 @@ def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
     return loss
 
 
-@jax.jit
+@jit
 def _column_cosines(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Returns [d, k]: |cosine| of every feature with every component."""
     basis = require_pair(features, basis)
-    cosines = jnp.matmul(normalise_columns(features).T, basis, precision=_HIGHEST)
+    cosines = matmul(normalise_columns(features).T, basis)
     return jnp.minimum(jnp.abs(cosines), 1.0)
 
 
@@ -284,5 +361,5 @@ def _project(features: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Arra
     """Returns Q^T F [d, k] and F - Q Q^T F [n, k] for an orthonormal basis Q of the span."""
     basis = require_pair(features, basis)
     span, _ = orthonormal_basis(features)
-    overlap = jnp.matmul(span.T, basis, precision=_HIGHEST)
-    return overlap, basis - jnp.matmul(span, overlap, precision=_HIGHEST)
+    overlap = matmul(span.T, basis)
+    return overlap, basis - matmul(span, overlap)

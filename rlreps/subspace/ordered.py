@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.subspace.positive_definite import inverse_cholesky_factor
+from rlreps.numerics import jit, matmul
+from rlreps.subspace.linalg import inverse_cholesky_factor
 
 
 class Spectrum(NamedTuple):
@@ -88,15 +89,14 @@ def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
     factor = orthonormalising_factor(covariance)
     inner = _congruent(factor, (operator_matrix + operator_matrix.T) / 2.0)
     eigenvalues, vectors = jnp.linalg.eigh(inner)
-    transform = jnp.matmul(factor.T, vectors, precision=lax.Precision.HIGHEST)
+    transform = matmul(factor.T, vectors)
     return Spectrum(eigenvalues, transform)
 
 
 def _congruent(factor: Array, operator_matrix: Array) -> Array:
     """Λ = L⁻¹ΠL⁻ᵀ, [d, d]."""
-    highest = lax.Precision.HIGHEST
-    inner = jnp.matmul(factor, operator_matrix, precision=highest)
-    return jnp.matmul(inner, factor.T, precision=highest)
+    inner = matmul(factor, operator_matrix)
+    return matmul(inner, factor.T)
 
 
 class MaskedGradient(NamedTuple):
@@ -131,7 +131,7 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient
     factor = orthonormalising_factor(covariance)
     lengths = jnp.diagonal(factor)[None, :]
     inner = _congruent(factor, operator_matrix)
-    features = jnp.matmul(factor.T, jnp.triu(inner) * lengths, precision=lax.Precision.HIGHEST)
+    features = matmul(factor.T, jnp.triu(inner) * lengths)
     return MaskedGradient(factor.T * lengths, features, jnp.diagonal(inner))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.linalg
 
 from rlreps.errors import InputError
+from rlreps.numerics import jit, matmul
 from rlreps.subspace.row_blocks import RowBlocks, regrouped
 
 # Bytes of float64 scratch for the squared norm of a host matrix.
@@ -207,7 +208,7 @@ def orthonormalise(panel: np.ndarray) -> np.ndarray:
     return np.asarray(basis)
 
 
-@functools.partial(jax.jit, static_argnames="matrix_axis")
+@functools.partial(jit, static_argnames="matrix_axis")
 def _contract(matrix: jax.Array, panel: jax.Array, *, matrix_axis: int) -> jax.Array:
     # Full precision: accelerators would otherwise multiply float32 in shorter formats.
     return jax.lax.dot_general(

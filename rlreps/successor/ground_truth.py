@@ -1,21 +1,19 @@
-"""Ground truths: a stored matrix, centred, with its principal subspace computed once and kept.
+"""Ground truths: a stored matrix, centred, with its principal subspace and its sampling error.
 
 A matrix of up to ``IN_MEMORY_BYTES`` is held in memory; a larger one is read block by block, by the
-same arithmetic, for everything that is done with it.
+same arithmetic, for everything that is done with it. Subspaces and errors are computed once and
+kept beside the matrix.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
+from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-
-from rlreps.configs import SubspaceConfig, as_json
 from rlreps.errors import InputError, require
-from rlreps.runs.progress import progress_bar
 from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
@@ -23,23 +21,38 @@ from rlreps.subspace import (
     RowBlocks,
     centre_columns_in_place,
     column_means,
-    exact_svd,
-    randomized_svd,
     subspace_distance,
 )
-from rlreps.subspace.randomized import num_reads
-from rlreps.successor.box_grid import BoxGrid
-from rlreps.successor.grid import Grid
+from rlreps.subspace.svd import Decomposition, RandomizedSVD
+from rlreps.successor.grids import BoxGrid
+from rlreps.successor.grids import Grid
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
-from rlreps.successor.store_blocks import StoreBlocks, WatchedBlocks
+from rlreps.successor.store.blocks import StoreBlocks, WatchedBlocks
+from rlreps.subspace import noise_floor
+from rlreps.successor.store.estimates import EstimateStore
+from rlreps.successor.store import load_subspace, save_subspace
+from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks
 
 CENTRING = "column means over states removed"
 
-DEFAULT_RANK = 100
-"""Components computed where none are asked for, if the matrix has as many."""
-
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
+
+
+class Progress(Protocol):
+    """Shows how far long work has come; ``runs.progress.progress_bar`` is one."""
+
+    def __call__(
+        self, description: str, *, total: int, unit: str
+    ) -> contextlib.AbstractContextManager[Callable[[int], object]]:
+        """Return a context manager that yields a function to call as units get done."""
+        ...
+
+
+@contextlib.contextmanager
+def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+    """Show nothing."""
+    yield lambda count: None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,40 +98,8 @@ class GroundTruth:
         return float(subspace_distance(jnp.asarray(features), basis))
 
 
-def decompose(matrix: np.ndarray | Array | RowBlocks, config: SubspaceConfig) -> PrincipalSubspace:
-    """The principal subspace of a centred matrix [n, tasks], by the configured method.
-
-    Raises:
-        InputError: If the rank exceeds the matrix's, or an exact decomposition is asked of a matrix
-            that is not in memory.
-    """
-    at_most = config.rank is None
-    rank = min(DEFAULT_RANK, *matrix.shape) if config.rank is None else config.rank
-    if config.method == "exact":
-        return exact_svd(_in_memory(matrix), rank, at_most=at_most)
-    return randomized_svd(
-        matrix,
-        rank,
-        oversampling=config.oversampling,
-        power_iterations=config.power_iterations,
-        seed=config.seed,
-        at_most=at_most,
-    )
-
-
-def _in_memory(matrix: np.ndarray | Array | RowBlocks) -> np.ndarray | Array:
-    if isinstance(matrix, ArrayBlocks):
-        return matrix.matrix
-    if isinstance(matrix, RowBlocks):
-        raise InputError(
-            f"expected a matrix of at most {IN_MEMORY_BYTES} bytes for an exact decomposition, "
-            f"got {matrix.shape[0]} x {matrix.shape[1]} entries"
-        )
-    return matrix
-
-
 def centred(source: RowBlocks) -> RowBlocks:
-    """A matrix with its column means removed: in memory if it fits there, else block by block."""
+    """Return a matrix less its column means: in memory if it fits there, else block by block."""
     if source.dtype.itemsize * source.shape[0] * source.shape[1] > IN_MEMORY_BYTES:
         return CentredBlocks(source, column_means(source))
     matrix = np.empty(source.shape, source.dtype)
@@ -129,14 +110,17 @@ def centred(source: RowBlocks) -> RowBlocks:
 
 
 def principal_subspace(
-    store: MatrixStore, config: SubspaceConfig, *, progress: bool = False
+    store: MatrixStore,
+    decomposition: Decomposition = RandomizedSVD(),
+    *,
+    progress: Progress = no_progress,
 ) -> PrincipalSubspace:
-    """The principal subspace of a stored matrix, from beside it if it was computed before.
+    """Return the principal subspace of a stored matrix, from beside it if computed before.
 
     Args:
         store: A complete store.
-        config: How to compute it.
-        progress: Whether to show a progress bar.
+        decomposition: How to compute it.
+        progress: Shows how far the decomposition has come.
 
     Returns:
         The subspace of the centred matrix.
@@ -144,17 +128,22 @@ def principal_subspace(
     Raises:
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
-    kept = _load(store, config)
-    return kept or _compute(store, centred(StoreBlocks(store)), config, progress)
+    kept = _load(store, decomposition)
+    return kept or _compute(store, centred(StoreBlocks(store)), decomposition, progress)
 
 
-def load_ground_truth(path: Path, config: SubspaceConfig, *, progress: bool = False) -> GroundTruth:
-    """Reads a store of a successor measure as a ground truth.
+def load_ground_truth(
+    path: Path,
+    decomposition: Decomposition = RandomizedSVD(),
+    *,
+    progress: Progress = no_progress,
+) -> GroundTruth:
+    """Read a store of a successor measure as a ground truth.
 
     Args:
         path: The store's folder.
-        config: How to compute the principal subspace, unless it is beside the matrix already.
-        progress: Whether to show a progress bar while it is computed.
+        decomposition: How to compute the principal subspace, unless it is beside the matrix.
+        progress: Shows how far the decomposition has come.
 
     Returns:
         The ground truth; a matrix that fits in memory is on the default device.
@@ -166,7 +155,7 @@ def load_ground_truth(path: Path, config: SubspaceConfig, *, progress: bool = Fa
     store = open_store(path)
     coordinates = _coordinates(store)
     matrix = centred(StoreBlocks(store))
-    principal = _load(store, config) or _compute(store, matrix, config, progress)
+    principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
         coordinates=jnp.asarray(coordinates),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
@@ -175,27 +164,21 @@ def load_ground_truth(path: Path, config: SubspaceConfig, *, progress: bool = Fa
     )
 
 
-def with_progress(
-    matrix: RowBlocks,
-    config: SubspaceConfig,
-    description: str,
-    work: Callable[[RowBlocks], PrincipalSubspace],
-    *,
-    progress: bool,
+def _watched(
+    matrix: RowBlocks, decomposition: Decomposition, description: str, progress: Progress
 ) -> PrincipalSubspace:
-    """Decomposes row blocks while a bar shows how far their reads have come."""
-    if config.method == "exact":
-        return work(matrix)
-    reads = num_reads(config.power_iterations)
-    total, done = reads * matrix.shape[0], 0
+    """Decompose row blocks while a bar shows how far their reads have come."""
+    total, done = decomposition.num_reads * matrix.shape[0], 0
+    if total == 0:
+        return decomposition.decompose(matrix)
 
     def count(rows: int) -> None:
         nonlocal done
         done += rows
         advance(rows)
 
-    with progress_bar(description, total=total, unit="rows", show=progress) as advance:
-        result = work(WatchedBlocks(matrix, count))
+    with progress(description, total=total, unit="rows") as advance:
+        result = decomposition.decompose(WatchedBlocks(matrix, count))
         advance(total - done)  # A matrix of low rank needs fewer reads.
     return result
 
@@ -210,34 +193,29 @@ def _coordinates(store: MatrixStore) -> np.ndarray:
     return Grid(bins).centres()
 
 
-def _cache_settings(config: SubspaceConfig) -> dict[str, Any]:
-    return {"centring": CENTRING, **as_json(config)}
+def _cache_settings(decomposition: Decomposition) -> dict[str, Any]:
+    return {"centring": CENTRING, **decomposition.settings()}
 
 
-def _load(store: MatrixStore, config: SubspaceConfig) -> PrincipalSubspace | None:
-    arrays = load_subspace(store, _cache_settings(config))
+def _load(store: MatrixStore, decomposition: Decomposition) -> PrincipalSubspace | None:
+    arrays = load_subspace(store, _cache_settings(decomposition))
     if arrays is None:
         return None
+    settings = {**decomposition.settings(), "rank": arrays["basis"].shape[1]}
     return PrincipalSubspace(
         basis=arrays["basis"],
         singular_values=arrays["singular_values"],
         total_energy=float(arrays["total_energy"]),
         distance_bound=arrays.get("distance_bound"),
-        method=config.method,
-        settings=_method_settings(config, arrays["basis"].shape[1]),
+        method=settings.pop("method"),
+        settings=settings,
     )
 
 
 def _compute(
-    store: MatrixStore, matrix: RowBlocks, config: SubspaceConfig, progress: bool
+    store: MatrixStore, matrix: RowBlocks, decomposition: Decomposition, progress: Progress
 ) -> PrincipalSubspace:
-    principal = with_progress(
-        matrix,
-        config,
-        "principal subspace",
-        lambda rows: decompose(rows, config),
-        progress=progress,
-    )
+    principal = _watched(matrix, decomposition, "principal subspace", progress)
     arrays = {
         "basis": principal.basis,
         "singular_values": principal.singular_values,
@@ -245,12 +223,89 @@ def _compute(
     }
     if principal.distance_bound is not None:
         arrays["distance_bound"] = principal.distance_bound
-    save_subspace(store, arrays, _cache_settings(config))
+    save_subspace(store, arrays, _cache_settings(decomposition))
     return principal
 
 
-def _method_settings(config: SubspaceConfig, rank: int) -> dict[str, int]:
-    if config.method == "exact":
-        return {"rank": rank}
-    names = ("oversampling", "power_iterations", "seed")
-    return {"rank": rank, **{name: getattr(config, name) for name in names}}
+_KIND = "sampling error from two halves"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SamplingError:
+    """The error of a Monte-Carlo matrix, from the difference of its halves.
+
+    Attributes:
+        noise_floor: Expected subspace distance of the matrix from the truth for d = 1 … k, [k]:
+            no result below it means anything.
+        standard_error: Root mean square, over all entries, of an entry's standard error.
+    """
+
+    noise_floor: np.ndarray
+    standard_error: float
+
+    def floor(self, d: int) -> float | None:
+        """The noise floor at d, or None where it was not computed that far."""
+        return float(self.noise_floor[d - 1]) if d <= len(self.noise_floor) else None
+
+
+def sampling_error(
+    store: EstimateStore,
+    decomposition: Decomposition = RandomizedSVD(),
+    *,
+    progress: Progress = no_progress,
+) -> SamplingError | None:
+    """Return the sampling error of a stored matrix, from beside it if computed before.
+
+    Both halves are centred and decomposed as the matrix itself is.
+
+    Args:
+        store: Complete stores of a matrix and its half differences.
+        decomposition: How principal subspaces are computed.
+        progress: Shows how far the decompositions have come.
+
+    Returns:
+        The error; None for a matrix that was not sampled.
+
+    Raises:
+        InputError: If blocks are missing or corrupt.
+    """
+    if store.half_difference is None:
+        return None
+    settings = {
+        "kind": _KIND,
+        "centring": CENTRING,
+        "half_difference": store.half_difference.content_key(),
+        **decomposition.settings(),
+    }
+    arrays = load_subspace(store.matrix, settings)
+    if arrays is None:
+        arrays = _compute_error(store, decomposition, progress)
+        save_subspace(store.matrix, arrays, settings)
+    return SamplingError(
+        noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
+    )
+
+
+def _compute_error(
+    store: EstimateStore, decomposition: Decomposition, progress: Progress
+) -> dict[str, np.ndarray]:
+    assert store.half_difference is not None
+    matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
+    bases = [
+        _watched(
+            centred(HalfBlocks(matrix, difference, sign)),
+            decomposition,
+            f"subspace of the {name} half",
+            progress,
+        ).basis
+        for name, sign in (("first", 1), ("second", -1))
+    ]
+    shared = min(basis.shape[1] for basis in bases)
+    squares = sum(
+        float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) for _, rows in difference.blocks()
+    )
+    states, tasks = store.matrix.shape
+    return {
+        "noise_floor": noise_floor(*(basis[:, :shared] for basis in bases)),
+        "standard_error": np.asarray(np.sqrt(squares / (states * tasks))),
+    }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlreps.errors import InputError, require_choice
-from rlreps.successor.archives import read_archive
+from rlreps.successor.store.cache import read_archive
 
 if TYPE_CHECKING:
     from rlreps.successor.ground_truth import GroundTruth
@@ -41,7 +41,7 @@ def load(name: str) -> "GroundTruth":
     import jax.numpy as jnp
 
     from rlreps.subspace import PrincipalSubspace
-    from rlreps.successor.grid import Grid
+    from rlreps.successor.grids import Grid
     from rlreps.successor.ground_truth import GroundTruth
 
     require_choice("released ground truth", name, released_names())

@@ -22,8 +22,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
+from rlreps.numerics import usable_cores
 from rlreps.errors import require
-from rlreps.runs.machine import usable_cores
 from rlreps.training.population import Build
 from rlreps.training.update import Learner
 

@@ -5,6 +5,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from rlreps.agents.trainer import (
     make_trainer,
     puddle_world_of,
 )
-from rlreps.configs import SubspaceConfig, as_json, from_json
+from rlreps.configs import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
@@ -46,7 +47,7 @@ from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.runs.intervals import aggregate
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.workflows.evaluate import named_store
@@ -404,7 +405,7 @@ def ground_truth_of_store(
     measured = open_store(store).settings.get("environment")
     same = measured == arena_settings(load_arena(arena or DEFAULT_ARENA))
     require(same, f"a store of the arena of {config.environment}", measured)
-    return load_ground_truth(store, SubspaceConfig(), progress=progress)
+    return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
 
 
 def ground_truth_of_run(

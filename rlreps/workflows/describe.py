@@ -1,19 +1,21 @@
 """What ``rlreps successor info`` and ``compare`` say and draw of stores."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlreps import plotting
-from rlreps.configs import SubspaceConfig
+from rlreps.runs.progress import progress_bar
 from rlreps.envs import arena_from_settings
 from rlreps.errors import require
 from rlreps.plotting.errors import DISTANCE_FROM_TRUTH
 from rlreps.subspace import nested_distances
-from rlreps.successor.estimate_store import EstimateStore, open_estimates
-from rlreps.successor.grid import Grid
-from rlreps.successor.ground_truth import DEFAULT_RANK, principal_subspace
-from rlreps.successor.sampling_error import sampling_error
+from rlreps.successor.store.estimates import EstimateStore, open_estimates
+from rlreps.successor.grids import Grid
+from rlreps.subspace.svd import DEFAULT_RANK
+from rlreps.successor.ground_truth import principal_subspace
+from rlreps.successor.ground_truth import sampling_error
 
 _LARGEST_FINE_GRID = 40
 """Cells along an axis, refinement included, up to which a transition matrix's error is computed."""
@@ -70,7 +72,7 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
     first, second = (store.matrix for store in stores.values())
     require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
     bases = [
-        principal_subspace(matrix, SubspaceConfig(), progress=progress).basis
+        principal_subspace(matrix, progress=functools.partial(progress_bar, show=progress)).basis
         for matrix in (first, second)
     ]
     shared = min(basis.shape[1] for basis in bases)
@@ -107,7 +109,7 @@ def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
     settings = store.matrix.settings
     if settings.get("method") == "transition":
         return _aggregation_error(settings)
-    sampled = sampling_error(store, SubspaceConfig(), progress=progress)
+    sampled = sampling_error(store, progress=functools.partial(progress_bar, show=progress))
     if sampled is None:
         return None
     return {
@@ -123,8 +125,8 @@ def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if bins * refinement > _LARGEST_FINE_GRID:
         return None
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
-    from rlreps.successor.aggregation import aggregation_error
-    from rlreps.successor.transition import TransitionSettings
+    from rlreps.successor.transition.estimator import aggregation_error
+    from rlreps.successor.transition.estimator import TransitionSettings
 
     names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
     found = aggregation_error(

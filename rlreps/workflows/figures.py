@@ -1,18 +1,22 @@
 """Single figures from stores and runs: what ``rlreps plot`` draws."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rlreps import plotting, subspace
-from rlreps.configs import SubspaceConfig
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.store.estimates import open_estimates
+from rlreps.subspace.svd import Decomposition
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.ground_truth import GroundTruth, principal_subspace
-from rlreps.successor.sampling_error import sampling_error
+from rlreps.subspace.svd import Decomposition
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.ground_truth import sampling_error
 from rlreps.successor.store import open_store
 from rlreps.workflows.evaluate import distance_history, load_config, load_encoder, trained_store
 from rlreps.workflows.train import ground_truth_for
@@ -23,9 +27,9 @@ def draw_environment(arena: str, out: Path, *, bins: int | None = None) -> Path:
     return plotting.save_figure(plotting.plot_environment(load_arena(arena), bins=bins), out)
 
 
-def draw_spectrum(store_path: Path, config: SubspaceConfig, out: Path) -> Path:
+def draw_spectrum(store_path: Path, decomposition: Decomposition, out: Path) -> Path:
     """Draws the singular values of a store; returns the figure's path."""
-    principal = principal_subspace(open_store(store_path), config)
+    principal = principal_subspace(open_store(store_path), decomposition)
     figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
     return plotting.save_figure(figure, out)
 
@@ -108,7 +112,9 @@ def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float |
         return None
     (d,), (store,) = dimensions, stores
     assert store is not None
-    error = sampling_error(open_estimates(store), SubspaceConfig(), progress=progress)
+    error = sampling_error(
+        open_estimates(store), progress=functools.partial(progress_bar, show=progress)
+    )
     floor = error.floor(d) if error is not None else None
     return floor if floor is None or floor > 0.0 else None
 

@@ -9,10 +9,10 @@ from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.processes import ALONE, Processes
 from rlreps.runs.provenance import provenance
-from rlreps.successor.estimates import RowEstimator
-from rlreps.successor.grid import Grid
+from rlreps.successor.measure import RowEstimator
+from rlreps.successor.grids import Grid
 from rlreps.successor.monte_carlo import ROLLOUTS_PER_BLOCK, RolloutSettings, RowSampler
-from rlreps.successor.puddle_world import puddle_world_chain
+from rlreps.successor.chains import puddle_world_chain
 from rlreps.workflows.filling import MatrixPlan, fill_store
 
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
@@ -69,7 +69,7 @@ def _monte_carlo(config: SuccessorConfig, environment: PuddleWorld) -> RowEstima
 
 def _transition(config: SuccessorConfig, environment: PuddleWorld) -> RowEstimator:
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
-    from rlreps.successor.transition import TransitionEstimator, TransitionSettings
+    from rlreps.successor.transition.estimator import TransitionEstimator, TransitionSettings
 
     settings = TransitionSettings(
         discount=config.discount,

@@ -1,16 +1,18 @@
 """The ground truth that an experiment makes in its own folder."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlreps.configs import SubspaceConfig, SuccessorConfig
+from rlreps.configs import SuccessorConfig
+from rlreps.runs.progress import progress_bar
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.successor.sampling_error import sampling_error
+from rlreps.successor.ground_truth import sampling_error
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import ground_truth_for
 
@@ -64,7 +66,9 @@ def own_ground_truth(
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
     truth = ground_truth_for(path, num_features, progress=progress)
-    error = sampling_error(open_estimates(path), SubspaceConfig(), progress=progress)
+    error = sampling_error(
+        open_estimates(path), progress=functools.partial(progress_bar, show=progress)
+    )
     return OwnGroundTruth(
         path,
         truth,

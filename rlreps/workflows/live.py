@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.configs import SubspaceConfig, as_json
+from rlreps.configs import as_json
 from rlreps.configs.live import LiveTrainingConfig
 from rlreps.cumulants import Cumulants, Discs, RandomFourier, RandomNetwork, cumulant_matrix
 from rlreps.encoders.registry import make_encoder
@@ -19,10 +19,11 @@ from rlreps.numerics import PRNG
 from rlreps.runs.complete import finished_summary
 from rlreps.runs.folder import differences
 from rlreps.sources.live import LiveSource, puddle_world_source
-from rlreps.successor.grid import Grid
-from rlreps.successor.ground_truth import GroundTruth, centred, decompose
+from rlreps.subspace.svd import RandomizedSVD
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import GroundTruth, centred
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.successor.store_blocks import StoreBlocks
+from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows.train import EncoderRun, Target, make_learner, train_in_folder
 
 KIND = "train-live"
@@ -130,7 +131,7 @@ def live_ground_truth(config: LiveTrainingConfig, store: MatrixStore) -> GroundT
     return GroundTruth(
         coordinates=jnp.asarray(centres),
         matrix=jnp.asarray(matrix),
-        principal=decompose(matrix, SubspaceConfig(rank=d)),
+        principal=RandomizedSVD(rank=d).decompose(matrix),
         settings=store.settings,
     )
 

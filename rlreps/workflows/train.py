@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig, as_json
+from rlreps.configs import EncoderConfig, TrainingConfig, as_json
 from rlreps.encoders import Encoder
 from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require
@@ -23,7 +23,9 @@ from rlreps.runs.provenance import provenance
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
-from rlreps.successor.ground_truth import DEFAULT_RANK, GroundTruth, load_ground_truth
+from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.training import evaluation
 from rlreps.training.devices import make_placement
@@ -50,7 +52,7 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
         num_features,
     )
     rank = num_features if num_features > DEFAULT_RANK else None
-    truth = load_ground_truth(store_path, SubspaceConfig(rank=rank), progress=progress)
+    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=functools.partial(progress_bar, show=progress))
     truth.require_dimension(num_features)
     return truth
 

@@ -8,7 +8,7 @@ import pytest
 from rlreps.agents.probes import _discounted_sums, _moves, probe_error, puddle_world_probe
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 BINS = 25
 GRID = Grid(BINS)

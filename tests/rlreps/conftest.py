@@ -10,7 +10,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache
 
 from rlreps.configs import SuccessorConfig
-from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
 
 CACHE_SETTINGS = {

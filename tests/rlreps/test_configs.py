@@ -13,7 +13,6 @@ from rlreps.configs import (
     ObjectiveConfig,
     OptimizerConfig,
     ProcessesConfig,
-    SubspaceConfig,
     SuccessorConfig,
     TrainingConfig,
     as_json,
@@ -56,16 +55,6 @@ BAD_VALUES = [
     (SuccessorConfig, {"seed": -1}, "seed in [0, 2**32)", "-1"),
     (SuccessorConfig, {"seed": 2**32}, "seed in [0, 2**32)", str(2**32)),
     (SuccessorConfig, {"block_rows": 0}, "block_rows >= 1", "0"),
-    (SubspaceConfig, {"rank": 0}, "rank >= 1", "0"),
-    (SubspaceConfig, {"oversampling": -1}, "oversampling >= 0", "-1"),
-    (SubspaceConfig, {"power_iterations": -1}, "power_iterations >= 0", "-1"),
-    (SubspaceConfig, {"seed": -1}, "seed >= 0", "-1"),
-    (
-        SubspaceConfig,
-        {"method": "lanczos"},
-        "decomposition to be one of exact, randomized",
-        "'lanczos'",
-    ),
     (
         EncoderConfig,
         {"name": "resnet"},
@@ -193,8 +182,7 @@ def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, val
         (SuccessorConfig, {"bins": 2, "rollouts": 2, "horizon": 1, "discount": 1e-9}),
         (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9, "refinement": 0}),
         (SuccessorConfig, {**TRANSITION, "rollouts": 0, "points": 1}),
-        (SubspaceConfig, {"rank": 1, "oversampling": 0, "power_iterations": 0}),
-        (EncoderConfig, {"hidden": (), "frequencies": 1}),
+            (EncoderConfig, {"hidden": (), "frequencies": 1}),
         (ObjectiveConfig, {"kappa0": 1.999, "weight_learning_rate": 1e-9}),
         (ObjectiveConfig, {"gradient_rows": 1, "weight_rows": 1, "covariance_rows": 1}),
         (OptimizerConfig, {"learning_rate": 1e-12}),
@@ -214,7 +202,6 @@ def test_options_that_do_not_apply_to_a_method_are_ignored():
 
 CONFIGS = [
     SuccessorConfig(arena="empty", bins=7),
-    SubspaceConfig(method="exact"),
     EncoderConfig(hidden=(3, 4)),
     ObjectiveConfig(name="naive", gradient_rows=1, weight_rows=2, covariance_rows=3),
     OptimizerConfig(name="sgd"),

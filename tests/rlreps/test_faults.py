@@ -16,7 +16,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.store.estimates import open_estimates
 
 SMALL = ["successor", "generate", "--bins", "10", "--block-rows", "7", "--discount", "0.95"]
 SMALL += ["--rollouts", "20", "--horizon", "50", "--quiet"]

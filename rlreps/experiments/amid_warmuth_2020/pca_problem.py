@@ -8,8 +8,8 @@ import scipy.linalg
 
 from rlreps.errors import require
 from rlreps.sources.datasets import Observations
-from rlreps.subspace.moments import second_moments
-from rlreps.subspace.principal import relative_tolerance
+from rlreps.subspace.centring import second_moments
+from rlreps.subspace.svd import relative_tolerance
 
 DoubleArray = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from rlreps.streaming.base import StreamingRule
 from rlreps.streaming.passes import MakeRule, Runs, stream_passes
 from rlreps.streaming.registry import RULES, make_rule
 from rlreps.streaming.schedules import power_decay
-from rlreps.subspace.moments import second_moments
+from rlreps.subspace.centring import second_moments
 
 
 class RatesDivergedError(InputError):

@@ -16,7 +16,7 @@ from rlreps.experiments.results import write_results
 from rlreps.plotting.policies import ACTIONS, plot_policy_and_value, plot_torso_components
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import interquartile_mean
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agents import TrainedAgent, load_agents, map_of_values, torso_components
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.cumulants import Cells
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 
 def cells_of(family, positions):

@@ -16,7 +16,7 @@ from rlreps.cumulants import (
     cumulant_matrix,
 )
 from rlreps.errors import InputError
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 FAMILIES = {
     "discs": Discs(),

@@ -1,6 +1,7 @@
 import os
 
-from rlreps.runs.machine import keep_lapack_to_one_thread, usable_cores
+from rlreps.numerics import usable_cores
+from rlreps.runs.machine import keep_lapack_to_one_thread
 
 
 def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):

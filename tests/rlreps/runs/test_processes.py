@@ -13,7 +13,7 @@ from rlreps.configs import ProcessesConfig
 from rlreps.errors import InputError
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.runs.processes import ALONE, Processes, join
-from rlreps.successor.estimate_store import open_estimates
+from rlreps.successor.store.estimates import open_estimates
 
 ARENA = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]
 QUICK = [*ARENA, "--rollouts", "20", "--horizon", "50"]

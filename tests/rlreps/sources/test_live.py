@@ -18,8 +18,8 @@ from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace import centre_columns_in_place, exact_svd
-from rlreps.successor.grid import Grid
-from rlreps.successor.markov_chain import MarkovChain, environment_chain
+from rlreps.successor.grids import Grid
+from rlreps.successor.chains import MarkovChain, environment_chain
 from rlreps.successor.store import open_store
 from rlreps.training.evaluation import distance_evaluation
 from rlreps.training.loop import train

@@ -19,7 +19,7 @@ from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses.explicit import explicit
 from rlreps.losses.large_batch import large_batch
 from rlreps.losses.oracle import oracle
-from rlreps.sources import store_reader
+from rlreps.successor.store import reader as store_reader
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means

@@ -1,6 +1,6 @@
 import numpy as np
 
-from rlreps.subspace.moments import second_moments
+from rlreps.subspace.centring import second_moments
 
 
 def test_second_moments_of_float32_rows_are_summed_in_float64():

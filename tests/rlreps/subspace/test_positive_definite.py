@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from rlreps.subspace import positive_definite
+from rlreps.subspace import linalg as positive_definite
 
 SOLVERS = [
     positive_definite.solve_positive_definite,

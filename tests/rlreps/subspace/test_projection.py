@@ -7,7 +7,7 @@ from rlreps.errors import InputError
 from rlreps.subspace import (
     ArrayBlocks,
     project_rows,
-    projection,
+    row_blocks,
     randomized_svd,
     relative_excess_loss,
     representation_loss,
@@ -16,7 +16,7 @@ from rlreps.subspace import (
 
 @pytest.fixture(autouse=True)
 def several_groups(monkeypatch):
-    monkeypatch.setattr(projection, "_GROUP_BYTES", 4 * 40 * 16)
+    monkeypatch.setattr(row_blocks, "_GROUP_BYTES", 4 * 40 * 16)
 
 
 def _matrix(rows: int = 90, columns: int = 40, seed: int = 0) -> np.ndarray:

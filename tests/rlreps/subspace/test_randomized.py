@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.subspace import ArrayBlocks, exact_svd, nested_distances, products, randomized_svd
-from rlreps.subspace.randomized import num_reads
+from rlreps.subspace import RandomizedSVD
 
 
 class _Counted:
@@ -80,7 +80,7 @@ def test_squaring_the_spectrum_costs_a_float32_subspace_no_digits():
 def test_the_matrix_is_read_as_often_as_documented(power_iterations, reads):
     source = _Counted(*_factors(60, 50, 0.9 ** np.arange(50.0)), 20)
     randomized_svd(source, 3, oversampling=5, power_iterations=power_iterations)
-    assert source.reads == reads == num_reads(power_iterations)
+    assert source.reads == reads == RandomizedSVD(power_iterations=power_iterations).num_reads
 
 
 def test_a_streamed_matrix_is_never_held(monkeypatch):

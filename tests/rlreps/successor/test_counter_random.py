@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from jax.extend.random import threefry_2x32
 
-from rlreps.successor.counter_random import standard_normal, threefry2x32
+from rlreps.successor.chains import standard_normal, threefry2x32
 
 
 def words(*values):

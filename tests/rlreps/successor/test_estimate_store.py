@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.successor.estimate_store import HALF_DIFFERENCE, create_estimates, open_estimates
-from rlreps.successor.estimates import RowEstimates
+from rlreps.successor.store.estimates import HALF_DIFFERENCE, create_estimates, open_estimates
+from rlreps.successor.measure import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
 
 ROW_SUM = 10.0

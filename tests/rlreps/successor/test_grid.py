@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from rlreps.errors import InputError
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 
 
 @pytest.fixture

@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from rlreps.configs import SubspaceConfig
+from rlreps.subspace import DECOMPOSITIONS, ExactSVD, RandomizedSVD
 from rlreps.errors import InputError
 from rlreps.successor import ground_truth
-from rlreps.successor.ground_truth import decompose, load_ground_truth, principal_subspace
+from rlreps.subspace import svd
+from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
 from rlreps.successor.store import create_or_resume, open_store
 
 BINS = 5
 NUM_STATES = BINS**2
-RANDOMIZED = SubspaceConfig(rank=6, oversampling=8, power_iterations=8)
-EXACT = SubspaceConfig(rank=6, method="exact")
+RANDOMIZED = RandomizedSVD(rank=6, oversampling=8, power_iterations=8)
+EXACT = ExactSVD(rank=6)
 
 
 def matrix():
@@ -52,8 +53,8 @@ def decompositions(monkeypatch):
 
         return wrapped
 
-    for function in (ground_truth.exact_svd, ground_truth.randomized_svd):
-        monkeypatch.setattr(ground_truth, function.__name__, counting(function))
+    for function in (svd.exact_svd, svd.randomized_svd):
+        monkeypatch.setattr(svd, function.__name__, counting(function))
     return computed
 
 
@@ -108,7 +109,7 @@ def test_a_subspace_computed_alone_serves_a_later_load(store, decompositions):
 
 def test_other_settings_or_another_matrix_are_decomposed_anew(store, decompositions):
     load_ground_truth(store.path, RANDOMIZED)
-    more = load_ground_truth(store.path, SubspaceConfig(rank=7, oversampling=8))
+    more = load_ground_truth(store.path, RandomizedSVD(rank=7, oversampling=8))
     exact = load_ground_truth(store.path, EXACT)
     assert more.principal.basis.shape == (NUM_STATES, 7)
     assert exact.principal.method == "exact"
@@ -121,28 +122,28 @@ def test_other_settings_or_another_matrix_are_decomposed_anew(store, decompositi
 
 @pytest.mark.parametrize("method", ["randomized", "exact"])
 def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
-    full = load_ground_truth(store.path, SubspaceConfig(method=method))
+    full = load_ground_truth(store.path, DECOMPOSITIONS[method]())
     assert full.principal.basis.shape == (NUM_STATES, NUM_STATES - 1)
-    again = load_ground_truth(store.path, SubspaceConfig(method=method))
+    again = load_ground_truth(store.path, DECOMPOSITIONS[method]())
     np.testing.assert_array_equal(again.principal.basis, full.principal.basis)
     with pytest.raises(InputError, match=r"expected a rank of at most 24, .* got 25"):
-        load_ground_truth(store.path, SubspaceConfig(rank=25, method=method))
+        load_ground_truth(store.path, DECOMPOSITIONS[method](rank=25))
     with pytest.raises(InputError, match=r"expected 1 <= rank <= 25 .* got 26"):
-        load_ground_truth(store.path, SubspaceConfig(rank=26, method=method))
+        load_ground_truth(store.path, DECOMPOSITIONS[method](rank=26))
 
 
 def test_without_a_rank_a_large_matrix_keeps_a_hundred_components():
     matrix = np.random.default_rng(0).normal(size=(160, 150)).astype(np.float32)
-    assert decompose(matrix, SubspaceConfig()).basis.shape == (160, 100)
+    assert RandomizedSVD().decompose(matrix).basis.shape == (160, 100)
 
 
 @pytest.mark.parametrize("method", ["randomized", "exact"])
 def test_without_a_rank_a_deficient_matrix_keeps_its_numerical_rank(method):
     rng = np.random.default_rng(1)
     matrix = (rng.normal(size=(40, 3)) @ rng.normal(size=(3, 30))).astype(np.float32)
-    assert decompose(matrix, SubspaceConfig(method=method)).basis.shape == (40, 3)
+    assert DECOMPOSITIONS[method]().decompose(matrix).basis.shape == (40, 3)
     with pytest.raises(InputError, match="expected a rank of at most 3"):
-        decompose(matrix, SubspaceConfig(method=method, rank=4))
+        DECOMPOSITIONS[method](rank=4).decompose(matrix)
 
 
 def test_a_dimension_beyond_the_kept_components_is_refused(store):

@@ -5,20 +5,21 @@ import json
 import jax
 import numpy as np
 import pytest
+from rlreps.subspace import ExactSVD, RandomizedSVD
 
 from rlreps.cli import main as cli
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SubspaceConfig,
     SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import ArrayBlocks, CentredBlocks
-from rlreps.successor import ground_truth, sampling_error
-from rlreps.successor.estimate_store import create_estimates, open_estimates
-from rlreps.successor.estimates import RowEstimates
+from rlreps.successor import ground_truth
+from rlreps.successor import ground_truth as module
+from rlreps.successor.store.estimates import create_estimates, open_estimates
+from rlreps.successor.measure import RowEstimates
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
 from rlreps.workflows.evaluate import evaluate_run, load_encoder
 from rlreps.workflows.generate import generate
@@ -26,8 +27,8 @@ from rlreps.workflows.train import run_training
 
 BINS, RANK = 6, 4
 N = BINS**2
-EXACT = SubspaceConfig(rank=RANK, method="exact")
-RANDOMIZED = SubspaceConfig(rank=RANK, oversampling=10, power_iterations=8)
+EXACT = ExactSVD(rank=RANK)
+RANDOMIZED = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=8)
 NOISE = 0.02
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -77,13 +78,13 @@ def store(tmp_path):
 def computations(monkeypatch):
     """Counts how often an error is computed."""
     computed = []
-    original = sampling_error._compute
+    original = module._compute_error
 
     def counting(*arguments):
         computed.append(arguments)
         return original(*arguments)
 
-    monkeypatch.setattr(sampling_error, "_compute", counting)
+    monkeypatch.setattr(module, "_compute_error", counting)
     return computed
 
 
@@ -171,7 +172,7 @@ def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, co
     assert len(computations) == 2
 
 
-@pytest.mark.parametrize("config", [RANDOMIZED, SubspaceConfig()])
+@pytest.mark.parametrize("config", [RANDOMIZED, RandomizedSVD()])
 def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(tmp_path, on_disk, config):
     """The same arithmetic block by block; sums over other blocks round otherwise."""
     in_memory, streamed = (make(tmp_path / name, planted(0)) for name in ("memory", "disk"))
@@ -214,12 +215,12 @@ def test_training_and_evaluation_of_a_matrix_larger_than_memory_end_in_the_same_
         checkpoint_every=20,
     )
     ours = run_training(config, store, tmp_path / "memory", progress=False)
-    kept = load_ground_truth(store, SubspaceConfig())
+    kept = load_ground_truth(store, RandomizedSVD())
     first = load_encoder(RunFolder(tmp_path / "memory"), kept)
     in_memory = evaluate_run(tmp_path / "memory")
     on_disk()
     theirs = run_training(config, store, tmp_path / "disk", progress=False)
-    second = load_encoder(RunFolder(tmp_path / "disk"), load_ground_truth(store, SubspaceConfig()))
+    second = load_encoder(RunFolder(tmp_path / "disk"), load_ground_truth(store, RandomizedSVD()))
     for one, other in zip(*map(jax.tree.leaves, (first.params, second.params)), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
     streamed = evaluate_run(tmp_path / "disk")

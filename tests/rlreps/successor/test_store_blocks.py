@@ -5,7 +5,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.successor.store import create_or_resume
-from rlreps.successor.store_blocks import HalfBlocks, StoreBlocks, WatchedBlocks
+from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 
 SHAPE, BLOCK_ROWS = (11, 6), 4
 

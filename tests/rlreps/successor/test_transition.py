@@ -11,14 +11,14 @@ from scipy.stats import norm
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor import transition
-from rlreps.successor.aggregation import aggregation_error
-from rlreps.successor.banded_solver import factorise
-from rlreps.successor.grid import Grid
+from rlreps.successor.transition.estimator import estimator as transition
+from rlreps.successor.transition.estimator import aggregation_error
+from rlreps.successor.transition.solver import factorise
+from rlreps.successor.grids import Grid
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.successor.slow_modes import slow_modes
-from rlreps.successor.transition import TransitionEstimator, TransitionSettings
-from rlreps.successor.transition_matrix import one_step
+from rlreps.successor.transition.modes import slow_modes
+from rlreps.successor.transition.estimator import TransitionEstimator, TransitionSettings
+from rlreps.successor.transition.matrix import one_step
 from rlreps.workflows.generate import puddle_world_chain, rollout_settings
 
 BINS = 16
@@ -128,7 +128,7 @@ def test_starts_are_held_in_walls_and_only_there():
 def test_one_step_probabilities_depend_on_the_seed_and_not_on_the_threads(monkeypatch):
     world, grid = load_arena("sutton"), Grid(6)
     first = one_step(world, grid, points=4096, seed=1)
-    monkeypatch.setattr("rlreps.successor.transition_matrix._MAX_WORKERS", 1)
+    monkeypatch.setattr("rlreps.successor.transition.matrix._MAX_WORKERS", 1)
     second = one_step(world, grid, points=4096, seed=1)
     other = one_step(world, grid, points=4096, seed=2)
     np.testing.assert_array_equal(first.chain.toarray(), second.chain.toarray())

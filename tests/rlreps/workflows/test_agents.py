@@ -22,7 +22,7 @@ from rlreps.envs import render_frame
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.grid import Grid
+from rlreps.successor.grids import Grid
 from rlreps.workflows import agents as agents
 from rlreps.workflows.agents import (
     OwnParts,

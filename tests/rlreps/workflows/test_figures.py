@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.configs import EncoderConfig, SubspaceConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, TrainingConfig
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.estimate_store import open_estimates
-from rlreps.successor.sampling_error import sampling_error
+from rlreps.subspace import RandomizedSVD
+from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.ground_truth import sampling_error
 from rlreps.workflows import figures
 from rlreps.workflows.train import ground_truth_for, run_training
 
@@ -53,7 +54,7 @@ def test_every_figure_is_drawn(toy_store, runs, tmp_path):
     drawn = [
         figures.draw_environment("sutton", tmp_path / "environment.png"),
         figures.draw_environment("two_room", tmp_path / "cells.png", bins=10),
-        figures.draw_spectrum(toy_store, SubspaceConfig(rank=20), tmp_path / "spectrum.png"),
+        figures.draw_spectrum(toy_store, RandomizedSVD(rank=20), tmp_path / "spectrum.png"),
         figures.draw_components(toy_store, (), tmp_path / "true.png", d=3),
         figures.draw_components(toy_store, runs, tmp_path / "deep" / "components.png", d=4),
         figures.draw_curves(runs, tmp_path / "curves.png"),
@@ -115,7 +116,7 @@ def drawn_noise_floors(monkeypatch, runs, out):
 def test_curves_stand_above_the_noise_floor_of_the_matrix_they_share(
     toy_store, runs, tmp_path, monkeypatch
 ):
-    error = sampling_error(open_estimates(toy_store), SubspaceConfig())
+    error = sampling_error(open_estimates(toy_store), RandomizedSVD())
     expected = error.noise_floor[CONFIG.num_features - 1]
     assert drawn_noise_floors(monkeypatch, runs, tmp_path / "curves.png") == [expected]
 
@@ -151,7 +152,7 @@ def test_aligned_components_are_orthonormal_and_lie_in_the_features_span(toy_sto
             r"\.png, \.svg, \.pdf, got",
         ),
         (
-            lambda store, runs, out: figures.draw_spectrum(store, SubspaceConfig(rank=65), out),
+            lambda store, runs, out: figures.draw_spectrum(store, RandomizedSVD(rank=65), out),
             "rank <= 64 .* got 65",
         ),
         (lambda store, runs, out: figures.draw_components(store, (), out, d=0), "d >= 1, got 0"),

@@ -14,7 +14,7 @@ import pytest
 from rlreps.configs import SuccessorConfig, as_json
 from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.matrix_store import MatrixStore
+from rlreps.successor.store.format import MatrixStore
 from rlreps.successor.store import open_store, verify
 from rlreps.workflows.generate import generate, store_settings
 

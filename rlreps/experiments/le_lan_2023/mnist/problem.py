@@ -17,8 +17,8 @@ from rlreps.errors import require
 from rlreps.losses.base import Batch
 from rlreps.sources.images import FloatArray, Images
 from rlreps.sources.matrix import draw_rows_and_tasks
-from rlreps.subspace.moments import second_moments
-from rlreps.subspace.principal import components_kept, fix_signs
+from rlreps.subspace.centring import second_moments
+from rlreps.subspace.svd import components_kept, fix_signs
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 DoubleArray = npt.NDArray[np.float64]

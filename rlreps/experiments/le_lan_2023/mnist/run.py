@@ -64,7 +64,7 @@ class _Trained(NamedTuple):
 
 
 def run_mnist(
-    config: MnistConfig, out: Path, *, data_dir: Path | None = None, progress: bool = True
+    config: MnistConfig, out: Path, *, data: Path | None = None, progress: bool = True
 ) -> dict[str, Any]:
     """Runs the experiment in a folder, resuming what was interrupted.
 
@@ -72,7 +72,7 @@ def run_mnist(
         config: A preset.
         out: The folder: a folder per method under ``runs``, ``results``, ``figures``,
             ``report.html`` and ``summary.json``.
-        data_dir: Folder with MNIST's IDX files; None downloads MNIST.
+        data: Folder with MNIST's IDX files; None downloads MNIST.
         progress: Whether to show progress bars.
 
     Returns:
@@ -84,7 +84,7 @@ def run_mnist(
         InputError: If there are no images or they cannot be used, d exceeds the number of pixels,
             or the folder holds another run.
     """
-    images = load_images(data_dir)
+    images = load_images(data)
     require(
         config.num_components <= images.num_pixels,
         f"num_components <= {images.num_pixels}, the pixels of an image",

@@ -24,9 +24,9 @@ from rlreps.errors import require
 from rlreps.losses.base import Batch
 from rlreps.operators import GraphLaplacian, Operator, graph_laplacian
 from rlreps.operators.base import Sample
-from rlreps.subspace.principal import fix_signs
-from rlreps.successor.grid import Grid
-from rlreps.successor.transition_matrix import one_step
+from rlreps.subspace.svd import fix_signs
+from rlreps.successor.grids import Grid
+from rlreps.successor.transition.matrix import one_step
 
 DoubleArray = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlreps.errors import InputError
-from rlreps.successor.matrix_store import MatrixStore, as_bytes, first_part
+from rlreps.successor.store.format import MatrixStore, as_bytes, first_part
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlreps.errors import InputError
-from rlreps.successor.estimates import RowEstimates
-from rlreps.successor.matrix_store import MatrixStore
-from rlreps.successor.store import create_or_resume, find_store, open_store, require_place
-from rlreps.successor.verification import VerifyReport, verify
+from rlreps.successor.measure import RowEstimates
+from rlreps.successor.store.format import MatrixStore
+from rlreps.successor.store.format import create_or_resume, find_store, open_store, require_place
+from rlreps.successor.store.verification import VerifyReport, verify
 
 HALF_DIFFERENCE = "half_difference"
 

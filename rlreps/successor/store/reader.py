@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError, require
 from rlreps.subspace.row_blocks import subtract_means
-from rlreps.successor.matrix_store import MatrixStore
+from rlreps.successor.store.format import MatrixStore
 
 Entries = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.integer]

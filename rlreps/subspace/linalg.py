@@ -1,14 +1,15 @@
-"""Small positive definite matrices inside a training step: systems and Cholesky factors.
+"""Small positive definite matrices inside a training step: systems, factors, inverses.
 
-On a CPU both work by elimination within the compiled program, which needs no pivoting for such
-matrices: LAPACK's triangular solve brings its own threads, which fight with XLA's and made a
-training step two to three times slower. Elsewhere both go by Cholesky.
+On a CPU, systems and Cholesky factors are computed by elimination within the compiled program,
+which needs no pivoting for such matrices: LAPACK's triangular solve brings its own threads, which
+fight with XLA's and made a training step two to three times slower. Elsewhere both go by Cholesky.
+Newton-Schulz steps follow an inverse over time by matrix products alone.
 """
 
 import jax.numpy as jnp
 import jax.scipy as jsp
 from jax import Array, lax
-
+import jax
 
 def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
     """Solves A X = B for a symmetric positive definite A.
@@ -24,6 +25,7 @@ def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
         matrix, right_hand_side, cpu=_solve_by_gauss_jordan, default=_solve_by_cholesky
     )
     return solution
+from rlreps.numerics import jit, matmul
 
 
 def inverse_cholesky_factor(matrix: Array) -> Array:
@@ -76,3 +78,48 @@ def _invert_factor_by_elimination(matrix: Array) -> Array:
     # [A, I] becomes [DLᵀ, L⁻¹] with a unit lower triangular L and a diagonal D.
     rows: Array = lax.fori_loop(0, dimension, eliminate_below, augmented)
     return rows[:, dimension:] / jnp.sqrt(jnp.diagonal(rows))[:, None]
+
+
+
+
+def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
+    """tr(A^16)^(1/16): between the largest eigenvalue and d^(1/16) times it.
+
+    Args:
+        matrix: A, [d, d], with real eigenvalues, none negative: positive semi-definite, or the
+            product of two such matrices.
+
+    Returns:
+        The bound, [], at least 0.
+    """
+    scale = jnp.sqrt(jnp.sum(jnp.square(matrix)))
+    # Divided first: a 16th power leaves the range of float32 beyond 256.
+    power = matrix / jnp.where(scale > 0.0, scale, 1.0)
+    for _ in range(3):
+        power = matmul(power, power)
+    return scale * jnp.maximum(jnp.sum(power * power.T), 0.0) ** (1.0 / 16.0)
+
+
+def newton_schulz_step(inverse: jax.Array, matrix: jax.Array) -> jax.Array:
+    """One step P <- 2P - P A P towards the inverse of A, from any positive definite P.
+
+    Schulz (1933). An eigenvalue x of PA becomes x (2 - x), so 1 - x is squared: from x in (0, 2)
+    the iteration converges, and P stays positive definite. Where A has outgrown P, so that some x
+    may lie beyond 2, P is first divided by a bound on the largest.
+
+    Args:
+        inverse: P, [d, d], symmetric positive definite; where its trace is not positive, the step
+            starts from I / tr(A) instead.
+        matrix: A, [d, d], symmetric positive definite.
+
+    Returns:
+        The next P, [d, d], symmetric.
+    """
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    start = jnp.where(jnp.trace(inverse) > 0.0, inverse, identity / jnp.trace(matrix))
+    bound = largest_eigenvalue_bound(matmul(start, matrix))
+    start = start / jnp.where(bound > 2.0, bound, 1.0)
+    product = matmul(matrix, start)
+    step = 2.0 * start - matmul(start, product)
+    # Rounding would let the two halves drift apart over thousands of steps.
+    return 0.5 * (step + step.T)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.subspace.row_blocks import DerivedBlocks
-from rlreps.successor.matrix_store import MatrixStore
+from rlreps.successor.store.format import MatrixStore
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -23,9 +23,8 @@ from scipy.stats import qmc
 
 from rlreps.envs import PuddleWorld
 from rlreps.errors import require
-from rlreps.numerics import PRNG
-from rlreps.runs.machine import usable_cores
-from rlreps.successor.grid import Grid
+from rlreps.numerics import PRNG, usable_cores
+from rlreps.successor.grids import Grid
 
 _POINTS_PER_CHUNK = 2**16
 _ROWS_PER_CONVERSION = 1024

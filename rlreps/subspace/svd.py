@@ -1,0 +1,379 @@
+"""Principal subspaces of centred matrices: what one is, and two ways to compute it.
+
+``ExactSVD`` and ``RandomizedSVD`` are the two methods with their options; ``exact_svd`` and
+``randomized_svd`` the algorithms behind them.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+from rlreps.config import configurable
+import jax
+import numpy as np
+from rlreps.errors import InputError, require, require_positive
+from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
+import scipy.linalg
+from rlreps.subspace.error_bound import bounds_at_cut, rounding_level
+from rlreps.subspace.products import products_of
+from rlreps.subspace.error_bound import RitzTriplets, distance_bounds
+from rlreps.subspace.products import Products, orthonormalise, products_of
+
+DEFAULT_RANK = 100
+"""Components computed where none are asked for, if the matrix has as many."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PrincipalSubspace:
+    """The top-k left singular subspace of a centred matrix, and how it was computed.
+
+    Attributes:
+      basis: [n, k] orthonormal left singular vectors F_k, by falling singular value, in the
+        matrix's dtype; the entry of largest magnitude of each column is positive.
+      singular_values: [k] singular values, falling, in the matrix's dtype.
+      total_energy: squared Frobenius norm of the centred matrix, summed in float64.
+      method: "exact" or "randomized".
+      settings: the arguments that made it (rank, and for "randomized" oversampling,
+        power_iterations and seed).
+      distance_bound: [k] float64, for d = 1, ..., k an upper bound on the subspace distance between
+        the first d columns of the basis and the exact top-d left singular subspace of the matrix
+        (see `rlreps.subspace.error_bound`); 1 where nothing is certain. None if it is not known.
+    """
+
+    basis: np.ndarray
+    singular_values: np.ndarray
+    total_energy: float
+    method: str
+    settings: Mapping[str, int]
+    distance_bound: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.basis.ndim != 2 or self.singular_values.shape != self.basis.shape[1:]:
+            raise InputError(
+                "expected a basis [n, k] and k singular values, "
+                f"got shapes {self.basis.shape} and {self.singular_values.shape}"
+            )
+        bound = self.distance_bound
+        if bound is not None and bound.shape != self.singular_values.shape:
+            raise InputError(
+                f"expected a distance bound for each of {self.basis.shape[1]} components, "
+                f"got shape {bound.shape}"
+            )
+
+    def truncated(self, d: int) -> "PrincipalSubspace":
+        """Keeps the first d components; settings stay those of the original computation.
+
+        Raises:
+          InputError: if d is not between 1 and the number of components held.
+        """
+        num_components = self.basis.shape[1]
+        if not 1 <= d <= num_components:
+            raise InputError(f"expected 1 <= d <= {num_components} components, got {d}")
+        bound = self.distance_bound
+        return dataclasses.replace(
+            self,
+            basis=self.basis[:, :d],
+            singular_values=self.singular_values[:d],
+            distance_bound=None if bound is None else bound[:d],
+        )
+
+    def energy_captured(self) -> np.ndarray:
+        """Returns [k] float64: the share of the total energy in the first 1, ..., k components."""
+        energies = np.square(self.singular_values.astype(np.float64))
+        return np.minimum(np.cumsum(energies) / self.total_energy, 1.0)
+
+
+def fix_signs(basis: np.ndarray) -> np.ndarray:
+    """Flips columns so that each one's entry of largest magnitude is positive.
+
+    Args:
+      basis: [n, k] columns; of several entries of the same magnitude the first decides.
+
+    Returns:
+      [n, k] contiguous copy with the signs fixed.
+    """
+    rows = np.argmax(np.abs(basis), axis=0)
+    deciding = np.take_along_axis(basis, rows[None, :], axis=0)
+    return np.ascontiguousarray(np.where(deciding < 0, -basis, basis))
+
+
+def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
+    """Relative size below which a singular value counts as zero: 10 eps sqrt(max(shape)).
+
+    Rounding errors of a long sum grow like the square root of its length (Higham & Mary 2019), and
+    ten is the margin. The worst-case bound eps max(shape) that `numpy.linalg.matrix_rank` uses
+    would discard float32 components at 1e-3 of the largest for 10,000 states, which are well
+    determined; the two agree at 100 states.
+
+    Args:
+      shape: shape of the matrix.
+      dtype: its floating dtype.
+
+    Returns:
+      The tolerance, to be multiplied by the largest singular value.
+    """
+    return 10.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape))
+
+
+def require_matrix_and_rank(matrix: np.ndarray | jax.Array | RowBlocks, rank: int) -> None:
+    """Checks that there is a float matrix and that it could have that many components."""
+    if len(matrix.shape) != 2 or matrix.dtype not in (np.float32, np.float64):
+        raise InputError(
+            "expected a float32 or float64 matrix [states, tasks], "
+            f"got {matrix.dtype} of shape {matrix.shape}"
+        )
+    if not 1 <= rank <= min(matrix.shape):
+        rows, columns = matrix.shape
+        raise InputError(
+            f"expected 1 <= rank <= {min(matrix.shape)} for a {rows} x {columns} matrix, got {rank}"
+        )
+
+
+def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at_most: bool) -> int:
+    """The rank asked for, or the numerical rank where that is lower and `at_most` is set."""
+    cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
+    numerical_rank = int(np.count_nonzero(values > cutoff))
+    if rank > numerical_rank and not (at_most and numerical_rank >= 1):
+        raise InputError(
+            f"expected a rank of at most {numerical_rank}, the numerical rank of the "
+            f"{shape[0]} x {shape[1]} matrix, got {rank}"
+        )
+    return min(rank, numerical_rank)
+
+
+def exact_svd(
+    matrix: np.ndarray | jax.Array, rank: int, *, at_most: bool = False
+) -> PrincipalSubspace:
+    """Top left singular vectors by LAPACK's dense decomposition.
+
+    Time O(n t min(n, t)) and memory of several matrices: for matrices up to a few thousand on the
+    shorter side; see `randomized_svd` beyond that.
+
+    Args:
+      matrix: [n, t] float32 or float64 matrix, already centred.
+      rank: number of components kept.
+      at_most: keep fewer where the matrix's numerical rank is lower, instead of refusing.
+
+    Returns:
+      The subspace, in the matrix's dtype, as host arrays, with the bound that rounding leaves.
+
+    Raises:
+      InputError: if the rank is not between 1 and min(n, t) or exceeds the matrix's numerical
+        rank (see `relative_tolerance`), or the matrix is not finite or not of a floating dtype, or
+        is not in memory.
+    """
+    if isinstance(matrix, RowBlocks):
+        raise InputError("expected a matrix in memory for the exact decomposition, got row blocks")
+    require_matrix_and_rank(matrix, rank)
+    total_energy = products_of(matrix).total_energy
+    left, values, _ = scipy.linalg.svd(np.asarray(matrix), full_matrices=False, check_finite=False)
+    kept = components_kept(values, matrix.shape, rank, at_most=at_most)
+    return PrincipalSubspace(
+        basis=fix_signs(left[:, :kept]),
+        singular_values=values[:kept].copy(),
+        total_energy=total_energy,
+        method="exact",
+        settings={"rank": rank},
+        distance_bound=_rounding_bounds(values, matrix.shape, kept),
+    )
+
+
+def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """Bounds on subspace distances for a decomposition that is exact for a matrix within rounding.
+
+    The smaller of two: every sine is at most rounding / (sigma_d - sigma_{d+1} - rounding) by
+    Wedin's theorem, and the sum of their squares follows from every single gap, as in
+    `rlreps.subspace.error_bound` without residuals.
+
+    Args:
+      values: [min(n, t)] all singular values, falling, in the dtype of the computation.
+      shape: (n, t).
+      count: number of bounds.
+
+    Returns:
+      [count] float64; 1 where the gap does not exceed the rounding.
+    """
+    following = np.append(values, 0.0).astype(np.float64)
+    rounding = rounding_level(shape, values.dtype, following[0])
+    gaps = following[:count] - following[1 : count + 1] - rounding
+    sines = rounding / np.maximum(gaps, rounding) + rounding / following[0]
+    largest_sine = np.minimum(np.square(sines), 1.0)
+    all_sines = bounds_at_cut(
+        following[:-1], np.zeros(len(values)), 2.0 * rounding, rounding, count
+    )
+    bounds: np.ndarray = np.minimum(largest_sine, all_sines)
+    return bounds
+
+
+def randomized_svd(
+    matrix: np.ndarray | jax.Array | RowBlocks,
+    rank: int,
+    *,
+    oversampling: int = 40,
+    power_iterations: int = 10,
+    seed: int = 0,
+    at_most: bool = False,
+) -> PrincipalSubspace:
+    """Top left singular vectors by randomised subspace iteration.
+
+    Halko, Martinsson & Tropp (2011), Algorithms 4.4 (range finder, QR after every product) and 5.1
+    (decomposition of the projected matrix). The matrix is only multiplied by panels of
+    rank + oversampling columns, never copied: on the host by NumPy's BLAS (a JAX array on a CPU is
+    read in place), on an accelerator where it lies, with only the panels travelling, and from row
+    blocks group by group. Row blocks are read `num_reads` times: each power iteration takes both
+    products from one read (see `StreamedProducts.sharpen`), two reads decompose, and six bound the
+    error.
+
+    Args:
+      matrix: [n, t] float32 or float64 matrix, already centred.
+      rank: number of components kept.
+      oversampling: extra columns of the panel; capped where the panel would exceed min(n, t).
+      power_iterations: passes with the matrix and its transpose that sharpen the spectrum.
+      seed: seed of the Gaussian test panel, and of the error bound's own.
+      at_most: as for `exact_svd`.
+
+    Returns:
+      The subspace, in the matrix's dtype, as host arrays, with a bound on its distance from the
+      exact one for each d (`distance_bounds`).
+
+    Raises:
+      InputError: as `exact_svd`, and if oversampling, power_iterations or seed is negative, or
+        row blocks do not make up their matrix.
+    """
+    require_matrix_and_rank(matrix, rank)
+    settings = {
+        "rank": rank,
+        "oversampling": oversampling,
+        "power_iterations": power_iterations,
+        "seed": seed,
+    }
+    for name, value in settings.items():
+        if value < 0:
+            raise InputError(f"expected {name} >= 0, got {value}")
+    products = products_of(matrix)
+    panel_width = min(rank + oversampling, *products.shape)
+    panel = np.random.default_rng(seed).standard_normal((products.shape[1], panel_width))
+    triplets = _ritz_triplets(products, panel.astype(products.dtype), power_iterations)
+    kept = components_kept(triplets.values, products.shape, rank, at_most=at_most)
+    return PrincipalSubspace(
+        basis=fix_signs(triplets.left[:, :kept]),
+        singular_values=triplets.values[:kept].copy(),
+        total_energy=products.total_energy,
+        method="randomized",
+        settings=settings,
+        distance_bound=distance_bounds(products, triplets, kept, seed=seed),
+    )
+
+
+def _ritz_triplets(products: Products, panel: np.ndarray, power_iterations: int) -> RitzTriplets:
+    """Subspace iteration from a panel [t, m], and the decomposition of the projected matrix."""
+    for _ in range(power_iterations):
+        panel = products.sharpen(panel)
+    range_basis = orthonormalise(products.multiply(panel))
+    # With A'Q = Z R and R = W S P', the projected matrix is Q'A = P S (Z W)'.
+    row_basis, triangle = scipy.linalg.qr(
+        products.multiply_transposed(range_basis),
+        mode="economic",
+        overwrite_a=True,
+        check_finite=False,
+    )
+    turn, values, rotation = scipy.linalg.svd(triangle, check_finite=False)
+    return RitzTriplets(left=range_basis @ rotation.T, values=values, right=row_basis @ turn)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExactSVD:
+    """LAPACK's dense decomposition of a matrix in memory, `exact_svd`.
+
+    Attributes:
+      rank: leading singular vectors kept; None is 100, or all that the matrix has if fewer.
+    """
+
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rank is not None:
+            require_positive("rank", self.rank)
+
+    @property
+    def num_reads(self) -> int:
+        """Reads of row blocks: none, the matrix is in memory."""
+        return 0
+
+    def decompose(self, matrix: np.ndarray | jax.Array | RowBlocks) -> PrincipalSubspace:
+        """Return the principal subspace of a centred matrix [n, t].
+
+        Raises:
+          InputError: if the rank exceeds the matrix's, or the matrix is not in memory.
+        """
+        if isinstance(matrix, ArrayBlocks):
+            matrix = matrix.matrix
+        if isinstance(matrix, RowBlocks):
+            raise InputError(
+                "expected a matrix that fits in memory for an exact decomposition, "
+                f"got {matrix.shape[0]} x {matrix.shape[1]} entries"
+            )
+        return exact_svd(matrix, _rank(self.rank, matrix), at_most=self.rank is None)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what determines the result, as JSON values."""
+        return {"method": "exact", "rank": self.rank}
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomizedSVD:
+    """Randomised subspace iteration of a matrix of any size, `randomized_svd`.
+
+    Attributes:
+      rank: leading singular vectors kept; None is 100, or all that the matrix has if fewer.
+      oversampling: extra columns of the range finder.
+      power_iterations: subspace iterations of the range finder.
+      seed: seed of the range finder.
+    """
+
+    rank: int | None = None
+    oversampling: int = 40
+    power_iterations: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rank is not None:
+            require_positive("rank", self.rank)
+        for name in ("oversampling", "power_iterations", "seed"):
+            require(getattr(self, name) >= 0, f"{name} >= 0", getattr(self, name))
+
+    @property
+    def num_reads(self) -> int:
+        """Reads of row blocks, at most."""
+        return self.power_iterations + 8
+
+    def decompose(self, matrix: np.ndarray | jax.Array | RowBlocks) -> PrincipalSubspace:
+        """Return the principal subspace of a centred matrix [n, t].
+
+        Raises:
+          InputError: if the rank exceeds the matrix's.
+        """
+        return randomized_svd(
+            matrix,
+            _rank(self.rank, matrix),
+            oversampling=self.oversampling,
+            power_iterations=self.power_iterations,
+            seed=self.seed,
+            at_most=self.rank is None,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what determines the result, as JSON values."""
+        return {"method": "randomized", **dataclasses.asdict(self)}
+
+
+Decomposition: TypeAlias = ExactSVD | RandomizedSVD
+
+DECOMPOSITIONS: dict[str, type[Decomposition]] = {"randomized": RandomizedSVD, "exact": ExactSVD}
+"""Name on the command line → class."""
+
+
+def _rank(rank: int | None, matrix: np.ndarray | jax.Array | RowBlocks) -> int:
+    return min(DEFAULT_RANK, *matrix.shape) if rank is None else rank

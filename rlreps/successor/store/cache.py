@@ -1,0 +1,146 @@
+"""Principal subspaces kept beside the matrix they were computed from.
+
+They lie in ``<store>/subspace/<hash of their settings>.npz``, outside the chunk folder, where Zarr
+readers do not look. The record of each archive holds the settings and the content key of the
+matrix: what was computed from other bytes or under other settings is never returned.
+
+An archive is a zip of ``.npy`` entries and a JSON record. ``numpy.load`` reads the arrays. Nothing
+is pickled, every entry has a checksum, and equal content gives equal bytes, as no time of day
+enters.
+"""
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+import numpy as np
+import numpy.typing as npt
+from rlreps.errors import InputError
+from rlreps.files import write_atomically
+import errno
+import hashlib
+from typing import Any
+from rlreps.successor.store.format import MatrixStore, plain_json
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_RECORD = "rlreps.json"
+_NAMES = "arrays"
+_UNREADABLE = (
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def write_archive(
+    path: Path, arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]
+) -> None:
+    """Writes an archive, whole or not at all.
+
+    Not ``numpy.savez``: before NumPy 2.1 it cannot be told to refuse pickling.
+
+    Args:
+        path: The file.
+        arrays: What to keep, by name; numbers, of any shape.
+        record: What they are, as plain JSON values.
+
+    Raises:
+        OSError: The disk refused it.
+        ValueError: An array holds Python objects, or the record NaN or infinity.
+        TypeError: The record holds what JSON cannot.
+    """
+    stream = io.BytesIO()
+    text = json.dumps({**record, _NAMES: sorted(arrays)}, indent=1, sort_keys=True, allow_nan=False)
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(_RECORD), text)
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+    write_atomically(path, stream.getvalue())
+
+
+def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays of an archive and its record.
+
+    Args:
+        source: The file, or an open one.
+        name: What to call it if it cannot be read, and what to do about it.
+
+    Raises:
+        InputError: It is corrupt or no archive.
+    """
+    try:
+        with zipfile.ZipFile(source) as archive:
+            record = json.loads(archive.read(_RECORD))
+            arrays = {entry: _read(archive, entry) for entry in record.pop(_NAMES)}
+    except _UNREADABLE as error:
+        raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
+    return arrays, record
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """One array; the whole entry is read first, which is when zipfile compares its checksum."""
+    entry = io.BytesIO(archive.read(f"{name}.npy"))
+    array: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
+    return array
+
+
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def save_subspace(
+    store: MatrixStore, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]
+) -> None:
+    """Keeps arrays computed from the whole matrix, in place of any kept under equal settings.
+
+    Nothing is kept of a store that lies where nothing may be written, such as a read-only share.
+
+    Args:
+        store: The complete store that the arrays were computed from.
+        arrays: What to keep, by name; numbers, of any shape.
+        settings: What determines the arrays beside the matrix, as plain JSON values.
+
+    Raises:
+        InputError: The matrix is incomplete, or the disk is full or broken.
+        ValueError: An array holds Python objects, or the settings hold NaN or infinity.
+        TypeError: The settings hold what JSON cannot.
+    """
+    record = {"content_key": store.content_key(), "settings": plain_json(settings)}
+    try:
+        write_archive(_file(store, settings), arrays, record)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise InputError(
+                f"expected room for a subspace in {store.path}, got {error.strerror}"
+            ) from error
+
+
+def load_subspace(
+    store: MatrixStore, settings: Mapping[str, Any]
+) -> dict[str, npt.NDArray[Any]] | None:
+    """The arrays kept under these settings, or None if there are none for this very matrix.
+
+    Raises:
+        InputError: The cache file is corrupt (it is named), or the matrix is incomplete.
+    """
+    file = _file(store, settings)
+    if not file.is_file():
+        return None
+    name = f"subspace cache {file}, to be deleted and computed again"
+    arrays, record = read_archive(file, name)
+    made_from = record.get("content_key"), record.get("settings")
+    return arrays if made_from == (store.content_key(), plain_json(settings)) else None
+
+
+def _file(store: MatrixStore, settings: Mapping[str, Any]) -> Path:
+    canonical = json.dumps(plain_json(settings), sort_keys=True)
+    return store.path / "subspace" / f"{hashlib.sha256(canonical.encode()).hexdigest()[:16]}.npz"

@@ -1,0 +1,1 @@
+"""The successor measure of PuddleWorld from one-step transition probabilities."""
