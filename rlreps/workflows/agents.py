@@ -246,10 +246,10 @@ def _train(config: AgentConfig, folder: RunFolder, program: _Program, progress: 
         state, step = program.init(), checkpoints.latest_step() or 0
         if step:
             state = program.put(checkpoints.restore(step, program.collect(state)))
-        kept = folder.keep_metrics_until(step)
-        if not kept:
+        records = folder.keep_metrics_until(step)
+        if not records:
             folder.append_metrics({"step": 0, "seconds": 0.0, **program.evaluate(state, 0)})
-        seconds = max((record["seconds"] for record in kept), default=0.0)
+        seconds = max((record["seconds"] for record in records), default=0.0)
         with progress_bar(
             config.environment,
             total=config.steps,
@@ -263,10 +263,10 @@ def _train(config: AgentConfig, folder: RunFolder, program: _Program, progress: 
                     state, metrics = program.advance(state, step, config.evaluate_every)
                 except TrainingDivergedError as error:
                     good = checkpoints.latest_step()
-                    last = "none was made yet" if good is None else f"of step {good}"
-                    raise TrainingDivergedError(
-                        f"{error}; the last good checkpoint: {last}"
-                    ) from error
+                    kept = f"the checkpoint of step {good} is untouched"
+                    if good is None:
+                        kept = "no checkpoint was made"
+                    raise TrainingDivergedError(f"{error}; {kept}") from None
                 seconds += time.perf_counter() - began
                 step += config.evaluate_every
                 record = {"step": step, **program.evaluate(state, step), **metrics}
