@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.errors import TrainingDivergedError, require
-from rlreps.losses.base import Params
+from rlreps.losses.base import Objective, Params
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import MetricsLog
@@ -58,7 +58,10 @@ class Loop:
         self._findings: list[str | None] = [None] * len(run.seeds)
         self._loss = np.full(len(run.seeds), np.nan)
         learner = members.build(jax.tree.map(lambda leaf: leaf[0], run.settings))
-        self._resets, self._diagnose = learner.resets_diverged, learner.objective.diagnose
+        self._resets, objective = learner.resets_diverged, learner.objective
+        # States are collected only for objectives that have something to say about them.
+        silent = type(objective).diagnose is Objective.diagnose
+        self._diagnose = None if silent else objective.diagnose
         self._log = MetricsLog(folder)
         self._checkpoints = Checkpoints(folder.path / "checkpoints") if folder else None
         self.history: list[dict[str, Any]] = []

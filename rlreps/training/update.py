@@ -14,10 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.encoders import Encoder
 from rlreps.losses.base import Batch, Objective, Params
-from rlreps.numerics import PRNG
+from rlreps.numerics import PRNG, optimizer_step
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
-from rlreps.training.optimizers import optimizer_step
 
 Tree = TypeVar("Tree")
 

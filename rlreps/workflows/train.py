@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.config import with_sizes
 from rlreps.configs import EncoderConfig, TrainingConfig, as_json
 from rlreps.encoders import Encoder
 from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require
-from rlreps.losses.registry import Problem, make_objective
 from rlreps.runs.complete import finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
@@ -91,11 +91,15 @@ def make_learner(
     numbers = hyperparameters
     if numbers is None:
         numbers = Hyperparameters.of(config.objective, config.optimizer.learning_rate)
-    parameters = jax.eval_shape(encoder.init, jax.random.key(0))
-    problem = Problem(config.num_features, num_tasks, numbers, parameters)
+    objective = with_sizes(
+        numbers.of_objective(config.objective),
+        num_features=config.num_features,
+        num_tasks=num_tasks,
+        encoder=encoder,
+    )
     return Learner(
         encoder=encoder,
-        objective=make_objective(config.objective, problem),
+        objective=objective,
         optimizer=make_optimizer(
             config.optimizer, config.steps, learning_rate=numbers.learning_rate
         ),
@@ -239,7 +243,7 @@ def batches_of(
     Raises:
         InputError: If the method needs a matrix in memory and there is none.
     """
-    all_states = config.objective.name == "oracle"
+    all_states = config.objective.needs_population
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
         yield matrix_source(truth.matrix, inputs, with_population=all_states)

@@ -17,10 +17,11 @@ from rlreps.agents.compiled import CompiledTrainer
 from rlreps.agents.dqn import make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.configs import EncoderConfig
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.errors import InputError
+from rlreps.losses import LargeBatch
 
 
 @jax.tree_util.register_dataclass
@@ -151,7 +152,7 @@ PLAIN = {}
 EVERYTHING = {
     "replay": ReplayConfig(capacity=120, prioritised=True),
     "auxiliary": AuxiliaryConfig(
-        objective=ObjectiveConfig(name="large_batch"),
+        objective=LargeBatch(),
         weight=0.1,
         num_tasks=4,
         horizon=5,

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps import subspace
-from rlreps.configs import ObjectiveConfig, TrainingConfig, as_json
+from rlreps.losses import Objective
+from rlreps.configs import TrainingConfig, as_json
 from rlreps.experiments.le_lan_2023.puddle_world.config import PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
@@ -108,7 +109,7 @@ def _compute(
     return write_puddle_world_report(config, folder, ground, figures, results)
 
 
-def _method(place: _Place, objective: ObjectiveConfig) -> MethodResult:
+def _method(place: _Place, objective: Objective) -> MethodResult:
     """Trains all d and seeds of a method, as many at once as the configuration lets it."""
     config, training = place.config, place.config.method(objective)
     seeds = range(training.seed, training.seed + training.num_seeds)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rlreps.losses import Explicit
 from rlreps.cli import main as cli
-from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import SweepConfig, parse_grid
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
@@ -93,7 +94,7 @@ def test_runs_of_one_program_are_those_of_a_program_of_their_own(finished, toy_s
 
 
 def test_each_run_of_one_program_has_its_own_rate_for_stored_weights(toy_store, tmp_path):
-    objective = ObjectiveConfig(name="explicit")
+    objective = Explicit()
     config = configured("weight-learning-rate=none,0.3", objective=objective, steps=100)
     out = tmp_path / "sweep"
     assert run_sweep(config, toy_store, out, progress=False)["groups"] == 1

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.configs import EncoderConfig, ObjectiveConfig, SuccessorConfig
+from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
+from rlreps.configs import EncoderConfig, SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.le_lan_2023.puddle_world.config import PRESETS, PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.report import MethodResult, compare_with_paper
@@ -104,9 +105,9 @@ def test_without_danskin_lissa_and_another_method_there_is_no_verdict(names):
 @pytest.mark.parametrize(
     "objective",
     [
-        ObjectiveConfig(name="danskin_chunked"),
-        ObjectiveConfig(name="large_batch", precondition=0.01),
-        ObjectiveConfig(name="danskin_lissa", whitening=True),
+        DanskinChunked(),
+        LargeBatch(precondition=0.01),
+        DanskinLissa(whitening=True),
     ],
     ids=lambda objective: objective.name,
 )
@@ -163,7 +164,7 @@ def test_a_finished_run_is_not_made_again_and_another_is_refused(finished, monke
     [
         ({"headline_dimension": 2}, r"expected headline_dimension to be one of"),
         ({"dimensions": (3, 64)}, r"expected d in \[1, 64\), got 64"),
-        ({"objectives": (ObjectiveConfig(), ObjectiveConfig())}, "expected every method once"),
+        ({"objectives": (LargeBatch(), LargeBatch())}, "expected every method once"),
         ({"members": 0}, "expected members >= 1, got 0"),
     ],
 )
