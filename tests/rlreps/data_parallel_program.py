@@ -16,24 +16,32 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
+from rlreps import training
+from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
-from rlreps.config import with_sizes
+from rlreps.losses import (
+    DanskinChunked,
+    DanskinEmpirical,
+    DanskinLissa,
+    Explicit,
+    LargeBatch,
+    Naive,
+    Oracle,
+    Spin,
+)
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import streamed_source
-from rlreps.training import host_loop as training_loop
-from rlreps.training import loop as training
+from rlreps.training.population import Population
 
 OBJECTIVES = {
     "danskin_chunked": DanskinChunked(chunks=2),
     "danskin_empirical": DanskinEmpirical(),
     "danskin_lissa": DanskinLissa(),
-    "danskin_lissa_exchanged": DanskinLissa(permutations=2, whitening=True, feature_norm="running"
-    ),
+    "danskin_lissa_exchanged": DanskinLissa(permutations=2, whitening=True, feature_norm="running"),
     "explicit": Explicit(),
     "large_batch": LargeBatch(),
     "naive": Naive(),
@@ -53,14 +61,13 @@ programs = []
 
 
 def remember_programs():
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def remembered(self, count):
-        compiled = compile_chunk(self, count)
-        programs.append(compiled.as_text())
-        return compiled
+    def remembered(self, state, count):
+        prepare(self, state, count)
+        programs.append(self.compiled[count].as_text())
 
-    training_loop.Loop._compile = remembered
+    Population.prepare = remembered
 
 
 def in_memory():

@@ -2,13 +2,10 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Naive
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
@@ -19,6 +16,7 @@ from rlreps.configs import (
     from_json,
 )
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Naive
 from rlreps.workflows.quickstart.config import PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")
