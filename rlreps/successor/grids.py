@@ -1,18 +1,16 @@
 """Uniform grids of cells: the states and the tasks of a successor measure."""
 
 import dataclasses
-import functools
-import math
-from collections.abc import Sequence
-from typing import overload
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-
-from rlreps.errors import require, require_positive
-
+from rlreps.errors import require_positive
+import functools
+import math
+from collections.abc import Sequence
+from typing import overload
+from rlreps.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Grid:

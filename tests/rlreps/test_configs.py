@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from rlreps.losses import DanskinLissa, Naive
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
@@ -16,7 +19,6 @@ from rlreps.configs import (
     from_json,
 )
 from rlreps.errors import InputError
-from rlreps.losses import DanskinLissa, Naive
 from rlreps.workflows.quickstart.config import PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")

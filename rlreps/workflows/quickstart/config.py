@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
@@ -9,7 +10,6 @@ from rlreps.configs import (
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

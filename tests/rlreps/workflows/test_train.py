@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.losses import DanskinLissa, Explicit
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
@@ -14,9 +15,9 @@ from rlreps.configs import (
     TrainingConfig,
 )
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.losses import DanskinLissa, Explicit
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import create_or_resume, open_store
+from rlreps.training.hyperparameters import Hyperparameters
 from rlreps.workflows import train as store_training
 from rlreps.workflows.evaluate import distance_history, evaluate_run, load_config, load_encoder
 from rlreps.workflows.generate import generate

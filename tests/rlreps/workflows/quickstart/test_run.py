@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.cli.tables import print_quickstart
 from rlreps.configs import EncoderConfig, SuccessorConfig, TrainingConfig
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
-from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.workflows import train as store_training
 from rlreps.workflows.quickstart import run as quickstart

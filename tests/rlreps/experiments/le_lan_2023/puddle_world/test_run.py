@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
 from rlreps.configs import EncoderConfig, SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.le_lan_2023.puddle_world.config import PRESETS, PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.report import MethodResult, compare_with_paper
 from rlreps.experiments.le_lan_2023.puddle_world.run import run_puddle_world
-from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.training.population import Population
 

@@ -14,7 +14,8 @@ from rlreps.experiments.ours.slow_puddle.problem import (
     sparse_graph_operator,
     state_source,
 )
-from rlreps.operators import GraphLaplacian, Sample, graph_laplacian
+from rlreps.operators import GraphLaplacian, graph_laplacian
+from rlreps.operators import Sample
 
 
 def walk(bins, count):
