@@ -38,7 +38,9 @@ from rlreps.successor.measure import RowEstimates
 from rlreps.successor.gymnasium import GymnasiumProcess
 from rlreps.successor.gymnasium import GymnasiumRowSampler, starts_in_cells
 from rlreps.successor.gymnasium import VisitSettings, every_visit
-from rlreps.successor.monte_carlo import RolloutSettings, RowSampler, environment_chain
+from rlreps.successor.chains import environment_chain
+from rlreps.successor.measure import RolloutSettings
+from rlreps.successor.monte_carlo import RowSampler
 from rlreps.training.loop import train
 
 COMPONENTS = 6

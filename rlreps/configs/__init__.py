@@ -8,11 +8,6 @@ Each name here (an encoder, a method, an optimizer) is a key of the one dictiona
 a test holds the two lists together.
 """
 
-from rlreps.configs.ground_truth import (
-    ProcessesConfig,
-    SuccessorConfig,
-    SuccessorMethodName,
-)
 from rlreps.configs.json_values import as_json, from_json
 from rlreps.configs.training import (
     EncoderConfig,
@@ -34,10 +29,7 @@ __all__ = [
     "ObjectiveConfig",
     "OptimizerConfig",
     "OptimizerName",
-    "ProcessesConfig",
     "ScheduleName",
-    "SuccessorConfig",
-    "SuccessorMethodName",
     "TrainingConfig",
     "as_json",
     "from_json",

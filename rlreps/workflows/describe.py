@@ -126,7 +126,7 @@ def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
     from rlreps.successor.transition.estimator import aggregation_error
-    from rlreps.successor.transition.estimator import TransitionSettings
+    from rlreps.successor.measure import TransitionSettings
 
     names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
     found = aggregation_error(

@@ -5,11 +5,11 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
+from rlreps.successor.measure import MonteCarlo
 from rlreps.configs import (
     EncoderConfig,
     ObjectiveConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
@@ -30,7 +30,7 @@ class QuickstartConfig:
         headline_dimension: The d of the paper's protocol, of the pictures and of the summary.
     """
 
-    successor: SuccessorConfig
+    successor: MonteCarlo
     objectives: tuple[ObjectiveConfig, ...] = (
         ObjectiveConfig(name="danskin_lissa", permutations=5, whitening=True),
         ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True),
@@ -84,7 +84,7 @@ _PAPER_PROTOCOL = TrainingConfig(
 
 PRESETS: dict[str, QuickstartConfig] = {
     "smoke": QuickstartConfig(
-        successor=SuccessorConfig(bins=20, rollouts=100, horizon=200, block_rows=100),
+        successor=MonteCarlo(bins=20, rollouts=100, horizon=200, block_rows=100),
         paper=dataclasses.replace(
             _PAPER_PROTOCOL, steps=200, num_seeds=2, evaluate_every=50, checkpoint_every=100
         ),
@@ -94,7 +94,7 @@ PRESETS: dict[str, QuickstartConfig] = {
         dimensions=(5, 10),
     ),
     "laptop": QuickstartConfig(
-        successor=SuccessorConfig(rollouts=500),
+        successor=MonteCarlo(rollouts=500),
         paper=_PAPER_PROTOCOL,
         recommended=TrainingConfig(
             steps=1000, num_seeds=3, evaluate_every=100, checkpoint_every=500

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rlreps.configs import ProcessesConfig
+from rlreps.runs.processes import ProcessesConfig
 from rlreps.errors import InputError
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.runs.processes import ALONE, Processes, join

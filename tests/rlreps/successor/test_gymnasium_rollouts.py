@@ -15,7 +15,8 @@ from rlreps.successor.grids import Grid
 from rlreps.successor.gymnasium import GymnasiumProcess
 from rlreps.successor.gymnasium import GymnasiumRowSampler, starts_in_cells
 from rlreps.successor.gymnasium import VisitSettings, every_visit
-from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
+from rlreps.successor.measure import RolloutSettings
+from rlreps.successor.monte_carlo import RowSampler
 from rlreps.workflows.generate import puddle_world_chain
 
 SIZE = 8

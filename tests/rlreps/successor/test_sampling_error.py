@@ -5,13 +5,13 @@ import json
 import jax
 import numpy as np
 import pytest
+from rlreps.successor.measure import MonteCarlo
 from rlreps.subspace import ExactSVD, RandomizedSVD
 
 from rlreps.cli import main as cli
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.runs.folder import RunFolder
@@ -32,7 +32,7 @@ RANDOMIZED = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=8)
 NOISE = 0.02
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
-SUCCESSOR = SuccessorConfig(bins=7, rollouts=30, horizon=40, discount=0.9, block_rows=6)
+SUCCESSOR = MonteCarlo(bins=7, rollouts=30, horizon=40, discount=0.9, block_rows=6)
 
 
 def truth():

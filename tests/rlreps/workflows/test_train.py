@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.successor.measure import MonteCarlo
 from rlreps.configs import (
     EncoderConfig,
     ObjectiveConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import InputError, TrainingDivergedError
@@ -304,7 +304,7 @@ def test_a_configuration_that_no_version_wrote_is_an_input_error(tmp_path, chang
 @pytest.fixture(scope="module")
 def coarse_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("coarse") / "store"
-    generate(SuccessorConfig(bins=6, rollouts=20, horizon=40, block_rows=36), path, progress=False)
+    generate(MonteCarlo(bins=6, rollouts=20, horizon=40, block_rows=36), path, progress=False)
     return path
 
 

@@ -5,11 +5,11 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
+from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 from rlreps.configs import (
     EncoderConfig,
     ObjectiveConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_choice, require_positive
@@ -31,7 +31,7 @@ class PuddleWorldConfig:
         members: Most runs of one method in one program; beyond, it takes several programs.
     """
 
-    successor: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
+    successor: SuccessorMeasure = dataclasses.field(default_factory=MonteCarlo)
     objectives: tuple[ObjectiveConfig, ...] = (
         ObjectiveConfig(name="danskin_lissa", gradient_rows=50, weight_rows=50, covariance_rows=50),
         ObjectiveConfig(name="explicit"),
@@ -83,7 +83,7 @@ _PROTOCOL = TrainingConfig(
 
 PRESETS: dict[str, PuddleWorldConfig] = {
     "smoke": PuddleWorldConfig(
-        successor=SuccessorConfig(bins=16, rollouts=50, horizon=200, block_rows=64),
+        successor=MonteCarlo(bins=16, rollouts=50, horizon=200, block_rows=64),
         training=dataclasses.replace(
             _PROTOCOL,
             encoder=EncoderConfig(name="mlp", hidden=(32,)),

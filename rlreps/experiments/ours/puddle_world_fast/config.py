@@ -5,11 +5,11 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
+from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.configs import (
     EncoderConfig,
     ObjectiveConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
@@ -55,8 +55,8 @@ class PuddleWorldFastConfig:
         factor: How many times the winner's distance Danskin-LISSA's may be at equal time.
     """
 
-    successor: SuccessorConfig = dataclasses.field(
-        default_factory=lambda: SuccessorConfig(method="transition")
+    successor: SuccessorMeasure = dataclasses.field(
+        default_factory=lambda: Transition()
     )
     recipes: tuple[Recipe, ...]
     num_seeds: int
@@ -189,7 +189,7 @@ def _smaller(recipe: Recipe) -> Recipe:
 
 PRESETS: dict[str, PuddleWorldFastConfig] = {
     "smoke": PuddleWorldFastConfig(
-        successor=SuccessorConfig(method="transition", bins=20, points=256),
+        successor=Transition(bins=20, points=256),
         recipes=tuple(_smaller(recipe) for recipe in _RECIPES),
         num_seeds=1,
         goals=(),

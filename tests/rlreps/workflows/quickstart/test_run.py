@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rlreps.successor.measure import MonteCarlo
 from rlreps.cli.tables import print_quickstart
-from rlreps.configs import EncoderConfig, ObjectiveConfig, SuccessorConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, ObjectiveConfig, TrainingConfig
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
@@ -29,7 +30,7 @@ TRAINING = TrainingConfig(
     checkpoint_every=50,
 )
 CONFIG = QuickstartConfig(
-    successor=SuccessorConfig(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
+    successor=MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
     objectives=(
         ObjectiveConfig(name="large_batch"),
         ObjectiveConfig(name="explicit", weight_learning_rate=0.1),

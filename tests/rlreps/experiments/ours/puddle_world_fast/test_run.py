@@ -3,9 +3,10 @@ import dataclasses
 
 import pytest
 
-from rlreps.configs import SuccessorConfig
 from rlreps.errors import InputError
+from rlreps.successor.measure import Transition
 from rlreps.experiments.ours.puddle_world_fast.config import PRESETS, Goal, PuddleWorldFastConfig
+from rlreps.successor.measure import Transition
 from rlreps.experiments.ours.puddle_world_fast.run import run_puddle_world_fast
 from rlreps.training import host_loop as training_loop
 
@@ -27,8 +28,8 @@ def shorter(recipe):
 
 
 CONFIG = PuddleWorldFastConfig(
-    successor=SuccessorConfig(
-        method="transition", bins=8, points=64, horizon=60, discount=0.9, block_rows=32
+    successor=Transition(
+        bins=8, points=64, horizon=60, discount=0.9, block_rows=32
     ),
     recipes=tuple(shorter(recipe) for recipe in PRESETS["laptop"].recipes[:2]),
     num_seeds=2,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.configs import SuccessorConfig
+from rlreps.successor.measure import Transition
 from rlreps.encoders import FunctionEncoder
 from rlreps.experiments.ours.slow_puddle.claims import compare_with_goals, relative_errors
 from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, Goals
@@ -24,7 +24,7 @@ MIXING = np.triu(np.random.default_rng(0).normal(size=(4, 4))) + 2.0 * np.eye(4)
 
 @pytest.fixture(scope="module")
 def problem():
-    return make_problem(SuccessorConfig(method="transition", bins=8, points=64), 4)
+    return make_problem(Transition(bins=8, points=64), 4)
 
 
 @pytest.fixture(scope="module")

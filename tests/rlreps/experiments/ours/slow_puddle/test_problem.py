@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse
 
-from rlreps.configs import SuccessorConfig
+from rlreps.successor.measure import Transition
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle.problem import (
     make_problem,
@@ -19,7 +19,7 @@ from rlreps.operators.base import Sample
 
 
 def walk(bins, count):
-    return make_problem(SuccessorConfig(method="transition", bins=bins, points=64), count)
+    return make_problem(Transition(bins=bins, points=64), count)
 
 
 @pytest.fixture(scope="module")
