@@ -24,9 +24,9 @@ import jax
 import numpy as np
 import shapely
 
-from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 from rlreps.envs import load_arena
 from rlreps.successor import Grid, RowSampler, puddle_world_chain
+from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 
 DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
 SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))

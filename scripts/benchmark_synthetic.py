@@ -8,6 +8,7 @@ Nothing is timed that has become infinite: the benchmark stops if a run does.
 """
 
 import argparse
+import dataclasses
 import functools
 import os
 import statistics
@@ -18,31 +19,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlreps.experiments.le_lan_2023.synthetic.config import ROLES, Setting, SyntheticConfig
-from rlreps.experiments.le_lan_2023.synthetic.problem import (
-    member_learner,
-    member_sources,
-    planted_matrix,
-    stack_settings,
-)
+from rlreps.experiments.le_lan_2023.synthetic import PRESETS, ROLES, Setting, make_members
 from rlreps.training.devices import devices_for_small_runs, largest_even_share, make_placement
 from rlreps.training.population import Members
 
 STATES, FEATURES, ROWS = 50, 10, 5
-KAPPA0 = SyntheticConfig.kappa0
-STEP_SIZE = 1e-6
-"""Small enough for every run to stay finite; of the naive method's, all 30 diverge at 1e-5."""
+CONFIG = dataclasses.replace(PRESETS["laptop"], num_states=STATES, step_size=1e-6)
+"""Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
 GOALS = {"danskin_lissa": 50.0}
 """Method → the least ratio asked for."""
 
 
 def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Callable[[], Any]]:
     """[a scan of ``length`` updates of all seeds, a loop of ``loop_length`` updates of one]."""
-    setting = Setting(method, FEATURES, ROWS, "exponential", KAPPA0)
-    planted = [planted_matrix(setting.spectrum, STATES, seed) for seed in range(seeds)]
-    build = member_learner(setting, STATES, STEP_SIZE)
+    setting = Setting(method, FEATURES, ROWS, "exponential", CONFIG.kappa0)
+    build, source, settings = make_members(CONFIG, [(setting, seed) for seed in range(seeds)])
     members = Members(build, own_sources=True)
-    source, settings = member_sources(setting, planted), stack_settings([setting] * seeds, planted)
     numbers = jnp.arange(seeds, dtype=jnp.uint32)
     states = members.init(numbers, settings)
     placement = make_placement(largest_even_share(devices_for_small_runs(), seeds), seeds)
@@ -79,7 +71,7 @@ def require_finite(method: str, scanned: Any, looped: Any) -> None:
     if diverged or not finite:
         raise RuntimeError(
             f"expected finite runs of {method}, got {diverged} infinite ones in the scan and "
-            f"{int(not finite)} in the loop: lower STEP_SIZE"
+            f"{int(not finite)} in the loop: lower its step size"
         )
 
 

@@ -12,13 +12,13 @@ from tyro.conf import Positional, subcommand
 
 from rlreps.cli.agent import Agent
 from rlreps.cli.experiment import Experiment
+from rlreps.cli.ground_truth import SubspaceOptions, SuccessorOptions
 from rlreps.cli.parts import Switch, print_json
 from rlreps.cli.plot import Plot
 from rlreps.cli.sweep import Sweep
 from rlreps.cli.training import Evaluate, Train, TrainLive
-from rlreps.runs.processes import ProcessesConfig
-from rlreps.cli.ground_truth import SubspaceOptions, SuccessorOptions
 from rlreps.errors import InputError
+from rlreps.runs.processes import ProcessesConfig
 
 DATA = Path("data")
 

@@ -1,8 +1,9 @@
 """Options of ground truths on the command line."""
 
 import dataclasses
-from rlreps.errors import require
 from typing import TYPE_CHECKING, Literal
+
+from rlreps.errors import require
 
 if TYPE_CHECKING:
     from rlreps.subspace.svd import Decomposition

@@ -104,17 +104,6 @@ def _with_interval(point: Mapping[str, Any], name: str) -> str:
     return f"{_decimals(point[name])}{interval}"
 
 
-def print_claims(summary: Mapping[str, Any]) -> None:
-    """Prints what a paper states beside what an experiment found, and the report's path."""
-    verdicts = {True: "holds", False: "does not hold", None: "cannot be told"}
-    print("What is stated, and what was found")
-    for claim in summary["claims"]:
-        print(f"\n{claim['statement']}: {verdicts[claim['holds']]}")
-        print(f"  stated  {claim['paper']}")
-        print(f"  found   {claim['found']}")
-    print(f"\nReport: {summary['report']}")
-
-
 _ROWS = 20
 
 

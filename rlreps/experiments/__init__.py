@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import types
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -44,8 +45,35 @@ class Entry:
 
     def load(self) -> "Experiment[Any]":
         """Import the experiment."""
-        found: Experiment[Any] = importlib.import_module(f"{__name__}.{self.module}").EXPERIMENT
-        return found
+        home = importlib.import_module(f"{__name__}.{self.module}")
+        if hasattr(home, "EXPERIMENT"):
+            found: Experiment[Any] = home.EXPERIMENT
+            return found
+        # A package in the layout that the harness replaces.
+        run = importlib.import_module(f"{home.__name__}.run")
+        presets = importlib.import_module(f"{home.__name__}.config").PRESETS
+        function = getattr(run, f"run_{self.module.split('.')[1]}")
+        return types.SimpleNamespace(presets=presets, run=function)  # type: ignore[return-value]
+
+
+def _on_rows(module: str, description: str) -> Entry:
+    return Entry(
+        module=module,
+        description=description,
+        devices="shared",
+        takes_data=True,
+        one_lapack_thread=True,
+    )
+
+
+def _of_agents(module: str, description: str, largest: str) -> Entry:
+    return Entry(
+        module=module,
+        description=description,
+        devices="shared",
+        one_lapack_thread=True,
+        largest=largest,
+    )
 
 
 EXPERIMENTS: dict[str, Entry] = {
@@ -53,6 +81,71 @@ EXPERIMENTS: dict[str, Entry] = {
         module="le_lan_2023.synthetic",
         description="Known spectra: the methods on matrices whose singular values are set.",
         devices="shared",
+    ),
+    "mnist": Entry(
+        module="le_lan_2023.mnist",
+        description="Principal components of handwritten digits, learned from sampled pixels.",
+        takes_data=True,
+    ),
+    "puddle-world": Entry(
+        module="le_lan_2023.puddle_world",
+        description="Subspace distance against d on PuddleWorld, under the paper's protocol.",
+        devices="chosen",
+    ),
+    "puddle-world-fast": Entry(
+        module="ours.puddle_world_fast",
+        description="Our best recipes on PuddleWorld: time to a given subspace distance.",
+        devices="chosen",
+        largest="has more seeds",
+    ),
+    "hydrogen": Entry(
+        module="pfau_2019.hydrogen",
+        description="The hydrogen atom: nine eigenfunctions by spectral inference.",
+        devices="shared",
+    ),
+    "bouncing-balls": Entry(
+        module="pfau_2019.bouncing_balls",
+        description="Video of bouncing balls: deep slow feature analysis against linear.",
+        devices="chosen",
+    ),
+    "slow-puddle": Entry(
+        module="ours.slow_puddle",
+        description="Slow features of PuddleWorld's random walk against the exact ones.",
+        devices="chosen",
+        largest="is larger, for accelerators",
+    ),
+    "atari": Entry(
+        module="pfau_2019.atari",
+        description="Frames of an Atari game: slow features, PCA and successor features.",
+        devices="chosen",
+        largest="is larger, for accelerators",
+    ),
+    "online-pca": _on_rows(
+        "amid_warmuth_2020.online_pca",
+        "Online principal components: excess loss of every rule against rows and against time.",
+    ),
+    "learning-rate-sensitivity": _on_rows(
+        "amid_warmuth_2020.learning_rate_sensitivity",
+        "Online principal components at a tenth, once and ten times the best learning rate.",
+    ),
+    "distributed-pca": _on_rows(
+        "amid_warmuth_2020.distributed_pca",
+        "Online principal components by several workers, whose models are combined now and then.",
+    ),
+    "agent-puddle-world": _of_agents(
+        "ours.agent_puddle_world",
+        "Agents in PuddleWorld: no auxiliary task against each objective.",
+        "has more agents and larger ones",
+    ),
+    "agent-control": _of_agents(
+        "ours.agent_control",
+        "Agents in CartPole, Acrobot and MountainCar: no auxiliary task against some.",
+        "has more agents, and LunarLander",
+    ),
+    "representation-transfer": _of_agents(
+        "ours.representation_transfer",
+        "Torsos trained on the successor measure, then frozen or fine-tuned, against from scratch.",
+        "has more agents and larger ones",
     ),
 }
 """Name → experiment."""

@@ -14,6 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rlreps.errors import require
 from rlreps.plotting.seeds import NOISE_FLOOR
 from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_style, styled
+from rlreps.runs.intervals import mean_interval
 
 _MOST_MARKERS = 10
 _MOST_COLUMNS = 3
@@ -37,6 +38,12 @@ class Line:
     mean: npt.ArrayLike
     low: npt.ArrayLike
     high: npt.ArrayLike
+
+    @classmethod
+    def of_runs(cls, label: str, x: npt.ArrayLike, runs: npt.ArrayLike) -> "Line":
+        """Draw the mean over runs [runs, p] with its 95 % bootstrap interval."""
+        mean, low, high = mean_interval(np.atleast_2d(np.asarray(runs, np.float64)))
+        return cls(label=label, x=x, mean=mean, low=low, high=high)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.successor.measure import MonteCarlo
-from rlreps.cli import commands
 from rlreps.cli import main as cli
 from rlreps.configs import EncoderConfig
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
 from rlreps.workflows.quickstart.config import PRESETS
 

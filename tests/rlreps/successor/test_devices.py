@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.successor.measure import MonteCarlo
 from rlreps.configs import as_json
 from rlreps.envs import load_arena
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.grids import Grid
-from rlreps.successor.monte_carlo import RowSampler
 from rlreps.successor.chains import puddle_world_chain
+from rlreps.successor.grids import Grid
+from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.store.estimates import open_estimates
 
 # 49 cells fill neither one tile of 32 nor two; 501 rollouts are blocks of 250, 1 and 250.
 CONFIG = MonteCarlo(bins=7, rollouts=501, horizon=40, discount=0.9, block_rows=5)

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps import subspace
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.successor import load, puddle_world_chain, released, released_names
 from rlreps.successor.grids import Grid
+from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.monte_carlo import RowSampler
 from rlreps.training import evaluation
-from rlreps.workflows.generate import store_settings
 
 
 @pytest.fixture(scope="module")

@@ -8,19 +8,17 @@ import scipy.linalg
 import scipy.sparse
 from scipy.stats import norm
 
-from rlreps.successor.measure import MonteCarlo
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.transition.estimator import estimator as transition
-from rlreps.successor.transition.estimator import aggregation_error
-from rlreps.successor.transition.solver import factorise
-from rlreps.successor.grids import Grid
-from rlreps.successor.monte_carlo import RowSampler
-from rlreps.successor.transition.modes import slow_modes
-from rlreps.successor.transition.estimator import TransitionEstimator
-from rlreps.successor.measure import TransitionSettings
-from rlreps.successor.transition.matrix import one_step
 from rlreps.successor.chains import puddle_world_chain
+from rlreps.successor.grids import Grid
+from rlreps.successor.measure import MonteCarlo, TransitionSettings
+from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.transition.estimator import TransitionEstimator, aggregation_error
+from rlreps.successor.transition.estimator import estimator as transition
+from rlreps.successor.transition.matrix import one_step
+from rlreps.successor.transition.modes import slow_modes
+from rlreps.successor.transition.solver import factorise
 
 BINS = 16
 

@@ -11,13 +11,13 @@ import time
 import numpy as np
 import pytest
 
-from rlreps.successor.measure import MonteCarlo
 from rlreps.configs import as_json
 from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.store.format import MatrixStore
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store, verify
-from rlreps.workflows.generate import generate, store_settings
+from rlreps.successor.store.format import MatrixStore
+from rlreps.workflows.generate import generate
 
 SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 

@@ -1,18 +1,15 @@
-"""Configuration, presets and recipes of the time-to-distance experiment.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration, presets and recipes of the time-to-distance experiment."""
 
 import dataclasses
 
-from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.configs import (
     EncoderConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
+from rlreps.losses import DanskinChunked, LargeBatch, Objective
+from rlreps.successor.measure import SuccessorMeasure, Transition
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,9 +52,7 @@ class PuddleWorldFastConfig:
         factor: How many times the winner's distance Danskin-LISSA's may be at equal time.
     """
 
-    successor: SuccessorMeasure = dataclasses.field(
-        default_factory=lambda: Transition()
-    )
+    successor: SuccessorMeasure = dataclasses.field(default_factory=lambda: Transition())
     recipes: tuple[Recipe, ...]
     num_seeds: int
     goals: tuple[Goal, ...] = (
@@ -79,14 +74,14 @@ class PuddleWorldFastConfig:
         return tuple(training.num_features for training in self.recipes[0].trainings)
 
 
-_LARGE_BATCH = ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True)
-_DANSKIN = ObjectiveConfig(name="danskin_chunked")
+_LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
+_DANSKIN = DanskinChunked()
 
 
 def _training(
     d: int,
     *,
-    objective: ObjectiveConfig,
+    objective: Objective,
     encoder: EncoderConfig,
     learning_rate: float,
     steps: int,

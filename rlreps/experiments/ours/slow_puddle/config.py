@@ -1,14 +1,11 @@
-"""Configuration and presets of the slow-puddle experiment.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the slow-puddle experiment."""
 
 import dataclasses
 from typing import Literal, get_args
 
-from rlreps.successor.measure import Transition
 from rlreps.configs import EncoderConfig, OptimizerConfig
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.successor.measure import Transition
 
 ActionName = Literal["exact", "sampled"]
 

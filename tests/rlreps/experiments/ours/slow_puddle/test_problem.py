@@ -5,7 +5,6 @@ import pytest
 import scipy.linalg
 import scipy.sparse
 
-from rlreps.successor.measure import Transition
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle.problem import (
     make_problem,
@@ -14,8 +13,8 @@ from rlreps.experiments.ours.slow_puddle.problem import (
     sparse_graph_operator,
     state_source,
 )
-from rlreps.operators import GraphLaplacian, graph_laplacian
-from rlreps.operators.base import Sample
+from rlreps.operators import GraphLaplacian, Sample, graph_laplacian
+from rlreps.successor.measure import Transition
 
 
 def walk(bins, count):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.configs import EncoderConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle import run as run_module
@@ -15,6 +14,7 @@ from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, SlowP
 from rlreps.experiments.ours.slow_puddle.problem import make_problem
 from rlreps.experiments.ours.slow_puddle.run import folder_name, run_slow_puddle
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo, Transition
 
 SMOKE = PRESETS["smoke"]
 SHORT = dataclasses.replace(

@@ -1,1 +1,0 @@
-"""Known spectra: the methods on matrices whose singular values are set."""
