@@ -40,7 +40,7 @@ class Initialiser(Protocol):
 
     @property
     def init(self) -> Callable[[Array], Params]:
-        """key → parameters."""
+        """Key → parameters."""
 
 
 class SpectralState(NamedTuple):

@@ -9,14 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.encoders import FunctionEncoder
-from rlreps.losses import OBJECTIVES
-from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents import AuxiliaryConfig
+from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents.replay import observed_rows
+from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
-from rlreps.subspace import subspace_distance
+from rlreps.losses import OBJECTIVES
 from rlreps.numerics import optimizer_step
+from rlreps.subspace import subspace_distance
 
 STATES = 12
 DISCOUNT = 0.9

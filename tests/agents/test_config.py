@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Oracle, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig, as_json, from_json
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Oracle, Spin
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
