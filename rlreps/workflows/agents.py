@@ -246,10 +246,10 @@ def _train(config: AgentConfig, folder: RunFolder, program: _Program, progress: 
         state, step = program.init(), checkpoints.latest_step() or 0
         if step:
             state = program.put(checkpoints.restore(step, program.collect(state)))
-        kept = folder.keep_metrics_until(step)
-        if not kept:
+        records = folder.keep_metrics_until(step)
+        if not records:
             folder.append_metrics({"step": 0, "seconds": 0.0, **program.evaluate(state, 0)})
-        seconds = max((record["seconds"] for record in kept), default=0.0)
+        seconds = max((record["seconds"] for record in records), default=0.0)
         with progress_bar(
             config.environment,
             total=config.steps,
@@ -263,10 +263,10 @@ def _train(config: AgentConfig, folder: RunFolder, program: _Program, progress: 
                     state, metrics = program.advance(state, step, config.evaluate_every)
                 except TrainingDivergedError as error:
                     good = checkpoints.latest_step()
-                    last = "none was made yet" if good is None else f"of step {good}"
-                    raise TrainingDivergedError(
-                        f"{error}; the last good checkpoint: {last}"
-                    ) from error
+                    kept = f"the checkpoint of step {good} is untouched"
+                    if good is None:
+                        kept = "no checkpoint was made"
+                    raise TrainingDivergedError(f"{error}; {kept}") from None
                 seconds += time.perf_counter() - began
                 step += config.evaluate_every
                 record = {"step": step, **program.evaluate(state, step), **metrics}
@@ -572,7 +572,9 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     NaN inside walls, where nobody ever is.
     """
     centres = jnp.asarray(Grid(bins).centres())
-    values = agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    values = (
+        agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    )
     blocked = jnp.zeros(len(centres), bool)
     for puddle in world.puddles:
         if puddle.multiplier <= 0.0:
@@ -639,8 +641,8 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     reset_key, times_key = jax.random.split(key)
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
-    for time in range(1, _MOST_FRAMES + 1):
-        taken = step(jax.random.fold_in(times_key, time), state)
+    for moment in range(1, _MOST_FRAMES + 1):
+        taken = step(jax.random.fold_in(times_key, moment), state)
         state = taken.state
         yield render_frame(world, np.asarray(state.position))
         if taken.terminated or taken.truncated:
