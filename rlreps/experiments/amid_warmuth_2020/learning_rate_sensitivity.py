@@ -223,7 +223,7 @@ def worse_label(config: Config) -> str:
 
 
 def draw_curves(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:
-    """Draw excess loss against rows: with the chosen η0 and with the scaled one that ended worst."""
+    """Draw excess loss against rows, with the chosen η0 and the scaled one that ended worst."""
     scaled = len(config.scales) > 1
     looks = {CHOSEN: Look()}
     if scaled:

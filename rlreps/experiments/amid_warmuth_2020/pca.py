@@ -17,8 +17,8 @@ from rlreps.experiments.harness import Claim, all_hold
 from rlreps.sources.datasets import Observations, load_observations
 from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
 from rlreps.streaming.passes import MakeRule
-from rlreps.subspace.moments import second_moments
-from rlreps.subspace.principal import relative_tolerance
+from rlreps.subspace.centring import second_moments
+from rlreps.subspace.svd import relative_tolerance
 
 DoubleArray = npt.NDArray[np.float64]
 Measure = Callable[[DoubleArray], DoubleArray]
