@@ -25,6 +25,12 @@ BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 LARGEST_FIGURE = 120_000
 LONGEST_TABLE = 12
+# Columns that say where a curve is, and numbers that name a row: other numbers are measurements.
+CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
+IDENTIFIERS = {
+    *("d", "k", "num_features", "rows", "total_rows", "rows_per_update", "kappa0", "batch_size"),
+    *("feature", "component", "eigenfunction", "index", "task"),
+}
 VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
@@ -53,6 +59,7 @@ def write_page(run: Path, docs: Path, command: str | None = None) -> Path:
     page = docs / f"{folder.kind}.md"
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
+    parts += [_trainings(summary)]
     parts += [_table(path) for path in sorted((run / "results").glob("*.csv"))]
     parts += _figures(sorted((run / "figures").glob("*.png")), page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
@@ -75,22 +82,62 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
 
 
 def _claims(claims: list[dict[str, Any]]) -> str | None:
-    rows = [[c["statement"], c["paper"], c["found"], VERDICTS[c["holds"]]] for c in claims]
+    rows = [
+        [claim["statement"], claim.get("stated", ""), claim["found"], VERDICTS[claim["holds"]]]
+        for claim in claims
+    ]
     return _markdown(["claim", "stated", "found", "verdict"], rows) if rows else None
 
 
-def _table(path: Path) -> str:
-    """Summarise a CSV: the last step of every curve, intervals in one column, few rows."""
-    header, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
-    if "step" in header:
-        at = header.index("step")
-        rows = list({tuple(row[:at]): row for row in rows}.values())
-    records = [_with_intervals(dict(zip(header, row, strict=True))) for row in rows]
-    name = path.stem.replace("_", " ")
-    shown = [[*record.values()] for record in records[:LONGEST_TABLE]]
-    left = len(records) - len(shown)
+def _trainings(summary: dict[str, Any]) -> str | None:
+    """Tabulate what a quickstart trained."""
+    names = ("method", "recipe", "d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
+    runs = [run for method in summary.get("methods", {}).values() for run in method["runs"]]
+    rows = [[_number(str(run[name])) for name in names] for run in runs]
+    return _markdown([*names], rows) if rows else None
+
+
+def _table(path: Path) -> str | None:
+    """Summarise a CSV: the end of every curve, means over seeds, intervals in one column."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    if not rows:
+        return None
+    keys = [name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)]
+    if CURVES & {*rows[0]}:
+        ends = {(*(row[name] for name in keys), row.get("seed")): row for row in rows}
+        rows = list(ends.values())
+    if "seed" in rows[0]:
+        groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+        for row in rows:
+            groups.setdefault(tuple(row[name] for name in keys), []).append(row)
+        rows = [_mean(group, keys) for group in groups.values()]
+    rows = [_with_intervals(row) for row in rows]
+    header = [name for name in rows[0] if any(row[name] for row in rows)]
+    left = len(rows) - LONGEST_TABLE
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    return f"### {name.capitalize()}\n\n{_markdown([*records[0]], shown)}{more}" if records else ""
+    shown = [[row[name] for name in header] for row in rows[:LONGEST_TABLE]]
+    title = path.stem.replace("_", " ").capitalize()
+    return f"### {title}\n\n{_markdown(header, shown)}{more}"
+
+
+def _is_text(cell: str) -> bool:
+    try:
+        float(cell or "nan")
+    except ValueError:
+        return True
+    return False
+
+
+def _mean(rows: list[dict[str, str]], keys: list[str]) -> dict[str, str]:
+    """Average rows that differ in their seed; the number of seeds takes the seed's place."""
+    mean = {"seeds" if name == "seed" else name: rows[0][name] for name in rows[0]}
+    mean["seeds"] = str(len(rows))
+    for name in {*mean} - {*keys, "seeds"}:
+        given = [float(row[name]) for row in rows if row[name]]
+        whole = all(value.is_integer() for value in given) and len({*given}) == 1
+        mean[name] = str(int(given[0]) if whole else sum(given) / len(given)) if given else ""
+    return mean
 
 
 def _with_intervals(record: dict[str, str]) -> dict[str, str]:
@@ -106,10 +153,9 @@ def _with_intervals(record: dict[str, str]) -> dict[str, str]:
 
 
 def _number(text: str) -> str:
-    try:
-        value = float(text)
-    except ValueError:
-        return text
+    if _is_text(text) or not text:
+        return {"True": "yes", "False": "no"}.get(text, text)
+    value = float(text)
     return format_number(int(value) if re.fullmatch(r"-?\d+", text) else value)
 
 
