@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
-from rlreps.losses.base import Metrics
 from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
+from rlreps.losses.base import Metrics
 from rlreps.training.devices import Placement, largest_even_share, make_placement
 
 _SUMS = ("episodes", "returns")

@@ -13,9 +13,9 @@ import numpy as np
 
 from rlreps.configs import SuccessorConfig
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
-from rlreps.successor.store.cache import write_archive
 from rlreps.successor.ground_truth import principal_subspace
 from rlreps.successor.store import open_store
+from rlreps.successor.store.cache import write_archive
 from rlreps.workflows.generate import generate
 
 _POINTS = 1024

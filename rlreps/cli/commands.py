@@ -12,12 +12,12 @@ from tyro.conf import Positional, subcommand
 
 from rlreps.cli.agent import Agent
 from rlreps.cli.experiment import Experiment
+from rlreps.cli.ground_truth import SubspaceOptions
 from rlreps.cli.parts import Switch, print_json
 from rlreps.cli.plot import Plot
 from rlreps.cli.sweep import Sweep
 from rlreps.cli.training import Evaluate, Train, TrainLive
 from rlreps.configs import ProcessesConfig, SuccessorConfig
-from rlreps.cli.ground_truth import SubspaceOptions
 from rlreps.errors import InputError
 
 DATA = Path("data")

@@ -6,10 +6,11 @@ fight with XLA's and made a training step two to three times slower. Elsewhere b
 Newton-Schulz steps follow an inverse over time by matrix products alone.
 """
 
+import jax
 import jax.numpy as jnp
 import jax.scipy as jsp
 from jax import Array, lax
-import jax
+
 
 def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
     """Solves A X = B for a symmetric positive definite A.
@@ -25,7 +26,7 @@ def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
         matrix, right_hand_side, cpu=_solve_by_gauss_jordan, default=_solve_by_cholesky
     )
     return solution
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import matmul
 
 
 def inverse_cholesky_factor(matrix: Array) -> Array:

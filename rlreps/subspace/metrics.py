@@ -8,14 +8,14 @@ columns and are unchanged under scalings and signs only. NaN or infinite feature
 
 import jax
 import jax.numpy as jnp
-from rlreps.errors import InputError
-from rlreps.numerics import jit, matmul
-from rlreps.subspace.svd import relative_tolerance
 import numpy as np
 import scipy.optimize
-from rlreps.subspace.svd import PrincipalSubspace
-from rlreps.subspace.row_blocks import residual_energy
-from rlreps.subspace.row_blocks import RowBlocks
+
+from rlreps.errors import InputError
+from rlreps.numerics import jit, matmul
+from rlreps.subspace.row_blocks import RowBlocks, residual_energy
+from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
+
 
 @jit
 def numerical_rank(features: jax.Array) -> jax.Array:

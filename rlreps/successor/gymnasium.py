@@ -15,21 +15,18 @@ a cell, of the discounted cells from then on (every-visit Monte Carlo).
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
+
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
-from rlreps.errors import InputError, require
-import math
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
-from gymnasium.vector import VectorEnv
+
+from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.grids import BoxGrid
 from rlreps.successor.measure import RowEstimates
 from rlreps.successor.monte_carlo import RolloutSettings
-from typing import NamedTuple
-from rlreps.errors import InputError, require, require_positive
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""

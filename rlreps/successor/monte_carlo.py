@@ -10,27 +10,25 @@ fixed shape. The same seed therefore gives the same bits whichever rows are aske
 whatever order, on however many devices, before or after an interruption.
 """
 
+import collections
+import concurrent.futures
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
 from rlreps.errors import require, require_positive
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.chains import MarkovChain
-import collections
-import concurrent.futures
-import contextlib
-import threading
-from collections.abc import Generator, Sequence
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from rlreps.errors import require
 from rlreps.successor.measure import RowEstimates
-from rlreps.successor.chains import MarkovChain, environment_chain
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlreps.agents.dqn import make_torso
 from rlreps.agents import AgentConfig
+from rlreps.agents.dqn import QNetwork, make_torso
 from rlreps.agents.environments import make_host_environments
 from rlreps.agents.measures import (
     COMPONENTS,
+    coverage_distance,
     default_ground_truth,
+    dormant_share,
+    effective_rank,
     make_measure,
     make_measurement,
     random_rows,
 )
-from rlreps.agents.measures import coverage_distance, dormant_share, effective_rank
-from rlreps.agents.dqn import QNetwork
 from rlreps.agents.probes import probe_error
 from rlreps.configs import EncoderConfig
 from rlreps.encoders import FunctionEncoder

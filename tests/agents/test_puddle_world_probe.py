@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.probes import _discounted_sums, _moves, puddle_world_probe
-from rlreps.agents.probes import probe_error
+from rlreps.agents.probes import _discounted_sums, _moves, probe_error, puddle_world_probe
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import Grid

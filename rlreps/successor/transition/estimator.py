@@ -14,17 +14,19 @@ puts them together again in the result.
 
 import dataclasses
 from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse
+
 from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError, require, require_positive
-from rlreps.successor.transition.solver import BandedSolver, factorise
-from rlreps.successor.measure import RowEstimates
-from rlreps.successor.grids import Grid
-from rlreps.successor.transition.modes import SlowModes, slow_modes
-from rlreps.successor.transition.matrix import OneStep, one_step
-from typing import NamedTuple
 from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
+from rlreps.successor.grids import Grid
+from rlreps.successor.measure import RowEstimates
+from rlreps.successor.transition.matrix import OneStep, one_step
+from rlreps.successor.transition.modes import SlowModes, slow_modes
+from rlreps.successor.transition.solver import BandedSolver, factorise
 
 TILE_ROWS = 100
 """Rows computed together: part of what decides the last bits, as products of matrices round

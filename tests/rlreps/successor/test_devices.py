@@ -12,10 +12,10 @@ import pytest
 
 from rlreps.configs import SuccessorConfig, as_json
 from rlreps.envs import load_arena
-from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import Grid
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.successor.chains import puddle_world_chain
+from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import rollout_settings
 
 # 49 cells fill neither one tile of 32 nor two; 501 rollouts are blocks of 250, 1 and 250.

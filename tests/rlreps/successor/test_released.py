@@ -7,12 +7,11 @@ from rlreps import subspace
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.workflows.generate import rollout_settings
 from rlreps.successor import load, puddle_world_chain, released, released_names
 from rlreps.successor.grids import Grid
 from rlreps.successor.monte_carlo import RowSampler
 from rlreps.training import evaluation
-from rlreps.workflows.generate import store_settings
+from rlreps.workflows.generate import rollout_settings, store_settings
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import json
 import jax
 import numpy as np
 import pytest
-from rlreps.subspace import ExactSVD, RandomizedSVD
 
 from rlreps.cli import main as cli
 from rlreps.configs import (
@@ -15,12 +14,12 @@ from rlreps.configs import (
     TrainingConfig,
 )
 from rlreps.runs.folder import RunFolder
-from rlreps.subspace import ArrayBlocks, CentredBlocks
+from rlreps.subspace import ArrayBlocks, CentredBlocks, ExactSVD, RandomizedSVD
 from rlreps.successor import ground_truth
 from rlreps.successor import ground_truth as module
-from rlreps.successor.store.estimates import create_estimates, open_estimates
-from rlreps.successor.measure import RowEstimates
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
+from rlreps.successor.measure import RowEstimates
+from rlreps.successor.store.estimates import create_estimates, open_estimates
 from rlreps.workflows.evaluate import evaluate_run, load_encoder
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import run_training

@@ -11,14 +11,17 @@ from scipy.stats import norm
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.transition.estimator import estimator as transition
-from rlreps.successor.transition.estimator import aggregation_error
-from rlreps.successor.transition.solver import factorise
 from rlreps.successor.grids import Grid
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.successor.transition.modes import slow_modes
-from rlreps.successor.transition.estimator import TransitionEstimator, TransitionSettings
+from rlreps.successor.transition.estimator import (
+    TransitionEstimator,
+    TransitionSettings,
+    aggregation_error,
+)
+from rlreps.successor.transition.estimator import estimator as transition
 from rlreps.successor.transition.matrix import one_step
+from rlreps.successor.transition.modes import slow_modes
+from rlreps.successor.transition.solver import factorise
 from rlreps.workflows.generate import puddle_world_chain, rollout_settings
 
 BINS = 16

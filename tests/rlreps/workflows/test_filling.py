@@ -11,8 +11,8 @@ from rlreps.cli import main as cli
 from rlreps.configs import SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.runs.locks import LOCK, exclusive
-from rlreps.successor.store.estimates import HALF_DIFFERENCE, open_estimates
 from rlreps.successor.measure import RowEstimates
+from rlreps.successor.store.estimates import HALF_DIFFERENCE, open_estimates
 from rlreps.workflows.filling import MatrixPlan, fill_store
 from rlreps.workflows.generate import generate
 

@@ -14,8 +14,8 @@ import pytest
 from rlreps.configs import SuccessorConfig, as_json
 from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.store.format import MatrixStore
 from rlreps.successor.store import open_store, verify
+from rlreps.successor.store.format import MatrixStore
 from rlreps.workflows.generate import generate, store_settings
 
 SMALL = SuccessorConfig(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)

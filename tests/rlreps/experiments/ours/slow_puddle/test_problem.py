@@ -14,8 +14,7 @@ from rlreps.experiments.ours.slow_puddle.problem import (
     sparse_graph_operator,
     state_source,
 )
-from rlreps.operators import GraphLaplacian, graph_laplacian
-from rlreps.operators.base import Sample
+from rlreps.operators import GraphLaplacian, Sample, graph_laplacian
 
 
 def walk(bins, count):
