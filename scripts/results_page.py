@@ -1,6 +1,6 @@
 """Write the results page of a run: ``docs/results/EXPERIMENT.md`` and its figures.
 
-    python scripts/results_page.py RUN --command "rlreps experiment hydrogen --preset laptop --out RUN"
+    python scripts/results_page.py RUN --command "rlreps experiment atari --preset laptop --out RUN"
 
 RUN is the folder of a finished experiment or quickstart. The page holds the command, the date and
 the versions, every claim with what was found, the headline of each table and the figures, reduced
@@ -36,7 +36,9 @@ VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
 
 def main() -> None:
     """Parse the command line and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="folder of the finished run")
     parser.add_argument("--command", help="the command that made it, for the page")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
@@ -59,11 +61,16 @@ def write_page(run: Path, docs: Path, command: str | None = None) -> Path:
     page = docs / f"{folder.kind}.md"
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
-    parts += [_trainings(summary)]
-    parts += [_table(path) for path in sorted((run / "results").glob("*.csv"))]
+    if folder.kind == "quickstart":
+        parts.append(_trainings(summary))
+    # A curve against time ends as it does against updates.
+    tables = [path for path in sorted((run / "results").glob("*.csv")) if not _against_time(path)]
+    parts += [_table(path) for path in tables]
     parts += _figures(sorted((run / "figures").glob("*.png")), page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
-    text = page.read_text(encoding="utf-8") if page.exists() else f"# {folder.kind}\n\n{BEGIN}{END}\n"
+    text = (
+        page.read_text(encoding="utf-8") if page.exists() else f"# {folder.kind}\n\n{BEGIN}{END}\n"
+    )
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}{END}\n"
     before, rest = text.split(BEGIN)
@@ -78,7 +85,11 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     revision = (made["git_revision"] or "unknown")[:10]
     took = f" {format_number(summary['seconds'])} s." if "seconds" in summary else ""
     lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
-    return f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}" if command else f"## Latest run\n\n{lines}"
+    return (
+        f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}"
+        if command
+        else f"## Latest run\n\n{lines}"
+    )
 
 
 def _claims(claims: list[dict[str, Any]]) -> str | None:
@@ -89,12 +100,20 @@ def _claims(claims: list[dict[str, Any]]) -> str | None:
     return _markdown(["claim", "stated", "found", "verdict"], rows) if rows else None
 
 
-def _trainings(summary: dict[str, Any]) -> str | None:
+def _trainings(summary: dict[str, Any]) -> str:
     """Tabulate what a quickstart trained."""
-    names = ("method", "recipe", "d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
-    runs = [run for method in summary.get("methods", {}).values() for run in method["runs"]]
+    names = (
+        "method",
+        "recipe",
+        "d",
+        "steps",
+        "seconds",
+        "subspace_distance",
+        "relative_excess_loss",
+    )
+    runs = [run for method in summary["methods"].values() for run in method["runs"]]
     rows = [[_number(str(run[name])) for name in names] for run in runs]
-    return _markdown([*names], rows) if rows else None
+    return _markdown([*names], rows)
 
 
 def _table(path: Path) -> str | None:
@@ -103,7 +122,9 @@ def _table(path: Path) -> str | None:
         rows = list(csv.DictReader(lines))
     if not rows:
         return None
-    keys = [name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)]
+    keys = [
+        name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)
+    ]
     if CURVES & {*rows[0]}:
         ends = {(*(row[name] for name in keys), row.get("seed")): row for row in rows}
         rows = list(ends.values())
@@ -119,6 +140,10 @@ def _table(path: Path) -> str | None:
     shown = [[row[name] for name in header] for row in rows[:LONGEST_TABLE]]
     title = path.stem.replace("_", " ").capitalize()
     return f"### {title}\n\n{_markdown(header, shown)}{more}"
+
+
+def _against_time(path: Path) -> bool:
+    return path.stem.endswith(("_by_time", "_by_seconds"))
 
 
 def _is_text(cell: str) -> bool:
@@ -162,7 +187,9 @@ def _number(text: str) -> str:
 def _markdown(header: list[str], rows: list[list[str]]) -> str:
     titles = [name.replace("_", " ") for name in header]
     lines = [titles, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', '¦') for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(str(cell).replace('|', '¦') for cell in line)} |" for line in lines
+    )
 
 
 def _figures(paths: list[Path], page: Path) -> list[str]:
