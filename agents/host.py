@@ -33,8 +33,8 @@ MOST_COPIES = 16
 class HostTrainer:
     """Trainer of agents in environments on the host.
 
-    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have been
-    chosen for ``acting.observations``, [seeds, environments].
+    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have
+    been chosen for ``acting.observations``, [seeds, environments].
     """
 
     def __init__(

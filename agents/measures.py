@@ -65,7 +65,7 @@ def effective_rank(features: Array) -> Array:
 
 
 def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD) -> Array:
-    """Compute the share of hidden units that are τ-dormant (Sokar et al. 2023, Definitions 3.1 and 3.2).
+    """Compute the share of τ-dormant hidden units (Sokar et al. 2023, Definitions 3.1 and 3.2).
 
     A unit's score is its mean |activation| over the inputs, divided by the mean of that over the
     units of its layer; at a score of τ or less it is dormant. So are all units of a layer of zeros.

@@ -40,7 +40,7 @@ class Initialiser(Protocol):
 
     @property
     def init(self) -> Callable[[Array], Params]:
-        """Key → parameters."""
+        """key → parameters."""
 
 
 class SpectralState(NamedTuple):

@@ -58,9 +58,7 @@ def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
     rotation, values, _ = jnp.linalg.svd(triangle, full_matrices=False)
     # Stated as "not below", so that NaN features give a NaN basis rather than an empty one.
     kept = ~(values <= relative_tolerance(features.shape, features.dtype) * values[0])
-    basis = jnp.where(
-        kept[None, :], matmul(panel, rotation), 0.0
-    )
+    basis = jnp.where(kept[None, :], matmul(panel, rotation), 0.0)
     missing_columns = num_features - min(num_states, num_features)
     padded = jnp.pad(basis, ((0, 0), (0, missing_columns)))
     return padded, jnp.sum(kept, dtype=jnp.int32)

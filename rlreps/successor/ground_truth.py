@@ -38,6 +38,9 @@ IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
 
 
+DEFAULT_DECOMPOSITION = RandomizedSVD()
+
+
 class Progress(Protocol):
     """Shows how far long work has come; ``runs.progress.progress_bar`` is one."""
 
@@ -110,7 +113,7 @@ def centred(source: RowBlocks) -> RowBlocks:
 
 def principal_subspace(
     store: MatrixStore,
-    decomposition: Decomposition = RandomizedSVD(),
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
 ) -> PrincipalSubspace:
@@ -133,7 +136,7 @@ def principal_subspace(
 
 def load_ground_truth(
     path: Path,
-    decomposition: Decomposition = RandomizedSVD(),
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
 ) -> GroundTruth:
@@ -249,7 +252,7 @@ class SamplingError:
 
 def sampling_error(
     store: EstimateStore,
-    decomposition: Decomposition = RandomizedSVD(),
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
 ) -> SamplingError | None:

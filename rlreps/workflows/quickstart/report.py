@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
+from rlreps.losses import Objective
 from rlreps.configs import TrainingConfig
 from rlreps.envs import PuddleWorld
-from rlreps.losses import Objective
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder

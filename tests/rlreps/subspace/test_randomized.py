@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.subspace import (
-    ArrayBlocks,
-    RandomizedSVD,
-    exact_svd,
-    nested_distances,
-    products,
-    randomized_svd,
-)
+from rlreps.subspace import ArrayBlocks, exact_svd, nested_distances, products, randomized_svd
+from rlreps.subspace import RandomizedSVD
 
 
 class _Counted:

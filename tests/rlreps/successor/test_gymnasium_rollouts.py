@@ -18,7 +18,8 @@ from rlreps.successor.gymnasium import (
     every_visit,
     starts_in_cells,
 )
-from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
+from rlreps.successor.measure import RolloutSettings
+from rlreps.successor.monte_carlo import RowSampler
 from rlreps.workflows.generate import puddle_world_chain
 
 SIZE = 8
