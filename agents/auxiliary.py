@@ -46,7 +46,7 @@ subspace. What has to be learned drifts a little with the averages, which the we
 continues are fitted as they are, before that.
 
 **Features** of a network are far from white. ``danskin_lissa``'s series converges slowly there, and
-its features grow; ``whitening`` and several ``permutations`` help (``ObjectiveConfig``).
+its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
 
 import dataclasses
@@ -61,14 +61,15 @@ import tyro
 from jax import Array, lax
 
 from rlreps.agents.replay import Rows, Window, episode_window, rows_at
-from rlreps.configs import ObjectiveConfig
+from rlreps.config import with_sizes
+from rlreps.configs.flags import objective_from_flags
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.errors import require, require_choice, require_interval, require_positive
+from rlreps.losses import LargeBatch, Objective
 from rlreps.losses.base import Batch, Encode, Metrics, Params
 from rlreps.losses.large_batch import least_squares_weights
-from rlreps.losses.registry import Problem, make_objective
+from rlreps.losses.spectral import Initialiser
 from rlreps.numerics import matmul
-from rlreps.training.hyperparameters import Hyperparameters
 
 TaskName = Literal["cells", "random_fourier", "random_indicators"]
 TargetName = Literal["bootstrapped", "monte_carlo"]
@@ -102,7 +103,9 @@ class AuxiliaryConfig:
         sequences: Sequences of an update, each of which gives a row of the objective's batch.
     """
 
-    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = LargeBatch(
+        precondition=1e-2, leave_one_out=True
+    )
     weight: Annotated[float, tyro.conf.arg(name="auxiliary-weight")] = 0.0
     tasks: Annotated[TaskName, tyro.conf.arg(name="auxiliary-tasks")] = "random_fourier"
     num_tasks: int = 64
@@ -132,11 +135,12 @@ class AuxiliaryConfig:
     def require_objective(self) -> None:
         """Raise an ``InputError`` unless the objective can learn from so many sequences."""
         require(
-            self.objective.name != "oracle",
+            not self.objective.needs_population,
             "an auxiliary objective that needs no exact expectations",
             self.objective.name,
         )
-        self.objective.require_batch(self.sequences)
+        # How many features there are is not known here: check for the fewest.
+        with_sizes(self.objective, num_features=1).require_rows(self.sequences)
 
 
 def as_inputs(observations: Array) -> Array:
@@ -425,7 +429,7 @@ def make_auxiliary_task(
     num_features: int,
     observation_shape: tuple[int, ...],
     observation_dtype: Any = jnp.float32,
-    torso_shapes: Params | None = None,
+    encoder: Initialiser | None = None,
     learning_rate: float = 1e-3,
 ) -> AuxiliaryTask:
     """Make the auxiliary task that a configuration describes; its weight is left to the caller.
@@ -435,7 +439,7 @@ def make_auxiliary_task(
         num_features: d, features of the torso.
         observation_shape: Of one observation; bounded coordinates lie in [0, 1], or are bytes.
         observation_dtype: Of observations in replay.
-        torso_shapes: Shapes of the torso's parameters, for ``spin`` with ``averaging_rate`` < 1.
+        encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
         learning_rate: Of ``explicit``'s stored weights, where the configuration names none.
 
     Raises:
@@ -444,13 +448,13 @@ def make_auxiliary_task(
     """
     _require_sequences(config, num_features)
     columns = make_task_columns(config, observation_shape)
-    problem = Problem(
-        num_features,
-        columns.num_tasks,
-        Hyperparameters.of(config.objective, learning_rate),
-        torso_shapes,
+    objective = with_sizes(
+        config.objective,
+        num_features=num_features,
+        num_tasks=columns.num_tasks,
+        encoder=encoder,
+        encoder_learning_rate=learning_rate,
     )
-    objective = make_objective(config.objective, problem)
     bootstraps = config.targets == "bootstrapped"
 
     def init(key: Array) -> AuxiliaryState:
@@ -545,9 +549,7 @@ def _require_sequences(config: AuxiliaryConfig, num_features: int) -> None:
     config.require_objective()
     objective, sequences = config.objective, config.sequences
     require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
-    if objective.name == "spin" and objective.averaging_rate == 1.0:
-        rows = f"sequences >= {num_features}, as many as features, for spin that averages nothing"
-        require(sequences >= num_features, rows, sequences)
+    with_sizes(objective, num_features=num_features).require_rows(sequences)
     if config.targets == "bootstrapped":
         rows = f"sequences > {num_features}, more than features, for bootstrapped targets"
         require(sequences > num_features, rows, sequences)

@@ -34,7 +34,7 @@ from rlreps.configs import EncoderConfig
 from rlreps.encoders import Encoder
 from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require, require_interval, require_positive
-from rlreps.training.optimizers import optimizer_step
+from rlreps.numerics import optimizer_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -471,7 +471,7 @@ def make_agent(
             num_features=config.num_features,
             observation_shape=observation.shape,
             observation_dtype=observation_dtype,
-            torso_shapes=jax.eval_shape(encoder.init, jax.random.key(0)),
+            encoder=encoder,
             learning_rate=config.dqn.learning_rate,
         )
     network = QNetwork(encoder, config.num_features, num_actions)

@@ -24,11 +24,20 @@ T = TypeVar("T")
 
 _SIZE = "size"
 _LEAF = "leaf"
+_STATIC = "static"
 
 
-def size(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field that the data decides, such as the number of features or tasks."""
-    return dataclasses.field(default=default, metadata={_SIZE: True})
+def size(default: Any = dataclasses.MISSING, *, leaf: bool = False) -> Any:
+    """Declare a field that the data decides, such as the number of features or tasks.
+
+    With ``leaf`` it is a pytree of arrays or a configurable with numbers of its own, as in ``leaf``.
+    """
+    return dataclasses.field(default=default, metadata={_SIZE: True} | ({_LEAF: True} if leaf else {}))
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """Declare a number that decides which operations are computed, so that it cannot be traced."""
+    return dataclasses.field(default=default, metadata={_STATIC: True})
 
 
 def leaf(default: Any = dataclasses.MISSING) -> Any:
@@ -39,13 +48,17 @@ def leaf(default: Any = dataclasses.MISSING) -> Any:
 def configurable(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as a pytree whose leaves are its numbers.
 
-    Leaves are the fields annotated ``float`` or ``float | None`` and those declared by ``leaf``.
-    The others are static and must be hashable. JAX rebuilds nodes around tracers; that sets the
+    Leaves are the fields annotated ``float`` or ``float | None``, but those declared by ``static``,
+    and those declared by ``leaf``. The others are static and must be hashable. JAX rebuilds nodes around tracers; that sets the
     fields directly, so ``__post_init__`` may check what a user wrote.
     """
     hints = get_type_hints(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    leaves = [f.name for f in fields if _LEAF in f.metadata or _is_number(hints[f.name])]
+    leaves = [
+        f.name
+        for f in fields
+        if _LEAF in f.metadata or (_is_number(hints[f.name]) and _STATIC not in f.metadata)
+    ]
     static = [f.name for f in fields if f.name not in leaves]
 
     def flatten(node: T) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Typed wrappers of JAX that the whole library shares: compilation, products and random keys."""
+"""Typed wrappers that the whole library shares: compilation, products, optimizers, random keys."""
 
 import os
 from collections.abc import Callable
@@ -6,10 +6,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array, lax
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Params = TypeVar("Params")
 
 PRNG = "threefry2x32"
 """The generator of every key. Others give bits that depend on what they are batched with."""
@@ -24,6 +26,16 @@ def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 def matmul(left: Array, right: Array) -> Array:
     """Multiply matrices at full precision, which an accelerator's default would round."""
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+
+
+def optimizer_step(
+    optimizer: optax.GradientTransformation, gradients: Params, state: Any, params: Params
+) -> tuple[Params, Any]:
+    """Take one optimizer step: (new parameters, new optimizer state)."""
+    # Optax mixes integer counts with floats, which strict promotion would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
 
 
 def seed_key(seed: Array | int, purpose: int) -> Array:

@@ -22,15 +22,14 @@ from benchmark_training import bare_pass, step_seconds
 from rlreps.configs import OptimizerConfig
 from rlreps.encoders import MLP, Encoder, SeparateMLP
 from rlreps.experiments.pfau_2019.hydrogen.problem import BoxSource, hamiltonian
-from rlreps.losses.covariance_jacobian import CovarianceJacobian
-from rlreps.losses.spectral import spectral
-from rlreps.operators import Operator, diagonal
+from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.operators import Diagonal, Operator
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.update import Learner
 
 HIDDEN = {"shared": (128, 128, 128), "separate": (32, 32)}
 OPERATORS = {
-    "potential": diagonal(lambda positions: jnp.sum(jnp.square(positions), axis=1)),
+    "potential": Diagonal(lambda positions: jnp.sum(jnp.square(positions), axis=1)),
     "Hamiltonian": hamiltonian(),
 }
 
@@ -54,11 +53,11 @@ def update(
     """A compiled scan of whole updates."""
     learner = Learner(
         encoder=encoder,
-        objective=spectral(
+        objective=Spin(
             num_features,
-            operator,
+            operator=operator,
             averaging_rate=averaging_rate,
-            parameters=jax.eval_shape(encoder.init, jax.random.key(0)),
+            encoder=encoder,
             separate=separate,
         ),
         optimizer=make_optimizer(OptimizerConfig(), 1000),

@@ -22,12 +22,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps import encoders
-from rlreps.configs import ObjectiveConfig, OptimizerConfig, TrainingConfig
-from rlreps.losses.registry import Problem, make_objective
+from rlreps.config import with_sizes
+from rlreps.configs import OptimizerConfig, TrainingConfig
+from rlreps.losses import OBJECTIVES
 from rlreps.sources import matrix as sources
-from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import Learner
 from rlreps.training.optimizers import make_optimizer
+from rlreps.training.update import Learner
 from rlreps.workflows.train import run_training
 
 STATES = 10_000
@@ -67,11 +67,10 @@ def compare(tasks: int, rows: int, length: int, repeats: int) -> None:
     bare = bare_pass(encoder, rows, length)
     calls: dict[str, Callable[[], Any]] = {"bare": lambda: bare(params, inputs)}
     for method in ("large_batch", "explicit", "danskin_lissa"):
-        config = ObjectiveConfig(name=method)
-        numbers = Hyperparameters.of(config, 1e-3)
+        objective = OBJECTIVES[method](FEATURES)
         learner = Learner(
             encoder=encoder,
-            objective=make_objective(config, Problem(FEATURES, STATES, numbers)),
+            objective=with_sizes(objective, num_tasks=STATES, encoder_learning_rate=1e-3),
             optimizer=make_optimizer(OptimizerConfig(), 1000),
             rows=rows,
             tasks=tasks,

@@ -51,10 +51,8 @@ class LiveTrainingConfig:
             "centring_starts None or >= 1",
             self.centring_starts,
         )
-        encoder, method = self.training.encoder.name, self.training.objective.name
+        encoder, objective = self.training.encoder.name, self.training.objective
         require(encoder != "tabular", "an encoder of positions for live rollouts", encoder)
         require(
-            method not in ("explicit", "oracle"),
-            "a method that needs no matrix, for live rollouts",
-            method,
+            objective.live, "a method that needs no matrix, for live rollouts", objective.name
         )

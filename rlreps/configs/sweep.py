@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 from typing import get_type_hints as type_hints
 
-from rlreps.configs.json_values import as_json
+from rlreps.config import as_json, options
+from rlreps.configs.flags import MethodName
 from rlreps.configs.training import TrainingConfig
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_choice
+from rlreps.losses import OBJECTIVES, Objective
 
 FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
@@ -143,8 +145,26 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
         else:
             changes[name] = value
     for outer, inside in nested.items():
-        changes[outer] = dataclasses.replace(getattr(config, outer), **inside)
+        section = getattr(config, outer)
+        is_objective = isinstance(section, Objective)
+        changes[outer] = (
+            _with_options(section, inside) if is_objective else dataclasses.replace(section, **inside)
+        )
     return dataclasses.replace(config, **changes)
+
+
+def _with_options(objective: Objective, values: Mapping[str, FieldValue]) -> Objective:
+    """An objective with other options; another method keeps those options that both have."""
+    name = str(values.get("name", objective.name))
+    require_choice("method", name, tuple(OBJECTIVES))
+    cls = OBJECTIVES[name]
+    known = [field.name for field in options(cls)]
+    given = {option: value for option, value in values.items() if option != "name"}
+    for option in given:
+        require(option in known, f"an option of {name} ({', '.join(known)})", option)
+    kept = {f.name: getattr(objective, f.name) for f in options(objective) if f.name in known}
+    sizes: dict[str, Any] = {**kept, **given}
+    return cls(**sizes)
 
 
 def field_value(config: TrainingConfig, field: str) -> FieldValue:
@@ -174,7 +194,9 @@ def sweepable_fields() -> Mapping[str, Any]:
     """Dotted name → type of every field of a training configuration."""
     found: dict[str, Any] = {}
     for name, hint in type_hints(TrainingConfig).items():
-        if dataclasses.is_dataclass(hint):
+        if hint is Objective:
+            found |= {f"{name}.{inner}": kind for inner, kind in _options_of_objectives().items()}
+        elif dataclasses.is_dataclass(hint):
             found |= {f"{name}.{inner}": kind for inner, kind in type_hints(hint).items()}
         else:
             found[name] = hint
@@ -186,11 +208,23 @@ def _flags() -> Mapping[str, str]:
     """Flag of ``rlreps train``, with underscores → dotted name, of nested fields."""
     found = {}
     for outer, section in type_hints(TrainingConfig).items():
-        if dataclasses.is_dataclass(section):
+        if section is Objective:
+            for inner in _options_of_objectives():
+                found["method" if inner == "name" else inner] = f"{outer}.{inner}"
+        elif dataclasses.is_dataclass(section):
             for inner, hint in type_hints(section, include_extras=True).items():
                 # Tyro's mark renames the flag: a nested name takes the name of what it names.
                 marks = hint.__metadata__ if get_origin(hint) is Annotated else ()
                 found[marks[0].name if marks else inner] = f"{outer}.{inner}"
+    return found
+
+
+def _options_of_objectives() -> dict[str, Any]:
+    """Option → type of all methods together, after the method's name."""
+    found: dict[str, Any] = {"name": MethodName}
+    for cls in OBJECTIVES.values():
+        hints = type_hints(cls)
+        found |= {field.name: hints[field.name] for field in options(cls)}
     return found
 
 

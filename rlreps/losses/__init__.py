@@ -1,31 +1,33 @@
 """Objectives whose minimisers span the top-d left singular subspace of a states x tasks matrix."""
 
+from rlreps.config import registry
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population, two_weight_loss
-from rlreps.losses.danskin import Roles, danskin_empirical, danskin_lissa, even_roles, naive
-from rlreps.losses.danskin_chunked import danskin_chunked
-from rlreps.losses.explicit import explicit
-from rlreps.losses.large_batch import large_batch
-from rlreps.losses.oracle import oracle
-from rlreps.losses.registry import OBJECTIVES, make_objective
-from rlreps.losses.spectral import spectral
+from rlreps.losses.danskin import DanskinEmpirical, DanskinLissa, Naive
+from rlreps.losses.danskin_chunked import DanskinChunked
+from rlreps.losses.explicit import Explicit
+from rlreps.losses.large_batch import LargeBatch
+from rlreps.losses.oracle import Oracle
+from rlreps.losses.spectral import Spin
+
+OBJECTIVES: dict[str, type[Objective]] = registry(
+    DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
+)
+"""Method name → objective."""
 
 __all__ = [
     "OBJECTIVES",
     "Batch",
+    "DanskinChunked",
+    "DanskinEmpirical",
+    "DanskinLissa",
     "Encode",
+    "Explicit",
+    "LargeBatch",
     "Metrics",
+    "Naive",
     "Objective",
+    "Oracle",
     "Population",
-    "Roles",
-    "danskin_chunked",
-    "danskin_empirical",
-    "danskin_lissa",
-    "even_roles",
-    "explicit",
-    "large_batch",
-    "make_objective",
-    "naive",
-    "oracle",
-    "spectral",
+    "Spin",
     "two_weight_loss",
 ]

@@ -1,20 +1,24 @@
-"""What an objective is: the contract that every loss of the library meets.
+"""The contract of an objective, and what every objective's gradient is made of.
 
 Symbols used across this package: φ features [b, d], ψ targets [b, t], Ĉ an estimate of the inverse
 covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d, t].
 
 The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖², whose minimisers span the top-d left
 singular subspace of Ψ; its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023,
-Lemma 1).
+Lemma 1; the lemma writes sup for its inf, and Sec. 3.3's surrogate would lose ψ in its gradient:
+``two_weight_loss`` keeps it).
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.errors import require
+from rlreps.config import name_of, size
+from rlreps.errors import require, require_positive
+from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 
 Params: TypeAlias = Any
@@ -51,22 +55,83 @@ class Batch(NamedTuple):
     population: Population | None = None
 
 
-class Objective(NamedTuple):
-    """A representation objective.
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """A representation objective and its configuration.
+
+    Subclasses are configurable dataclasses; their fields are their options.
 
     Attributes:
-        init: key → state; stateless objectives carry ``()``.
-        loss: (params, encode, batch, state, key) → (scalar, (state, metrics)), to be differentiated
-            in ``params`` with ``jax.grad(..., has_aux=True)``. The gradient is the contract; the
-            scalar is half the mean squared residual under the weights that the gradient used,
-            unless the objective says otherwise.
-        diagnose: (states of all runs, which run) → what is wrong with its state, in words, or None.
-            The host asks after every chunk; the same answer twice in a row stops the training.
+        num_features: d.
+        title: Its name as papers write it.
+        live: Whether it learns from tasks that never come twice.
+        needs_population: Whether a batch must bring all states.
     """
 
-    init: Callable[[Array], Any]
-    loss: Callable[[Params, Encode, Batch, Any, Array], tuple[Array, tuple[Any, Metrics]]]
-    diagnose: Callable[[Any, int], str | None] | None = None
+    num_features: int = size(10)
+
+    title: ClassVar[str] = "objective"
+    live: ClassVar[bool] = True
+    needs_population: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_positive("num_features", self.num_features)
+
+    @property
+    def name(self) -> str:
+        """The class's name as options and files spell it."""
+        return name_of(type(self))
+
+    def init(self, key: Array) -> Any:
+        """Return the state before the first update; stateless objectives carry ``()``."""
+        del key  # Nothing here is random.
+        return ()
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute (scalar, (state, metrics)), for ``jax.grad(..., has_aux=True)`` in ``params``.
+
+        The gradient is the contract. The scalar is half the mean squared residual under the weights
+        that the gradient used, unless the objective says otherwise.
+        """
+        raise NotImplementedError
+
+    def require_rows(self, rows: int) -> None:
+        """Raise an ``InputError`` unless a batch of this many rows can fill its roles."""
+
+    def diagnose(self, states: Any, run: int) -> str | None:
+        """Say what is wrong with one run's state, given those of all runs; None if nothing is.
+
+        The host asks after every chunk; the same answer twice in a row stops the training.
+        """
+        return None
+
+
+class RunningMean(NamedTuple):
+    """A decayed average of matrices.
+
+    Attributes:
+        total: Decayed sum, [d, d], not corrected for its zero start.
+        weight: Total weight behind it, []; 0 before the first update.
+    """
+
+    total: Array
+    weight: Array
+
+    @classmethod
+    def empty(cls, num_features: int) -> "RunningMean":
+        """Return the average before the first update."""
+        return cls(jnp.zeros((num_features, num_features)), jnp.zeros(()))
+
+    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "RunningMean":
+        """Return the average after another matrix [d, d], counted ``amount`` times."""
+        share = (1.0 - decay) * amount
+        return RunningMean(decay * self.total + share * matrix, decay * self.weight + share)
+
+    def mean(self) -> Array:
+        """Return the average, [d, d]; zero before the first update."""
+        return self.total / jnp.where(self.weight > 0.0, self.weight, 1.0)
 
 
 def two_weight_loss(
@@ -77,10 +142,10 @@ def two_weight_loss(
     *,
     residual_scale: Array | None = None,
 ) -> Array:
-    """A scalar whose gradient at features [b, d] is ŵ'(φᵀŵ − ψ), averaged over rows and tasks.
+    """Compute a scalar whose gradient at features [b, d] is ŵ'(φᵀŵ − ψ), a mean over rows and tasks.
 
-    This is the form that every objective's gradient takes; with ŵ = ŵ' it is the gradient of half
-    the mean squared residual at fixed weights.
+    This is the form of every objective's gradient; with ŵ = ŵ' it is the gradient of half the mean
+    squared residual at fixed weights.
 
     Args:
         features: φ, [b, d].
@@ -96,29 +161,32 @@ def two_weight_loss(
     # minimiser's own dependence on the features contributes nothing to the gradient.
     weights, other_weights = lax.stop_gradient(weights), lax.stop_gradient(other_weights)
     # A residual is a difference of near equals: an accelerator's default product would blur it.
-    residuals = jnp.matmul(features, weights, precision=lax.Precision.HIGHEST) - targets
+    residuals = matmul(features, weights) - targets
     if residual_scale is not None:
         residuals = residuals * residual_scale[:, None]
     # Only the factor φᵀŵ' may carry a gradient: it alone multiplies the residual in Lemma 1.
     surrogate = jnp.mean(lax.stop_gradient(residuals) * (features @ other_weights))
-    value = 0.5 * jnp.mean(jnp.square(residuals))
-    # The stop_gradients swap the surrogate's meaningless value for the residual's. It is subtracted
-    # from itself first: where it is large, adding the value to it would lose the value's digits.
+    return with_gradient_of(surrogate, 0.5 * jnp.mean(jnp.square(residuals)))
+
+
+def with_gradient_of(surrogate: Array, value: Array) -> Array:
+    """Return a value, [], whose gradient is a surrogate's."""
+    # The stop_gradients swap the surrogate's meaningless value for the other. It is subtracted from
+    # itself first: where it is large, adding the value to it would lose the value's digits.
     return lax.stop_gradient(value) + (surrogate - lax.stop_gradient(surrogate))
 
 
 def mean_product(features: Array, targets: Array) -> Array:
-    """The right-hand side mean φψ [d, t] of features [b, d] and targets [b, t]."""
-    return jnp.matmul(features.T, targets, precision=lax.Precision.HIGHEST) / features.shape[0]
+    """Compute the right-hand side mean φψ [d, t] of features [b, d] and targets [b, t]."""
+    return matmul(features.T, targets) / features.shape[0]
 
 
 def empirical_weights(features: Array, right_hand_side: Array) -> Array:
-    """(ΦᵀΦ / J)† times a right-hand side [d, t], for features [J, d]."""
-    inverse_covariance: Array = empirical_inverse_covariance(features)
-    return jnp.matmul(inverse_covariance, right_hand_side, precision=lax.Precision.HIGHEST)
+    """Compute (ΦᵀΦ / J)† times a right-hand side [d, t], for features [J, d]."""
+    return matmul(empirical_inverse_covariance(features), right_hand_side)
 
 
 def require_features(features: Array, num_rows: int, num_features: int) -> None:
-    """Raises an ``InputError`` unless an encoder's output has the shape [b, d] it should have."""
+    """Raise an ``InputError`` unless an encoder's output has the shape [b, d] it should have."""
     expected = (num_rows, num_features)
     require(features.shape == expected, f"features of shape {expected}", features.shape)

@@ -23,42 +23,32 @@ is divided by an eighth of that bound: no longer exact there, but descent with a
 does not explode from features of any scale.
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.errors import require
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
+from rlreps.config import configurable
+from rlreps.errors import require, require_interval, require_positive
+from rlreps.losses.base import (
+    Batch,
+    Encode,
+    Metrics,
+    Objective,
+    Params,
+    RunningMean,
+    require_features,
+    with_gradient_of,
+)
+from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import chunked_lissa
 from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 
 _COVARIANCE_DECAY = 0.9
 _MOMENT_DECAY = 0.97
 _LARGEST_EXCESS = 8.0
-_HIGHEST = lax.Precision.HIGHEST
-
-
-class RunningMatrix(NamedTuple):
-    """A decayed average.
-
-    Attributes:
-        total: Decayed sum, [d, d], not corrected for its zero start.
-        weight: Total weight behind it, []; 0 before the first update.
-    """
-
-    total: Array
-    weight: Array
-
-    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "RunningMatrix":
-        """The average after another matrix [d, d], counted ``amount`` times."""
-        share = (1.0 - decay) * amount
-        return RunningMatrix(decay * self.total + share * matrix, decay * self.weight + share)
-
-    def mean(self) -> Array:
-        """The average, [d, d]; zero before the first update."""
-        return self.total / jnp.where(self.weight > 0.0, self.weight, 1.0)
 
 
 class ChunkedState(NamedTuple):
@@ -70,8 +60,8 @@ class ChunkedState(NamedTuple):
         inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero before the first.
     """
 
-    covariance: RunningMatrix
-    weight_moment: RunningMatrix
+    covariance: RunningMean
+    weight_moment: RunningMean
     inverse_moment: Array
 
 
@@ -85,15 +75,9 @@ class _Groups(NamedTuple):
     weights: Array
 
 
-def danskin_chunked(
-    num_features: int,
-    *,
-    groups: int = 3,
-    chunks: int = 4,
-    chunk_step: float = 0.5,
-    gauge: float = 1.0,
-    precondition_ridge: float = 1e-2,
-) -> Objective:
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DanskinChunked(Objective):
     """Danskin-LISSA in chunks of rows (see the module's docstring).
 
     A batch of b rows gives chunks of b / (groups · chunks) rows; rows that do not divide are left
@@ -111,65 +95,74 @@ def danskin_chunked(
 
     The first update has no past and fixes the gauge only.
 
-    Args:
-        num_features: d.
+    Attributes:
         groups: Independent weight estimates an update, at least 3.
         chunks: J, terms of the series, each a chunk of rows.
         chunk_step: κ in (0, 1), relative to a covariance near the identity; divided by half a bound
             on the running covariance's largest eigenvalue where that exceeds 2.
-        gauge: γ ≥ 0, in units of the preconditioned gradient.
-        precondition_ridge: Added to mean ŵŵᵀ, relative to its mean eigenvalue.
-
-    Returns:
-        The objective. Its gradient is the preconditioned one; its value is half the mean squared
-        residual, without the gauge term.
-
-    Raises:
-        InputError: For options out of range, or a batch of fewer rows than chunks.
+        gauge: γ ≥ 0, in units of the preconditioned gradient: weight of the term that keeps the
+            features near white and leaves their span free.
+        ridge: Added to mean ŵŵᵀ before it is inverted, relative to its mean eigenvalue.
     """
-    require(num_features >= 1, "num_features >= 1", num_features)
-    require(groups >= 3, "groups >= 3", groups)
-    require(chunks >= 1, "chunks >= 1", chunks)
-    require(0.0 < chunk_step < 1.0, "chunk_step strictly between 0 and 1", chunk_step)
-    require(gauge >= 0.0, "gauge >= 0", gauge)
-    require(precondition_ridge > 0.0, "precondition_ridge > 0", precondition_ridge)
 
-    def init(key: Array) -> ChunkedState:
+    groups: int = 3
+    chunks: int = 4
+    chunk_step: float = 0.5
+    gauge: float = 1.0
+    ridge: float = 1e-2
+
+    title: ClassVar[str] = "danskin chunked"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.groups >= 3, "groups >= 3", self.groups)
+        require_positive("chunks", self.chunks)
+        require_interval("chunk_step", self.chunk_step, "(0, 1)")
+        require_interval("gauge", self.gauge, "[0, inf)")
+        require_interval("ridge", self.ridge, "(0, inf)")
+
+    def require_rows(self, rows: int) -> None:
+        """Raise an ``InputError`` unless there is a row for each chunk."""
+        least = self.groups * self.chunks
+        require(rows >= least, f"rows >= {least}, one for each chunk of {self.name}", rows)
+
+    def init(self, key: Array) -> ChunkedState:
+        """Return empty running averages."""
         del key  # Nothing here is random.
-        zeros, none = jnp.zeros((num_features, num_features)), jnp.zeros(())
-        return ChunkedState(RunningMatrix(zeros, none), RunningMatrix(zeros, none), zeros)
+        empty = RunningMean.empty(self.num_features)
+        return ChunkedState(empty, empty, empty.total)
 
     def loss(
-        params: Params, encode: Encode, batch: Batch, state: ChunkedState, key: Array
+        self, params: Params, encode: Encode, batch: Batch, state: ChunkedState, key: Array
     ) -> tuple[Array, tuple[ChunkedState, Metrics]]:
+        """Compute half the mean squared residual, without the gauge term.
+
+        Its gradient is the preconditioned one.
+        """
         del key  # Rows come in random order already.
-        per_chunk = batch.inputs.shape[0] // (groups * chunks)
-        require(per_chunk >= 1, f"at least {groups * chunks} rows a batch", batch.inputs.shape[0])
-        used = groups * chunks * per_chunk
+        self.require_rows(batch.inputs.shape[0])
+        shape = (self.groups, self.chunks)
+        used = batch.inputs.shape[0] // (self.groups * self.chunks) * self.groups * self.chunks
         features = encode(params, batch.inputs[:used])
-        require_features(features, used, num_features)
+        require_features(features, used, self.num_features)
         # The weights are estimates at the current features, held fixed by Danskin's theorem.
         fixed = lax.stop_gradient(features)
-        dealt = _deal(fixed, batch.targets[:used], (groups, chunks), _step(state, chunk_step))
+        dealt = _deal(fixed, batch.targets[:used], shape, _step(state, self.chunk_step))
         inverse = _trust(state) * state.inverse_moment
-        slopes, value = _pairwise_gradient(dealt, inverse, gauge)
-        # Its gradient is the slopes; its value cancels, and the residual's stands in.
+        slopes, value = _pairwise_gradient(dealt, inverse, self.gauge)
         surrogate = jnp.mean(jnp.sum(slopes.reshape(features.shape) * features, axis=1))
-        total = value + (surrogate - lax.stop_gradient(surrogate))
-        return total, (_update_state(state, dealt, precondition_ridge), {})
-
-    return Objective(init, loss)
+        return with_gradient_of(surrogate, value), (_update_state(state, dealt, self.ridge), {})
 
 
-def _step(state: ChunkedState, chunk_step: float) -> Array:
-    """κ for the running covariance, []; 0 before there is one."""
+def _step(state: ChunkedState, chunk_step: float | Array) -> Array:
+    """Compute κ for the running covariance, []; 0 before there is one."""
     bound = largest_eigenvalue_bound(state.covariance.mean())
     started = state.covariance.weight > 0.0
     return jnp.where(started, chunk_step / jnp.maximum(1.0, 0.5 * bound), 0.0)
 
 
 def _trust(state: ChunkedState) -> Array:
-    """1 where the running covariance is the identity, falling to 0 away from it, [].
+    """Return 1 where the running covariance is the identity, falling to 0 away from it, [].
 
     Weights move as fast as features do while these become white, and a preconditioner that lags
     behind them would blow the gradient up: the gauge term goes first, at the start and whenever
@@ -180,14 +173,14 @@ def _trust(state: ChunkedState) -> Array:
 
 
 def _deal(features: Array, targets: Array, shape: tuple[int, int], step: Array) -> _Groups:
-    """Deals rows [b, ...] into groups of chunks and estimates each group's weights."""
+    """Deal rows [b, ...] into groups of chunks and estimate each group's weights."""
     groups, chunks = shape
 
     def mean_of_chunk(rows: tuple[Array, Array]) -> tuple[Array, Array]:
         phi, psi = rows
         scaled = phi.T / float(phi.shape[0])
-        product = jnp.matmul(scaled, phi, precision=_HIGHEST)
-        return product, jnp.matmul(scaled, psi, precision=_HIGHEST)
+        product = matmul(scaled, phi)
+        return product, matmul(scaled, psi)
 
     def estimate(rows: tuple[Array, Array]) -> _Groups:
         phi, psi = (part.reshape(chunks, -1, part.shape[-1]) for part in rows)
@@ -200,8 +193,8 @@ def _deal(features: Array, targets: Array, shape: tuple[int, int], step: Array) 
     return dealt
 
 
-def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float) -> tuple[Array, Array]:
-    """The gradient at each row, [groups, rows, d], and half the mean squared residual, [].
+def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float | Array) -> tuple[Array, Array]:
+    """Compute the gradient at each row, [groups, rows, d], and half the mean squared residual, [].
 
     At group g it averages P ŵ_i(φᵀŵ_j − ψ) over all i ≠ j of the other groups, from sums over them:
     Σ_{i≠j} ŵ_i ŵ_jᵀ = (Σŵ)(Σŵ)ᵀ − Σ ŵŵᵀ.
@@ -209,23 +202,23 @@ def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float) -> tuple[Ar
     num_groups, _, num_features = dealt.features.shape
     others = float(num_groups - 1)
     identity = jnp.eye(num_features, dtype=dealt.features.dtype)
-    squares = lax.map(lambda w: jnp.matmul(w, w.T, precision=_HIGHEST), dealt.weights)
+    squares = lax.map(lambda w: matmul(w, w.T), dealt.weights)
     sums = dealt.weights.sum(0), squares.sum(0), dealt.covariance.sum(0)
 
     def at_group(group: tuple[_Groups, Array]) -> tuple[Array, Array]:
         own, square = group
         num_tasks = float(own.targets.shape[1])
         weights = sums[0] - own.weights
-        pairs = jnp.matmul(weights, weights.T, precision=_HIGHEST) - (sums[1] - square)
-        slopes = jnp.matmul(own.features, pairs / (others * (others - 1.0)), precision=_HIGHEST)
-        slopes -= jnp.matmul(own.targets, weights.T / others, precision=_HIGHEST)
-        slopes = jnp.matmul(slopes / num_tasks, inverse, precision=_HIGHEST)
+        pairs = matmul(weights, weights.T) - (sums[1] - square)
+        slopes = matmul(own.features, pairs / (others * (others - 1.0)))
+        slopes -= matmul(own.targets, weights.T / others)
+        slopes = matmul(slopes / num_tasks, inverse)
         covariance = (sums[2] - own.covariance) / others
         # (C − I)φ is cubic in the features' scale: far from white, a step would explode.
         bounded = gauge / jnp.maximum(1.0, largest_eigenvalue_bound(covariance) / _LARGEST_EXCESS)
-        slopes += bounded * jnp.matmul(own.features, covariance - identity, precision=_HIGHEST)
+        slopes += bounded * matmul(own.features, covariance - identity)
         mean = weights / others
-        fitted = jnp.matmul(own.covariance, mean, precision=_HIGHEST) - 2.0 * own.right_hand_side
+        fitted = matmul(own.covariance, mean) - 2.0 * own.right_hand_side
         residual = jnp.mean(jnp.square(own.targets)) + jnp.sum(mean * fitted) / num_tasks
         return slopes, 0.5 * residual
 
@@ -233,11 +226,11 @@ def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float) -> tuple[Ar
     return slopes, values.mean()
 
 
-def _update_state(state: ChunkedState, dealt: _Groups, ridge: float) -> ChunkedState:
+def _update_state(state: ChunkedState, dealt: _Groups, ridge: float | Array) -> ChunkedState:
     num_features, num_tasks = dealt.weights.shape[1:]
     # The first update's weights are zero and say nothing.
     started = jnp.where(state.covariance.weight > 0.0, 1.0, 0.0)
-    square = lax.map(lambda w: jnp.matmul(w, w.T, precision=_HIGHEST), dealt.weights).mean(0)
+    square = lax.map(lambda w: matmul(w, w.T), dealt.weights).mean(0)
     moment = state.weight_moment.add(square / float(num_tasks), _MOMENT_DECAY, started)
     mean = moment.mean()
     scale = ridge * jnp.trace(mean) / float(num_features) + float(np.finfo(mean.dtype).tiny)

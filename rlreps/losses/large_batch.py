@@ -1,30 +1,38 @@
-"""Least squares on the update's own batch (the large-batch method of Le Lan et al. 2023)."""
+"""Least squares on the update's own batch (after the large-batch method of Le Lan et al. 2023)."""
 
-import math
+import dataclasses
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.errors import require
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, two_weight_loss
-from rlreps.losses.whitening import Whitening, init_whitening, update_whitening
+from rlreps.config import configurable
+from rlreps.errors import require_interval
+from rlreps.losses.base import (
+    Batch,
+    Encode,
+    Metrics,
+    Objective,
+    Params,
+    RunningMean,
+    mean_product,
+    two_weight_loss,
+)
+from rlreps.numerics import matmul
 from rlreps.subspace.linalg import solve_positive_definite
 
-State = tuple[()] | Whitening
+_DECAY = 0.99
 
 
-def large_batch(
-    num_features: int | None = None,
-    *,
-    ridge: float = 1e-6,
-    precondition: float | None = None,
-    leave_one_out: bool = False,
-) -> Objective:
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LargeBatch(Objective):
     """ŵ = argmin_w ‖Φw − ψ‖² over the batch, held constant; gradient ŵ(φᵀŵ − ψ) at every row.
 
     By Danskin's theorem this is the exact gradient of the batch's own projection loss, a biased
-    estimate of the population's that the batch size makes good.
+    estimate of the population's that the batch size makes good. The paper fits ŵ on all states and
+    takes the gradient at 250 of them.
 
     Two extensions of ours, neither part of the paper:
 
@@ -40,62 +48,59 @@ def large_batch(
       (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). A row's own
       pull shrinks its residual by 1 − h, about d / b of it on average. The ŵ in front stays.
 
-    Args:
-        num_features: d; needed by ``precondition`` alone.
+    Attributes:
         ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance; keeps the
             solve well posed with fewer rows than features and with dependent ones (see
             ``least_squares_weights`` for its lower bound).
         precondition: r; 0.01 served well. None leaves the gradient as it is.
         leave_one_out: Whether residuals are those of weights fitted without the row.
-
-    Returns:
-        The objective; its state is empty, or the running ŵŵᵀ.
-
-    Raises:
-        InputError: If ``ridge`` or ``precondition`` is not positive and finite, or there is a
-            ``precondition`` without ``num_features``.
     """
-    require(0.0 < ridge < math.inf, "a finite ridge > 0", ridge)
-    if precondition is not None:
-        require(0.0 < precondition < math.inf, "a finite precondition > 0", precondition)
-        require(num_features is not None, "num_features for a precondition", num_features)
 
-    def init(key: Array) -> State:
+    ridge: float = 1e-6
+    precondition: float | None = None
+    leave_one_out: bool = False
+
+    title: ClassVar[str] = "large batch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_interval("ridge", self.ridge, "(0, inf)")
+        require_interval("precondition", self.precondition, "(0, inf)")
+
+    def init(self, key: Array) -> Any:
+        """Return the running mean of ŵŵᵀ, or () without ``precondition``."""
         del key  # Nothing here is random.
-        return () if num_features is None or precondition is None else init_whitening(num_features)
+        return () if self.precondition is None else RunningMean.empty(self.num_features)
 
     def loss(
-        params: Params, encode: Encode, batch: Batch, state: State, key: Array
-    ) -> tuple[Array, tuple[State, Metrics]]:
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute half the mean squared residual, without the row itself if ``leave_one_out``."""
         del key  # Deterministic given the batch.
         features = encode(params, batch.inputs)
         held = lax.stop_gradient(features)  # Danskin: the weights are constants.
-        weights = least_squares_weights(held, batch.targets, ridge)
+        weights = least_squares_weights(held, batch.targets, self.ridge)
         front = weights
-        if precondition is not None and isinstance(state, Whitening):
-            state = update_whitening(state, weights.T)
-            front = _preconditioned(state, weights, precondition)
-        scale = 1.0 / (1.0 - leverages(held, ridge)) if leave_one_out else None
+        if self.precondition is not None:
+            state = state.add(mean_product(weights.T, weights.T), _DECAY)
+            front = matmul(_regular_inverse(state.mean(), self.precondition), weights)
+        scale = 1.0 / (1.0 - leverages(held, self.ridge)) if self.leave_one_out else None
         value = two_weight_loss(features, batch.targets, weights, front, residual_scale=scale)
         return value, (state, {})
 
-    return Objective(init, loss)
 
-
-def _preconditioned(moment: Whitening, weights: Array, ridge: float) -> Array:
-    """(S + ridge·tr(S)/d·I)⁻¹ŵ for the running mean S of ŵŵᵀ and weights [d, t]."""
-    dimension = weights.shape[0]
-    mean = moment.covariance / moment.weight
+def _regular_inverse(moment: Array, ridge: float | Array) -> Array:
+    """Compute (S + ridge·tr(S)/d·I)⁻¹ of the mean S of ŵŵᵀ, [d, d]."""
+    dimension = len(moment)
     # Zero weights, as of a matrix of zeros, must not divide by zero.
-    scale = ridge * jnp.trace(mean) / dimension + float(np.finfo(mean.dtype).tiny)
+    scale = ridge * jnp.trace(moment) / dimension + float(np.finfo(moment.dtype).tiny)
     # d + d columns are fewer to eliminate than the d + t of the weights themselves.
-    identity = jnp.eye(dimension, dtype=mean.dtype)
-    inverse = solve_positive_definite(mean + scale * identity, identity)
-    return jnp.matmul(inverse, weights, precision=lax.Precision.HIGHEST)
+    identity = jnp.eye(dimension, dtype=moment.dtype)
+    return solve_positive_definite(moment + scale * identity, identity)
 
 
-def leverages(features: Array, ridge: float) -> Array:
-    """Leverages h = φᵀ(ΦᵀΦ + …)⁻¹φ of each row, [b], with the regularisation of the weights.
+def leverages(features: Array, ridge: float | Array) -> Array:
+    """Compute the leverages h = φᵀ(ΦᵀΦ + …)⁻¹φ of each row, [b], regularised as the weights are.
 
     At most 1 − 1e-3: a row that alone decides a feature has no residual without itself.
 
@@ -105,25 +110,24 @@ def leverages(features: Array, ridge: float) -> Array:
     """
     regular = _regular_covariance(features, ridge)
     inverse = solve_positive_definite(regular, jnp.eye(features.shape[1], dtype=features.dtype))
-    dual = jnp.matmul(features, inverse, precision=lax.Precision.HIGHEST)
-    return jnp.minimum(jnp.sum(features * dual, axis=1), 1.0 - 1e-3)
+    return jnp.minimum(jnp.sum(features * matmul(features, inverse), axis=1), 1.0 - 1e-3)
 
 
-def _regular_covariance(features: Array, ridge: float) -> Array:
-    """ΦᵀΦ + α·tr(ΦᵀΦ)·I, [d, d], with the α of ``least_squares_weights``."""
+def _regular_covariance(features: Array, ridge: float | Array) -> Array:
+    """Compute ΦᵀΦ + α·tr(ΦᵀΦ)·I, [d, d], with the α of ``least_squares_weights``."""
     num_features = features.shape[1]
-    covariance = jnp.matmul(features.T, features, precision=lax.Precision.HIGHEST)
+    covariance = matmul(features.T, features)
     precision = np.finfo(features.dtype)
     # Below its rounding error a covariance need not be positive definite, and the solve would give
     # anything at all: in float32 a fresh network's 100 features are enough for that.
-    relative = max(ridge / num_features, 10.0 * float(precision.eps))
+    relative = jnp.maximum(ridge / num_features, 10.0 * float(precision.eps))
     scale = relative * jnp.trace(covariance) + float(precision.tiny)
     regular: Array = covariance + scale * jnp.eye(num_features, dtype=features.dtype)
     return regular
 
 
-def least_squares_weights(features: Array, targets: Array, ridge: float) -> Array:
-    """argmin_W ‖ΦW − Ψ‖² + α·tr(ΦᵀΦ)·‖W‖², where α = ridge / d but at least ten roundings.
+def least_squares_weights(features: Array, targets: Array, ridge: float | Array) -> Array:
+    """Compute argmin_W ‖ΦW − Ψ‖² + α·tr(ΦᵀΦ)·‖W‖², α = ridge / d but at least ten roundings.
 
     Args:
         features: Φ, [b, d].
@@ -134,5 +138,4 @@ def least_squares_weights(features: Array, targets: Array, ridge: float) -> Arra
         Weights [d, t].
     """
     regular = _regular_covariance(features, ridge)
-    right_hand_side = jnp.matmul(features.T, targets, precision=lax.Precision.HIGHEST)
-    return solve_positive_definite(regular, right_hand_side)
+    return solve_positive_definite(regular, matmul(features.T, targets))

@@ -1,7 +1,11 @@
 """The oracle: exact optimal weights from all states (Le Lan et al. 2023, Lemma 1)."""
 
+import dataclasses
+from typing import Any, ClassVar
+
 from jax import Array, lax
 
+from rlreps.config import configurable
 from rlreps.errors import InputError
 from rlreps.losses.base import (
     Batch,
@@ -15,26 +19,23 @@ from rlreps.losses.base import (
 )
 
 
-def oracle() -> Objective:
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Oracle(Objective):
     """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state; gradient W*(φᵀW* − ψ) at the batch's rows.
 
-    The floor of every method that estimates W*. Its cost per update grows with the
-    number of states.
-
-    Returns:
-        The objective; its state is empty, and a batch must bring its ``population``.
-
-    Raises:
-        InputError: If a batch has no population.
+    The floor of every method that estimates W*. Its cost per update grows with the number of
+    states, and a batch must bring its ``population``.
     """
 
-    def init(key: Array) -> tuple[()]:
-        del key  # Stateless.
-        return ()
+    title: ClassVar[str] = "oracle (exact weights)"
+    live: ClassVar[bool] = False
+    needs_population: ClassVar[bool] = True
 
     def loss(
-        params: Params, encode: Encode, batch: Batch, state: tuple[()], key: Array
-    ) -> tuple[Array, tuple[tuple[()], Metrics]]:
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute half the mean squared residual; an ``InputError`` without a population."""
         del key  # Deterministic given the batch.
         if batch.population is None:
             raise InputError("expected a batch with its population, got population=None")
@@ -44,5 +45,3 @@ def oracle() -> Objective:
         weights = empirical_weights(features, right_hand_side)
         value = two_weight_loss(encode(params, batch.inputs), batch.targets, weights, weights)
         return value, (state, {})
-
-    return Objective(init, loss)

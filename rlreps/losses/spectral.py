@@ -6,7 +6,9 @@ masked gradient moves the k-th feature by its own quotient alone, so that featur
 of their eigenvalues, the smallest first.
 """
 
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +16,31 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.errors import require, require_positive
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, require_features
-from rlreps.losses.covariance_jacobian import CovarianceJacobian
-from rlreps.operators import Operator
-from rlreps.operators.action import Action, Weights, act
+from rlreps.config import configurable, size, static
+from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.losses.base import (
+    Batch,
+    Encode,
+    Metrics,
+    Objective,
+    Params,
+    require_features,
+    with_gradient_of,
+)
+from rlreps.numerics import matmul
+from rlreps.operators import Action, Operator, TargetKernel, Weights, act
 from rlreps.subspace.ordered import first_dependent_feature, masked_gradient, ordered_spectrum
+
+Jacobian: TypeAlias = Any
+"""Parameters with a leading axis: over pairs j ≤ k, or over j where parameters are separate."""
+
+
+class Initialiser(Protocol):
+    """What Spin asks of an encoder: its parameters, of which only the shapes are used."""
+
+    @property
+    def init(self) -> Callable[[Array], Params]:
+        """key → parameters."""
 
 
 class SpectralState(NamedTuple):
@@ -38,17 +59,10 @@ class SpectralState(NamedTuple):
     weight: Array
 
 
-def spectral(
-    num_features: int,
-    operator: Operator,
-    *,
-    averaging_rate: float = 1.0,
-    parameters: Params | None = None,
-    separate: bool = False,
-    jacobian_rows_at_once: int | None = None,
-    weights: Weights | None = None,
-) -> Objective:
-    """Minimises tr Λ by its masked gradient, so that feature k becomes the k-th eigenfunction.
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spin(Objective):
+    """Minimise tr Λ by its masked gradient, so that feature k becomes the k-th eigenfunction.
 
     Eigenvalues are sought from the smallest; for the largest ones negate the operator. The scalar
     is tr Λ, from Σ as averaged and the batch's Π; metrics hold ``eigenvalues`` [d].
@@ -60,122 +74,150 @@ def spectral(
     of E[u ∂u]: unbiased as the averages settle, for operators that are themselves sampled, at the
     price of the noise of the two terms, which no longer cancels.
 
-    Deviations from the paper: averages are corrected for their start at zero; of ∂Σ/∂θ only the
-    part in which the later of two features moves is kept, which makes the mask exact; with β < 1
-    the k-th feature's operator is K − c, of the same eigenfunctions, c = Λ_kk + max_{j≤k}|Λ_jj|
-    of the averages so far, where that is positive. Where Λ_kk > 0, averages that lag behind push a
-    feature that has shrunk, or has turned towards those before it, further the same way: without c
-    features collapse onto each other.
+    Deviations from the paper: averages are corrected for their start at zero. With β < 1 the k-th
+    feature's operator is K − c, of the same eigenfunctions, c = Λ_kk + max_{j≤k}|Λ_jj| of the
+    averages so far, where that is positive. Where Λ_kk > 0, averages that lag behind push a feature
+    that has shrunk, or has turned towards those before it, further the same way: without c features
+    collapse onto each other. Of ∂Σ/∂θ only the part in which the later of two features moves is
+    kept, as Eq. 14's mask asks (the paper's text averages all of it).
 
-    Args:
-        num_features: d.
-        operator: K.
-        averaging_rate: β, weight of a batch in the moving averages, in (0, 1].
-        parameters: The encoder's parameters, or their shapes; wanted with β < 1 alone.
+    Attributes:
+        operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
+            belong to Ψ's principal components.
+        encoder: The encoder whose parameters' Jacobian is averaged; needed with β < 1 alone.
         separate: Whether every leaf of the parameters has a leading axis over the features and each
-            feature depends on its own slice only (``encoders.separate_mlp``). The Jacobian then
-            takes d backward passes in place of d(d+1)/2. Of this only the shapes are checked.
+            feature depends on its own slice only (a ``SeparateMLP``). The Jacobian then takes d
+            backward passes in place of d(d+1)/2. Of this only the shapes are checked.
+        weights: Importance weights of inputs; None weighs all alike.
+        averaging_rate: β, weight of a batch in the moving averages, in (0, 1]; 1 averages nothing.
         jacobian_rows_at_once: Backward passes made together; None makes all together. Fewer take
             less memory and more time.
-        weights: Importance weights of inputs; None weighs all alike.
-
-    Returns:
-        The objective. ``diagnose`` names a feature that depends on those before it.
 
     Raises:
-        InputError: For counts below 1, β outside (0, 1], or β < 1 without fitting ``parameters``;
-            from its loss, for fewer rows than features with β = 1.
+        InputError: For options out of range; from ``init`` and ``loss``, for β < 1 without a
+            fitting ``encoder``, and for fewer rows than features with β = 1.
     """
-    require_positive("num_features", num_features)
-    require(isinstance(operator, Operator), "an Operator (rlreps.operators)", operator)
-    require(0.0 < averaging_rate <= 1.0, "averaging_rate in (0, 1]", averaging_rate)
-    averages = averaging_rate < 1.0
-    jacobian = CovarianceJacobian(num_features, separate, jacobian_rows_at_once)
-    if averages:
-        require(parameters is not None, "parameters for averaging_rate < 1", parameters)
-        jacobian.check(parameters)
 
-    def init(key: Array) -> SpectralState:
+    operator: Operator = size(-TargetKernel(), leaf=True)
+    encoder: Initialiser | None = size(None)
+    separate: bool = size(False)
+    weights: Weights | None = size(None)
+    averaging_rate: float = static(1.0)
+    jacobian_rows_at_once: int | None = None
+
+    title: ClassVar[str] = "spin"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(isinstance(self.operator, Operator), "an Operator (rlreps.operators)", self.operator)
+        require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
+        if self.jacobian_rows_at_once is not None:
+            require_positive("jacobian_rows_at_once", self.jacobian_rows_at_once)
+
+    @property
+    def jacobian(self) -> "CovarianceJacobian":
+        """How the Jacobian is computed."""
+        return CovarianceJacobian(self.num_features, self.separate, self.jacobian_rows_at_once)
+
+    def require_rows(self, rows: int) -> None:
+        """Raise an ``InputError`` unless there are pairs of rows and, with β = 1, d of them."""
+        require(rows >= 2, "rows >= 2, for pairs of them (method spin)", rows)
+        if self.averaging_rate == 1.0:
+            least = f"rows >= {self.num_features}, as many as features, for averaging_rate = 1"
+            require(rows >= self.num_features, least, rows)
+
+    def init(self, key: Array) -> SpectralState:
+        """Return empty averages."""
         del key  # Nothing here is random.
-        start = jacobian.zeros(parameters) if averages else ()
-        empty = jnp.zeros((num_features, num_features))
+        start: Jacobian = ()
+        if self.averaging_rate < 1.0:
+            if self.encoder is None:
+                raise InputError("expected an encoder for averaging_rate < 1, got None")
+            parameters = jax.eval_shape(self.encoder.init, jax.random.key(0))
+            self.jacobian.check(parameters)
+            start = self.jacobian.zeros(parameters)
+        empty = jnp.zeros((self.num_features, self.num_features))
         return SpectralState(empty, empty, start, jnp.zeros(()))
 
     def loss(
-        params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
+        self, params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
     ) -> tuple[Array, tuple[SpectralState, Metrics]]:
+        """Compute tr Λ; its gradient is the masked one."""
         del key  # Deterministic given the batch.
+        averages = self.averaging_rate < 1.0
         features = encode(params, batch.inputs)
-        require_features(features, len(batch.inputs), num_features)
+        require_features(features, len(batch.inputs), self.num_features)
         if not averages:
-            rows = f"at least {num_features} rows, as many as features, for averaging_rate = 1"
-            require(len(features) >= num_features, rows, len(features))
-        action = _held_action(operator, weights, (params, encode), batch, features)
+            self.require_rows(len(features))
+        action = self._held_action(params, encode, batch, features)
         before = state
-        state = _average_moments(state, averaging_rate, action)
+        new = (action.covariance, action.operator_matrix, jnp.ones_like(state.weight))
+        old = (state.covariance, state.operator_matrix, state.weight)
+        moments = optax.incremental_update(new, old, self.averaging_rate)
+        state = SpectralState(moments[0], moments[1], state.jacobian, moments[2])
         covariance = state.covariance / state.weight
         masked = masked_gradient(covariance, action.operator_matrix)
-        slope = _times(action.images, masked.images)
+        slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if averages:
-            jacobian.check_average(state.jacobian, params)
-            part = jacobian.of_batch(
+            self.jacobian.check_average(state.jacobian, params)
+            part = self.jacobian.of_batch(
                 lambda p: encode(p, batch.inputs),
+                # The average is written out as the gradient's second factor: no second derivative.
                 lax.stop_gradient(params),
                 action.values,
                 action.shares,
             )
-            average = optax.incremental_update(part, state.jacobian, averaging_rate)
+            average = optax.incremental_update(part, state.jacobian, self.averaging_rate)
             state = state._replace(jacobian=average)
             mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
             shift = _shift(before)
-            slope = slope - _times(action.values, masked.images * shift)
+            slope = slope - matmul(action.values, masked.images * shift)
             unit = masked_gradient(covariance, action.covariance)
             coefficients = unit.features * shift - masked.features
-            pull = _inner_product(jacobian.contract(mean, 2.0 * coefficients), params)
+            pull = _inner_product(self.jacobian.contract(mean, 2.0 * coefficients), params)
         else:
-            slope = slope - _times(action.values, masked.features)
+            slope = slope - matmul(action.values, masked.features)
+        # The slope at the features is the whole gradient but for the pull: hold it fixed.
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
-        # The gradient is the surrogate's and the value tr Λ.
-        value = masked.eigenvalues.sum() + (surrogate - lax.stop_gradient(surrogate))
+        value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
 
-    return Objective(init, loss, _diagnose)
+    def _held_action(
+        self, params: Params, encode: Encode, batch: Batch, features: Array
+    ) -> Action:
+        """Compute the operator's action, as constants.
 
+        Neither it nor the moments are differentiated: the masked gradient is written out, and the
+        reverse pass goes through one evaluation of the features alone.
+        """
+        held = lax.stop_gradient(params)
+        action = act(
+            self.operator,
+            lambda inputs: encode(held, inputs),
+            batch.inputs,
+            features=lax.stop_gradient(features),
+            targets=batch.targets,
+            weights=self.weights,
+        )
+        return lax.stop_gradient(action)
 
-def _held_action(
-    operator: Operator,
-    weights: Weights | None,
-    encoder: tuple[Params, Encode],
-    batch: Batch,
-    features: Array,
-) -> Action:
-    """The operator's action, as constants.
-
-    Neither it nor the moments are differentiated: the masked gradient is written out, and the
-    reverse pass goes through one evaluation of the features alone.
-    """
-    params, encode = lax.stop_gradient(encoder[0]), encoder[1]
-    action = act(
-        operator,
-        lambda inputs: encode(params, inputs),
-        batch.inputs,
-        features=lax.stop_gradient(features),
-        targets=batch.targets,
-        weights=weights,
-    )
-    return lax.stop_gradient(action)
-
-
-def _average_moments(state: SpectralState, rate: float, action: Action) -> SpectralState:
-    new = (action.covariance, action.operator_matrix, jnp.ones_like(state.weight))
-    old = (state.covariance, state.operator_matrix, state.weight)
-    covariance, operator_matrix, weight = optax.incremental_update(new, old, rate)
-    return SpectralState(covariance, operator_matrix, state.jacobian, weight)
+    def diagnose(self, states: SpectralState, run: int) -> str | None:
+        """Name the first feature that others fix, if there is one."""
+        covariance = np.asarray(states.covariance[run])
+        if not np.all(np.isfinite(covariance)) or float(states.weight[run]) == 0.0:
+            return None
+        index = first_dependent_feature(covariance)
+        if index is None:
+            return None
+        return (
+            f"expected linearly independent features, got feature {index}, which is constant zero "
+            "or a combination of the features before it, to rounding"
+        )
 
 
 def _shift(before: SpectralState) -> Array:
-    """What is taken off the operator for each feature, [1, d].
+    """Compute what is taken off the operator for each feature, [1, d].
 
     It makes every eigenvalue negative by a margin that scales with the operator. From the averages
     before the batch: with the batch's own the gradient would be biased.
@@ -186,26 +228,104 @@ def _shift(before: SpectralState) -> Array:
     return jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
 
 
-def _times(features: Array, matrix: Array) -> Array:
-    """Features [b, d] times a matrix [d, d]."""
-    return jnp.matmul(features, matrix, precision=lax.Precision.HIGHEST)
-
-
 def _inner_product(gradient: Params, params: Params) -> Array:
-    """A scalar whose gradient in the parameters is the one given, []."""
+    """Return a scalar whose gradient in the parameters is the one given, held fixed, []."""
     products = jax.tree.map(lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params)
     return jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
 
-def _diagnose(states: SpectralState, run: int) -> str | None:
-    """What is wrong with one run's state: the first feature that others fix, by name."""
-    covariance = np.asarray(states.covariance[run])
-    if not np.all(np.isfinite(covariance)) or float(states.weight[run]) == 0.0:
-        return None
-    index = first_dependent_feature(covariance)
-    if index is None:
-        return None
-    return (
-        f"expected linearly independent features, got feature {index}, which is constant zero or "
-        "a combination of the features before it, to rounding"
-    )
+@dataclasses.dataclass(frozen=True)
+class CovarianceJacobian:
+    """∂Σ/∂θ as the masked gradient needs it: for every pair j ≤ k of features, E[u_j ∂u_k/∂θ].
+
+    It is as large as the encoder's parameters times the pairs. A backward pass is linear in what is
+    pulled back, so E[u_j ∂u_k/∂θ] is the pullback of u_j in the k-th feature. Where features share
+    no parameters, u_j is pulled back in all features k ≥ j at once: d passes do for d(d+1)/2 pairs.
+
+    Attributes:
+        num_features: d.
+        separate: Whether every leaf of the parameters is [d, ...], slice k for feature k alone.
+        rows_at_once: Backward passes made together; None makes all together.
+    """
+
+    num_features: int
+    separate: bool = False
+    rows_at_once: int | None = None
+
+    def _passes(self) -> tuple[np.ndarray, np.ndarray]:
+        """List the passes: which j weighs each, [passes], and which k move, [passes, d] (bool)."""
+        if self.separate:
+            square = np.ones((self.num_features, self.num_features), bool)
+            return np.arange(self.num_features), np.triu(square)
+        firsts, seconds = np.triu_indices(self.num_features)
+        return firsts, seconds[:, None] == np.arange(self.num_features)
+
+    def check(self, parameters: Params) -> None:
+        """Raise an ``InputError`` unless separate parameters have a leading axis of d."""
+        shapes = [leaf.shape for leaf in jax.tree.leaves(parameters)]
+        fits = not self.separate or all(shape and shape[0] == self.num_features for shape in shapes)
+        expected = f"parameters of {self.num_features} separate features, leaves [d, ...]"
+        require(fits, expected, shapes)
+
+    def zeros(self, parameters: Params) -> Jacobian:
+        """Return an empty moving average, for parameters or their shapes."""
+        passes = len(self._passes()[0])
+        return jax.tree.map(lambda leaf: jnp.zeros((passes, *leaf.shape), leaf.dtype), parameters)
+
+    def check_average(self, average: Jacobian, parameters: Params) -> None:
+        """Raise an ``InputError`` unless an average is of an encoder's own parameters."""
+        shapes, expected = (
+            jax.tree.map(lambda leaf: leaf.shape, tree)
+            for tree in (average, jax.eval_shape(self.zeros, parameters))
+        )
+        require(shapes == expected, f"an encoder with averages of shapes {expected}", shapes)
+
+    def of_batch(
+        self, encode: Callable[[Params], Array], params: Params, values: Array, shares: Array
+    ) -> Jacobian:
+        """Compute the Jacobian's mean over a batch.
+
+        Args:
+            encode: Parameters → features [b, d].
+            params: θ.
+            values: u, [b, d].
+            shares: Each row's weight over the batch size, [b, 1].
+
+        Returns:
+            Leaves [passes, ...].
+        """
+        _, pull_back = jax.vjp(encode, params)
+        weighted = values * shares
+
+        def one_pass(which: tuple[Array, Array]) -> Params:
+            first, moves = which
+            column = jnp.take(weighted, first, axis=1)
+            return pull_back(column[:, None] * moves[None, :])[0]
+
+        firsts, moves = self._passes()
+        which = (jnp.asarray(firsts), jnp.asarray(moves, values.dtype))
+        if self.rows_at_once is None:
+            return jax.vmap(one_pass)(which)
+        return lax.map(one_pass, which, batch_size=self.rows_at_once)
+
+    def contract(self, jacobian: Jacobian, coefficients: Array) -> Params:
+        """Compute Σ_{j≤k} c_jk E[u_j ∂u_k/∂θ].
+
+        Args:
+            jacobian: Leaves [passes, ...].
+            coefficients: c, [d, d]; below the diagonal without effect.
+
+        Returns:
+            The parameters' pytree.
+        """
+        precision = lax.Precision.HIGHEST
+        if self.separate:
+            upper = jnp.triu(coefficients)
+            return jax.tree.map(
+                lambda leaf: jnp.einsum("jk,jk...->k...", upper, leaf, precision=precision),
+                jacobian,
+            )
+        pairs = coefficients[np.triu_indices(self.num_features)]
+        return jax.tree.map(
+            lambda leaf: jnp.tensordot(pairs, leaf, axes=1, precision=precision), jacobian
+        )

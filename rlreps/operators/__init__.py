@@ -3,24 +3,25 @@
 They act on functions given by samples, and compose by ``+``, ``-`` and products with numbers.
 """
 
-from rlreps.operators.base import Operator, Sample
-from rlreps.operators.diagonal import diagonal
-from rlreps.operators.kernel import kernel, require_symmetric, target_kernel
-from rlreps.operators.laplacian import finite_difference_laplacian, laplacian
-from rlreps.operators.matrix import GraphLaplacian, graph_laplacian, matrix
-from rlreps.operators.slowness import slowness
+from rlreps.operators.base import Action, Operator, Sample, Weights, act
+from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
+from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
+from rlreps.operators.matrix import GraphLaplacian, MatrixOperator, Slowness, graph_laplacian
 
 __all__ = [
+    "Action",
+    "Diagonal",
+    "FiniteDifferenceLaplacian",
     "GraphLaplacian",
+    "Kernel",
+    "Laplacian",
+    "MatrixOperator",
     "Operator",
     "Sample",
-    "diagonal",
-    "finite_difference_laplacian",
+    "Slowness",
+    "TargetKernel",
+    "Weights",
+    "act",
     "graph_laplacian",
-    "kernel",
-    "laplacian",
-    "matrix",
     "require_symmetric",
-    "slowness",
-    "target_kernel",
 ]

@@ -1,18 +1,24 @@
-"""What a symmetric linear operator is to the library: its action on features at sampled points.
+"""Symmetric linear operators, given by their action on features at sampled points.
 
-An operator K acts on functions u of the inputs. Everything that spectral inference needs of it is
-(Ku)(x) at the points of a batch, exactly or as an unbiased estimate. Operators add and scale:
-``-1.0 * laplacian() + diagonal(potential)`` is a Hamiltonian.
+An operator K acts on functions u of the inputs. Spectral inference needs only (Ku)(x) at the points
+of a batch, exactly or as an unbiased estimate. Operators add and scale:
+``-Laplacian() + Diagonal(potential)`` is a Hamiltonian.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from rlreps.errors import require
+from rlreps.config import configurable, leaf
+from rlreps.errors import require, require_interval
+from rlreps.numerics import matmul
+
+Weights = Callable[[Array], Array]
+"""Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""
 
 
 class Sample(NamedTuple):
@@ -34,22 +40,21 @@ class Sample(NamedTuple):
     weights: Array
 
 
-@dataclasses.dataclass(frozen=True)
 class Operator:
     """A linear operator, symmetric in the measure that the points are drawn from.
 
-    Attributes:
-        apply: Sample → (Ku)(x) at its points, [b, d].
+    Subclasses are configurable dataclasses with a method ``apply``.
     """
 
-    apply: Callable[[Sample], Array]
+    def apply(self, sample: Sample) -> Array:
+        """Compute (Ku)(x) at a sample's points, [b, d]."""
+        raise NotImplementedError
 
     def __add__(self, other: "Operator") -> "Operator":
-        return Operator(lambda sample: self.apply(sample) + other.apply(sample))
+        return Sum(self, other)
 
     def __mul__(self, factor: float) -> "Operator":
-        require(math.isfinite(factor), "a finite factor of an operator", factor)
-        return Operator(lambda sample: factor * self.apply(sample))
+        return Scaled(factor, self)
 
     def __rmul__(self, factor: float) -> "Operator":
         return self * factor
@@ -59,3 +64,106 @@ class Operator:
 
     def __sub__(self, other: "Operator") -> "Operator":
         return self + -other
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Sum(Operator):
+    """The sum of two operators."""
+
+    left: Operator = leaf()
+    right: Operator = leaf()
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute (Ku)(x) at a sample's points, [b, d]."""
+        return self.left.apply(sample) + self.right.apply(sample)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Scaled(Operator):
+    """A finite multiple of an operator."""
+
+    factor: float
+    operator: Operator = leaf()
+
+    def __post_init__(self) -> None:
+        require_interval("factor of an operator", self.factor, "(-inf, inf)")
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute (Ku)(x) at a sample's points, [b, d]."""
+        return self.factor * self.operator.apply(sample)
+
+
+class Action(NamedTuple):
+    """Features and their images at weighted points.
+
+    Attributes:
+        values: u, [b, d].
+        images: Ku, [b, d].
+        shares: Each point's weight over the number of points, [b, 1].
+    """
+
+    values: Array
+    images: Array
+    shares: Array
+
+    @property
+    def covariance(self) -> Array:
+        """Σ = E[u uᵀ], [d, d]."""
+        return matmul(self.values.T, self.values * self.shares)
+
+    @property
+    def operator_matrix(self) -> Array:
+        """Π_jk = E[u_j Ku_k], [d, d], symmetric in expectation only."""
+        return matmul(self.values.T, self.images * self.shares)
+
+
+def act(
+    operator: Operator,
+    function: Callable[[Array], Array],
+    inputs: Array,
+    *,
+    features: Array | None = None,
+    targets: Array | None = None,
+    weights: Weights | None = None,
+) -> Action:
+    """Apply an operator to the functions u at points.
+
+    Args:
+        operator: K.
+        function: Inputs [m, ...] → u [m, d].
+        inputs: The points, [b, ...].
+        features: u at the points, if known, [b, d].
+        targets: Entries of a matrix that came with them, [b, t], if the operator reads them.
+        weights: Importance weights of inputs; None weighs all alike.
+
+    Raises:
+        InputError: If weights or images have the wrong shape.
+    """
+    values = function(inputs) if features is None else features
+    entries = jnp.zeros((len(values), 0), values.dtype) if targets is None else targets
+    point_weights = jnp.ones(len(values), values.dtype) if weights is None else weights(inputs)
+    expected = values.shape[:1]
+    require(point_weights.shape == expected, f"weights {expected}", point_weights.shape)
+    images = operator.apply(Sample(function, inputs, entries, values, point_weights))
+    require(images.shape == values.shape, f"images of shape {values.shape}", images.shape)
+    return Action(values, images, point_weights[:, None] / len(values))
+
+
+def require_symmetric_entries(entries: np.ndarray, expected: str, each: str) -> None:
+    """Raise an ``InputError`` unless entries [m, m] (floating) are symmetric to rounding.
+
+    Args:
+        entries: The table.
+        expected: What it should be.
+        each: What rows and columns are, in the plural.
+    """
+    difference = np.abs(entries - entries.T)
+    allowed = 100.0 * float(np.finfo(entries.dtype).eps) * float(np.abs(entries).max())
+    row, column = np.unravel_index(np.argmax(difference), difference.shape)
+    require(
+        float(difference.max()) <= allowed,
+        expected,
+        f"{entries[row, column]:.6g} and {entries[column, row]:.6g} for {each} {row} and {column}",
+    )

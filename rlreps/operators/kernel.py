@@ -1,50 +1,60 @@
 """Integral operators (Ku)(x) = E_x'[k(x, x') u(x')], from pairs of points within a batch."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
+from rlreps.config import configurable
 from rlreps.errors import require
-from rlreps.operators.base import Operator, Sample
-from rlreps.operators.symmetry import require_symmetric_entries
+from rlreps.numerics import matmul
+from rlreps.operators.base import Operator, Sample, require_symmetric_entries
 
-Kernel = Callable[[Array, Array], Array]
+KernelFunction = Callable[[Array, Array], Array]
 """(inputs [m, ...], inputs [p, ...]) → k, [m, p]."""
 
 
-def kernel(function: Kernel, *, samples: Array | np.ndarray) -> Operator:
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Kernel(Operator):
     """The integral operator of a symmetric kernel.
 
     Each point's integral is the mean over the batch's other points: leaving itself out keeps the
-    estimate unbiased, whatever k(x, x) is. It is the integral over the measure, so that a factor
-    common to all importance weights is one of the operator too: beside other operators they have to
-    be of mean 1.
+    estimate unbiased, whatever k(x, x) is. The integral is over the measure, so a factor common to
+    all importance weights scales the operator: in a sum with other operators the weights need a
+    mean of 1.
 
-    Args:
+    Attributes:
         function: k.
         samples: Inputs of the kind it is meant for, [m, ...], on which its symmetry is checked.
 
-    Returns:
-        The operator. It raises an ``InputError`` for a batch of one, or a kernel of another shape.
-
     Raises:
-        InputError: As ``require_symmetric``.
+        InputError: As ``require_symmetric``; from ``apply``, for a batch of one or a kernel of
+            another shape.
     """
-    require_symmetric(function, jnp.asarray(samples))
 
-    def apply(sample: Sample) -> Array:
-        inputs = sample.inputs
-        values = function(inputs, inputs)
-        expected = (len(inputs), len(inputs))
-        require(values.shape == expected, f"a kernel of shape {expected}", values.shape)
-        return mean_over_others(values, sample)
+    function: KernelFunction
+    samples: dataclasses.InitVar[Array | np.ndarray]
 
-    return Operator(apply)
+    def __post_init__(self, samples: Array | np.ndarray) -> None:
+        require_symmetric(self.function, jnp.asarray(samples))
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute Σ_{j≠i} w_j k(x_i, x_j) u(x_j) / (b − 1), [b, d]."""
+        values = self.function(sample.inputs, sample.inputs)
+        rows = len(sample.inputs)
+        require(values.shape == (rows, rows), f"a kernel of shape {(rows, rows)}", values.shape)
+        require(rows >= 2, "at least two rows for a kernel", rows)
+        # Which weight k(x, x) has depends on the batch size: it is no part of the integral.
+        apart = jnp.where(jnp.eye(rows, dtype=bool), 0.0, values * sample.weights[None, :])
+        return matmul(apart, sample.features) / (rows - 1)
 
 
-def target_kernel() -> Operator:
+@configurable
+@dataclasses.dataclass(frozen=True)
+class TargetKernel(Operator):
     """The kernel k(s, s') = E_t[ψ_t(s) ψ_t(s')] of a batch's target columns.
 
     Its eigenfunctions under uniform states are the left singular vectors of Ψ and its eigenvalues
@@ -52,32 +62,21 @@ def target_kernel() -> Operator:
     components one by one and in order.
     """
 
-    def apply(sample: Sample) -> Array:
+    def apply(self, sample: Sample) -> Array:
+        """Compute the mean over the batch's other rows, [b, d]; at least two rows and one task."""
         targets = sample.targets
-        require(targets.shape[1] >= 1, "at least one target column", targets.shape[1])
+        rows, tasks = targets.shape
+        require(tasks >= 1, "at least one target column", tasks)
+        require(rows >= 2, "at least two rows for a kernel", rows)
         columns = targets * sample.weights[:, None]
-        others = len(targets) - 1
-        require(others >= 1, "at least two rows for a kernel", len(targets))
         # Never [b, b]: there are fewer features than rows.
-        summed = jnp.matmul(columns.T, sample.features, precision=lax.Precision.HIGHEST)
-        together = jnp.matmul(targets, summed, precision=lax.Precision.HIGHEST)
+        together = matmul(targets, matmul(columns.T, sample.features))
         itself = jnp.sum(targets * columns, axis=1)[:, None] * sample.features
-        return (together - itself) / (others * targets.shape[1])
-
-    return Operator(apply)
+        return (together - itself) / ((rows - 1) * tasks)
 
 
-def mean_over_others(values: Array, sample: Sample) -> Array:
-    """Σ_{j≠i} w_j k(x_i, x_j) u(x_j) / (b − 1), [b, d], for values k [b, b]."""
-    others = len(values) - 1
-    require(others >= 1, "at least two rows for a kernel", len(values))
-    # Which weight k(x, x) has depends on the batch size: it is no part of the integral.
-    apart = jnp.where(jnp.eye(len(values), dtype=bool), 0.0, values * sample.weights[None, :])
-    return jnp.matmul(apart, sample.features, precision=lax.Precision.HIGHEST) / others
-
-
-def require_symmetric(function: Kernel, inputs: Array) -> None:
-    """Checks a kernel on samples.
+def require_symmetric(function: KernelFunction, inputs: Array) -> None:
+    """Check a kernel on samples.
 
     Args:
         function: k.

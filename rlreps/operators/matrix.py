@@ -1,52 +1,76 @@
-"""Operators on finitely many states, whose action is exact: a matrix, a graph Laplacian."""
+"""Operators on states: a matrix, a Markov chain's graph Laplacian, and its samples, slowness."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jax import Array, lax
+from jax import Array
 
+from rlreps.config import configurable, leaf
 from rlreps.errors import require
-from rlreps.operators.base import Operator, Sample
-from rlreps.operators.symmetry import require_symmetric_entries
+from rlreps.numerics import matmul
+from rlreps.operators.base import Operator, Sample, require_symmetric_entries
 
 
-def matrix(values: np.ndarray | Array, *, measure: np.ndarray | None = None) -> Operator:
+@configurable
+@dataclasses.dataclass(frozen=True, eq=False)
+class MatrixOperator(Operator):
     """(Ku)(s) = Σ_s' K[s, s'] u(s'), for inputs that are state indices [b] (integers).
 
-    It evaluates the functions at all n states for every batch.
+    It evaluates the functions at all n states for every batch, and gives NaN for indices beyond
+    the states.
 
-    Args:
+    Attributes:
         values: K, [n, n], floating.
         measure: Probability of each state where they are drawn, [n]; None draws all alike.
-
-    Returns:
-        The operator; NaN for indices beyond the states.
 
     Raises:
         InputError: If it is not a square matrix of finite floating values, or D(measure)·K is not
             symmetric.
     """
-    array = jnp.asarray(values)
-    square = array.ndim == 2 and array.shape[0] == array.shape[1]
-    require(square, "a matrix of shape [states, states]", array.shape)
-    require(jnp.issubdtype(array.dtype, jnp.floating), "a floating matrix", array.dtype.name)
-    require(bool(jnp.isfinite(array).all()), "a matrix of finite entries", "NaN or infinity")
-    _require_symmetric(np.asarray(array), measure)
-    states = jnp.arange(len(array))
 
-    def apply(sample: Sample) -> Array:
-        rows = array.at[sample.inputs].get(mode="fill", fill_value=jnp.nan)
-        return jnp.matmul(rows, sample.function(states), precision=lax.Precision.HIGHEST)
+    values: Any = leaf()
+    measure: dataclasses.InitVar[np.ndarray | None] = None
 
-    return Operator(apply)
+    def __post_init__(self, measure: np.ndarray | None) -> None:
+        array = jnp.asarray(self.values)
+        square = array.ndim == 2 and array.shape[0] == array.shape[1]
+        require(square, "a matrix of shape [states, states]", array.shape)
+        require(jnp.issubdtype(array.dtype, jnp.floating), "a floating matrix", array.dtype.name)
+        require(bool(jnp.isfinite(array).all()), "a matrix of finite entries", "NaN or infinity")
+        form = np.asarray(array)
+        if measure is not None:
+            form = np.asarray(measure, form.dtype)[:, None] * form
+        expected = "a matrix that is symmetric in the measure of its states"
+        require_symmetric_entries(form, expected, "states")
+        object.__setattr__(self, "values", array)
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute (Ku)(s) at a sample's states, [b, d]."""
+        rows = self.values.at[sample.inputs].get(mode="fill", fill_value=jnp.nan)
+        return matmul(rows, sample.function(jnp.arange(len(self.values))))
 
 
-def _require_symmetric(values: np.ndarray, measure: np.ndarray | None) -> None:
-    form = values if measure is None else np.asarray(measure, values.dtype)[:, None] * values
-    expected = "a matrix that is symmetric in the measure of its states"
-    require_symmetric_entries(form, expected, "states")
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Slowness(Operator):
+    """The operator of the quadratic form E[(u(s_t) − u(s_{t+1}))²], for slow feature analysis.
+
+    In the measure of both ends together, whose second moment is ½E[u(s_t)² + u(s_{t+1})²], it is
+    (Ku)(s) = 2(u(s) − E[u at the other end of a step from or to s]): Σ⁻¹L of ``GraphLaplacian``,
+    sampled. Its eigenvalues lie in [0, 4]: 0 for a constant; 1 − λ/2 is the correlation of an
+    eigenfunction with itself a step later.
+
+    Rows i and i + b/2 of a batch are consecutive states.
+    """
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute 2(u − u at the other end), [b, d]; an ``InputError`` for an odd number of rows."""
+        rows = len(sample.features)
+        require(rows % 2 == 0, "an even number of rows, pairs of consecutive states", rows)
+        return 2.0 * (sample.features - jnp.roll(sample.features, rows // 2, axis=0))
 
 
 class GraphLaplacian(NamedTuple):
@@ -63,7 +87,7 @@ class GraphLaplacian(NamedTuple):
     next_distribution: np.ndarray
 
     def operator(self) -> Operator:
-        """Σ⁻¹L on state indices, symmetric in ``measure``: what ``slowness`` samples.
+        """Return Σ⁻¹L on state indices, symmetric in ``measure``, which ``Slowness`` samples.
 
         Raises:
             InputError: If there are states that the chain is never in.
@@ -71,13 +95,13 @@ class GraphLaplacian(NamedTuple):
         never = np.flatnonzero(self.measure <= 0.0)
         require(len(never) == 0, "a chain that visits every state", f"{len(never)} never visited")
         values = self.laplacian.toarray() / self.measure[:, None]
-        return matrix(values.astype(jnp.result_type(float)), measure=self.measure)
+        return MatrixOperator(values.astype(jnp.result_type(float)), measure=self.measure)
 
 
 def graph_laplacian(
     transition: np.ndarray | scipy.sparse.sparray, distribution: np.ndarray
 ) -> GraphLaplacian:
-    """The graph Laplacian of a transition matrix.
+    """Compute the graph Laplacian of a transition matrix.
 
     uᵀLu = E[(u(s_t) − u(s_{t+1}))²] and uᵀΣu = ½E[u(s_t)² + u(s_{t+1})²] for s_t ~ ξ and
     s_{t+1} ~ P(s_t, ·). ξ need not be stationary.

@@ -1,12 +1,8 @@
 """Methods as the papers write them."""
 
-_NAMES = {
-    "danskin_empirical": "Danskin-empirical",
-    "danskin_lissa": "Danskin-LISSA",
-    "oracle": "oracle (exact weights)",
-}
+from rlreps.losses import OBJECTIVES
 
 
 def method_name(name: str) -> str:
-    """A method's name in words."""
-    return _NAMES.get(name, name.replace("_", " "))
+    """Return a method's name in words."""
+    return OBJECTIVES[name].title if name in OBJECTIVES else name.replace("_", " ")

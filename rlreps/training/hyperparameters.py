@@ -1,10 +1,11 @@
 """The numbers of a training run that runs of one compiled program may differ in."""
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 from jax import Array
 
-from rlreps.configs import ObjectiveConfig
+from rlreps.losses import DanskinLissa, Explicit, Objective
 
 HYPERPARAMETER_FIELDS = (
     "optimizer.learning_rate",
@@ -28,9 +29,18 @@ class Hyperparameters(NamedTuple):
     weight_learning_rate: float | Array
 
     @classmethod
-    def of(cls, objective: ObjectiveConfig, learning_rate: float) -> "Hyperparameters":
+    def of(cls, objective: Objective, learning_rate: float) -> "Hyperparameters":
         """Those of an objective beside the encoder's learning rate."""
-        weight_rate = objective.weight_learning_rate
-        return cls(
-            learning_rate, objective.kappa0, learning_rate if weight_rate is None else weight_rate
-        )
+        kappa0 = objective.kappa0 if isinstance(objective, DanskinLissa) else 1.9
+        weight_rate = objective.weight_learning_rate if isinstance(objective, Explicit) else None
+        return cls(learning_rate, kappa0, learning_rate if weight_rate is None else weight_rate)
+
+    def of_objective(self, objective: Objective) -> Objective:
+        """Return the objective with these numbers where it has them."""
+        kappa0: Any = self.kappa0
+        weight_rate: Any = self.weight_learning_rate
+        if isinstance(objective, DanskinLissa):
+            return dataclasses.replace(objective, kappa0=kappa0)
+        if isinstance(objective, Explicit):
+            return dataclasses.replace(objective, weight_learning_rate=weight_rate)
+        return objective

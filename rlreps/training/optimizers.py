@@ -1,17 +1,16 @@
 """The one dictionary from an optimizer's name to an optax transformation."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import jax
 import optax
 from jax import Array
 
 from rlreps.configs import OptimizerConfig
 from rlreps.errors import require_positive
+from rlreps.numerics import optimizer_step as optimizer_step
 
 Schedule = Callable[[Any], Array]
-Params = TypeVar("Params")
 
 OPTIMIZERS: dict[str, Callable[[Schedule], optax.GradientTransformation]] = {
     "adam": lambda schedule: optax.adam(schedule),
@@ -45,13 +44,3 @@ def make_optimizer(
     rate = config.learning_rate if learning_rate is None else learning_rate
     schedule = SCHEDULES[config.schedule](rate, steps)
     return OPTIMIZERS[config.name](schedule)
-
-
-def optimizer_step(
-    optimizer: optax.GradientTransformation, gradients: Params, state: Any, params: Params
-) -> tuple[Params, Any]:
-    """One optimizer step: (new parameters, new optimizer state)."""
-    # Optax mixes integer counts with floats, which strict promotion would refuse.
-    with jax.numpy_dtype_promotion("standard"):
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state

@@ -8,8 +8,7 @@ from jax import Array, lax
 
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import require_positive
-from rlreps.operators import Operator
-from rlreps.operators.action import Weights, act
+from rlreps.operators import Operator, Weights, act
 from rlreps.sources.matrix import Source
 
 

@@ -4,7 +4,8 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.encoders import Encoder
 from rlreps.losses.base import Batch, Objective, Params
-from rlreps.numerics import PRNG
+from rlreps.numerics import PRNG, optimizer_step
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
-from rlreps.training.optimizers import optimizer_step
 
 Tree = TypeVar("Tree")
 
@@ -177,6 +177,10 @@ class Learner:
         if self.resets_diverged:
             new_state = zero_unless(finite, new_state)
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
+
+
+Build: TypeAlias = Callable[[Any], Learner]
+"""One member's settings → its learner; called while JAX traces."""
 
 
 def _stream_keys(seed: Array) -> _StreamKeys:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.configs import TrainingConfig, from_json
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.runs.checkpoints import Checkpoints
@@ -59,15 +59,8 @@ def load_config(folder: RunFolder) -> TrainingConfig:
         )
     stored = {name: value for name, value in folder.config.items() if name != MATRIX}
     try:
-        encoder = {**stored.pop("encoder")}
-        encoder["hidden"] = tuple(encoder["hidden"])
-        return TrainingConfig(
-            encoder=EncoderConfig(**encoder),
-            objective=ObjectiveConfig(**stored.pop("objective")),
-            optimizer=OptimizerConfig(**stored.pop("optimizer")),
-            **stored,
-        )
-    except (KeyError, TypeError) as error:
+        return from_json(TrainingConfig, stored)
+    except (InputError, TypeError) as error:
         raise InputError(
             f"expected a training configuration in {folder.path}, got {error}"
         ) from error

@@ -11,26 +11,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.config import with_sizes
 from rlreps.configs import EncoderConfig, TrainingConfig, as_json
 from rlreps.encoders import Encoder
 from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require
-from rlreps.losses.registry import Problem, make_objective
 from rlreps.runs.complete import finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
+from rlreps.runs.progress import progress_bar
 from rlreps.runs.provenance import provenance
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
-from rlreps.runs.progress import progress_bar
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import evaluation
+from rlreps.training import TrainingResult, evaluation, train
 from rlreps.training.devices import make_placement
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import TrainingResult, train
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.update import Learner
 
@@ -52,7 +51,11 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
         num_features,
     )
     rank = num_features if num_features > DEFAULT_RANK else None
-    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=functools.partial(progress_bar, show=progress))
+    truth = load_ground_truth(
+        store_path,
+        RandomizedSVD(rank=rank),
+        progress=functools.partial(progress_bar, show=progress),
+    )
     truth.require_dimension(num_features)
     return truth
 
@@ -91,11 +94,15 @@ def make_learner(
     numbers = hyperparameters
     if numbers is None:
         numbers = Hyperparameters.of(config.objective, config.optimizer.learning_rate)
-    parameters = jax.eval_shape(encoder.init, jax.random.key(0))
-    problem = Problem(config.num_features, num_tasks, numbers, parameters)
+    objective = with_sizes(
+        numbers.of_objective(config.objective),
+        num_features=config.num_features,
+        num_tasks=num_tasks,
+        encoder=encoder,
+    )
     return Learner(
         encoder=encoder,
-        objective=make_objective(config.objective, problem),
+        objective=objective,
         optimizer=make_optimizer(
             config.optimizer, config.steps, learning_rate=numbers.learning_rate
         ),
@@ -239,7 +246,7 @@ def batches_of(
     Raises:
         InputError: If the method needs a matrix in memory and there is none.
     """
-    all_states = config.objective.name == "oracle"
+    all_states = config.objective.needs_population
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
         yield matrix_source(truth.matrix, inputs, with_population=all_states)

@@ -9,13 +9,14 @@ import numpy as np
 import optax
 import pytest
 
+from rlreps.encoders import FunctionEncoder
+from rlreps.losses import OBJECTIVES
 from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.replay import observed_rows
-from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
 from rlreps.subspace import subspace_distance
-from rlreps.training.optimizers import optimizer_step
+from rlreps.numerics import optimizer_step
 
 STATES = 12
 DISCOUNT = 0.9
@@ -62,7 +63,7 @@ def walks(key, count, length):
 def chain_config(name="large_batch", *, objective=None, **options):
     return AuxiliaryConfig(
         **{
-            "objective": ObjectiveConfig(name=name, **(objective or {})),
+            "objective": OBJECTIVES[name](**(objective or {})),
             "tasks": "cells",
             "cells_per_axis": STATES,
             "discount_low": DISCOUNT,
@@ -76,12 +77,12 @@ def chain_config(name="large_batch", *, objective=None, **options):
 
 def chain_task(num_features=3, **options):
     config = chain_config(**options)
-    shapes = jax.ShapeDtypeStruct((STATES, num_features), jnp.float32)
+    table = FunctionEncoder(lambda key: jnp.zeros((STATES, num_features)), encode)
     return make_auxiliary_task(
         config,
         num_features=num_features,
         observation_shape=(1,),
-        torso_shapes=shapes,
+        encoder=table,
         learning_rate=0.03,
     )
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.losses import OBJECTIVES
 from rlreps.agents.dqn import make_agent
 from rlreps.agents.compiled import CompiledTrainer, TrainerState
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
@@ -146,7 +147,7 @@ def test_every_objective_learns_on_the_side_without_a_second_compilation(method:
     config = dataclasses.replace(
         CONFIG,
         auxiliary=AuxiliaryConfig(
-            objective=ObjectiveConfig(name=method), weight=0.1, num_tasks=4, horizon=4, sequences=16
+            objective=OBJECTIVES[method](), weight=0.1, num_tasks=4, horizon=4, sequences=16
         ),
         replay=ReplayConfig(capacity=400, prioritised=True),
     )

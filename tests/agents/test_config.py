@@ -5,13 +5,14 @@ import json
 
 import pytest
 
+from rlreps.losses import DanskinLissa, Oracle, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, ObjectiveConfig, as_json, from_json
+from rlreps.configs import EncoderConfig, as_json, from_json
 from rlreps.errors import InputError
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
-SPIN = ObjectiveConfig(name="spin")
+SPIN = Spin()
 
 BAD_VALUES = [
     (ReplayConfig, {"capacity": 0}, "capacity >= 1", "0"),
@@ -40,7 +41,7 @@ BAD_VALUES = [
     ),
     (
         AuxiliaryConfig,
-        {**LEARNED, "objective": ObjectiveConfig(name="oracle")},
+        {**LEARNED, "objective": Oracle()},
         "an auxiliary objective that needs no exact expectations",
         "'oracle'",
     ),
@@ -102,7 +103,7 @@ def test_a_value_that_cannot_be_used_is_refused_in_words(kind, changes, expected
 
 
 def test_an_auxiliary_task_without_weight_asks_for_nothing():
-    unused = AuxiliaryConfig(objective=ObjectiveConfig(name="oracle"), horizon=10_000, sequences=1)
+    unused = AuxiliaryConfig(objective=Oracle(), horizon=10_000, sequences=1)
     config = AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=12))
     assert config.sequence_length == 2
 
@@ -124,8 +125,7 @@ EVERYTHING = AgentConfig(
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
     replay=ReplayConfig(capacity=400, prioritised=True),
     auxiliary=AuxiliaryConfig(
-        objective=ObjectiveConfig(
-            name="danskin_lissa", gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True
+        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True
         ),
         weight=0.25,
         tasks="random_indicators",

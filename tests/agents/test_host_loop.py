@@ -12,13 +12,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from rlreps.losses import LargeBatch
 from rlreps.agents import host
 from rlreps.agents.dqn import make_agent
 from rlreps.agents.compiled import CompiledTrainer
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.configs import EncoderConfig
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.errors import InputError
@@ -152,7 +153,7 @@ PLAIN = {}
 EVERYTHING = {
     "replay": ReplayConfig(capacity=120, prioritised=True),
     "auxiliary": AuxiliaryConfig(
-        objective=ObjectiveConfig(name="large_batch"),
+        objective=LargeBatch(),
         weight=0.1,
         num_tasks=4,
         horizon=5,

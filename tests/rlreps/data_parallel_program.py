@@ -16,32 +16,38 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rlreps.configs import ObjectiveConfig
+from rlreps import training
+from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
-from rlreps.losses.registry import Problem, make_objective
+from rlreps.losses import (
+    DanskinChunked,
+    DanskinEmpirical,
+    DanskinLissa,
+    Explicit,
+    LargeBatch,
+    Naive,
+    Oracle,
+    Spin,
+)
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import streamed_source
-from rlreps.training import host_loop as training_loop
-from rlreps.training import loop as training
-from rlreps.training.hyperparameters import Hyperparameters
+from rlreps.training.population import Population
 
 OBJECTIVES = {
-    "danskin_chunked": ObjectiveConfig(name="danskin_chunked", chunks=2),
-    "danskin_empirical": ObjectiveConfig(name="danskin_empirical"),
-    "danskin_lissa": ObjectiveConfig(name="danskin_lissa"),
-    "danskin_lissa_exchanged": ObjectiveConfig(
-        name="danskin_lissa", permutations=2, whitening=True, feature_norm="running"
-    ),
-    "explicit": ObjectiveConfig(name="explicit"),
-    "large_batch": ObjectiveConfig(name="large_batch"),
-    "naive": ObjectiveConfig(name="naive"),
-    "oracle": ObjectiveConfig(name="oracle"),
-    "spin": ObjectiveConfig(name="spin"),
-    "spin_averaged": ObjectiveConfig(name="spin", averaging_rate=0.2),
+    "danskin_chunked": DanskinChunked(chunks=2),
+    "danskin_empirical": DanskinEmpirical(),
+    "danskin_lissa": DanskinLissa(),
+    "danskin_lissa_exchanged": DanskinLissa(permutations=2, whitening=True, feature_norm="running"),
+    "explicit": Explicit(),
+    "large_batch": LargeBatch(),
+    "naive": Naive(),
+    "oracle": Oracle(),
+    "spin": Spin(),
+    "spin_averaged": Spin(averaging_rate=0.2),
 }
 STATES, TASKS, FEATURES = 60, 40, 3
 WIDTH = 17
@@ -55,14 +61,13 @@ programs = []
 
 
 def remember_programs():
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def remembered(self, count):
-        compiled = compile_chunk(self, count)
-        programs.append(compiled.as_text())
-        return compiled
+    def remembered(self, state, count):
+        prepare(self, state, count)
+        programs.append(self.compiled[count].as_text())
 
-    training_loop.Loop._compile = remembered
+    Population.prepare = remembered
 
 
 def in_memory():
@@ -87,12 +92,10 @@ def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
         "checkpoint_every": 3,
     }
     encoder = MLP(FEATURES, num_inputs=2, hidden=(WIDTH,))
-    shapes = jax.eval_shape(encoder.init, jax.random.key(0))
-    config = OBJECTIVES[objective]
-    problem = Problem(FEATURES, TASKS, Hyperparameters.of(config, 1e-2), shapes)
+    sizes = {"num_features": FEATURES, "num_tasks": TASKS, "encoder": encoder}
     result = training.train(
         encoder,
-        make_objective(config, problem),
+        with_sizes(OBJECTIVES[objective], encoder_learning_rate=1e-2, **sizes),
         in_memory() if source is None else source,
         seeds=seeds,
         devices=None if devices is None else jax.devices()[:devices],

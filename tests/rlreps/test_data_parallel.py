@@ -12,13 +12,13 @@ import numpy as np
 import optax
 import pytest
 
+from rlreps.losses import LargeBatch
 from rlreps.cli.main import main
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES, large_batch
 from rlreps.sources.matrix import matrix_source
+from rlreps.training import train
 from rlreps.training.devices import choose_devices, make_placement
-from rlreps.training.loop import train
 
 PROGRAM = Path(__file__).with_name("data_parallel_program.py")
 ROUNDING = 1e-10
@@ -124,7 +124,7 @@ def test_naming_the_one_device_changes_no_bit():
     def params(devices):
         result = train(
             MLP(2, num_inputs=2, hidden=(8,)),
-            large_batch(),
+            LargeBatch(),
             matrix_source(np.cos(positions @ np.ones((2, 5), np.float32)), positions),
             optimizer=optax.sgd(0.1),
             steps=4,

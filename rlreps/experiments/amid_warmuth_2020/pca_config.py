@@ -1,7 +1,4 @@
-"""What the configurations of all experiments on streaming principal components share.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""What the configurations of all experiments on streaming principal components share."""
 
 import dataclasses
 import math

@@ -20,7 +20,7 @@ from jax import Array
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
-from rlreps.losses import Roles, danskin_empirical, danskin_lissa, naive, oracle
+from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle
 from rlreps.losses.base import Objective, Params
 from rlreps.plotting.panels import Line, Panel, plot_panels
 from rlreps.report.method_names import method_name
@@ -29,10 +29,10 @@ from rlreps.report.table import Table
 from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.matrix import MatrixSource
 from rlreps.subspace import subspace_distance
+from rlreps.training import train_members
 from rlreps.training.devices import largest_even_share
-from rlreps.training.loop import train_members
-from rlreps.training.population import Build, Members
-from rlreps.training.update import Learner
+from rlreps.training.population import Members
+from rlreps.training.update import Build, Learner
 
 Spectrum: TypeAlias = Literal["linear", "exponential"]
 Method: TypeAlias = Literal["danskin_lissa", "danskin_empirical", "naive", "oracle"]
@@ -252,16 +252,18 @@ def make_members(
     )
 
     def build(member: Member) -> Learner:
-        roles = Roles(rows, rows, rows)
-        objectives: dict[Method, Callable[[], Objective]] = {
-            "danskin_lissa": lambda: danskin_lissa(d, roles=roles, kappa0=member.kappa0),
-            "danskin_empirical": lambda: danskin_empirical(d, roles=roles),
-            "naive": lambda: naive(d, roles=roles),
-            "oracle": oracle,
+        roles: dict[str, Any] = {"gradient_rows": rows, "weight_rows": rows, "covariance_rows": rows}
+        danskin: Any = DanskinLissa(d, **roles)
+        objectives: dict[Method, Objective] = {
+            # An array passes unchecked: the sweep of κ0 goes beyond 2.
+            "danskin_lissa": dataclasses.replace(danskin, kappa0=member.kappa0),
+            "danskin_empirical": DanskinEmpirical(d, **roles),
+            "naive": Naive(d, **roles),
+            "oracle": Oracle(d),
         }
         return Learner(
             encoder=Tabular(d, num_states=size),
-            objective=objectives[method](),
+            objective=objectives[method],
             # Objectives average the gradient over their N rows; the paper's algorithm sums it.
             optimizer=optax.sgd(config.step_size * rows),
             # The oracle's batch holds its gradient rows alone.

@@ -1,7 +1,4 @@
-"""Agents that differ in their auxiliary task alone, as experiments compare them.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Agents that differ in their auxiliary task alone, as experiments compare them."""
 
 import dataclasses
 import math

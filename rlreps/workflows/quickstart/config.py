@@ -1,13 +1,10 @@
-"""Configurations of the experiments and their presets; presets change numbers only.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configurations of the experiments and their presets; presets change numbers only."""
 
 import dataclasses
 
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     SuccessorConfig,
     TrainingConfig,
@@ -31,10 +28,10 @@ class QuickstartConfig:
     """
 
     successor: SuccessorConfig
-    objectives: tuple[ObjectiveConfig, ...] = (
-        ObjectiveConfig(name="danskin_lissa", permutations=5, whitening=True),
-        ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True),
-        ObjectiveConfig(name="explicit", weight_learning_rate=0.01),
+    objectives: tuple[Objective, ...] = (
+        DanskinLissa(permutations=5, whitening=True),
+        LargeBatch(precondition=1e-2, leave_one_out=True),
+        Explicit(weight_learning_rate=0.01),
     )
     paper: TrainingConfig
     recommended: TrainingConfig
@@ -56,7 +53,7 @@ class QuickstartConfig:
         return [
             dataclasses.replace(
                 self.paper,
-                objective=ObjectiveConfig(name=objective.name),
+                objective=type(objective)(),
                 num_features=self.headline_dimension,
             )
             for objective in self.objectives

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.configs import ObjectiveConfig, TrainingConfig
+from rlreps.losses import Objective
+from rlreps.configs import TrainingConfig
 from rlreps.envs import PuddleWorld
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
@@ -246,21 +247,21 @@ def _describe(config: TrainingConfig) -> str:
     )
 
 
-def _describe_options(objectives: Sequence[ObjectiveConfig]) -> str:
+def _describe_options(objectives: Sequence[Objective]) -> str:
     """What the recommended recipe sets beyond a method's defaults, a sentence each."""
     sentences = []
     for objective in objectives:
         options = []
-        if objective.permutations > 1:
-            options.append(f"rows that exchange roles {objective.permutations} times an update")
-        if objective.whitening:
+        if getattr(objective, "permutations", 1) > 1:
+            options.append(f"rows that exchange roles {getattr(objective, 'permutations', 1)} times an update")
+        if getattr(objective, "whitening", False):
             options.append("features whitened by a running covariance (our extension)")
-        if objective.precondition is not None:
+        if getattr(objective, "precondition", None) is not None:
             options.append("its gradient preconditioned by the running WWᵀ (our extension)")
-        if objective.leave_one_out:
+        if getattr(objective, "leave_one_out", False):
             options.append("residuals of weights fitted without the row (our extension)")
-        if objective.weight_learning_rate is not None:
-            options.append(f"weights learned at rate {objective.weight_learning_rate:g}")
+        if getattr(objective, "weight_learning_rate", None) is not None:
+            options.append(f"weights learned at rate {getattr(objective, 'weight_learning_rate', 0.0):g}")
         if options:
             sentences.append(f"{method_name(objective.name)} has {' and '.join(options)}.")
     return " ".join(sentences)

@@ -3,8 +3,9 @@
 import dataclasses
 from typing import NamedTuple
 
+from rlreps.config import options
 from rlreps.configs import TrainingConfig
-from rlreps.configs.sweep import SweepConfig, field_value, with_fields
+from rlreps.configs.sweep import FieldValue, SweepConfig, field_value, with_fields
 from rlreps.training.hyperparameters import HYPERPARAMETER_FIELDS, Hyperparameters
 
 _OF_MEMBERS = (*HYPERPARAMETER_FIELDS, "seed", "num_seeds")
@@ -44,13 +45,25 @@ def groups_of(sweep: SweepConfig) -> list[Group]:
     Points that differ in seeds and in ``HYPERPARAMETER_FIELDS`` alone share a program: nothing else
     leaves every shape and every operation as they are.
     """
-    defaults = {field: field_value(TrainingConfig(), field) for field in _OF_MEMBERS}
     found: dict[TrainingConfig, list[Member]] = {}
     for index, point in enumerate(sweep.points):
         config = point.config
         numbers = Hyperparameters.of(config.objective, config.optimizer.learning_rate)
+        defaults = _defaults(config)
         found.setdefault(with_fields(config, defaults), []).extend(
             Member(index, seed, numbers)
             for seed in range(config.seed, config.seed + config.num_seeds)
         )
     return [Group(config, tuple(members)) for config, members in found.items()]
+
+
+def _defaults(config: TrainingConfig) -> dict[str, FieldValue]:
+    """The defaults of the fields in which members may differ, of those that a run has."""
+    cls = type(config.objective)
+    default = TrainingConfig(objective=cls(), rows=10**6)
+    names = {f"objective.{field.name}" for field in options(cls)}
+    return {
+        field: field_value(default, field)
+        for field in _OF_MEMBERS
+        if not field.startswith("objective.") or field in names
+    }

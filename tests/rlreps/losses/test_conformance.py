@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.configs import MethodName, ObjectiveConfig, TrainingConfig
+from rlreps.losses import LargeBatch
+from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
+from rlreps.configs import MethodName, TrainingConfig
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, Roles, make_objective
@@ -20,21 +22,21 @@ NUM_STATES, NUM_TASKS, NUM_FEATURES, NUM_ROWS = 24, 7, 4, 21
 ROLES = {"gradient_rows": 5, "weight_rows": 3, "covariance_rows": 5}
 
 CONFIGS = [
-    ObjectiveConfig(name="danskin_chunked"),
-    ObjectiveConfig(name="danskin_chunked", groups=4, chunks=2, chunk_step=0.7, gauge=0.1),
-    ObjectiveConfig(name="danskin_lissa"),
-    ObjectiveConfig(name="danskin_lissa", whitening=True, permutations=3, **ROLES),
-    ObjectiveConfig(name="danskin_lissa", whitening=True, feature_norm="running"),
-    ObjectiveConfig(name="danskin_empirical"),
-    ObjectiveConfig(name="danskin_empirical", whitening=True, permutations=2, **ROLES),
-    ObjectiveConfig(name="explicit", weight_learning_rate=0.1),
-    ObjectiveConfig(name="large_batch"),
-    ObjectiveConfig(name="large_batch", precondition=0.01, leave_one_out=True),
-    ObjectiveConfig(name="naive"),
-    ObjectiveConfig(name="naive", permutations=2, whitening=True),
-    ObjectiveConfig(name="oracle"),
-    ObjectiveConfig(name="spin"),
-    ObjectiveConfig(name="spin", averaging_rate=0.2),
+    DanskinChunked(),
+    DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1),
+    DanskinLissa(),
+    DanskinLissa(whitening=True, permutations=3, **ROLES),
+    DanskinLissa(whitening=True, feature_norm="running"),
+    DanskinEmpirical(),
+    DanskinEmpirical(whitening=True, permutations=2, **ROLES),
+    Explicit(weight_learning_rate=0.1),
+    LargeBatch(),
+    LargeBatch(precondition=0.01, leave_one_out=True),
+    Naive(),
+    Naive(permutations=2, whitening=True),
+    Oracle(),
+    Spin(),
+    Spin(averaging_rate=0.2),
 ]
 
 
@@ -108,7 +110,7 @@ def test_an_unknown_method_is_refused_with_the_list_of_names():
 def test_weights_cannot_be_stored_for_a_source_without_task_columns():
     live = Problem(NUM_FEATURES, None, Hyperparameters(1e-2, 1.9, 1e-2))
     with pytest.raises(InputError, match=r"expected a matrix with task columns .* a live source"):
-        make_objective(ObjectiveConfig(name="explicit"), live)
+        make_objective(Explicit(), live)
     for name in set(OBJECTIVES) - {"explicit"}:
         make_objective(ObjectiveConfig(name=name), live)
 

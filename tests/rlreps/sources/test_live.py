@@ -14,15 +14,14 @@ from rlreps.cumulants import Discs, RandomFourier, RandomNetwork, cumulant_matri
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.losses.explicit import explicit
-from rlreps.losses.large_batch import large_batch
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace import centre_columns_in_place, exact_svd
-from rlreps.successor.grids import Grid
 from rlreps.successor.chains import MarkovChain, environment_chain
+from rlreps.successor.grids import Grid
 from rlreps.successor.store import open_store
+from rlreps.training import train
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.loop import train
 from rlreps.training.update import Learner
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
@@ -217,7 +216,7 @@ def test_an_environment_as_it_is_gives_the_sums_of_the_chain_made_for_it():
 def test_an_objective_that_stores_weights_for_tasks_is_refused_before_training():
     learner = Learner(
         encoder=FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2),
-        objective=explicit(3, 10, optimizer=optax.adam(1e-2)),
+        objective=Explicit(3, num_tasks=10, weight_learning_rate=1e-2),
         optimizer=optax.adam(1e-2),
         rows=30,
         tasks=2,
@@ -260,7 +259,7 @@ def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_tru
     steps = 200
     result = train(
         encoder,
-        large_batch(),
+        LargeBatch(),
         source,
         optimizer=optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
         steps=steps,

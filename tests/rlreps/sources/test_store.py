@@ -16,15 +16,13 @@ import scipy.stats
 
 from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.losses.explicit import explicit
-from rlreps.losses.large_batch import large_batch
-from rlreps.losses.oracle import oracle
-from rlreps.successor.store import reader as store_reader
+from rlreps.losses import Explicit, LargeBatch, Oracle
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
 from rlreps.successor.store import create_or_resume
-from rlreps.training.loop import train
+from rlreps.successor.store import reader as store_reader
+from rlreps.training import train
 from rlreps.training.update import Learner
 
 # The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.
@@ -121,13 +119,13 @@ def run(source, objective=None, **changes):
         "progress": False,
     }
     encoder = FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2)
-    return train(encoder, objective or large_batch(), source, **(arguments | changes))
+    return train(encoder, objective or LargeBatch(), source, **(arguments | changes))
 
 
 @pytest.mark.usefixtures("compilation_cache")
 @pytest.mark.parametrize("seeds", [(3,), (3, 4, 5)])
 def test_training_ends_in_the_same_bits_as_from_memory(reader, seeds):
-    objective = explicit(3, NUM_TASKS, optimizer=optax.adam(1e-2))
+    objective = Explicit(3, num_tasks=NUM_TASKS, weight_learning_rate=1e-2)
     streamed = run(streamed_source(reader, POSITIONS), objective, seeds=seeds)
     in_memory = run(matrix_source(centred_matrix(), POSITIONS), objective, seeds=seeds)
     assert_identical(streamed.state, in_memory.state)
@@ -293,7 +291,7 @@ def test_an_objective_that_needs_all_states_is_refused_before_training(reader):
     source = streamed_source(reader, POSITIONS)
     learner = Learner(
         encoder=FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2),
-        objective=oracle(),
+        objective=Oracle(),
         optimizer=optax.adam(1e-2),
         rows=30,
         tasks=4,
@@ -334,8 +332,7 @@ def test_training_never_waits_for_itself(store, cores):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(sys.argv[2])])
         import numpy as np, optax
         from rlreps.encoders import FourierMLP
-        from rlreps.losses.large_batch import large_batch
-        from rlreps.streamed_source import StoreReader, streamed_source
+                from rlreps.streamed_source import StoreReader, streamed_source
         from rlreps.successor.store import open_store
         from rlreps.training import train
         store = open_store(sys.argv[1])
@@ -343,7 +340,7 @@ def test_training_never_waits_for_itself(store, cores):
         for seeds in ((0,), (0, 1, 2)):
             for rows in (50, 40_000):
                 with StoreReader(store, np.zeros(store.shape[1])) as reader:
-                    train(FourierMLP(3, num_inputs=2, hidden=(16,)), large_batch(),
+                    train(FourierMLP(3, num_inputs=2, hidden=(16,)), LargeBatch(),
                           streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
                           rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
                           checkpoint_every=10, progress=False)

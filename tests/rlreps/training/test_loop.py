@@ -9,26 +9,35 @@ import optax
 import pytest
 from jax import Array
 
+from rlreps.losses import Batch, DanskinLissa, Explicit, LargeBatch, Objective, Oracle
 from rlreps.encoders import MLP, FourierMLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.losses.base import Batch, Objective
-from rlreps.losses.danskin import danskin_lissa
-from rlreps.losses.explicit import explicit
-from rlreps.losses.large_batch import large_batch
-from rlreps.losses.oracle import oracle
 from rlreps.runs import metrics_log
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
-from rlreps.training import host_loop as training_loop
+from rlreps.training import train
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.loop import train
+from rlreps.training.population import Population
 from rlreps.training.update import Learner
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 NUM_STATES, NUM_TASKS, RANK = 60, 40, 3
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((NUM_STATES, RANK)))[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Made(Objective):
+    """An objective made of functions."""
+
+    functions: tuple = ()
+
+    def init(self, key):
+        return self.functions[0](key)
+
+    def loss(self, *arguments):
+        return self.functions[1](*arguments)
 
 
 def planted_matrix():
@@ -57,14 +66,14 @@ def noise_objective():
         average = 0.9 * state.average + 0.1 * jax.lax.stop_gradient(features).mean(axis=0)
         return value, (NoiseState(state.updates + 1, average), {})
 
-    return Objective(init, loss)
+    return Made(RANK, (init, loss))
 
 
 OBJECTIVES = {
     "noise": noise_objective(),
-    "large_batch": large_batch(),
-    "explicit": explicit(RANK, NUM_TASKS, optimizer=optax.adam(1e-2)),
-    "danskin_lissa": danskin_lissa(
+    "large_batch": LargeBatch(),
+    "explicit": Explicit(RANK, num_tasks=NUM_TASKS, weight_learning_rate=1e-2),
+    "danskin_lissa": DanskinLissa(
         RANK, permutations=2, whitening=True, feature_norm="running", kappa0=1.0
     ),
 }
@@ -286,7 +295,7 @@ def traced_objective(traces):
         traces.append(None)
         return inner.loss(*arguments)
 
-    return Objective(inner.init, loss)
+    return Made(RANK, (inner.init, loss))
 
 
 def test_each_length_of_chunk_is_compiled_once_and_python_runs_no_update():
@@ -301,10 +310,11 @@ def test_each_length_of_chunk_is_compiled_once_and_python_runs_no_update():
 
 def test_a_chunk_makes_one_call_and_never_goes_back_to_the_host(monkeypatch):
     calls, programs = [], []
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def counted(self, count):
-        compiled = compile_chunk(self, count)
+    def counted(self, state, count):
+        prepare(self, state, count)
+        compiled = self.compiled[count]
         programs.append(compiled.as_text())
 
         def call(*arguments):
@@ -312,9 +322,9 @@ def test_a_chunk_makes_one_call_and_never_goes_back_to_the_host(monkeypatch):
             with jax.transfer_guard("disallow"):
                 return compiled(*arguments)
 
-        return call
+        self.compiled[count] = call
 
-    monkeypatch.setattr(training_loop.Loop, "_compile", counted)
+    monkeypatch.setattr(Population, "prepare", counted)
     train(**problem("large_batch", steps=22))
     assert calls == [4, 4, 4, 4, 4, 2]
     assert len(programs) == 2
@@ -411,13 +421,13 @@ def test_only_the_seed_that_went_wrong_is_named():
         )
         return float(learner.init(jnp.uint32(seed)).objective)
 
-    inner = large_batch()
+    inner = LargeBatch()
 
     def loss(params, encode, batch, state, key):
         value, (_, metrics) = inner.loss(params, encode, batch, (), key)
         return jnp.where(state > threshold, jnp.nan, value), (state, metrics)
 
-    objective = Objective(init, loss)
+    objective = Made(RANK, (init, loss))
     draws = {seed: draw(seed) for seed in (3, 4)}
     threshold = sum(draws.values()) / 2
     culprit = max(draws, key=draws.get)
@@ -426,13 +436,13 @@ def test_only_the_seed_that_went_wrong_is_named():
 
 
 def test_a_state_that_would_spoil_the_next_update_never_reaches_a_checkpoint(tmp_path):
-    inner = large_batch()
+    inner = LargeBatch()
 
     def loss(params, encode, batch, state, key):
         value, (_, metrics) = inner.loss(params, encode, batch, (), key)
         return value, (state * 1e10, metrics)  # Infinite in float32 after four updates.
 
-    objective = Objective(lambda key: jnp.ones(()), loss)
+    objective = Made(RANK, (lambda key: jnp.ones(())), loss)
     with pytest.raises(TrainingDivergedError, match="at step 3 of seed 3; no checkpoint"):
         train(**problem(objective), folder=run_folder(tmp_path))
     assert Checkpoints(tmp_path / "checkpoints").latest_step() is None
@@ -453,9 +463,9 @@ def test_figures_without_a_value_are_null_on_disk_and_nan_in_memory(tmp_path):
 @pytest.mark.parametrize(
     ("objective", "most"),
     [
-        (large_batch(), 1e-2),
-        (oracle(), 1e-2),
-        (danskin_lissa(RANK, permutations=4, whitening=True), 0.45),
+        (LargeBatch(), 1e-2),
+        (Oracle(), 1e-2),
+        (DanskinLissa(RANK, permutations=4, whitening=True), 0.45),
     ],
     ids=["large_batch", "oracle", "danskin_lissa"],
 )
@@ -471,7 +481,7 @@ def test_a_loss_serves_in_a_training_step_of_ones_own():
     source = matrix_source(planted_matrix())
     encoder, objective, optimizer = (
         Tabular(RANK, num_states=NUM_STATES),
-        large_batch(),
+        LargeBatch(),
         optax.adam(3e-2),
     )
 
@@ -500,7 +510,7 @@ def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evalu
     targets = np.cos(np.pi * positions) @ np.random.default_rng(3).standard_normal((2, 30))
     result = train(
         FourierMLP(2, num_inputs=2, hidden=(32,)),
-        large_batch(),
+        LargeBatch(),
         matrix_source(targets.astype(np.float32), positions),
         optimizer=optax.adam(1e-2),
         steps=200,
@@ -539,7 +549,7 @@ def test_counts_and_seeds_out_of_range_are_refused_before_anything_is_written(
 def test_the_progress_bar_shows_rate_and_latest_distance_on_standard_error(capsys):
     result = train(
         **planted_problem(
-            large_batch(), steps=40, evaluate_every=20, checkpoint_every=20, progress=True
+            LargeBatch(), steps=40, evaluate_every=20, checkpoint_every=20, progress=True
         )
     )
     captured = capsys.readouterr()

@@ -10,26 +10,23 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.configs import ObjectiveConfig
+from rlreps.config import with_sizes
+from rlreps.losses import DanskinLissa, LargeBatch, OBJECTIVES
 from rlreps.encoders import MLP, Tabular
 from rlreps.errors import TrainingDivergedError
-from rlreps.losses.danskin import Roles, danskin_lissa
-from rlreps.losses.large_batch import large_batch
-from rlreps.losses.registry import Problem, make_objective
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace import subspace_distance
-from rlreps.training import host_loop as training_loop
+from rlreps.training import train, train_members
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import train, train_members
-from rlreps.training.population import Members
+from rlreps.training.population import Members, Population
 from rlreps.training.update import Learner
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 NUM_STATES, NUM_TASKS, FEATURES = 12, 9, 2
-ROLES = Roles(4, 3, 3)
+ROLES = {"gradient_rows": 4, "weight_rows": 3, "covariance_rows": 3}
 BASIS = np.eye(NUM_STATES, FEATURES, dtype=np.float32)
 HUGE = 1e30
 """A learning rate that no run survives."""
@@ -49,9 +46,9 @@ def numbers(*pairs):
 def learner(kappa0, rate, *, resets=True):
     return Learner(
         encoder=Tabular(FEATURES, num_states=NUM_STATES),
-        objective=danskin_lissa(FEATURES, roles=ROLES, kappa0=kappa0),
+        objective=DanskinLissa(FEATURES, **ROLES, kappa0=kappa0),
         optimizer=optax.sgd(rate),
-        rows=ROLES.rows(2),
+        rows=16,
         tasks=2,
         resets_diverged=resets,
     )
@@ -119,14 +116,14 @@ def programs():
 @pytest.fixture(scope="module")
 def together(compilation_cache, programs):
     """All of ``DIFFERENT`` in one program."""
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def counted(self, count):
+    def counted(self, state, count):
         programs.append(count)
-        return compile_chunk(self, count)
+        prepare(self, state, count)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_loop.Loop, "_compile", counted)
+        patch.setattr(Population, "prepare", counted)
         return trained(PAIRS)
 
 
@@ -162,10 +159,10 @@ def test_a_member_ends_as_an_ordinary_run_with_its_numbers_written_in(together):
     kappa0, rate = PAIRS[2]
     plain = train(
         Tabular(FEATURES, num_states=NUM_STATES),
-        danskin_lissa(FEATURES, roles=ROLES, kappa0=kappa0),
+        DanskinLissa(FEATURES, **ROLES, kappa0=kappa0),
         matrix_source(matrix(MATRICES[2])),
         optimizer=optax.sgd(rate),
-        rows=ROLES.rows(2),
+        rows=16,
         tasks=2,
         seeds=[SEEDS[2]],
         **SHORT,
@@ -227,11 +224,10 @@ def test_a_run_without_resets_stops_at_the_first_member_that_diverges(tmp_path):
 # The others solve for their weights as ``danskin_empirical`` or ``large_batch`` do.
 @pytest.mark.parametrize("name", ["danskin_lissa", "danskin_empirical", "explicit", "large_batch"])
 def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
-    config = ObjectiveConfig(name=name)
-    problem = Problem(FEATURES, NUM_TASKS, Hyperparameters.of(config, 0.1))
+    sizes = {"num_tasks": NUM_TASKS, "encoder_learning_rate": 0.1}
     one = Learner(
         encoder=Tabular(FEATURES, num_states=NUM_STATES),
-        objective=make_objective(config, problem),
+        objective=with_sizes(OBJECTIVES[name](FEATURES), **sizes),
         optimizer=optax.adam(0.1),
         rows=10,
         tasks=2,
@@ -306,7 +302,7 @@ def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_paramete
     def build(rate):
         return Learner(
             encoder=MLP(FEATURES, num_inputs=2, hidden=(8, 8)),
-            objective=large_batch(),
+            objective=LargeBatch(),
             optimizer=optax.adam(rate),
             rows=8,
             tasks=4,

@@ -10,7 +10,7 @@ import pytest
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.losses.base import Batch
-from rlreps.operators import kernel, matrix, slowness, target_kernel
+from rlreps.operators import Kernel, MatrixOperator, Slowness, TargetKernel
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace.ordered import ritz_spectrum
 from rlreps.training.spectral_evaluation import sampled_moments
@@ -38,7 +38,7 @@ def test_moments_come_near_their_expectations_as_batches_grow_many():
     exact = TABLE.T @ PSI @ PSI.T @ TABLE / (36 * 4)
     errors = []
     for batches in (200, 20_000):
-        found = moments(target_kernel(), batches=batches)
+        found = moments(TargetKernel(), batches=batches)
         errors.append(np.abs(found.operator_matrix - exact).max())
         np.testing.assert_allclose(
             found.covariance, TABLE.T @ TABLE / 6, atol=0.7 if batches == 200 else 0.05
@@ -51,7 +51,7 @@ def test_moments_are_the_mean_over_batches_of_their_own_keys():
     def weights(states):
         return 1.0 + states.astype(jnp.float32)
 
-    operator = matrix(PSI @ PSI.T)
+    operator = MatrixOperator(PSI @ PSI.T)
     found = moments(operator, batches=5, weights=weights)
     states = np.concatenate(
         [
@@ -84,7 +84,7 @@ def test_exact_batches_give_the_exact_spectrum():
     found = sampled_moments(
         encoder,
         table,
-        matrix(operator),
+        MatrixOperator(operator),
         Everything(jnp.arange(6)),
         jax.random.key(0),
         rows=6,
@@ -98,12 +98,12 @@ def test_exact_batches_give_the_exact_spectrum():
 @pytest.mark.parametrize(
     ("operator", "changes", "message"),
     [
-        (target_kernel(), {"rows": 0}, "rows >= 1, got 0"),
-        (target_kernel(), {"batches": 0}, "batches >= 1, got 0"),
-        (target_kernel(), {"rows": 1}, "at least two rows for a kernel, got 1"),
-        (slowness(), {"rows": 7}, "an even number of rows, pairs of consecutive states, got 7"),
+        (TargetKernel(), {"rows": 0}, "rows >= 1, got 0"),
+        (TargetKernel(), {"batches": 0}, "batches >= 1, got 0"),
+        (TargetKernel(), {"rows": 1}, "at least two rows for a kernel, got 1"),
+        (Slowness(), {"rows": 7}, "an even number of rows, pairs of consecutive states, got 7"),
         (
-            kernel(lambda x, y: jnp.ones((3, 3)), samples=np.arange(3)),
+            Kernel(lambda x, y: jnp.ones((3, 3)), samples=np.arange(3)),
             {},
             r"a kernel of shape \(8, 8\), got \(3, 3\)",
         ),

@@ -99,7 +99,6 @@ def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 50}, r"steps to be a multiple of evaluate_every \(20\), got 50"),
         ({"evaluate_every": 0}, "evaluate_every >= 1, got 0"),
         ({"checkpoint_every": 30}, r"checkpoint_every to be a multiple of .*\(20\), got 30"),
     ],

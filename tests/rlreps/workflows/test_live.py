@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.losses import Explicit, Oracle
 from rlreps.cli.main import main
-from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.live import CumulantsName, LiveTrainingConfig
 from rlreps.cumulants import cumulant_matrix
 from rlreps.encoders.registry import make_encoder
@@ -172,8 +173,8 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
         ({"discount": 1.0}, "expected discount strictly between 0 and 1, got 1.0"),
         ({"centring_starts": 0}, "expected centring_starts None or >= 1, got 0"),
         ({"encoder": EncoderConfig(name="tabular")}, "an encoder of positions .* got 'tabular'"),
-        ({"objective": ObjectiveConfig(name="explicit")}, "needs no matrix, .* got 'explicit'"),
-        ({"objective": ObjectiveConfig(name="oracle")}, "needs no matrix, .* got 'oracle'"),
+        ({"objective": Explicit()}, "needs no matrix, .* got 'explicit'"),
+        ({"objective": Oracle()}, "needs no matrix, .* got 'oracle'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(changes, message):

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.losses import DanskinLissa, Explicit
 from rlreps.configs import (
     EncoderConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     SuccessorConfig,
     TrainingConfig,
@@ -169,7 +169,7 @@ def test_another_configuration_is_refused_and_changes_nothing(finished, toy_stor
     before = files_below(out)
     with pytest.raises(InputError, match="holds another run: expected steps=300, got 301"):
         run_training(configured(steps=301), toy_store, out, progress=False)
-    other = configured(objective=ObjectiveConfig(name="explicit"))
+    other = configured(objective=Explicit())
     with pytest.raises(InputError, match=r"expected objective.name='large_batch', got 'explicit'"):
         run_training(other, toy_store, out, progress=False)
     assert files_below(out) == before
@@ -220,10 +220,7 @@ def test_a_batch_that_the_objective_cannot_use_leaves_no_run_behind(
     def refuse(*arguments):
         raise InputError("expected another batch, got this one")
 
-    objective = store_training.make_objective(
-        CONFIG.objective, store_training.Problem(3, 64, Hyperparameters.of(CONFIG.objective, 1e-2))
-    )._replace(loss=refuse)
-    monkeypatch.setattr(store_training, "make_objective", lambda config, problem: objective)
+    monkeypatch.setattr(type(CONFIG.objective), "loss", refuse)
     with pytest.raises(InputError, match="expected another batch"):
         run_training(CONFIG, toy_store, tmp_path / "run", progress=False)
     assert list(tmp_path.iterdir()) == []
@@ -264,12 +261,11 @@ def test_a_run_that_diverges_leaves_no_summary_and_keeps_its_start(toy_store, tm
 CONFIGS = {
     "tabular explicit": configured(
         encoder=EncoderConfig(name="tabular"),
-        objective=ObjectiveConfig(name="explicit", weight_learning_rate=0.1),
+        objective=Explicit(weight_learning_rate=0.1),
     ),
     "mlp danskin": configured(
         encoder=EncoderConfig(name="mlp", hidden=()),
-        objective=ObjectiveConfig(
-            name="danskin_lissa", gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
+        objective=DanskinLissa(gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
         ),
         optimizer=OptimizerConfig(name="rmsprop", schedule="constant"),
     ),
@@ -315,7 +311,7 @@ def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(
     for name in ("fourier_mlp", "tabular"):
         config = configured(
             encoder=EncoderConfig(name=name, hidden=(16,)),
-            objective=ObjectiveConfig(name="explicit"),
+            objective=Explicit(),
             steps=100,
         )
         run_training(config, toy_store, tmp_path / name, progress=False)

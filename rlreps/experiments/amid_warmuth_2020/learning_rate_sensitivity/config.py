@@ -1,7 +1,4 @@
-"""Configuration and presets of the experiment on learning rates.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the experiment on learning rates."""
 
 import dataclasses
 from typing import Literal, get_args

@@ -1,7 +1,4 @@
-"""Configuration and presets of the experiment on online principal components.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the experiment on online principal components."""
 
 import dataclasses
 

@@ -7,7 +7,8 @@ import dataclasses
 import math
 from typing import get_args
 
-from rlreps.configs.training import FeatureNormName, ScheduleName
+from rlreps.configs.training import ScheduleName
+from rlreps.losses.danskin import FeatureNorm
 from rlreps.errors import require, require_choice, require_positive
 
 
@@ -35,7 +36,7 @@ class DanskinConfig:
     steps: int = 2_500_000
     images: int = 1
     kappa0: float = 1.9
-    feature_norm: FeatureNormName = "batch"
+    feature_norm: FeatureNorm = "batch"
     permutations: int = 1
     whitening: bool = False
 
@@ -55,7 +56,7 @@ class DanskinConfig:
         for rate in self.learning_rates:
             _require_rate("learning_rates", rate)
         require_choice("schedule", self.schedule, get_args(ScheduleName))
-        require_choice("feature_norm", self.feature_norm, get_args(FeatureNormName))
+        require_choice("feature_norm", self.feature_norm, get_args(FeatureNorm))
         for name in ("steps", "images", "permutations"):
             require_positive(name, getattr(self, name))
         require(0.0 < self.kappa0 < 2.0, "kappa0 strictly between 0 and 2", self.kappa0)

@@ -26,14 +26,14 @@ from rlreps.experiments.le_lan_2023.mnist.report import (
     compare_with_paper,
     write_mnist_report,
 )
-from rlreps.losses.danskin import Roles, danskin_lissa
+from rlreps.losses import DanskinLissa
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
 from rlreps.streaming.eigengame import eigengame
 from rlreps.subspace import subspace_distance
-from rlreps.training.loop import train_members
+from rlreps.training import train_members
 from rlreps.training.optimizers import SCHEDULES, make_optimizer
 from rlreps.training.population import Members
 from rlreps.training.streams import fit_stream
@@ -149,13 +149,14 @@ def _train_danskin(
 ) -> _Trained:
     """Danskin-LISSA with N = M = J = ``pixels``."""
     options, num_pixels = config.danskin, problem.source.images.shape[1]
-    roles = Roles(pixels, pixels, pixels)
     encoder = Tabular(config.num_components, num_states=num_pixels)
     learner = Learner(
         encoder=encoder,
-        objective=danskin_lissa(
+        objective=DanskinLissa(
             config.num_components,
-            roles=roles,
+            gradient_rows=pixels,
+            weight_rows=pixels,
+            covariance_rows=pixels,
             kappa0=options.kappa0,
             feature_norm=options.feature_norm,
             permutations=options.permutations,
@@ -164,7 +165,7 @@ def _train_danskin(
         optimizer=make_optimizer(
             OptimizerConfig(learning_rate=learning_rate, schedule=options.schedule), options.steps
         ),
-        rows=roles.rows(2),
+        rows=5 * pixels,
         tasks=options.images,
         resets_diverged=True,
     )

@@ -1,13 +1,10 @@
-"""Configuration and presets of the PuddleWorld experiment (Le Lan et al. 2023, App. C.3).
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the PuddleWorld experiment (Le Lan et al. 2023, App. C.3)."""
 
 import dataclasses
 
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     SuccessorConfig,
     TrainingConfig,
@@ -32,10 +29,10 @@ class PuddleWorldConfig:
     """
 
     successor: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
-    objectives: tuple[ObjectiveConfig, ...] = (
-        ObjectiveConfig(name="danskin_lissa", gradient_rows=50, weight_rows=50, covariance_rows=50),
-        ObjectiveConfig(name="explicit"),
-        ObjectiveConfig(name="large_batch"),
+    objectives: tuple[Objective, ...] = (
+        DanskinLissa(gradient_rows=50, weight_rows=50, covariance_rows=50),
+        Explicit(),
+        LargeBatch(),
     )
     training: TrainingConfig
     dimensions: tuple[int, ...]
@@ -57,13 +54,14 @@ class PuddleWorldConfig:
         for objective in self.objectives:
             require_choice("objectives", str(objective.name), MASKABLE)
             require(
-                objective.precondition is None and not objective.whitening,
+                getattr(objective, "precondition", None) is None
+                and not getattr(objective, "whitening", False),
                 "objectives without precondition and whitening, which mix masked features in",
                 objective,
             )
-            objective.require_batch(self.training.rows)
+            objective.require_rows(self.training.rows)
 
-    def method(self, objective: ObjectiveConfig) -> TrainingConfig:
+    def method(self, objective: Objective) -> TrainingConfig:
         """How one method's runs train, with features enough for the largest d."""
         return dataclasses.replace(
             self.training, objective=objective, num_features=max(self.dimensions)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps import subspace
-from rlreps.configs import ObjectiveConfig, TrainingConfig, as_json
+from rlreps.losses import Objective
+from rlreps.configs import TrainingConfig, as_json
 from rlreps.experiments.le_lan_2023.puddle_world.config import PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
@@ -25,9 +26,8 @@ from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance
 from rlreps.successor.store import open_store
-from rlreps.training import evaluation
+from rlreps.training import TrainingResult, evaluation, train_members
 from rlreps.training.devices import make_placement
-from rlreps.training.loop import TrainingResult, train_members
 from rlreps.training.population import Members
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.workflows.train import batches_of, encoder_and_inputs
@@ -108,7 +108,7 @@ def _compute(
     return write_puddle_world_report(config, folder, ground, figures, results)
 
 
-def _method(place: _Place, objective: ObjectiveConfig) -> MethodResult:
+def _method(place: _Place, objective: Objective) -> MethodResult:
     """Trains all d and seeds of a method, as many at once as the configuration lets it."""
     config, training = place.config, place.config.method(objective)
     seeds = range(training.seed, training.seed + training.num_seeds)

@@ -5,8 +5,9 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
+from rlreps.losses import LargeBatch
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.configs import EncoderConfig
 from rlreps.errors import require
 from rlreps.experiments.ours.agent_arms_config import ComparedAgents
 
@@ -52,7 +53,7 @@ class AgentControlConfig:
 
 
 TASK = AuxiliaryConfig(
-    objective=ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True),
+    objective=LargeBatch(precondition=1e-2, leave_one_out=True),
     weight=0.1,
     num_tasks=32,
     length_scale=0.5,

@@ -5,8 +5,9 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.configs import EncoderConfig
 from rlreps.errors import require, require_positive
 from rlreps.experiments.ours.agent_arms_config import ComparedAgents
 
@@ -35,10 +36,10 @@ class AgentPuddleWorldConfig(ComparedAgents):
 
 
 OBJECTIVES = (
-    ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True),
-    ObjectiveConfig(name="danskin_lissa", whitening=True, permutations=8),
-    ObjectiveConfig(name="explicit"),
-    ObjectiveConfig(name="spin"),
+    LargeBatch(precondition=1e-2, leave_one_out=True),
+    DanskinLissa(whitening=True, permutations=8),
+    Explicit(),
+    Spin(),
 )
 """What auxiliary tasks learn by; features of an agent are far from white."""
 

@@ -1,13 +1,10 @@
-"""Configuration, presets and recipes of the time-to-distance experiment.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration, presets and recipes of the time-to-distance experiment."""
 
 import dataclasses
 
+from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     SuccessorConfig,
     TrainingConfig,
@@ -79,14 +76,14 @@ class PuddleWorldFastConfig:
         return tuple(training.num_features for training in self.recipes[0].trainings)
 
 
-_LARGE_BATCH = ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True)
-_DANSKIN = ObjectiveConfig(name="danskin_chunked")
+_LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
+_DANSKIN = DanskinChunked()
 
 
 def _training(
     d: int,
     *,
-    objective: ObjectiveConfig,
+    objective: Objective,
     encoder: EncoderConfig,
     learning_rate: float,
     steps: int,

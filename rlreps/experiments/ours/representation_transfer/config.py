@@ -6,10 +6,10 @@ Like ``rlreps.configs``, this module does not import JAX.
 import dataclasses
 import math
 
+from rlreps.losses import LargeBatch
 from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.configs import (
     EncoderConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     SuccessorConfig,
     TrainingConfig,
@@ -96,7 +96,7 @@ AGENTS = AgentConfig(
 
 PRETRAINING = TrainingConfig(
     encoder=ENCODER,
-    objective=ObjectiveConfig(name="large_batch", precondition=1e-2, leave_one_out=True),
+    objective=LargeBatch(precondition=1e-2, leave_one_out=True),
     optimizer=OptimizerConfig(learning_rate=2e-3, schedule="linear"),
     num_features=FEATURES,
     steps=2_000,

@@ -1,7 +1,4 @@
-"""Configuration and presets of the slow-puddle experiment.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the slow-puddle experiment."""
 
 import dataclasses
 from typing import Literal, get_args

@@ -22,8 +22,8 @@ from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
 from rlreps.errors import require
 from rlreps.losses.base import Batch
-from rlreps.operators import GraphLaplacian, Operator, graph_laplacian
-from rlreps.operators.base import Sample
+from rlreps.config import configurable, leaf
+from rlreps.operators import GraphLaplacian, Operator, Sample, graph_laplacian
 from rlreps.subspace.svd import fix_signs
 from rlreps.successor.grids import Grid
 from rlreps.successor.transition.matrix import one_step
@@ -202,25 +202,37 @@ def state_source(measure: DoubleArray) -> StateSource:
     return StateSource(jnp.asarray(np.cumsum(measure).astype(jnp.result_type(float))))
 
 
-def sparse_graph_operator(graph: GraphLaplacian) -> Operator:
-    """``graph.operator()`` from the entries of L that are not zero: Σ⁻¹L on state indices [b].
+@configurable
+@dataclasses.dataclass(frozen=True, eq=False)
+class SparseGraphOperator(Operator):
+    """``GraphLaplacian.operator`` from the entries of L that are not zero, on state indices [b].
 
     Images are sums over steps of probability times u(s) − u(s'), in which the constant vanishes
     without rounding; at all n states u is evaluated once a batch.
+
+    Attributes:
+        columns: States s' that each state's row has entries at, [n, k].
+        values: The entries of Σ⁻¹L there, [n, k].
     """
+
+    columns: Array = leaf()
+    values: Array = leaf()
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute Σ⁻¹Lu at a sample's states, [b, d]."""
+        states = jnp.arange(len(self.values), dtype=jnp.int32)
+        others = sample.function(states)[self.columns[sample.inputs]]  # [b, k, d]
+        differences = others - sample.features[:, None, :]
+        rates = self.values[sample.inputs].astype(differences.dtype)
+        return jnp.einsum("bk,bkd->bd", rates, differences, precision=lax.Precision.HIGHEST)
+
+
+def sparse_graph_operator(graph: GraphLaplacian) -> Operator:
+    """Build the sparse operator of a graph Laplacian."""
     weights = scipy.sparse.diags_array(1.0 / graph.measure) @ graph.laplacian
     away = scipy.sparse.csr_array(weights - scipy.sparse.diags_array(weights.diagonal()))
     columns, values = (jnp.asarray(part) for part in _rectangle(away))
-    values = values.astype(jnp.result_type(float))
-    states = jnp.arange(len(graph.measure), dtype=jnp.int32)
-
-    def apply(sample: Sample) -> Array:
-        others = sample.function(states)[columns[sample.inputs]]  # [b, k, d]
-        differences = others - sample.features[:, None, :]
-        rates = values[sample.inputs].astype(differences.dtype)
-        return jnp.einsum("bk,bkd->bd", rates, differences, precision=lax.Precision.HIGHEST)
-
-    return Operator(apply)
+    return SparseGraphOperator(columns, values.astype(jnp.result_type(float)))
 
 
 def _rectangle(matrix: scipy.sparse.csr_array) -> tuple[npt.NDArray[np.int32], DoubleArray]:

@@ -25,12 +25,12 @@ from rlreps.experiments.ours.slow_puddle.problem import (
 )
 from rlreps.experiments.ours.slow_puddle.report import write_slow_puddle_report
 from rlreps.losses.base import Params
-from rlreps.losses.spectral import spectral
-from rlreps.operators import Operator, slowness
+from rlreps.losses.spectral import Spin
+from rlreps.operators import Operator, Slowness
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import Source
-from rlreps.training.loop import train_members
+from rlreps.training import train_members
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.population import Members
 from rlreps.training.update import Learner
@@ -177,13 +177,13 @@ def make_learner(
         operator, source = sparse_graph_operator(problem.graph), state_source(problem.measure)
         of_batch: Encoder = AtStates(encoder, centres)
     else:
-        operator, source = slowness(), pair_source(problem.chain, centres)
+        operator, source = Slowness(), pair_source(problem.chain, centres)
         of_batch = encoder
-    objective = spectral(
+    objective = Spin(
         1 + config.num_features,
-        operator,
+        operator=operator,
         averaging_rate=contender.averaging_rate,
-        parameters=jax.eval_shape(encoder.init, jax.random.key(0)),
+        encoder=encoder,
     )
     learner = Learner(
         encoder=of_batch,

@@ -1,5 +1,6 @@
 """A next-frame predictor: frame → small code → next frame, and what is asked of it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -54,15 +55,19 @@ def next_frame_predictor(config: AtariConfig, problem: Problem) -> Predictor:
     def predict(params: Params, codes: Array) -> Array:
         return decoder.apply(params["decoder"], codes)
 
-    def loss(
-        params: Params, encode: Encode, batch: Batch, state: tuple[()], key: Array
-    ) -> tuple[Array, tuple[tuple[()], Metrics]]:
-        del key  # Deterministic given the batch.
-        first, second = jnp.split(batch.inputs, 2)
-        error = squared_error(predict(params, encode(params, first)), problem, second)
-        return error, (state, {})
+    @dataclasses.dataclass(frozen=True)
+    class NextFrame(Objective):
+        """The squared error of the prediction."""
 
-    return Predictor(encoder, predict, Objective(lambda key: (), loss))
+        def loss(
+            self, params: Params, encode: Encode, batch: Batch, state: tuple[()], key: Array
+        ) -> tuple[Array, tuple[tuple[()], Metrics]]:
+            del key  # Deterministic given the batch.
+            first, second = jnp.split(batch.inputs, 2)
+            error = squared_error(predict(params, encode(params, first)), problem, second)
+            return error, (state, {})
+
+    return Predictor(encoder, predict, NextFrame(config.code_size))
 
 
 def squared_error(predictions: Array, problem: Problem, frames: Array) -> Array:

@@ -29,13 +29,12 @@ from rlreps.experiments.pfau_2019.atari.problem import (
 )
 from rlreps.experiments.pfau_2019.atari.report import Outcome, write_atari_report
 from rlreps.losses.base import Objective
-from rlreps.losses.spectral import spectral
-from rlreps.operators import slowness
-from rlreps.operators.action import act
+from rlreps.losses.spectral import Spin
+from rlreps.operators import Slowness, act
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training.loop import TrainingResult, train
+from rlreps.training import TrainingResult, train
 
 KIND = "atari"
 RUN_KIND = "atari-run"
@@ -150,7 +149,7 @@ def _slow_features(place: _Place) -> tuple[MethodFeatures, TrainingResult]:
         place,
         "slow-features",
         encoder,
-        spectral(config.num_features + 1, slowness()),
+        Spin(config.num_features + 1, operator=Slowness()),
         config.steps,
         _slowness_of(encoder, problem),
     )
@@ -170,7 +169,7 @@ def _slowness_of(encoder: Encoder, problem: Problem) -> Callable[[Params], Mappi
         for name, constants in measured.items():
             # Or XLA would work out, and slowly, what it can of these frames while it compiles.
             inputs = lax.optimization_barrier(constants)
-            action = act(slowness(), lambda frames: encoder.apply(params, frames), inputs)
+            action = act(Slowness(), lambda frames: encoder.apply(params, frames), inputs)
             spectrum = ordered_spectrum(action.covariance, action.operator_matrix)
             for index in range(1, len(spectrum.eigenvalues)):
                 figures[f"{name}_eigenvalue_{index}"] = spectrum.eigenvalues[index]

@@ -19,7 +19,7 @@ from rlreps.encoders import Encoder, FunctionEncoder, WithConstant
 from rlreps.envs import BouncingBalls
 from rlreps.errors import require
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
-from rlreps.operators import slowness
+from rlreps.operators import Slowness
 from rlreps.training.spectral_evaluation import sampled_moments
 
 DoubleArray = npt.NDArray[np.float64]
@@ -127,7 +127,7 @@ def linear_slow_features(
     functions = FunctionEncoder(lambda _: (), lambda _, inputs: basis.function(inputs))
     moments = jax.jit(
         lambda source, key: sampled_moments(
-            WithConstant(functions), (), slowness(), source, key, rows=rows, batches=batches
+            WithConstant(functions), (), Slowness(), source, key, rows=rows, batches=batches
         )
     )(source, key)
     second, changes = (np.asarray(part, np.float64) for part in moments)

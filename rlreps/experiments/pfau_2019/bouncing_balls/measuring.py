@@ -14,7 +14,7 @@ from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.experiments.pfau_2019.bouncing_balls.config import BouncingBallsConfig
 from rlreps.experiments.pfau_2019.bouncing_balls.linear import DoubleArray, explained, positions
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
-from rlreps.operators import slowness
+from rlreps.operators import Slowness
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
 from rlreps.training.spectral_evaluation import sampled_moments
 
@@ -79,7 +79,7 @@ def measure_spectra(
     """Eigenvalues of features whose first is the constant, from ``batches`` of ``rows`` frames."""
     moments = jax.jit(
         lambda params, source, key: sampled_moments(
-            encoder, params, slowness(), source, key, rows=rows, batches=batches
+            encoder, params, Slowness(), source, key, rows=rows, batches=batches
         )
     )(params, source, key)
     ordered, ritz = ordered_spectrum(*moments), ritz_spectrum(*moments)

@@ -27,12 +27,12 @@ from rlreps.experiments.pfau_2019.bouncing_balls.measuring import (
 )
 from rlreps.experiments.pfau_2019.bouncing_balls.report import Network, Results, write_balls_report
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
-from rlreps.losses.spectral import spectral
-from rlreps.operators import slowness
+from rlreps.losses.spectral import Spin
+from rlreps.operators import Slowness
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training.loop import TrainingResult, train
+from rlreps.training import TrainingResult, train
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.spectral_evaluation import sampled_moments
 
@@ -130,11 +130,11 @@ def _train(
         provenance=folder.provenance,
     )
     source, held_out = FramePairs(video), _key(config, "held out")
-    objective = spectral(
+    objective = Spin(
         1 + config.num_features,
-        slowness(),
+        operator=Slowness(),
         averaging_rate=config.averaging_rate,
-        parameters=jax.eval_shape(encoder.init, jax.random.key(0)),
+        encoder=encoder,
         jacobian_rows_at_once=config.jacobian_rows_at_once,
     )
 
@@ -142,7 +142,7 @@ def _train(
         moments = sampled_moments(
             encoder,
             params,
-            slowness(),
+            Slowness(),
             source,
             held_out,
             rows=config.rows,

@@ -1,7 +1,4 @@
-"""Configuration and presets of the hydrogen experiment.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the hydrogen experiment."""
 
 import dataclasses
 import math

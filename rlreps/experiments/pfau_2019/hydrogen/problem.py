@@ -15,9 +15,8 @@ from rlreps.encoders import MLP, Encoder, FunctionEncoder, Params, SeparateMLP
 from rlreps.experiments.pfau_2019.hydrogen.closed_form import energies, wavefunctions
 from rlreps.experiments.pfau_2019.hydrogen.config import NUM_FEATURES, Contender
 from rlreps.losses.base import Batch, Objective
-from rlreps.losses.spectral import spectral
-from rlreps.operators import Operator, diagonal, laplacian
-from rlreps.operators.action import Weights
+from rlreps.losses.spectral import Spin
+from rlreps.operators import Diagonal, Laplacian, Operator, Weights
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training.optimizers import SCHEDULES
@@ -97,7 +96,7 @@ def make_source(contender: Contender, half_width: float) -> BoxSource:
 
 def hamiltonian() -> Operator:
     """H = −∇² − 1/r."""
-    return -laplacian() + diagonal(lambda positions: -1.0 / _radius(positions)[:, 0])
+    return -Laplacian() + Diagonal(lambda positions: -1.0 / _radius(positions)[:, 0])
 
 
 def make_encoder(contender: Contender, half_width: float) -> Encoder:
@@ -137,11 +136,11 @@ NETWORKS: dict[str, Callable[[int, tuple[int, ...]], Encoder]] = {
 
 def make_objective(contender: Contender, encoder: Encoder, source: BoxSource) -> Objective:
     """Spectral inference of the lowest eigenfunctions of H."""
-    return spectral(
+    return Spin(
         NUM_FEATURES,
-        hamiltonian(),
+        operator=hamiltonian(),
         averaging_rate=contender.averaging_rate,
-        parameters=jax.eval_shape(encoder.init, jax.random.key(0)),
+        encoder=encoder,
         separate=contender.networks == "separate",
         weights=source.weights(),
     )

@@ -2,15 +2,15 @@ import dataclasses
 
 import pytest
 
+from rlreps.losses import Explicit, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig
-from rlreps.configs import ObjectiveConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.agent_arms_config import NO_TASK, ComparedAgents
 
-EXPLICIT = AuxiliaryConfig(objective=ObjectiveConfig(name="explicit"), weight=0.5, num_tasks=7)
+EXPLICIT = AuxiliaryConfig(objective=Explicit(), weight=0.5, num_tasks=7)
 COMPARED = ComparedAgents(
     base=AgentConfig(auxiliary=AuxiliaryConfig(weight=3.0, num_tasks=9)),
-    tasks=(EXPLICIT, AuxiliaryConfig(objective=ObjectiveConfig(name="spin"), weight=0.1)),
+    tasks=(EXPLICIT, AuxiliaryConfig(objective=Spin(), weight=0.1)),
     threshold=-1.0,
 )
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.cli.tables import print_quickstart
-from rlreps.configs import EncoderConfig, ObjectiveConfig, SuccessorConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, SuccessorConfig, TrainingConfig
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
@@ -31,8 +32,8 @@ TRAINING = TrainingConfig(
 CONFIG = QuickstartConfig(
     successor=SuccessorConfig(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
     objectives=(
-        ObjectiveConfig(name="large_batch"),
-        ObjectiveConfig(name="explicit", weight_learning_rate=0.1),
+        LargeBatch(),
+        Explicit(weight_learning_rate=0.1),
     ),
     paper=dataclasses.replace(TRAINING, encoder=EncoderConfig(name="mlp", hidden=(32,)), tasks=1),
     recommended=dataclasses.replace(TRAINING, tasks=64),

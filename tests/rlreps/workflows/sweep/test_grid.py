@@ -2,8 +2,9 @@ import dataclasses
 
 import pytest
 
+from rlreps.losses import DanskinLissa, Naive
 from rlreps.cli import main as cli
-from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import (
     GridAxis,
     SweepConfig,
@@ -20,30 +21,18 @@ from rlreps.workflows.sweep.grid import Member, groups_of
 
 OTHER = TrainingConfig(
     encoder=EncoderConfig(name="mlp", hidden=(3, 4), frequencies=2),
-    objective=ObjectiveConfig(
-        name="naive",
-        gradient_rows=1,
+    objective=DanskinLissa(gradient_rows=1,
         weight_rows=2,
         covariance_rows=3,
         kappa0=0.5,
         feature_norm="running",
         permutations=2,
         whitening=True,
-        weight_learning_rate=0.1,
-        groups=4,
-        chunks=5,
-        chunk_step=0.25,
-        gauge=0.5,
-        chunked_ridge=0.1,
-        precondition=0.2,
-        leave_one_out=False,
-        averaging_rate=0.5,
-        jacobian_rows_at_once=2,
     ),
     optimizer=OptimizerConfig(name="sgd", learning_rate=3e-5, schedule="constant"),
     num_features=3,
     steps=4,
-    rows=6,
+    rows=11,
     tasks=5,
     seed=7,
     num_seeds=8,
@@ -98,7 +87,7 @@ def test_points_are_the_product_with_the_last_field_fastest():
 def test_fields_that_only_fit_together_are_changed_together():
     grid = parse_grid(["objective.gradient-rows=20,10", "rows=20"])
     base = TrainingConfig(
-        objective=ObjectiveConfig(gradient_rows=1, weight_rows=1, covariance_rows=1)
+        objective=Naive(gradient_rows=1, weight_rows=1, covariance_rows=1)
     )
     points = SweepConfig(base=base, grid=grid).points
     assert [point.config.objective.gradient_rows for point in points] == [20, 10]

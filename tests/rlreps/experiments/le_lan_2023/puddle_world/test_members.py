@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rlreps import subspace
-from rlreps.configs import EncoderConfig, ObjectiveConfig, OptimizerConfig, TrainingConfig
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch
+from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.encoders import MLP
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
@@ -23,9 +24,9 @@ MATRIX = RNG.standard_normal((STATES, TASKS)).astype(np.float32)
 INPUTS = RNG.random((STATES, 2)).astype(np.float32)
 
 OBJECTIVES = [
-    ObjectiveConfig(name="danskin_lissa", gradient_rows=8, weight_rows=8, covariance_rows=8),
-    ObjectiveConfig(name="explicit"),
-    ObjectiveConfig(name="large_batch"),
+    DanskinLissa(gradient_rows=8, weight_rows=8, covariance_rows=8),
+    Explicit(),
+    LargeBatch(),
 ]
 
 

@@ -15,7 +15,7 @@ from rlreps.experiments.ours.slow_puddle.problem import (
     state_source,
 )
 from rlreps.operators import GraphLaplacian, graph_laplacian
-from rlreps.operators.base import Sample
+from rlreps.operators import Sample
 
 
 def walk(bins, count):

@@ -16,7 +16,7 @@ from rlreps.experiments.pfau_2019.bouncing_balls.linear import (
     positions,
 )
 from rlreps.losses.base import Batch
-from rlreps.operators import slowness
+from rlreps.operators import Slowness
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training.spectral_evaluation import sampled_moments
 
@@ -60,7 +60,7 @@ def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation()
     moments = sampled_moments(
         WithConstant(encoder),
         encoder.init(None),
-        slowness(),
+        Slowness(),
         MixedSignals(),
         jax.random.key(2),
         rows=1000,

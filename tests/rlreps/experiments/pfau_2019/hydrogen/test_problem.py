@@ -11,7 +11,7 @@ from rlreps.experiments.pfau_2019.hydrogen import problem
 from rlreps.experiments.pfau_2019.hydrogen.closed_form import energies, level_slices, wavefunctions
 from rlreps.experiments.pfau_2019.hydrogen.config import PRESETS, Contender
 from rlreps.experiments.pfau_2019.hydrogen.grid_solver import solve_on_grid
-from rlreps.operators.action import act
+from rlreps.operators import act
 
 HALF_WIDTH = 50.0
 

@@ -1,0 +1,100 @@
+"""Operators at a point: the Laplacian ∇² of functions of coordinates, and a potential."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.config import configurable
+from rlreps.errors import require, require_interval
+from rlreps.operators.base import Operator, Sample
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Laplacian(Operator):
+    """∇²u by forward-mode differentiation, exact to rounding: two tangents deep per coordinate.
+
+    Inputs are floating coordinates [b, c]. In the box or plane on which the operator is to be
+    symmetric, the functions have to vanish at the boundary and to be twice differentiable. A ReLU
+    network is not: its kinks are missed, and energies come out below the lowest one. Use a smooth
+    ``activation``.
+    """
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute ∇²u at a sample's points, [b, d]."""
+        inputs = _coordinates(sample)
+
+        def second_derivative(direction: Array) -> Array:
+            tangent = jnp.broadcast_to(direction[None, :], inputs.shape)
+
+            def slope(points: Array) -> Array:
+                derivative: Array = jax.jvp(sample.function, (points,), (tangent,))[1]
+                return derivative
+
+            curvature: Array = jax.jvp(slope, (inputs,), (tangent,))[1]
+            return curvature
+
+        directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
+        # One after the other: a network has few coordinates, and activations are what fills memory.
+        total: Array = lax.map(second_derivative, directions).sum(axis=0)
+        return total
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class FiniteDifferenceLaplacian(Operator):
+    """∇²u ≈ Σ_i (u(x + hε_i) − 2u(x) + u(x − hε_i)) / h², with error O(h²) and rounding ε/h².
+
+    Inputs are floating coordinates [b, c].
+
+    Attributes:
+        step: h > 0, in the units of the inputs.
+    """
+
+    step: float
+
+    def __post_init__(self) -> None:
+        require_interval("step", self.step, "(0, inf)")
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute the difference quotient at a sample's points, [b, d]."""
+        inputs = _coordinates(sample)
+
+        def second_difference(direction: Array) -> Array:
+            move = self.step * direction[None, :]
+            around = sample.function(inputs + move) + sample.function(inputs - move)
+            return (around - 2.0 * sample.features) / self.step**2
+
+        directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
+        total: Array = lax.map(second_difference, directions).sum(axis=0)
+        return total
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Diagonal(Operator):
+    """Multiplication by a potential, (Ku)(x) = V(x) u(x).
+
+    Attributes:
+        potential: Inputs [b, ...] → V, [b].
+    """
+
+    potential: Callable[[Array], Array]
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute Vu at a sample's points, [b, d]; an ``InputError`` if V has another shape."""
+        values = self.potential(sample.inputs)
+        expected = sample.features.shape[:1]
+        require(values.shape == expected, f"a potential of shape {expected}", values.shape)
+        return values[:, None] * sample.features
+
+
+def _coordinates(sample: Sample) -> Array:
+    """Return the inputs, checked to be coordinates that a function can be differentiated by."""
+    inputs = sample.inputs
+    fits = inputs.ndim == 2 and jnp.issubdtype(inputs.dtype, jnp.floating)
+    require(fits, "floating coordinates of shape [b, c]", (inputs.dtype.name, inputs.shape))
+    return inputs

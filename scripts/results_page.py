@@ -1,0 +1,148 @@
+"""Write the results page of a run: ``docs/results/EXPERIMENT.md`` and its figures.
+
+    python scripts/results_page.py RUN --command "rlreps experiment hydrogen --preset laptop --out RUN"
+
+RUN is the folder of a finished experiment or quickstart. The page holds the command, the date and
+the versions, every claim with what was found, the headline of each table and the figures, reduced
+to at most 120 kB each. Where the page exists, its generated part alone is replaced: text before and
+after it is kept.
+"""
+
+import argparse
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from rlreps.report.table import format_number
+from rlreps.runs.folder import RunFolder
+
+BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
+DOCS = Path(__file__).parents[1] / "docs" / "results"
+LARGEST_FIGURE = 120_000
+LONGEST_TABLE = 12
+VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
+
+
+def main() -> None:
+    """Parse the command line and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("run", type=Path, help="folder of the finished run")
+    parser.add_argument("--command", help="the command that made it, for the page")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
+    arguments = parser.parse_args()
+    print(write_page(arguments.run, arguments.docs, arguments.command))
+
+
+def write_page(run: Path, docs: Path, command: str | None = None) -> Path:
+    """Write the page and the figures of a run.
+
+    Args:
+        run: Folder of a finished run.
+        docs: Folder of the results pages; figures go to ``figures/EXPERIMENT`` below it.
+        command: The command that made the run.
+
+    Returns:
+        The page.
+    """
+    folder = RunFolder(run)
+    page = docs / f"{folder.kind}.md"
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
+    parts += [_table(path) for path in sorted((run / "results").glob("*.csv"))]
+    parts += _figures(sorted((run / "figures").glob("*.png")), page)
+    generated = "\n\n".join([BEGIN, *filter(None, parts), END])
+    text = page.read_text(encoding="utf-8") if page.exists() else f"# {folder.kind}\n\n{BEGIN}{END}\n"
+    if BEGIN not in text:
+        text = f"{text.rstrip()}\n\n{BEGIN}{END}\n"
+    before, rest = text.split(BEGIN)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(before + generated + rest.split(END)[1], encoding="utf-8")
+    return page
+
+
+def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> str:
+    made = folder.provenance
+    versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("rlreps", "jax", "numpy"))
+    revision = (made["git_revision"] or "unknown")[:10]
+    took = f" {format_number(summary['seconds'])} s." if "seconds" in summary else ""
+    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
+    return f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}" if command else f"## Latest run\n\n{lines}"
+
+
+def _claims(claims: list[dict[str, Any]]) -> str | None:
+    rows = [[c["statement"], c["paper"], c["found"], VERDICTS[c["holds"]]] for c in claims]
+    return _markdown(["claim", "stated", "found", "verdict"], rows) if rows else None
+
+
+def _table(path: Path) -> str:
+    """Summarise a CSV: the last step of every curve, intervals in one column, few rows."""
+    header, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
+    if "step" in header:
+        at = header.index("step")
+        rows = list({tuple(row[:at]): row for row in rows}.values())
+    records = [_with_intervals(dict(zip(header, row, strict=True))) for row in rows]
+    name = path.stem.replace("_", " ")
+    shown = [[*record.values()] for record in records[:LONGEST_TABLE]]
+    left = len(records) - len(shown)
+    more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
+    return f"### {name.capitalize()}\n\n{_markdown([*records[0]], shown)}{more}" if records else ""
+
+
+def _with_intervals(record: dict[str, str]) -> dict[str, str]:
+    """Fold ``X_low`` and ``X_high`` into the column before them; leave out single seeds."""
+    folded: dict[str, str] = {}
+    for name, text in record.items():
+        if name.endswith("low") and folded:
+            high = record[f"{name.removesuffix('low')}high"]
+            folded[[*folded][-1]] += f" [{_number(text)}, {_number(high)}]" if text else ""
+        elif not name.endswith("high") and not re.fullmatch(r"seed_\d+", name):
+            folded[name] = _number(text)
+    return folded
+
+
+def _number(text: str) -> str:
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return format_number(int(value) if re.fullmatch(r"-?\d+", text) else value)
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    titles = [name.replace("_", " ") for name in header]
+    lines = [titles, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', '¦') for cell in line)} |" for line in lines)
+
+
+def _figures(paths: list[Path], page: Path) -> list[str]:
+    links = []
+    for path in paths:
+        target = page.parent / "figures" / page.stem / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shrink(path, target)
+        title = path.stem.replace("_", " ").capitalize()
+        links.append(f"![{title}]({target.relative_to(page.parent).as_posix()})")
+    return links
+
+
+def shrink(source: Path, target: Path) -> None:
+    """Save a picture with a palette, at the largest width that keeps it below 120 kB."""
+    with Image.open(source) as opened:
+        picture = opened.convert("RGB")
+    for width in (1400, 1200, 1000, 800, 600):
+        size = (min(width, picture.width), round(picture.height * min(1, width / picture.width)))
+        resized = picture.resize(size, Image.Resampling.LANCZOS)
+        encoded = io.BytesIO()
+        resized.quantize(128, dither=Image.Dither.NONE).save(encoded, "png", optimize=True)
+        if len(encoded.getvalue()) <= LARGEST_FIGURE:
+            break
+    target.write_bytes(encoded.getvalue())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The page of results that is made from a run's files."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+CLAIM = {"statement": "it learns", "paper": "at every d", "found": "0.5 | 0.25", "holds": False}
+CURVES = """method,d,step,distance,distance_low,distance_high,seed_0
+lissa,5,0,0.9,0.8,1.0,0.9
+lissa,5,100,0.25,0.2,0.3,0.25
+lissa,10,0,0.9,,,0.9
+lissa,10,100,0.5,,,0.5
+"""
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module("results_page")
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "run"
+    for name in ("results", "figures"):
+        (folder / name).mkdir(parents=True)
+    versions = {"rlreps": "0.2.0", "jax": "0.10.2", "numpy": "2.0"}
+    made = {"created": "2026-01-02T03:04", "device": "2 x cpu", "packages": versions}
+    config = {"kind": "trial", "config": {}, "provenance": {**made, "git_revision": None}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "summary.json").write_text(json.dumps({"claims": [CLAIM], "seconds": 12.3}))
+    (folder / "results" / "curves.csv").write_text(CURVES)
+    noise = np.random.default_rng(0).integers(0, 255, (500, 2000, 3), np.uint8)
+    noise[:, 600:] = 255
+    Image.fromarray(noise).save(folder / "figures" / "curves.png")
+    return folder
+
+
+def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run, tmp_path):
+    page = script.write_page(run, tmp_path / "docs", "rlreps experiment trial")
+    text = page.read_text()
+    assert page.name == "trial.md"
+    assert "| it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in text
+    assert "| lissa | 5 | 100 | 0.250 [0.200, 0.300] |\n| lissa | 10 | 100 | 0.500 |\n" in text
+    assert "2026-01-02, 2 x cpu, rlreps 0.2.0, jax 0.10.2" in text
+    figure = tmp_path / "docs" / "figures" / "trial" / "curves.png"
+    assert "(figures/trial/curves.png)" in text
+    assert figure.stat().st_size <= 120_000
+    with Image.open(figure) as picture:
+        assert abs(picture.width / picture.height - 4.0) < 0.05
+
+
+def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, run, tmp_path):
+    page = script.write_page(run, tmp_path)
+    first = page.read_text()
+    page.write_text(first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n")
+    script.write_page(run, tmp_path)
+    assert page.read_text() == first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n"

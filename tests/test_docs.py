@@ -1,0 +1,109 @@
+"""The handbook: examples run as printed, commands parse, links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from rlreps.cli.main import _parse
+from rlreps.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", ROOT / "data/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+}
+# A block of Python, after a mark if it is expensive, and before the expressions that have to hold.
+PYTHON = re.compile(r"(<!-- integration -->\n)?```python\n(.*?)```((?:\n<!-- check: .*? -->)*)", re.S)
+CHECK = re.compile(r"<!-- check: (.*?) -->")
+
+
+def run_examples(page: str, *, expensive: bool) -> None:
+    # A user's process does not set the strict promotion that the suite runs under.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        names: dict[str, Any] = {"__name__": "example"}
+        for mark, block, checks in PYTHON.findall(PAGES[page]):
+            if mark and not expensive:
+                continue
+            exec(compile(block, page, "exec"), names)
+            for check in CHECK.findall(checks):
+                assert eval(check, names), check
+
+
+def pages_with(*, expensive: bool) -> list[str]:
+    blocks = [(page, bool(mark)) for page in PAGES for mark, *_ in PYTHON.findall(PAGES[page])]
+    return sorted({page for page, marked in blocks if marked == expensive})
+
+
+@pytest.mark.parametrize("page", pages_with(expensive=False))
+def test_examples_run_as_printed(page):
+    run_examples(page, expensive=False)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("page", pages_with(expensive=True))
+def test_expensive_examples_run_as_printed(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_examples(page, expensive=True)
+
+
+def commands(text: str) -> list[tuple[str, bool]]:
+    """List every ``rlreps`` command of a page, and whether it has to be complete."""
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.S)).replace("\\\n", "")
+    lines = [part for line in blocks.splitlines() for part in line.split("&&")]
+    inline = re.findall(r"`((?:PYTHONPATH=\. )?rlreps [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    found = [(line, True) for line in lines] + [(" ".join(line.split()), False) for line in inline]
+    return [
+        (line[line.index("rlreps ") :], complete)
+        for line, complete in found
+        if re.search(r"(^| )rlreps [a-z]", line) and not re.search(r"[|]|NAME", line)
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if commands(text)])
+def test_commands_can_be_parsed(page):
+    for line, complete in commands(PAGES[page]):
+        try:
+            _parse(shlex.split(line)[1:])
+        except InputError as error:
+            # A mention in the text may leave out what the command requires, but not err in the rest.
+            assert not complete, (line, str(error))
+            assert re.search("required|subcommand", str(error), re.I), (line, str(error))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page):
+    text = re.sub(r"```.*?```|`[^`]*`", "", PAGES[page], flags=re.S)
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("https:"):
+            continue
+        name, _, heading = target.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.is_file(), f"{page}: {target}"
+        titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M) if heading else []
+        slugs = [re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles]
+        assert not heading or heading in slugs, f"{page}: {target}"
+
+
+def test_every_page_and_figure_is_linked():
+    text = "".join(PAGES.values())
+    unlinked = [
+        path.name
+        for path in [*ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.png")]
+        if path.name not in text
+    ]
+    assert unlinked == []
+
+
+def test_the_readme_is_short_and_names_the_two_commands():
+    readme = PAGES["README.md"]
+    assert len(readme.splitlines()) <= 200
+    install = 'pip install -c constraints.txt ".[dev]" && rlreps quickstart --preset laptop'
+    assert f"{install} --out runs/laptop\n" in readme
+    tests = re.search(r"-e \"\.\[dev\]\" && (pytest.*)$", readme, flags=re.MULTILINE)
+    assert tests is not None
+    # Continuous integration runs the same.
+    assert tests[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
