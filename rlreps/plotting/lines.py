@@ -229,7 +229,8 @@ def plot_panels(
     # Rows as even as can be: four panels are two and two.
     rows = math.ceil(len(panels) / (2 if not share_y else _MOST_COLUMNS))
     columns = math.ceil(len(panels) / rows)
-    figure = Figure(figsize=(max(5.8, 1.2 + 3.3 * columns), 1.1 + 2.9 * rows))
+    size = (6.4, 4.3) if len(panels) == 1 else (1.2 + 3.3 * columns, 1.1 + 2.9 * rows)
+    figure = Figure(figsize=size)
     cells: npt.NDArray[Any] = figure.subplots(
         rows, columns, sharex=True, sharey=share_y, squeeze=False
     ).ravel()
@@ -270,7 +271,7 @@ def plot_panels(
         for group, axes in zip(groups, grid, strict=False):
             _set_heights(axes, group)
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
-    _legend(figure, grid, columns, note, series if looks else None, looks or {})
+    _legend(figure, grid, columns, note, series, looks or {})
     return figure
 
 
@@ -328,8 +329,8 @@ def _draw(
         )
     stride = max(1, len(x) // _MOST_MARKERS)
     marks = list(range((index * stride // 3) % stride, len(x), stride))
-    edge = {"markeredgecolor": "white", "markeredgewidth": 0.6}
-    axes.plot(x, mean.T, label=line.label, markevery=marks, **edge, **style)
+    style |= {"markeredgecolor": "white", "markeredgewidth": 0.6, "markevery": marks}
+    axes.plot(x, mean.T, label=line.label, **style)
 
 
 def _set_ticks(
@@ -353,7 +354,7 @@ def _set_ticks(
         elif log_x:
             plain_log_ticks(axes.xaxis)
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6 if len(grid) == 1 else 4))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
@@ -379,17 +380,22 @@ def _legend(
     grid: npt.NDArray[Any],
     columns: int,
     note: str | None,
-    series: Sequence[str] | None,
+    series: Sequence[str],
     looks: Mapping[str, Look],
 ) -> None:
+    """Name series in their order, then variants or references, and last what crosses mean."""
+    found: dict[str, Any] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
     entries: dict[str, Any] = {}
-    if series is None:
-        for axes in grid:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                entries.setdefault(label, handle)
-    for index, label in enumerate(series or ()):
+    for index, label in enumerate(series):
         style = series_style(index)
-        entries[label] = Line2D([], [], color=style["color"], marker=style["marker"])
+        plain = Line2D([], [], color=style["color"], marker=style["marker"])
+        if label in found:
+            entries[label] = plain if looks else found.pop(label)
+    if not looks:
+        entries |= found
     for variant, look in looks.items():
         line = {"linestyle": look.linestyle, "linewidth": look.linewidth}
         entries[variant] = Line2D([], [], color=MUTED, alpha=max(look.alpha, 0.5), **line)  # type: ignore[arg-type]
@@ -603,13 +609,10 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
         table = np.atleast_2d(np.asarray(values, np.float64))
         # A point of which some agent has no value has no mean of all agents.
         whole = np.where(np.isfinite(table).all(axis=0), table, np.nan)
-        line = Line.of_runs(
-            f"interquartile mean ({_count(np.array([len(table)]))})", steps, whole, middle=True
-        )
+        line = Line.of_runs("one agent", steps, whole, middle=True)
         if len(table) > 1:
-            line = dataclasses.replace(line, runs=table)
-        else:
-            line = dataclasses.replace(line, label="one agent")
+            label = f"interquartile mean ({len(table)} seeds)"
+            line = dataclasses.replace(line, label=label, runs=table)
         panels.append(Panel(title=title, lines=[line]))
     return plot_panels(
         panels,
@@ -739,7 +742,7 @@ def plot_spectrum(
             axes.axvline(mark, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
             point = {**series_style(number), "linestyle": "none", "markersize": 6.0}
             label = f"d = {mark}: {captured[mark - 1]:.1f} %" if axes is right else None
-            axes.plot(mark, heights[mark - 1], markeredgecolor="white", label=label, **point)  # type: ignore[arg-type]
+            axes.plot(mark, heights[mark - 1], markeredgecolor="white", label=label, **point)
     left.set(yscale="log", xlabel="component i", ylabel="singular value")
     plain_log_ticks(left.yaxis)
     right.set(xlabel="leading components d", ylabel="energy captured (% of total)", ylim=(0, 103))

@@ -385,7 +385,9 @@ def plot_policy_and_value(
     for axes in (value_axes, policy_axes):
         draw_outlines(axes, environment, linewidth=1.0)
         if environment.goal:
-            goal = axes.plot((GOAL_SUM - 1.0, 1.0), (1.0, GOAL_SUM - 1.0), label=_GOAL_NAME, **_EDGE)
+            goal = axes.plot(
+                (GOAL_SUM - 1.0, 1.0), (1.0, GOAL_SUM - 1.0), label=_GOAL_NAME, **_EDGE
+            )
         axes.set(xlabel="x", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.spines[:].set_visible(True)
     value_axes.set_ylabel("y")

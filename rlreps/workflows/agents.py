@@ -3,9 +3,9 @@
 ``rlreps agent`` and the experiments call these functions.
 """
 
-import functools
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ from jax import Array
 from PIL import Image
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.losses.base import Params
 from rlreps.agents.compiled import TrainerState
 from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
@@ -37,15 +36,14 @@ from rlreps.configs import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
-from rlreps.plotting import save_figure
+from rlreps.losses.base import Params
+from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
-from rlreps.plotting.learning import plot_learning
-from rlreps.plotting.policies import plot_policy_and_value, plot_torso_components
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder, without_nan
-from rlreps.runs.progress import progress_bar
 from rlreps.runs.intervals import aggregate
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
@@ -572,7 +570,9 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     NaN inside walls, where nobody ever is.
     """
     centres = jnp.asarray(Grid(bins).centres())
-    values = agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    values = (
+        agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    )
     blocked = jnp.zeros(len(centres), bool)
     for puddle in world.puddles:
         if puddle.multiplier <= 0.0:

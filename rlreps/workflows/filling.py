@@ -10,9 +10,9 @@ from typing import Any
 from rlreps.errors import InputError, ProcessDiedError
 from rlreps.runs.processes import ALONE, Processes
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
 from rlreps.successor.measure import RowEstimator
 from rlreps.successor.store import find_store, require_place
+from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
 
 _POLL_SECONDS = 0.2
 

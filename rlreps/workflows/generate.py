@@ -9,10 +9,10 @@ from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.processes import ALONE, Processes
 from rlreps.runs.provenance import provenance
-from rlreps.successor.measure import RowEstimator
-from rlreps.successor.grids import Grid
-from rlreps.successor.monte_carlo import ROLLOUTS_PER_BLOCK, RolloutSettings, RowSampler
 from rlreps.successor.chains import puddle_world_chain
+from rlreps.successor.grids import Grid
+from rlreps.successor.measure import RowEstimator
+from rlreps.successor.monte_carlo import ROLLOUTS_PER_BLOCK, RolloutSettings, RowSampler
 from rlreps.workflows.filling import MatrixPlan, fill_store
 
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}

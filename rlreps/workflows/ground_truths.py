@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlreps.configs import SuccessorConfig
-from rlreps.runs.progress import progress_bar
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.ground_truth import GroundTruth, sampling_error
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.ground_truth import GroundTruth
-from rlreps.successor.ground_truth import sampling_error
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import ground_truth_for
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
@@ -10,6 +9,7 @@ from rlreps.configs import (
     TrainingConfig,
 )
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 
 MASKABLE = ("danskin_lissa", "explicit", "large_batch")
 """Methods to which a feature that is zero at every state is the same as one that is not there."""

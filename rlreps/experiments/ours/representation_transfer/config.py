@@ -6,7 +6,6 @@ Like ``rlreps.configs``, this module does not import JAX.
 import dataclasses
 import math
 
-from rlreps.losses import LargeBatch
 from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.configs import (
     EncoderConfig,
@@ -15,6 +14,7 @@ from rlreps.configs import (
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
+from rlreps.losses import LargeBatch
 
 SCRATCH = "learning from scratch"
 FINE_TUNED = "pre-trained, fine-tuned"

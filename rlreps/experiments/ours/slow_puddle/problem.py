@@ -18,11 +18,11 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jax import Array, lax
 
+from rlreps.config import configurable, leaf
 from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
 from rlreps.errors import require
 from rlreps.losses.base import Batch
-from rlreps.config import configurable, leaf
 from rlreps.operators import GraphLaplacian, Operator, Sample, graph_laplacian
 from rlreps.subspace.svd import fix_signs
 from rlreps.successor.grids import Grid
