@@ -125,8 +125,7 @@ EVERYTHING = AgentConfig(
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
     replay=ReplayConfig(capacity=400, prioritised=True),
     auxiliary=AuxiliaryConfig(
-        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True
-        ),
+        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
         weight=0.25,
         tasks="random_indicators",
         targets="bootstrapped",

@@ -16,7 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
+from rlreps.losses import (
+    DanskinChunked,
+    DanskinEmpirical,
+    DanskinLissa,
+    Explicit,
+    LargeBatch,
+    Naive,
+    Oracle,
+    Spin,
+)
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
@@ -32,8 +41,7 @@ OBJECTIVES = {
     "danskin_chunked": DanskinChunked(chunks=2),
     "danskin_empirical": DanskinEmpirical(),
     "danskin_lissa": DanskinLissa(),
-    "danskin_lissa_exchanged": DanskinLissa(permutations=2, whitening=True, feature_norm="running"
-    ),
+    "danskin_lissa_exchanged": DanskinLissa(permutations=2, whitening=True, feature_norm="running"),
     "explicit": Explicit(),
     "large_batch": LargeBatch(),
     "naive": Naive(),

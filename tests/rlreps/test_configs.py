@@ -102,11 +102,7 @@ BAD_VALUES = [
     ),
     (
         TrainingConfig,
-        {
-            "objective": DanskinLissa(
-                gradient_rows=50, weight_rows=20, covariance_rows=30
-            )
-        },
+        {"objective": DanskinLissa(gradient_rows=50, weight_rows=20, covariance_rows=30)},
         "rows = 150, the sum over danskin_lissa's roles",
         "1000",
     ),

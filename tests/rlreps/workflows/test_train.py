@@ -265,8 +265,7 @@ CONFIGS = {
     ),
     "mlp danskin": configured(
         encoder=EncoderConfig(name="mlp", hidden=()),
-        objective=DanskinLissa(gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
-        ),
+        objective=DanskinLissa(gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True),
         optimizer=OptimizerConfig(name="rmsprop", schedule="constant"),
     ),
 }
