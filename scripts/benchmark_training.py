@@ -26,8 +26,8 @@ from rlreps.config import with_sizes
 from rlreps.configs import OptimizerConfig, TrainingConfig
 from rlreps.losses import OBJECTIVES
 from rlreps.sources import matrix as sources
-from rlreps.training.loop import Learner
 from rlreps.training.optimizers import make_optimizer
+from rlreps.training.update import Learner
 from rlreps.workflows.train import run_training
 
 STATES = 10_000

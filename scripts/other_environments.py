@@ -34,12 +34,16 @@ from rlreps.plotting import save_figure, signed_colormap
 from rlreps.plotting.style import styled
 from rlreps.sources.matrix import matrix_source
 from rlreps.successor.grids import BoxGrid
+from rlreps.successor.gymnasium import (
+    GymnasiumProcess,
+    GymnasiumRowSampler,
+    VisitSettings,
+    every_visit,
+    starts_in_cells,
+)
 from rlreps.successor.measure import RowEstimates
-from rlreps.successor.gymnasium import GymnasiumProcess
-from rlreps.successor.gymnasium import GymnasiumRowSampler, starts_in_cells
-from rlreps.successor.gymnasium import VisitSettings, every_visit
 from rlreps.successor.monte_carlo import RolloutSettings, RowSampler, environment_chain
-from rlreps.training.loop import train
+from rlreps.training import train
 
 COMPONENTS = 6
 

@@ -41,9 +41,8 @@ from rlreps.envs import PuddleWorld
 from rlreps.errors import require, require_positive
 from rlreps.losses.base import Batch
 from rlreps.numerics import PRNG
+from rlreps.successor.chains import MarkovChain, puddle_world_chain
 from rlreps.successor.grids import Grid
-from rlreps.successor.chains import MarkovChain
-from rlreps.successor.chains import puddle_world_chain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from rlreps.numerics import usable_cores
 from rlreps.errors import require
-from rlreps.training.population import Build
-from rlreps.training.update import Learner
+from rlreps.numerics import usable_cores
+from rlreps.training.update import Build, Learner
 
 Tree = TypeVar("Tree")
 

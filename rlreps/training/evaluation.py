@@ -15,7 +15,7 @@ from rlreps.errors import require
 from rlreps.losses.base import Params
 from rlreps.subspace import RowBlocks
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.training.loop import Evaluate
+from rlreps.training.population import Evaluate
 
 
 def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Array) -> Evaluate:

@@ -1,214 +1,180 @@
-"""The training loop: scanned updates on the device, a host loop around them.
+"""The one host loop: chunks of updates, evaluations, records, checkpoints and exact resumption.
 
-A ``Learner`` says how one update is made; ``train`` runs it for any number of seeds at once, with
-evaluations, checkpoints and exact resumption. Every random draw is keyed by (seed, step), so a run
-that was killed and resumed ends with the parameters of one that was not.
+A ``Program`` says what an update and an evaluation are; ``run`` does the rest, for training,
+streaming rules and agents alike. A run that was killed goes on from its newest checkpoint and ends
+bit-identical to one that was not, as long as a program's results depend on its state and the step
+alone.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
 
-import jax
 import numpy as np
-import optax
-from jax import Array
 
-from rlreps.encoders import Encoder
-from rlreps.errors import require, require_positive
-from rlreps.losses.base import Objective, Params
+from rlreps.errors import TrainingDivergedError, require, require_positive
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.metrics_log import MetricsLog
 from rlreps.runs.progress import progress_bar
-from rlreps.sources.matrix import Source
-from rlreps.training.devices import make_placement
-from rlreps.training.host_loop import EvaluateMember, Loop, Run
-from rlreps.training.population import Members
-from rlreps.training.update import Learner, TrainState
 
-Evaluate = Callable[[Params], Mapping[str, Array]]
-"""One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
+State = TypeVar("State")
+
+Figures = Mapping[str, Any]
+"""Name → a number, or one for each run, [runs]."""
+
+
+class Program(Generic[State]):
+    """What a host loop runs. The first three methods must be given."""
+
+    def init(self) -> State:
+        """Return the state before the first step."""
+        raise NotImplementedError
+
+    def advance(self, state: State, step: int, count: int) -> tuple[State, Figures]:
+        """Make the steps ``step`` … ``step + count - 1``, and return what they say of themselves.
+
+        The loop times this call: it returns when the steps are done.
+
+        Raises:
+            TrainingDivergedError: If the state is not worth going on with; the loop adds which
+                checkpoint is left.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, state: State, step: int) -> tuple[State, Figures]:
+        """Measure a state. The state is returned as it is, or without what diverged."""
+        raise NotImplementedError
+
+    def prepare(self, state: State, count: int) -> None:
+        """Compile what ``advance`` needs for ``count`` steps; called once for each count."""
+
+    def note(self, record: Mapping[str, Any]) -> str:
+        """Say the latest record in a few words beside the progress bar."""
+        return ""
+
+    def collect(self, state: State) -> Any:
+        """Return what a checkpoint keeps of a state: a pytree of arrays on one device."""
+        return state
+
+    def put(self, kept: Any) -> State:
+        """Return the state that ``collect`` kept."""
+        state: State = kept
+        return state
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingResult:
+class Finished(Generic[State]):
     """A finished run.
 
     Attributes:
-        state: Final state; every leaf has a leading seed axis.
-        seeds: The seeds, in the order of that axis.
-        history: One record per evaluation: ``step``, ``seconds``, ``loss`` and every evaluated
-            figure, the last two as lists over seeds.
-        seconds: Time spent in updates, without compilation and evaluation.
+        state: Its last state.
+        history: One record for each evaluation: ``step``, ``seconds``, and every figure, those of
+            several runs as lists.
+        seconds: Time spent in steps, without compilation and evaluation, over all resumptions.
         compile_seconds: Time spent compiling, in this process.
     """
 
-    state: TrainState
-    seeds: tuple[int, ...]
+    state: State
     history: list[dict[str, Any]]
     seconds: float
     compile_seconds: float
 
-    def params(self, index: int = 0) -> Params:
-        """Encoder parameters of one seed, by position."""
-        return jax.tree.map(lambda leaf: leaf[index], self.state.params)
 
-
-def train(
-    encoder: Encoder,
-    objective: Objective,
-    source: Source,
+def run(
+    program: Program[State],
     *,
-    optimizer: optax.GradientTransformation,
     steps: int,
-    rows: int = 250,
-    tasks: int = 1,
-    seeds: Sequence[int] = (0,),
-    evaluate: Evaluate | None = None,
-    evaluate_every: int = 100,
+    evaluate_every: int,
+    checkpoint_every: int | None = None,
     folder: RunFolder | None = None,
-    checkpoint_every: int = 500,
-    devices: Sequence[jax.Device] | None = None,
     description: str = "training",
+    unit: str = "steps",
     progress: bool = True,
-) -> TrainingResult:
-    """Trains an encoder for several seeds at once.
+) -> Finished[State]:
+    """Run a program to its end, or go on where its folder says that it was interrupted.
 
     Args:
-        encoder: The encoder.
-        objective: The objective.
-        source: Where batches come from.
-        optimizer: The encoder's optimizer.
-        steps: Updates.
-        rows: b, states drawn per update.
-        tasks: t, columns drawn per update.
-        seeds: One run each, vmapped; in [0, 2³²).
-        evaluate: One seed's parameters → named scalars, called every ``evaluate_every`` updates,
-            before the first and after the last.
-        evaluate_every: Updates between evaluations, and in one chunk on the device.
-        folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
-        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``.
-        devices: Where to train (see ``placement``); None is JAX's default device. They change
-            results by rounding at most, and an interrupted run may resume on others.
+        program: What to run.
+        steps: Steps in all.
+        evaluate_every: Steps between evaluations, and in one call of ``advance``; there is one
+            evaluation before the first step and one after the last.
+        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; None keeps
+            the last state alone.
+        folder: Where to log metrics and keep checkpoints.
         description: Title of the progress bar.
+        unit: What the bar calls steps.
         progress: Whether to show one.
 
     Returns:
-        The final state, on the first of the devices, and the history.
+        The last state and the history.
 
     Raises:
-        InputError: For counts below 1, devices that are not this process's, a folder whose
-            checkpoint or metrics cannot be read or are of a longer run, or entries that a streamed
-            source could not read.
-        TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
-    """
-    for name, value in (("rows", rows), ("tasks", tasks)):
-        require_positive(name, value)
-    learner = Learner(
-        encoder=encoder, objective=objective, optimizer=optimizer, rows=rows, tasks=tasks
-    )
-    evaluate_member: EvaluateMember | None = None
-    if evaluate is not None:
-        evaluate_params = evaluate
-
-        def evaluate_member(params: Params, _: Any) -> Mapping[str, Array]:
-            return evaluate_params(params)
-
-    return train_members(
-        Members(lambda _: learner),
-        source,
-        (),
-        steps=steps,
-        seeds=seeds,
-        evaluate=evaluate_member,
-        evaluate_every=evaluate_every,
-        folder=folder,
-        checkpoint_every=checkpoint_every,
-        devices=devices,
-        description=description,
-        progress=progress,
-    )
-
-
-def train_members(
-    members: Members,
-    source: Source,
-    settings: Any,
-    *,
-    steps: int,
-    seeds: Sequence[int],
-    evaluate: EvaluateMember | None = None,
-    evaluate_every: int = 100,
-    folder: RunFolder | None = None,
-    checkpoint_every: int = 500,
-    devices: Sequence[jax.Device] | None = None,
-    description: str = "training",
-    progress: bool = True,
-) -> TrainingResult:
-    """Trains members of one compiled program, which may differ in more than their seeds.
-
-    Where ``members`` builds learners with ``resets_diverged``, a member that diverges is set to
-    zero and the others go on; every record then says under ``diverged`` which have.
-
-    Args:
-        members: How updates are made.
-        source: Where batches come from; with ``members.own_sources``, leaves are [members, ...].
-        settings: What learners are built from, a pytree of arrays [members, ...]; ``()`` is none.
-        steps: Updates.
-        seeds: One for each member, in [0, 2³²); members with equal seeds draw equal numbers.
-        evaluate: One member's parameters and settings → named scalars.
-        evaluate_every: As for ``train``, and so are the rest.
-        folder: The run's folder.
-        checkpoint_every: Updates between checkpoints.
-        devices: Where to train; members are shared out as seeds are.
-        description: Title of the progress bar.
-        progress: Whether to show one.
-
-    Returns:
-        The final state, whose leaves have a leading member axis, and the history.
-
-    Raises:
-        InputError: As ``train``.
-        TrainingDivergedError: When a member's numbers become NaN or infinite and stay so.
+        InputError: For counts out of range, or a folder whose checkpoint or metrics cannot be read
+            or are of a longer run.
+        TrainingDivergedError: If the program says so; checkpoints are as they were.
     """
     require_positive("steps", steps)
     require_positive("evaluate_every", evaluate_every)
+    every = evaluate_every if checkpoint_every is None else checkpoint_every
     require(
-        checkpoint_every >= 1 and checkpoint_every % evaluate_every == 0,
+        every >= 1 and every % evaluate_every == 0,
         f"checkpoint_every to be a multiple of evaluate_every ({evaluate_every})",
-        checkpoint_every,
+        every,
     )
-    require(
-        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
-        "at least one seed, each in [0, 2**32)",
-        tuple(seeds),
-    )
-    placement = make_placement(devices, len(seeds))
-    run = Run(members, source, settings, tuple(seeds))
     with contextlib.ExitStack() as stack:
-        loop = stack.enter_context(contextlib.closing(Loop(run, placement, evaluate, folder)))
-        loop.start_or_resume(steps)
+        log = stack.enter_context(contextlib.closing(MetricsLog(folder)))
+        checkpoints = None
+        if folder is not None:
+            checkpoints = Checkpoints(folder.path / "checkpoints")
+            stack.callback(checkpoints.close)
+        state, step, seconds, compile_seconds = program.init(), 0, 0.0, 0.0
+        history: list[dict[str, Any]] = []
+        prepared: set[int] = set()
+
+        def record(metrics: Figures) -> State:
+            measured, figures = program.evaluate(state, step)
+            found = {"step": step, "seconds": round(seconds, 3)}
+            found |= {name: np.asarray(value).tolist() for name, value in metrics.items()}
+            found |= {name: np.asarray(value).tolist() for name, value in figures.items()}
+            history.append(found)
+            log.append(found)
+            return measured
+
+        latest = checkpoints.latest_step() if checkpoints is not None else None
+        if checkpoints is not None and latest is not None:
+            require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
+            state = program.put(checkpoints.restore(latest, program.collect(state)))
+            history = log.resume(latest)
+            step, seconds = latest, float(history[-1]["seconds"])
+        else:
+            log.resume(-1)
+            state = record({})
         bar = stack.enter_context(
-            progress_bar(description, total=steps, done=loop.step, unit="steps", show=progress)
+            progress_bar(description, total=steps, done=step, unit=unit, show=progress)
         )
-        while loop.step < steps:
-            count = min(evaluate_every - loop.step % evaluate_every, steps - loop.step)
-            loop.advance(count)
-            record = loop.log()
-            if loop.step % checkpoint_every == 0 or loop.step == steps:
-                loop.save()
-            bar(count, _note(record))
-    return TrainingResult(
-        placement.collect(loop.state),
-        tuple(seeds),
-        loop.history,
-        loop.seconds,
-        loop.compile_seconds,
-    )
-
-
-def _note(record: Mapping[str, Any]) -> str:
-    """What the progress bar says of a record: the distance, if there is one, or the loss."""
-    names = {"distance": "subspace_distance", "loss": "loss"}
-    label = "distance" if names["distance"] in record else "loss"
-    return f"{label} {np.mean(record[names[label]]):.3g}"
+        while step < steps:
+            count = min(evaluate_every - step % evaluate_every, steps - step)
+            if count not in prepared:
+                start = time.perf_counter()
+                program.prepare(state, count)
+                compile_seconds += time.perf_counter() - start
+                prepared.add(count)
+            start = time.perf_counter()
+            try:
+                state, metrics = program.advance(state, step, count)
+            except TrainingDivergedError as error:
+                kept = "no checkpoint was made"
+                if checkpoints is not None and checkpoints.latest_step() is not None:
+                    kept = f"the checkpoint of step {checkpoints.latest_step()} is untouched"
+                raise TrainingDivergedError(f"{error}; {kept}") from None
+            seconds += time.perf_counter() - start
+            step += count
+            state = record(metrics)
+            due = checkpoint_every is not None and step % checkpoint_every == 0
+            if checkpoints is not None and (due or step == steps):
+                checkpoints.save(step, program.collect(state))
+            bar(count, program.note(history[-1]))
+    return Finished(state, history, seconds, compile_seconds)

@@ -4,7 +4,8 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -176,6 +177,10 @@ class Learner:
         if self.resets_diverged:
             new_state = zero_unless(finite, new_state)
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
+
+
+Build: TypeAlias = Callable[[Any], Learner]
+"""One member's settings → its learner; called while JAX traces."""
 
 
 def _stream_keys(seed: Array) -> _StreamKeys:

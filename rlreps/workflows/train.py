@@ -19,18 +19,17 @@ from rlreps.errors import InputError, require
 from rlreps.runs.complete import finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
+from rlreps.runs.progress import progress_bar
 from rlreps.runs.provenance import provenance
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
-from rlreps.runs.progress import progress_bar
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import evaluation
+from rlreps.training import TrainingResult, evaluation, train
 from rlreps.training.devices import make_placement
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import TrainingResult, train
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.update import Learner
 
@@ -52,7 +51,11 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
         num_features,
     )
     rank = num_features if num_features > DEFAULT_RANK else None
-    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=functools.partial(progress_bar, show=progress))
+    truth = load_ground_truth(
+        store_path,
+        RandomizedSVD(rank=rank),
+        progress=functools.partial(progress_bar, show=progress),
+    )
     truth.require_dimension(num_features)
     return truth
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Oracle, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig, as_json, from_json
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Oracle, Spin
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
@@ -144,9 +144,9 @@ def test_a_configuration_survives_its_json(config):
 
 def test_json_of_another_kind_is_refused():
     stored = as_json(AgentConfig())
-    with pytest.raises(InputError, match=r"expected the fields of a AgentConfig, got .*rollouts"):
+    with pytest.raises(InputError, match=r"expected the fields of AgentConfig, got .*rollouts"):
         from_json(AgentConfig, {**stored, "rollouts": 1})
-    with pytest.raises(InputError, match=r"expected the fields of a DQNConfig, got .*triple"):
+    with pytest.raises(InputError, match=r"expected the fields of DQNConfig, got .*triple"):
         from_json(AgentConfig, {**stored, "dqn": {"triple": True}})
     with pytest.raises(InputError, match="expected num_seeds >= 1, got 0"):
         from_json(AgentConfig, {**stored, "num_seeds": 0})

@@ -16,6 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from rlreps import training
+from rlreps.config import with_sizes
+from rlreps.cumulants import RandomFourier
+from rlreps.encoders import MLP
+from rlreps.envs import load_arena
 from rlreps.losses import (
     DanskinChunked,
     DanskinEmpirical,
@@ -26,16 +31,11 @@ from rlreps.losses import (
     Oracle,
     Spin,
 )
-from rlreps.cumulants import RandomFourier
-from rlreps.encoders import MLP
-from rlreps.envs import load_arena
-from rlreps.config import with_sizes
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import streamed_source
-from rlreps.training import host_loop as training_loop
-from rlreps.training import loop as training
+from rlreps.training.population import Population
 
 OBJECTIVES = {
     "danskin_chunked": DanskinChunked(chunks=2),
@@ -61,14 +61,13 @@ programs = []
 
 
 def remember_programs():
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def remembered(self, count):
-        compiled = compile_chunk(self, count)
-        programs.append(compiled.as_text())
-        return compiled
+    def remembered(self, state, count):
+        prepare(self, state, count)
+        programs.append(self.compiled[count].as_text())
 
-    training_loop.Loop._compile = remembered
+    Population.prepare = remembered
 
 
 def in_memory():

@@ -17,8 +17,8 @@ from rlreps.cli.main import main
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.sources.matrix import matrix_source
+from rlreps.training import train
 from rlreps.training.devices import choose_devices, make_placement
-from rlreps.training.loop import train
 
 PROGRAM = Path(__file__).with_name("data_parallel_program.py")
 ROUNDING = 1e-10

@@ -29,10 +29,10 @@ from rlreps.report.table import Table
 from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.matrix import MatrixSource
 from rlreps.subspace import subspace_distance
+from rlreps.training import train_members
 from rlreps.training.devices import largest_even_share
-from rlreps.training.loop import train_members
-from rlreps.training.population import Build, Members
-from rlreps.training.update import Learner
+from rlreps.training.population import Members
+from rlreps.training.update import Build, Learner
 
 Spectrum: TypeAlias = Literal["linear", "exponential"]
 Method: TypeAlias = Literal["danskin_lissa", "danskin_empirical", "naive", "oracle"]

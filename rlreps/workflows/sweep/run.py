@@ -22,10 +22,9 @@ from rlreps.sources.matrix import MatrixSource
 from rlreps.sources.store import StreamedSource
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import evaluation
+from rlreps.training import TrainingResult, evaluation, train_members
 from rlreps.training.devices import make_placement
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import TrainingResult, train_members
 from rlreps.training.population import Members
 from rlreps.training.update import Learner
 from rlreps.workflows.sweep.grid import Group, groups_of

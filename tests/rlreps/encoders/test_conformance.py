@@ -201,7 +201,7 @@ REFUSALS = {
     ),
     "channels": (lambda: Convolutional(channels=()), "expected at least one convolution, got ()"),
     "frames": (
-        lambda: Convolutional(frame_shape=(7, 10, 2)).apply([], jnp.zeros((2, 10, 7, 2))),
+        lambda: Convolutional(frame_shape=(7, 10, 2)).apply([{}], jnp.zeros((2, 10, 7, 2))),
         "expected frames of shape ('b', 7, 10, 2), got (2, 10, 7, 2)",
     ),
     "nnx": (

@@ -26,7 +26,7 @@ from rlreps.operators import (
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training.loop import train
+from rlreps.training import train
 
 NUM_STATES, NUM_FEATURES = 5, 3
 RNG = np.random.default_rng(0)

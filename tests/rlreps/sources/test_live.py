@@ -10,18 +10,18 @@ import optax
 import pytest
 import scipy.stats
 
-from rlreps.losses import Explicit, LargeBatch
 from rlreps.cumulants import Discs, RandomFourier, RandomNetwork, cumulant_matrix
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace import centre_columns_in_place, exact_svd
-from rlreps.successor.grids import Grid
 from rlreps.successor.chains import MarkovChain, environment_chain
+from rlreps.successor.grids import Grid
 from rlreps.successor.store import open_store
+from rlreps.training import train
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.loop import train
 from rlreps.training.update import Learner
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6

@@ -14,15 +14,15 @@ import optax
 import pytest
 import scipy.stats
 
-from rlreps.losses import Explicit, LargeBatch, Oracle
 from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.successor.store import reader as store_reader
+from rlreps.losses import Explicit, LargeBatch, Oracle
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
 from rlreps.successor.store import create_or_resume
-from rlreps.training.loop import train
+from rlreps.successor.store import reader as store_reader
+from rlreps.training import train
 from rlreps.training.update import Learner
 
 # The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.

@@ -16,9 +16,9 @@ from rlreps.runs import metrics_log
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
-from rlreps.training import host_loop as training_loop
+from rlreps.training import train
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.loop import train
+from rlreps.training.population import Population
 from rlreps.training.update import Learner
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -310,10 +310,11 @@ def test_each_length_of_chunk_is_compiled_once_and_python_runs_no_update():
 
 def test_a_chunk_makes_one_call_and_never_goes_back_to_the_host(monkeypatch):
     calls, programs = [], []
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def counted(self, count):
-        compiled = compile_chunk(self, count)
+    def counted(self, state, count):
+        prepare(self, state, count)
+        compiled = self.compiled[count]
         programs.append(compiled.as_text())
 
         def call(*arguments):
@@ -321,9 +322,9 @@ def test_a_chunk_makes_one_call_and_never_goes_back_to_the_host(monkeypatch):
             with jax.transfer_guard("disallow"):
                 return compiled(*arguments)
 
-        return call
+        self.compiled[count] = call
 
-    monkeypatch.setattr(training_loop.Loop, "_compile", counted)
+    monkeypatch.setattr(Population, "prepare", counted)
     train(**problem("large_batch", steps=22))
     assert calls == [4, 4, 4, 4, 4, 2]
     assert len(programs) == 2

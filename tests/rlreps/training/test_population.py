@@ -18,10 +18,9 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace import subspace_distance
-from rlreps.training import host_loop as training_loop
+from rlreps.training import train, train_members
 from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.loop import train, train_members
-from rlreps.training.population import Members
+from rlreps.training.population import Members, Population
 from rlreps.training.update import Learner
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -117,14 +116,14 @@ def programs():
 @pytest.fixture(scope="module")
 def together(compilation_cache, programs):
     """All of ``DIFFERENT`` in one program."""
-    compile_chunk = training_loop.Loop._compile
+    prepare = Population.prepare
 
-    def counted(self, count):
+    def counted(self, state, count):
         programs.append(count)
-        return compile_chunk(self, count)
+        prepare(self, state, count)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_loop.Loop, "_compile", counted)
+        patch.setattr(Population, "prepare", counted)
         return trained(PAIRS)
 
 

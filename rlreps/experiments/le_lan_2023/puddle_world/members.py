@@ -13,9 +13,8 @@ from jax import Array, lax
 from rlreps import subspace
 from rlreps.configs import TrainingConfig
 from rlreps.encoders import Encoder, FunctionEncoder, Params
-from rlreps.training.host_loop import EvaluateMember
-from rlreps.training.population import Build
-from rlreps.training.update import Learner
+from rlreps.training.population import EvaluateMember
+from rlreps.training.update import Build, Learner
 from rlreps.workflows.train import make_learner
 
 

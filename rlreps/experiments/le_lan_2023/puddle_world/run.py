@@ -26,9 +26,8 @@ from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance
 from rlreps.successor.store import open_store
-from rlreps.training import evaluation
+from rlreps.training import TrainingResult, evaluation, train_members
 from rlreps.training.devices import make_placement
-from rlreps.training.loop import TrainingResult, train_members
 from rlreps.training.population import Members
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.workflows.train import batches_of, encoder_and_inputs

@@ -20,8 +20,8 @@ from rlreps.runs.provenance import provenance
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.released import load
 from rlreps.successor.store import open_store
+from rlreps.training import train_members
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.loop import train_members
 from rlreps.training.population import Members
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.workflows.train import batches_of, encoder_and_inputs, make_learner

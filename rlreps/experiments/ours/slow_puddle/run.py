@@ -30,7 +30,7 @@ from rlreps.operators import Operator, Slowness
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import Source
-from rlreps.training.loop import train_members
+from rlreps.training import train_members
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.population import Members
 from rlreps.training.update import Learner

@@ -34,7 +34,7 @@ from rlreps.operators import Slowness, act
 from rlreps.runs.complete import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training.loop import TrainingResult, train
+from rlreps.training import TrainingResult, train
 
 KIND = "atari"
 RUN_KIND = "atari-run"

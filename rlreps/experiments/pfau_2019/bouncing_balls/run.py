@@ -32,7 +32,7 @@ from rlreps.operators import Slowness
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training.loop import TrainingResult, train
+from rlreps.training import TrainingResult, train
 from rlreps.training.optimizers import make_optimizer
 from rlreps.training.spectral_evaluation import sampled_moments
 

@@ -16,8 +16,8 @@ from rlreps.experiments.pfau_2019.hydrogen.report import ContenderResult, write_
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.training import TrainingResult, train_members
 from rlreps.training.devices import largest_even_share
-from rlreps.training.loop import TrainingResult, train_members
 from rlreps.training.population import Members
 from rlreps.training.update import Learner
 

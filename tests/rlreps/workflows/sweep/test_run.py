@@ -14,8 +14,8 @@ from rlreps.cli import main as cli
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import SweepConfig, parse_grid
 from rlreps.errors import InputError
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.training import host_loop as training_loop
 from rlreps.workflows.sweep import run as sweep_run
 from rlreps.workflows.sweep.run import run_sweep
 from rlreps.workflows.train import ground_truth_for, run_training
@@ -195,16 +195,16 @@ def test_a_sweep_interrupted_between_groups_trains_only_the_others(
 def test_a_sweep_interrupted_inside_a_group_goes_on_from_its_checkpoint(
     finished, toy_store, tmp_path, monkeypatch
 ):
-    config, out, save = configured(*GRID), tmp_path / "sweep", training_loop.Loop.save
+    config, out, save = configured(*GRID), tmp_path / "sweep", Checkpoints.save
     saved = []
 
-    def save_three(loop):
-        save(loop)
-        saved.append(loop.step)
+    def save_three(checkpoints, step, state):
+        save(checkpoints, step, state)
+        saved.append(step)
         if len(saved) == 3:
             raise SimulatedKillError
 
-    monkeypatch.setattr(training_loop.Loop, "save", save_three)
+    monkeypatch.setattr(Checkpoints, "save", save_three)
     with pytest.raises(SimulatedKillError):
         run_sweep(config, toy_store, out, progress=False)
     assert saved == [100, 200, 100]

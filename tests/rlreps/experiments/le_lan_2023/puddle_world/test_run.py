@@ -5,19 +5,21 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
-from rlreps.configs import EncoderConfig, SuccessorConfig
+from rlreps.configs import EncoderConfig
 from rlreps.errors import InputError
 from rlreps.experiments.le_lan_2023.puddle_world.config import PRESETS, PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.report import MethodResult, compare_with_paper
 from rlreps.experiments.le_lan_2023.puddle_world.run import run_puddle_world
-from rlreps.training import host_loop as training_loop
+from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.successor.measure import MonteCarlo
+from rlreps.training.population import Population
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 CONFIG = dataclasses.replace(
     PRESETS["smoke"],
-    successor=SuccessorConfig(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
+    successor=MonteCarlo(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
     training=dataclasses.replace(
         PRESETS["smoke"].training,
         encoder=EncoderConfig(name="mlp", hidden=(16,)),
@@ -127,16 +129,16 @@ def test_a_run_in_several_programs_finds_what_one_program_does(finished, tmp_pat
 
 def test_an_interrupted_run_goes_on_and_ends_as_one_that_was_not(finished, tmp_path, monkeypatch):
     out, summary = finished
-    save = training_loop.Loop.save
+    save = Checkpoints.save
     saved = []
 
-    def save_then_fail(self):
-        save(self)
-        saved.append(self.step)
+    def save_then_fail(checkpoints, step, state):
+        save(checkpoints, step, state)
+        saved.append(step)
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(training_loop.Loop, "save", save_then_fail)
+    monkeypatch.setattr(Checkpoints, "save", save_then_fail)
     with pytest.raises(KeyboardInterrupt):
         run_puddle_world(CONFIG, tmp_path / "run", progress=False)
     monkeypatch.undo()
@@ -152,7 +154,7 @@ def test_a_finished_run_is_not_made_again_and_another_is_refused(finished, monke
     def fail(*arguments):
         pytest.fail("trained again")
 
-    monkeypatch.setattr(training_loop.Loop, "advance", fail)
+    monkeypatch.setattr(Population, "advance", fail)
     assert run_puddle_world(CONFIG, out, progress=False) == summary
     other = dataclasses.replace(CONFIG, dimensions=(2, 3))
     with pytest.raises(InputError, match=r"expected dimensions=\[1, 3\], got \[2, 3\]"):

@@ -3,11 +3,11 @@ import dataclasses
 
 import pytest
 
-from rlreps.configs import SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.puddle_world_fast.config import PRESETS, Goal, PuddleWorldFastConfig
 from rlreps.experiments.ours.puddle_world_fast.run import run_puddle_world_fast
-from rlreps.training import host_loop as training_loop
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.successor.measure import Transition
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -27,9 +27,7 @@ def shorter(recipe):
 
 
 CONFIG = PuddleWorldFastConfig(
-    successor=SuccessorConfig(
-        method="transition", bins=8, points=64, horizon=60, discount=0.9, block_rows=32
-    ),
+    successor=Transition(bins=8, points=64, horizon=60, discount=0.9, block_rows=32),
     recipes=tuple(shorter(recipe) for recipe in PRESETS["laptop"].recipes[:2]),
     num_seeds=2,
     goals=(Goal(d=2, distance=1.0, seconds=1e3), Goal(d=2, distance=1e-9, seconds=1e3)),
@@ -80,15 +78,15 @@ def test_tables_and_figures_hold_every_measurement(finished):
 
 def test_an_interrupted_run_goes_on_with_the_seed_it_was_at(finished, tmp_path, monkeypatch):
     _, summary = finished
-    save, saved = training_loop.Loop.save, []
+    save, saved = Checkpoints.save, []
 
-    def save_then_fail(self):
-        save(self)
-        saved.append(self.step)
+    def save_then_fail(checkpoints, step, state):
+        save(checkpoints, step, state)
+        saved.append(step)
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(training_loop.Loop, "save", save_then_fail)
+    monkeypatch.setattr(Checkpoints, "save", save_then_fail)
     with pytest.raises(KeyboardInterrupt):
         run_puddle_world_fast(CONFIG, tmp_path / "run", progress=False)
     monkeypatch.undo()

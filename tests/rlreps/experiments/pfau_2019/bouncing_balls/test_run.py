@@ -10,7 +10,7 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019.bouncing_balls.config import PRESETS, BouncingBallsConfig
 from rlreps.experiments.pfau_2019.bouncing_balls.run import run_bouncing_balls
-from rlreps.training import host_loop as training_loop
+from rlreps.runs.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -83,16 +83,16 @@ def test_a_run_killed_while_training_ends_as_one_that_was_not(finished, tmp_path
         pass
 
     whole, _ = finished
-    save, saved = training_loop.Loop.save, []
+    save, saved = Checkpoints.save, []
 
-    def save_then_die(loop):
-        save(loop)
-        saved.append(loop.step)
+    def save_then_die(checkpoints, step, state):
+        save(checkpoints, step, state)
+        saved.append(step)
         if len(saved) == 3:  # Halfway through the second seed.
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(training_loop.Loop, "save", save_then_die)
+        patch.setattr(Checkpoints, "save", save_then_die)
         with pytest.raises(KilledError):
             run_bouncing_balls(CONFIG, tmp_path, progress=False)
     assert saved == [50, 100, 50]

@@ -11,7 +11,7 @@ from rlreps.experiments.pfau_2019.hydrogen.config import Contender, HydrogenConf
 from rlreps.experiments.pfau_2019.hydrogen.grid_solver import solve_on_grid
 from rlreps.experiments.pfau_2019.hydrogen.report import aligned
 from rlreps.experiments.pfau_2019.hydrogen.run import run_hydrogen
-from rlreps.training import host_loop as training_loop
+from rlreps.training.population import Population
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -80,7 +80,7 @@ def test_a_finished_run_is_not_run_again_and_another_configuration_is_refused(
     finished, monkeypatch
 ):
     out, summary = finished
-    monkeypatch.setattr(training_loop.Loop, "advance", None)
+    monkeypatch.setattr(Population, "advance", None)
     assert run_hydrogen(CONFIG, out, progress=False) == summary
     with pytest.raises(InputError, match="num_seeds"):
         run_hydrogen(dataclasses.replace(CONFIG, num_seeds=3), out, progress=False)
