@@ -17,7 +17,9 @@ PAGES = {
     for path in [ROOT / "README.md", ROOT / "data/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 }
 # A block of Python, after a mark if it is expensive, and before the expressions that have to hold.
-PYTHON = re.compile(r"(<!-- integration -->\n)?```python\n(.*?)```((?:\n<!-- check: .*? -->)*)", re.S)
+PYTHON = re.compile(
+    r"(<!-- integration -->\n)?```python\n(.*?)```((?:\n<!-- check: .*? -->)*)", re.S
+)
 CHECK = re.compile(r"<!-- check: (.*?) -->")
 
 
@@ -54,7 +56,9 @@ def commands(text: str) -> list[tuple[str, bool]]:
     """List every ``rlreps`` command of a page, and whether it has to be complete."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.S)).replace("\\\n", "")
     lines = [part for line in blocks.splitlines() for part in line.split("&&")]
-    inline = re.findall(r"`((?:PYTHONPATH=\. )?rlreps [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    inline = re.findall(
+        r"`((?:PYTHONPATH=\. )?rlreps [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S)
+    )
     found = [(line, True) for line in lines] + [(" ".join(line.split()), False) for line in inline]
     return [
         (line[line.index("rlreps ") :], complete)
@@ -84,7 +88,9 @@ def test_links_lead_to_files_and_headings(page):
         path = (ROOT / page).parent / name if name else ROOT / page
         assert path.is_file(), f"{page}: {target}"
         titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M) if heading else []
-        slugs = [re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles]
+        slugs = [
+            re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles
+        ]
         assert not heading or heading in slugs, f"{page}: {target}"
 
 

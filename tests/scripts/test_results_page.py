@@ -60,4 +60,6 @@ def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, 
     first = page.read_text()
     page.write_text(first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n")
     script.write_page(run, tmp_path)
-    assert page.read_text() == first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n"
+    assert (
+        page.read_text() == first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n"
+    )
