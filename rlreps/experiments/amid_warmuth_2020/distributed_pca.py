@@ -364,9 +364,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     ]
     finals = [result.final(problem) for result in results]
     diverged = sum(losses.diverged for final in finals for losses in final.values())
-    described = [
-        {name: losses._asdict() for name, losses in final.items()} for final in finals
-    ]
+    described = [{name: losses._asdict() for name, losses in final.items()} for final in finals]
     return Findings(
         abstract=f"{config.workers} workers on {problem.name}: each learns from its share of the "
         "permuted rows, one at a time, and all go on from one combined model after every "

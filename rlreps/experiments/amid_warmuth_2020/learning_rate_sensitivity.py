@@ -189,9 +189,7 @@ def compare_with_paper(
     if len(config.scales) > 1:
 
         def spread(result: RuleResult) -> Entry:
-            return Entry(
-                result.title, result.losses[-1], f"{np.ptp(result.means(problem)):.3f}"
-            )
+            return Entry(result.title, result.losses[-1], f"{np.ptp(result.means(problem)):.3f}")
 
         def range_of_means(means: DoubleArray) -> DoubleArray:
             return np.asarray(np.ptp(means, axis=0))

@@ -648,8 +648,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         ),
         Section(
             title="Where every rule ends",
-            text=divergence
-            + (f"\n\n{EXPLICIT_START}" if "explicit_krasulina" in rules else ""),
+            text=divergence + (f"\n\n{EXPLICIT_START}" if "explicit_krasulina" in rules else ""),
             tables=end_tables(config, problem, curves),
         ),
     ]

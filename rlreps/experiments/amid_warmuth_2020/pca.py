@@ -432,7 +432,5 @@ def implicit_claims(
         ours = entries.pop(IMPLICIT, None)
         if ours is not None and entries:
             about = f"{ours.title}, k = {k}: {statement}"
-            claims.append(
-                least_claim(about, stated, ours, list(entries.values()), measure=measure)
-            )
+            claims.append(least_claim(about, stated, ours, list(entries.values()), measure=measure))
     return claims

@@ -98,7 +98,9 @@ def sums_of_earlier(rows: Array) -> Array:
     # XLA sums prefixes on a CPU in O(k² · features): ten times slower than a loop at k = 20.
     sums: Array = lax.platform_dependent(
         rows,
-        cpu=lambda rows: lax.scan(lambda sum_, row: (sum_ + row, sum_), jnp.zeros_like(rows[0]), rows)[1],
+        cpu=lambda rows: lax.scan(
+            lambda sum_, row: (sum_ + row, sum_), jnp.zeros_like(rows[0]), rows
+        )[1],
         default=lambda rows: jnp.cumsum(rows, axis=0) - rows,
     )
     return sums
