@@ -10,7 +10,7 @@ from rlreps.experiments.amid_warmuth_2020.distributed_pca.config import Distribu
 from rlreps.experiments.amid_warmuth_2020.distributed_pca.findings import RuleResult
 from rlreps.experiments.amid_warmuth_2020.pca_losses import excess_percent
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
-from rlreps.plotting.variants import Look, VariantLines, plot_variants
+from rlreps.plotting import Line, Look, Panel, plot_panels
 
 _COMBINED, _WORKERS, _SINGLE = "combined", "each worker", "one model of all rows"
 _LOOKS = {
@@ -28,7 +28,7 @@ def draw_workers(
     A worker's line leads from the model that all went on from to its own before the next
     combination.
     """
-    panels: dict[str, list[VariantLines]] = {f"k = {k}": [] for k in config.components}
+    panels: dict[str, list[Line]] = {f"k = {k}": [] for k in config.components}
     for result in results:
         combined, workers, single = (
             excess_percent(losses[:, 0], problem, result.k)
@@ -42,11 +42,11 @@ def draw_workers(
             (_COMBINED, seen[shown], combined[shown]),
         ):
             panels[f"k = {result.k}"].append(
-                VariantLines(series=result.title, variant=variant, x=steps, y=values)
+                Line(label=result.title, variant=variant, x=steps, mean=values)
             )
-    return plot_variants(
-        panels,
-        _LOOKS,
+    return plot_panels(
+        [Panel(title=title, lines=lines) for title, lines in panels.items()],
+        looks=_LOOKS,
         x_label="samples per worker",
         y_label="excess over the exact loss (%)",
         note=f"run 1 of {config.repeats}; {config.workers} workers",

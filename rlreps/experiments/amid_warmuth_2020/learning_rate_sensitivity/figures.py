@@ -10,8 +10,7 @@ from rlreps.experiments.amid_warmuth_2020.learning_rate_sensitivity.config impor
 from rlreps.experiments.amid_warmuth_2020.learning_rate_sensitivity.findings import RuleResult
 from rlreps.experiments.amid_warmuth_2020.pca_losses import excess_percent
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
-from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.plotting.variants import Look, VariantLines, plot_variants
+from rlreps.plotting import Line, Look, Panel, plot_panels
 
 EXCESS = "excess over the exact loss (%)"
 
@@ -26,7 +25,7 @@ def draw_curves(
     """Excess loss against rows: with the chosen η0, and with the scaled one that ended worst."""
     others = [scale for scale in config.scales if scale != 1.0]
     worse = worse_label(config)
-    panels: dict[str, list[VariantLines]] = {f"k = {k}": [] for k in config.components}
+    panels: dict[str, list[Line]] = {f"k = {k}": [] for k in config.components}
     for result in results:
         excess = excess_percent(result.losses[1:], problem, result.k)
         shown = {_CHOSEN: config.scales.index(1.0)}
@@ -35,17 +34,18 @@ def draw_curves(
         for variant, index in shown.items():
             values = excess[:, index]
             panels[f"k = {result.k}"].append(
-                VariantLines(
-                    series=result.title,
+                Line(
+                    label=result.title,
                     variant=variant,
                     x=result.rows_seen[1:],
-                    y=values.mean(axis=1),
-                    band=(values.min(axis=1), values.max(axis=1)) if variant == _CHOSEN else None,
+                    mean=values.mean(axis=1),
+                    low=values.min(axis=1) if variant == _CHOSEN else None,
+                    high=values.max(axis=1) if variant == _CHOSEN else None,
                 )
             )
-    return plot_variants(
-        panels,
-        _LOOKS | ({worse: _WORSE_LOOK} if others else {}),
+    return plot_panels(
+        [Panel(title=title, lines=lines) for title, lines in panels.items()],
+        looks=_LOOKS | ({worse: _WORSE_LOOK} if others else {}),
         x_label="samples",
         y_label=EXCESS,
         note=f"mean over {config.repeats} runs; bands from the least to the greatest run",

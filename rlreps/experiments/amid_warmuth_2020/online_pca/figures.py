@@ -11,8 +11,7 @@ from rlreps import subspace
 from rlreps.experiments.amid_warmuth_2020.online_pca.config import PAPER_RULES, OnlinePcaConfig
 from rlreps.experiments.amid_warmuth_2020.online_pca.curves import ExcessCurve
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
-from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.plotting.reconstructions import plot_signed_images
+from rlreps.plotting import Line, Panel, plot_panels, plot_signed_images
 from rlreps.runs.intervals import aggregate
 
 Rows: TypeAlias = list[dict[str, object]]

@@ -9,8 +9,7 @@ import pytest
 
 from rlreps.encoders import SeparateMLP
 from rlreps.errors import InputError
-from rlreps.operators import finite_difference_laplacian, laplacian
-from rlreps.operators.action import act
+from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, act
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +51,10 @@ def images(operator, function=functions):
 
 
 def test_the_exact_laplacian_agrees_with_closed_forms():
-    np.testing.assert_allclose(images(laplacian()), EXPECTED, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(images(Laplacian()), EXPECTED, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.integration
 def test_the_exact_laplacian_is_the_trace_of_a_networks_hessian():
     encoder = SeparateMLP(2, num_inputs=3, hidden=(5,))
     params = encoder.init(jax.random.key(0))
@@ -64,13 +64,13 @@ def test_the_exact_laplacian_is_the_trace_of_a_networks_hessian():
 
     hessians = jax.jit(jax.vmap(jax.hessian(at_point)))(jnp.asarray(POINTS))
     expected = np.trace(np.asarray(hessians), axis1=2, axis2=3)
-    found = images(laplacian(), lambda x: encoder.apply(params, x))
+    found = images(Laplacian(), lambda x: encoder.apply(params, x))
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_halving_the_step_of_finite_differences_quarters_their_error():
     errors = [
-        np.abs(images(finite_difference_laplacian(step)) - EXPECTED).max(axis=0)
+        np.abs(images(FiniteDifferenceLaplacian(step)) - EXPECTED).max(axis=0)
         for step in (0.04, 0.02, 0.01)
     ]
     # The harmonic function's fourth derivatives vanish: there is no error to be quartered.
@@ -81,7 +81,7 @@ def test_halving_the_step_of_finite_differences_quarters_their_error():
     assert np.all(errors[0][curved] > 1e-4)
 
 
-@pytest.mark.parametrize("build", [laplacian, lambda: finite_difference_laplacian(0.1)])
+@pytest.mark.parametrize("build", [Laplacian, lambda: FiniteDifferenceLaplacian(0.1)])
 def test_states_without_coordinates_are_refused(build):
     for inputs in (jnp.arange(4), jnp.ones((4, 2), jnp.int32), jnp.ones((4, 2, 2))):
         with pytest.raises(InputError, match=r"expected floating coordinates of shape \[b, c\]"):
@@ -90,5 +90,5 @@ def test_states_without_coordinates_are_refused(build):
 
 @pytest.mark.parametrize("step", [0.0, -0.1, np.nan, np.inf])
 def test_a_step_that_is_not_positive_and_finite_is_refused(step):
-    with pytest.raises(InputError, match="expected a finite step > 0, got"):
-        finite_difference_laplacian(step)
+    with pytest.raises(InputError, match=r"expected step in \(0, inf\), got"):
+        FiniteDifferenceLaplacian(step)
