@@ -30,7 +30,7 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     require_rules,
 )
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
-from rlreps.plotting.variants import Look, VariantLines, plot_variants
+from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.streaming import Runs, run_passes, run_workers
@@ -216,7 +216,7 @@ def sawteeth(
 
 def draw_workers(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:
     """Draw the first repeat's excess loss against the rows that each worker has seen."""
-    panels: dict[str, list[VariantLines]] = {f"k = {k}": [] for k in config.components}
+    panels: dict[int, list[Line]] = {k: [] for k in config.components}
     for result in results:
         shown = slice(first_shown(result), None)
         combined, workers, single = (
@@ -224,15 +224,15 @@ def draw_workers(config: Config, problem: PcaProblem, results: Sequence[RuleResu
             for losses in (result.combined, result.workers, result.single)
         )
         seen = result.rows_seen[shown]
-        lines = (sawteeth(seen, combined, workers), (seen, single), (seen, combined))
+        curves = (sawteeth(seen, combined, workers), (seen, single), (seen, combined))
         names = ("each worker", "one model of all rows", "combined")
-        panels[f"k = {result.k}"] += [
-            VariantLines(series=result.title, variant=variant, x=x, y=y)
-            for variant, (x, y) in zip(names, lines, strict=True)
+        panels[result.k] += [
+            Line(label=result.title, variant=variant, x=x, mean=y)
+            for variant, (x, y) in zip(names, curves, strict=True)
         ]
-    return plot_variants(
-        panels,
-        _LOOKS,
+    return plot_panels(
+        [Panel(title=f"k = {k}", lines=lines) for k, lines in panels.items()],
+        looks=_LOOKS,
         x_label="samples per worker",
         y_label="excess over the exact loss (%)",
         note=f"run 1 of {config.repeats}; {config.workers} workers",

@@ -34,8 +34,7 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     require_rules,
 )
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
-from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.plotting.variants import Look, VariantLines, plot_variants
+from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.streaming import RULES, Runs, run_passes
@@ -226,7 +225,7 @@ def draw_curves(config: Config, problem: PcaProblem, results: Sequence[RuleResul
     looks = {CHOSEN: Look()}
     if scaled:
         looks[worse_label(config)] = Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False)
-    panels: dict[str, list[VariantLines]] = {f"k = {k}": [] for k in config.components}
+    lines: dict[int, list[Line]] = {k: [] for k in config.components}
     for result in results:
         excess = problem.excess_percent(result.losses[1:], result.k)
         shown = {CHOSEN: config.scales.index(1.0)}
@@ -234,17 +233,23 @@ def draw_curves(config: Config, problem: PcaProblem, results: Sequence[RuleResul
             shown[worse_label(config)] = result.worse_scale(config, problem)
         for variant, index in shown.items():
             values = excess[:, index]
-            panels[f"k = {result.k}"].append(
-                VariantLines(
-                    series=result.title,
+            ends = {"low": values.min(axis=1), "high": values.max(axis=1)}
+            lines[result.k].append(
+                Line(
+                    label=result.title,
                     variant=variant,
                     x=result.rows_seen[1:],
-                    y=values.mean(axis=1),
-                    band=(values.min(axis=1), values.max(axis=1)) if variant == CHOSEN else None,
+                    mean=values.mean(axis=1),
+                    **(ends if variant == CHOSEN else {}),
                 )
             )
-    note = f"mean over {config.repeats} runs; bands from the least to the greatest run"
-    return plot_variants(panels, looks, x_label="samples", y_label=EXCESS, note=note)
+    return plot_panels(
+        [Panel(title=f"k = {k}", lines=of_k) for k, of_k in lines.items()],
+        looks=looks,
+        x_label="samples",
+        y_label=EXCESS,
+        note=f"mean over {config.repeats} runs; bands from the least to the greatest run",
+    )
 
 
 def draw_scales(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:

@@ -34,8 +34,8 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     require_rules,
 )
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
-from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.plotting.reconstructions import plot_signed_images
+from rlreps.plotting.lines import Line, Panel, plot_panels
+from rlreps.plotting.maps import plot_signed_images
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import mean_interval
