@@ -1,4 +1,4 @@
-"""Runs of agents in folders: killed and resumed, finished, refused, diverged, of a user's own."""
+"""Runs of agents in folders: killed and resumed, refused, diverged, of a user's own; pictures."""
 
 import contextlib
 import dataclasses
@@ -16,17 +16,24 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.dqn import make_torso
 from rlreps.agents.measures import make_measurement
+from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.configs import EncoderConfig, as_json, from_json
+from rlreps.envs import render_frame
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.workflows import agents as agent_runs
+from rlreps.successor.grids import Grid
+from rlreps.workflows import agents as agents
 from rlreps.workflows.agents import (
     OwnParts,
+    Pictures,
     StartingTorsos,
+    TrainedAgent,
     history,
     load_agent_config,
     load_agents,
+    map_of_values,
+    mean_returns,
     run_agents,
 )
 
@@ -53,7 +60,7 @@ CONFIG = AgentConfig(
 @pytest.fixture(autouse=True)
 def measurements(monkeypatch):
     """Makes what torsos are measured on once for each configuration."""
-    monkeypatch.setattr(agent_runs, "make_measurement", cached_measurement)
+    monkeypatch.setattr(agents, "make_measurement", cached_measurement)
 
 
 cached_measurement = functools.cache(make_measurement)
@@ -91,8 +98,10 @@ def finished(compilation_cache, tmp_path_factory):
     return out
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("environment", ["CartPole-v1", "puddle-world"])
+@pytest.mark.parametrize(
+    "environment",
+    ["CartPole-v1", pytest.param("puddle-world", marks=pytest.mark.integration)],
+)
 def test_a_killed_run_goes_on_to_what_it_would_have_been(
     environment, finished, monkeypatch, tmp_path
 ):
@@ -147,7 +156,7 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
 
 def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
     before = files_below(finished)
-    monkeypatch.setattr(agent_runs, "make_trainer", None)
+    monkeypatch.setattr(agents, "make_trainer", None)
     assert run_agents(CONFIG, finished, progress=False) == RunFolder(finished).read_summary()
     assert files_below(finished) == before
 
@@ -196,7 +205,7 @@ def test_training_that_diverges_stops_with_the_step(tmp_path):
     with pytest.raises(
         TrainingDivergedError,
         match=r"the losses or parameters of seeds 4, 5 became NaN or infinite before step \d00; "
-        "the last good checkpoint: none was made yet; try a smaller --learning-rate",
+        "try a smaller --learning-rate; no checkpoint was made",
     ):
         run_agents(config, tmp_path / "run", progress=False)
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -228,7 +237,9 @@ def infinite_after(updates):
 def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
     # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
     own = OwnParts(auxiliary=infinite_after(40), name="infinite after 40 updates")
-    with pytest.raises(TrainingDivergedError, match=r"before step 300; .*: of step 200;"):
+    with pytest.raises(
+        TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
+    ):
         run_agents(CONFIG, tmp_path / "run", own=own, progress=False)
     folder = RunFolder(tmp_path / "run")
     assert [line["step"] for line in folder.read_metrics()] == [0, 100, 200]
@@ -240,6 +251,7 @@ def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_
         run_agents(CONFIG, folder.path, progress=False)
 
 
+@pytest.mark.integration
 def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     config = dataclasses.replace(
         CONFIG,
@@ -277,6 +289,7 @@ class Corridor(gymnasium.Env):
         return np.float32([self.place]), -1.0, bool(self.place >= 0.99), False, {}
 
 
+@pytest.mark.integration
 def test_a_users_own_environment_of_ten_lines_is_trained_in(tmp_path):
     gymnasium.register(id="Corridor-v0", entry_point=Corridor)
     try:
@@ -308,3 +321,124 @@ def test_without_a_checkpoint_there_is_nothing_to_load(finished, tmp_path):
     other = RunFolder.create_or_resume(tmp_path / "other", kind="train", config={}, provenance={})
     with pytest.raises(InputError, match=r"expected a run of agents in .*, got \"kind 'train'"):
         load_agent_config(other)
+
+
+def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
+    steps = np.array([0.0, 80.0, 100.0, 200.0])
+    returns = np.array([[1e6, 1e6, 1.0, 3.0], [-1e6, -1e6, 5.0, 6.0]])
+    # The warm-up is 80 steps: the evaluation there is of fresh networks, too.
+    np.testing.assert_array_equal(mean_returns(CONFIG, steps, returns), [2.0, 5.5])
+
+
+SMALL = AgentConfig(
+    encoder=EncoderConfig(name="mlp", hidden=(8,)),
+    num_features=4,
+    max_episode_steps=12,
+    num_seeds=2,
+)
+
+
+def agent_in(environment, number=0, **changes):
+    config = dataclasses.replace(SMALL, environment=environment, **changes)
+    loop = make_trainer(config)
+    params = loop.init().memory.learner.params
+    own = jax.tree.map(lambda leaf: leaf[number], params)
+    return TrainedAgent(loop, config, number, own)
+
+
+def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
+    agent = agent_in("puddle-world:two_room", dqn=DQNConfig(reward_scale=0.5))
+    found = np.asarray(map_of_values(agent, puddle_world_of(agent.config), 20))
+    centres = Grid(20).centres()
+    x, y = centres.T
+    walls = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
+    np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
+    expected = 2.0 * np.asarray(agent.trainer.agent.network.values(agent.params, centres))
+    np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)
+
+
+@pytest.mark.integration
+def test_an_episode_is_drawn_from_its_start_to_its_end():
+    agent = agent_in("puddle-world:empty", number=1)
+    world = puddle_world_of(agent.config)
+    frames = list(agents._puddle_world_frames(agent, world))
+    assert 2 <= len(frames) <= 13  # the first one, and one a step
+    again = list(agents._puddle_world_frames(agent, world))
+    np.testing.assert_array_equal(frames, again)
+    empty = render_frame(world)
+    assert all(np.any(frame != empty) for frame in frames)
+    other = agent_in("puddle-world:empty", number=0)
+    assert np.any(frames[0] != next(agents._puddle_world_frames(other, world)))
+
+
+@pytest.mark.integration
+def test_long_episodes_are_cut_with_a_note_and_large_pictures_made_smaller(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "_MOST_FRAMES", 3)
+    agent = agent_in("CartPole-v1")
+    pictures = Pictures([], [])
+    agents._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
+    agent.trainer.close()
+    assert pictures.written == [tmp_path / "episode.gif"]
+    assert pictures.notes == ["episode.gif shows the first 3 frames"]
+
+
+class Unseen(gymnasium.Env):
+    """An environment that does not draw itself."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+class Undrawable(Unseen):
+    """One that would with a package that is not there."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install`")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Unseen, "expected an environment that draws itself or whose observations are images"),
+        (Undrawable, "expected a package to draw with, got: pygame is not installed, run `pip"),
+    ],
+)
+def test_an_environment_that_cannot_be_drawn_is_a_note(tmp_path, kind, reason):
+    gymnasium.register(id="Dark-v0", entry_point=kind)
+    try:
+        agent = TrainedAgent(None, dataclasses.replace(SMALL, environment="Dark-v0"), 0, {})
+        pictures = Pictures([], [])
+        agents._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
+    finally:
+        del gymnasium.registry["Dark-v0"]
+    assert pictures.written == []
+    (note,) = pictures.notes
+    assert note.startswith(f"no episode.gif: {reason}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_ground_truth_there_are_no_components(tmp_path):
+    agent = agent_in("puddle-world:empty")
+    world, pictures = puddle_world_of(agent.config), Pictures([], [])
+    agents._draw_components(agent, world, None, tmp_path / "components.png", pictures)
+    assert pictures.written == []
+    (note,) = pictures.notes
+    assert note.startswith("no components.png: no ground truth comes with puddle-world:empty")
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((100, 80, 3), (100, 80)), ((800, 400, 3), (320, 160))]
+)
+def test_pictures_are_at_most_320_pixels_a_side(shape, expected):
+    picture = np.full(shape, 7, np.uint8)
+    small = agents._picture(lambda: picture)
+    assert small.shape == (*expected, 3)
+    assert np.all(small == 7)

@@ -161,8 +161,9 @@ EVERYTHING = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [PLAIN, EVERYTHING])
+@pytest.mark.parametrize(
+    "changes", [pytest.param(PLAIN, marks=pytest.mark.integration), EVERYTHING]
+)
 def test_without_chance_and_checkpoints_it_does_what_the_compiled_loop_does(changes):
     config = config_for(LINE, checkpoint_every=400, **changes)
     loop = make_trainer(config)
@@ -193,7 +194,7 @@ def test_without_chance_and_checkpoints_it_does_what_the_compiled_loop_does(chan
     assert found.memory.learner.updates.tolist() == [(400 - 48) // 4] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -217,12 +218,14 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name, changes):
     fresh.close()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("chunk", [4, 200])
 def test_chunks_change_nothing(chunk):
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
     assert_identical(run(loop, chunk=chunk, stop=200)[0], run(loop, chunk=40, stop=200)[0])
 
 
+@pytest.mark.integration
 def test_evaluations_change_no_training_and_repeat_themselves():
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
     state, _ = loop.advance(loop.init(), 0, 80)
@@ -234,6 +237,7 @@ def test_evaluations_change_no_training_and_repeat_themselves():
     assert_identical(jax.device_get(state), run(loop, chunk=160, stop=160)[0])
 
 
+@pytest.mark.integration
 def test_agents_and_their_environments_meet_different_episodes():
     first, other = (
         make_trainer(config_for("CartPole-v1", seed=seed)).init().acting.observations
@@ -242,6 +246,7 @@ def test_agents_and_their_environments_meet_different_episodes():
     assert len(np.unique(np.concatenate([first, other]).reshape(8, -1), axis=0)) == 8
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["CartPole-v1", "rlreps/PuddleWorld-v0"])
 def test_an_agent_is_the_same_alone_and_in_company(name):
     company = make_trainer(config_for(name, num_seeds=3, checkpoint_every=120))
@@ -264,6 +269,7 @@ def test_an_agent_is_the_same_alone_and_in_company(name):
     single.close()
 
 
+@pytest.mark.integration
 def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     config = config_for("CartPole-v1", evaluation_episodes=7)
     whole = shared_loop(config)
@@ -344,6 +350,7 @@ def test_a_run_whose_environments_are_elsewhere_goes_on_by_cutting_episodes():
     np.testing.assert_array_equal(rows.observation[:, 11], np.full((2, 2, 2), [0.25, 0.0]))
 
 
+@pytest.mark.integration
 def test_environments_that_are_elsewhere_are_brought_to_the_first_step():
     loop = line_loop()
     begun = jax.device_get(loop.init())
@@ -354,6 +361,7 @@ def test_environments_that_are_elsewhere_are_brought_to_the_first_step():
     assert not np.any(again.memory.replay.rows.last[:, 0])
 
 
+@pytest.mark.integration
 def test_it_learns_a_users_own_environment_of_two_steps():
     config = config_for(
         "Chain-v0",
@@ -379,6 +387,7 @@ def test_it_learns_a_users_own_environment_of_two_steps():
     assert np.all(np.asarray(metrics["training_return"]) > 0.8)
 
 
+@pytest.mark.integration
 def test_nothing_is_compiled_anew_from_chunk_to_chunk():
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
     compiled = [*loop._learn.values(), loop._greedy]

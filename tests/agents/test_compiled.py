@@ -84,6 +84,7 @@ def test_rows_in_memory_are_the_steps_of_puddle_world(loop: CompiledTrainer) -> 
                 assert ended or length == CONFIG.max_episode_steps
 
 
+@pytest.mark.integration
 def test_an_agent_is_the_same_alone_and_in_company() -> None:
     alone = trained(make(dataclasses.replace(CONFIG, seed=1, num_seeds=1)), [120])
     together = trained(make(), [120])
@@ -95,11 +96,6 @@ def test_an_agent_is_the_same_alone_and_in_company() -> None:
         alone.memory.learner.params,
         together.memory.learner.params,
     )
-
-
-def test_seeds_differ(loop: CompiledTrainer) -> None:
-    rows = trained(loop, [80]).memory.replay.rows
-    assert not np.array_equal(rows.action[0], rows.action[1])
 
 
 def test_training_returns_are_the_sums_of_rewards_between_ends(loop: CompiledTrainer) -> None:
@@ -141,7 +137,7 @@ def test_evaluation_keeps_to_the_limit_and_counts_every_step_before_it() -> None
     assert (returns == -CONFIG.max_episode_steps).any()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("method", ["large_batch", "explicit", "danskin_lissa", "spin"])
 def test_every_objective_learns_on_the_side_without_a_second_compilation(method: str) -> None:
     config = dataclasses.replace(
@@ -163,7 +159,7 @@ def test_every_objective_learns_on_the_side_without_a_second_compilation(method:
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.memory.learner))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_agents_learn_to_reach_the_goal_of_an_empty_world() -> None:
     config = dataclasses.replace(
         CONFIG,

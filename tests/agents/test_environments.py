@@ -241,6 +241,7 @@ def test_an_environments_own_limit_stands(register):
     assert environments.step(np.array([1])).truncated[0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "shape", "num_actions"),
     [
@@ -273,6 +274,7 @@ def test_environments_people_know_repeat_themselves_after_a_reset_with_the_same_
     assert np.any(runs[0][0] != runs[0][1])
 
 
+@pytest.mark.integration
 def test_puddle_world_is_seen_as_it_is_in_both_interfaces():
     ours = make_host_environments("rlreps/PuddleWorld-v0", 3)
     theirs = PuddleWorldVectorEnv(num_envs=3, max_episode_steps=1000)
@@ -360,6 +362,7 @@ def test_without_seeds_for_each_copy_or_a_limit_copies_are_made_one_by_one_and_c
     assert [step.truncated[1] for step in steps] == [False, False, True]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name",
     [
@@ -446,6 +449,7 @@ def test_what_is_no_number_is_refused(kind, part, value, message, register, monk
         give(np.array([0]))
 
 
+@pytest.mark.integration
 def test_a_time_limit_of_cart_pole_truncates():
     environments = make_host_environments("CartPole-v0", 1)
     seen = environments.reset([0])
@@ -664,6 +668,7 @@ def test_a_vector_entry_point_alone_must_reset_in_the_next_step(register, monkey
         make_host_environments(name, 1)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["CartPole-v1", "rlreps/PuddleWorld-v0", "LunarLander-v3"])
 def test_copy_0_is_drawn_and_moves(name):
     environments = make_host_environments(name, 2, render=True)
@@ -709,6 +714,7 @@ def test_pictures_of_what_cannot_be_drawn_are_refused_at_once(kind, register, mo
         make_host_environments(name, 1, render=True)
 
 
+@pytest.mark.integration
 def test_atari_games_come_stacked_and_say_what_is_missing(monkeypatch):
     assert describe("ALE/Pong-v5") == (6, (84, 84, 4), np.uint8)
     monkeypatch.setitem(sys.modules, "ale_py", None)
@@ -716,6 +722,7 @@ def test_atari_games_come_stacked_and_say_what_is_missing(monkeypatch):
         describe("ALE/Pong-v5")
 
 
+@pytest.mark.integration
 def test_no_warnings_reach_the_user_though_packages_warn_on_import():
     # Box2D and old versions of environments warn; a fresh process imports them anew.
     script = (

@@ -81,6 +81,7 @@ def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
         assert world == dataclasses.replace(load_arena(arena).with_task(), max_steps=20)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("environment", "kind"),
     [
