@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import SweepConfig, parse_grid
 from rlreps.errors import InputError
