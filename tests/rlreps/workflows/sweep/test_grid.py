@@ -2,11 +2,7 @@ import dataclasses
 
 import pytest
 
-<<<<<<< HEAD
-from rlreps.cli import main as cli
-=======
 from rlreps import cli
->>>>>>> redesign
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import (
     GridAxis,
