@@ -103,8 +103,8 @@ class AuxiliaryConfig:
         sequences: Sequences of an update, each of which gives a row of the objective's batch.
     """
 
-    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = LargeBatch(
-        precondition=1e-2, leave_one_out=True
+    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = (
+        dataclasses.field(default_factory=lambda: LargeBatch(precondition=1e-2, leave_one_out=True))
     )
     weight: Annotated[float, tyro.conf.arg(name="auxiliary-weight")] = 0.0
     tasks: Annotated[TaskName, tyro.conf.arg(name="auxiliary-tasks")] = "random_fourier"

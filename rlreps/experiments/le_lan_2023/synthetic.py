@@ -22,7 +22,7 @@ from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle
 from rlreps.losses.base import Objective, Params
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -252,7 +252,11 @@ def make_members(
     )
 
     def build(member: Member) -> Learner:
-        roles: dict[str, Any] = {"gradient_rows": rows, "weight_rows": rows, "covariance_rows": rows}
+        roles: dict[str, Any] = {
+            "gradient_rows": rows,
+            "weight_rows": rows,
+            "covariance_rows": rows,
+        }
         danskin: Any = DanskinLissa(d, **roles)
         objectives: dict[Method, Objective] = {
             # An array passes unchecked: the sweep of κ0 goes beyond 2.

@@ -13,13 +13,13 @@ from rlreps.agents.trainer import puddle_world_of
 from rlreps.envs import PuddleWorld
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison, FloatArray, in_path
 from rlreps.experiments.results import write_results
-from rlreps.plotting.policies import ACTIONS, plot_policy_and_value, plot_torso_components
+from rlreps.plotting import plot_policy_and_value, plot_torso_components
+from rlreps.plotting.maps import ACTIONS
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import interquartile_mean
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.workflows.agents import TrainedAgent, map_of_values, torso_components
-from rlreps.workflows.agents import load_agents
+from rlreps.workflows.agents import TrainedAgent, load_agents, map_of_values, torso_components
 
 
 class Maps(NamedTuple):

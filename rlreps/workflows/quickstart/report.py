@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.losses import Objective
 from rlreps.configs import TrainingConfig
 from rlreps.envs import PuddleWorld
+from rlreps.losses import Objective
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
@@ -34,7 +34,7 @@ class RecipeResult:
     """
 
     summaries: list[dict[str, Any]]
-    curves: list[plotting.Curve]
+    curves: list[plotting.Line]
     components: dict[str, np.ndarray]
     cosines: dict[str, np.ndarray]
 
@@ -115,7 +115,7 @@ def _figures(
             cosines={method_name(method): values for method, values in result.cosines.items()},
         )
         figures[f"curves_{recipe}"] = plotting.plot_curves(
-            [dataclasses.replace(curve, label=method_name(curve.label)) for curve in result.curves],
+            result.curves,
             x_label="update",
             y_label=f"{_DISTANCE} (d = {d})",
             noise_floor=float(noise_floor[d - 1]) or None,
@@ -253,7 +253,9 @@ def _describe_options(objectives: Sequence[Objective]) -> str:
     for objective in objectives:
         options = []
         if getattr(objective, "permutations", 1) > 1:
-            options.append(f"rows that exchange roles {getattr(objective, 'permutations', 1)} times an update")
+            options.append(
+                f"rows that exchange roles {getattr(objective, 'permutations', 1)} times an update"
+            )
         if getattr(objective, "whitening", False):
             options.append("features whitened by a running covariance (our extension)")
         if getattr(objective, "precondition", None) is not None:
@@ -261,7 +263,9 @@ def _describe_options(objectives: Sequence[Objective]) -> str:
         if getattr(objective, "leave_one_out", False):
             options.append("residuals of weights fitted without the row (our extension)")
         if getattr(objective, "weight_learning_rate", None) is not None:
-            options.append(f"weights learned at rate {getattr(objective, 'weight_learning_rate', 0.0):g}")
+            options.append(
+                f"weights learned at rate {getattr(objective, 'weight_learning_rate', 0.0):g}"
+            )
         if options:
             sentences.append(f"{method_name(objective.name)} has {' and '.join(options)}.")
     return " ".join(sentences)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps.configs.sweep import FieldValue, GridAxis, SweepConfig, as_text, flag_of
 from rlreps.experiments.results import write_results
-from rlreps.plotting.sweeps import SweepLine, plot_sweep
+from rlreps.plotting import Line, plot_sweep
 from rlreps.report.page import Section, Table, format_number, write_report
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
@@ -185,7 +186,8 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
         if _is_numeric(axis.values):
             points.sort(key=lambda row: float(row[axis.field]))
         lines.append(_line(key, axis, points))
-    return plot_sweep(lines, x_label=flag_of(axis.field), y_label="subspace distance")
+    names = None if _is_numeric(axis.values) else [as_text(value) for value in axis.values]
+    return plot_sweep(lines, names=names, x_label=flag_of(axis.field), y_label="subspace distance")
 
 
 def _fit_for_axis(axis: GridAxis) -> tuple[bool, bool]:
@@ -194,15 +196,17 @@ def _fit_for_axis(axis: GridAxis) -> tuple[bool, bool]:
     return several and _is_numeric(axis.values), several
 
 
-def _line(key: Mapping[str, Any], axis: GridAxis, points: Sequence[Mapping[str, Any]]) -> SweepLine:
+def _line(key: Mapping[str, Any], axis: GridAxis, points: Sequence[Mapping[str, Any]]) -> Line:
+    order = [_cell(value) for value in axis.values]
     places = [point[axis.field] for point in points]
-    return SweepLine(
+    return Line(
         label=", ".join(f"{flag_of(field)} = {as_text(value)}" for field, value in key.items()),
-        places=places if _is_numeric(axis.values) else [as_text(place) for place in places],
+        x=places if _is_numeric(axis.values) else [order.index(place) for place in places],
         mean=[point["subspace_distance_mean"] for point in points],
-        low=[point["subspace_distance_mean_low"] for point in points],
-        high=[point["subspace_distance_mean_high"] for point in points],
-        diverged=[point["diverged"] > 0 for point in points],
+        # None, of a single run, becomes NaN.
+        low=np.array([point["subspace_distance_mean_low"] for point in points], np.float64),
+        high=np.array([point["subspace_distance_mean_high"] for point in points], np.float64),
+        crossed=[point["diverged"] > 0 for point in points],
     )
 
 

@@ -8,8 +8,8 @@ import math
 from typing import get_args
 
 from rlreps.configs.training import ScheduleName
-from rlreps.losses.danskin import FeatureNorm
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.losses.danskin import FeatureNorm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps import subspace
-from rlreps.losses import Objective
 from rlreps.configs import TrainingConfig, as_json
 from rlreps.experiments.le_lan_2023.puddle_world.config import PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
@@ -22,6 +21,7 @@ from rlreps.experiments.le_lan_2023.puddle_world.report import (
     MethodResult,
     write_puddle_world_report,
 )
+from rlreps.losses import Objective
 from rlreps.runs.complete import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance

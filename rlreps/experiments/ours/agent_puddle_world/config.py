@@ -5,11 +5,11 @@ Like ``rlreps.configs``, this module does not import JAX.
 
 import dataclasses
 
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig
 from rlreps.errors import require, require_positive
 from rlreps.experiments.ours.agent_arms_config import ComparedAgents
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Spin
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,7 @@ import dataclasses
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Naive
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import (
     GridAxis,
@@ -16,12 +15,14 @@ from rlreps.configs.sweep import (
     with_fields,
 )
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Naive
 from rlreps.training.hyperparameters import Hyperparameters
 from rlreps.workflows.sweep.grid import Member, groups_of
 
 OTHER = TrainingConfig(
     encoder=EncoderConfig(name="mlp", hidden=(3, 4), frequencies=2),
-    objective=DanskinLissa(gradient_rows=1,
+    objective=DanskinLissa(
+        gradient_rows=1,
         weight_rows=2,
         covariance_rows=3,
         kappa0=0.5,
@@ -86,9 +87,7 @@ def test_points_are_the_product_with_the_last_field_fastest():
 
 def test_fields_that_only_fit_together_are_changed_together():
     grid = parse_grid(["objective.gradient-rows=20,10", "rows=20"])
-    base = TrainingConfig(
-        objective=Naive(gradient_rows=1, weight_rows=1, covariance_rows=1)
-    )
+    base = TrainingConfig(objective=Naive(gradient_rows=1, weight_rows=1, covariance_rows=1))
     points = SweepConfig(base=base, grid=grid).points
     assert [point.config.objective.gradient_rows for point in points] == [20, 10]
 
