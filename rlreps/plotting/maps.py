@@ -279,7 +279,7 @@ def _as_matches(
 
 
 def _shared_limits(maps: Mapping[str, FloatArray]) -> FloatArray:
-    """Find the largest finite magnitude of each component over all sets [k]; 1 where everything is zero."""
+    """Find the largest finite magnitude of each component over all sets [k]; 1 if all are zero."""
     stacked = np.stack(list(maps.values()))
     limits = np.abs(np.where(np.isfinite(stacked), stacked, 0.0)).max(axis=(0, 2, 3))
     return np.where(limits > 0, limits, 1.0)
@@ -288,7 +288,7 @@ def _shared_limits(maps: Mapping[str, FloatArray]) -> FloatArray:
 def _map_grid(
     sets: int, blocks: int, columns: int, *, has_notes: bool
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """Make an empty figure with its grid of axes [sets * blocks, columns], sized to fit square maps."""
+    """Make an empty figure with a grid of axes [sets * blocks, columns] for square maps."""
     side = min(max(7.0 / columns, 0.9), 2.4)
     height = sets * (side + (0.24 if has_notes else 0.08)) + 0.4
     figure = Figure(
@@ -404,7 +404,7 @@ def _cells_a_side(table: FloatArray) -> int:
 
 
 def _draw_greedy(axes: Axes, greedy: npt.NDArray[np.int64]) -> None:
-    """Draw cells in the colours of their actions, -1 in none, with an arrow in every few of them."""
+    """Draw cells in the colours of their actions, -1 in none, with arrows in some of them."""
     bins = len(greedy)
     axes.imshow(
         np.ma.masked_less(greedy, 0),
@@ -580,7 +580,7 @@ def plot_signed_images(
 def _image_grid(
     tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """Make a figure with one axes an image; each block has ``text_height`` inches for text beside."""
+    """Make a figure with one axes an image and ``text_height`` inches of text a block."""
     _, height, width = next(iter(tables.values())).shape
     block_height = _SIDE * height / width * len(tables) + text_height
     figure = Figure(figsize=(_LABEL + _SIDE * columns, _MARGIN + block_height * blocks))

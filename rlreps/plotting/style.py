@@ -150,7 +150,7 @@ def _srgb_from_lab(lab: FloatArray) -> FloatArray:
 
 
 def _even_walk(arm: tuple[tuple[float, float, float], ...], number: int) -> FloatArray:
-    """Place `number` CIELAB colours [number, 3] at equal colour differences along the arm's curve."""
+    """Place `number` CIELAB colours [number, 3] at equal differences along the arm's curve."""
     lightness, chroma, hue = np.array(arm).T
     angle = np.deg2rad(hue)
     control = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=1)
