@@ -42,7 +42,7 @@ from rlreps.plotting.animation import write_gif
 from rlreps.plotting.learning import plot_learning
 from rlreps.plotting.policies import plot_policy_and_value, plot_torso_components
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.complete import complete_run, finished_summary
+from rlreps.runs.folder import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.runs.progress import progress_bar
 from rlreps.runs.intervals import aggregate

@@ -27,7 +27,7 @@ from rlreps.experiments.le_lan_2023.mnist.report import (
     write_mnist_report,
 )
 from rlreps.losses import DanskinLissa
-from rlreps.runs.complete import complete_run, finished_summary
+from rlreps.runs.folder import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images

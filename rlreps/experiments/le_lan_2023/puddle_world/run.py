@@ -22,7 +22,7 @@ from rlreps.experiments.le_lan_2023.puddle_world.report import (
     MethodResult,
     write_puddle_world_report,
 )
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance
 from rlreps.successor.store import open_store

@@ -10,7 +10,7 @@ from rlreps.configs import as_json
 from rlreps.experiments.ours.agent_arms import RUNS, Arm, run_arms
 from rlreps.experiments.ours.agent_puddle_world.config import AgentPuddleWorldConfig
 from rlreps.experiments.ours.agent_puddle_world.report import write_puddle_world_report
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 
 KIND = "agent-puddle-world"

@@ -14,7 +14,7 @@ from rlreps.configs import TrainingConfig, as_json
 from rlreps.experiments.ours.puddle_world_fast.config import PuddleWorldFastConfig
 from rlreps.experiments.ours.puddle_world_fast.report import FastRun, write_fast_report
 from rlreps.losses.base import Params
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance
 from rlreps.successor.ground_truth import GroundTruth

@@ -19,7 +19,7 @@ from rlreps.experiments.ours.representation_transfer.config import (
 )
 from rlreps.experiments.ours.representation_transfer.report import write_transfer_report
 from rlreps.experiments.ours.representation_transfer.whitening import whitened
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
 from rlreps.workflows.agents import StartingTorsos

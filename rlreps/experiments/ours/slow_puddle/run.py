@@ -27,7 +27,7 @@ from rlreps.experiments.ours.slow_puddle.report import write_slow_puddle_report
 from rlreps.losses.base import Params
 from rlreps.losses.spectral import Spin
 from rlreps.operators import Operator, Slowness
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import Source
 from rlreps.training import train_members

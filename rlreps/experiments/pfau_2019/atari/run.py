@@ -31,7 +31,7 @@ from rlreps.experiments.pfau_2019.atari.report import Outcome, write_atari_repor
 from rlreps.losses.base import Objective
 from rlreps.losses.spectral import Spin
 from rlreps.operators import Slowness, act
-from rlreps.runs.complete import complete_run, finished_summary
+from rlreps.runs.folder import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train

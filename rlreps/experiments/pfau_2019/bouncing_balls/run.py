@@ -29,7 +29,7 @@ from rlreps.experiments.pfau_2019.bouncing_balls.report import Network, Results,
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
 from rlreps.losses.spectral import Spin
 from rlreps.operators import Slowness
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train

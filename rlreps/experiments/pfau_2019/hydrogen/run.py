@@ -13,7 +13,7 @@ from rlreps.experiments.pfau_2019.hydrogen import problem
 from rlreps.experiments.pfau_2019.hydrogen.config import NUM_FEATURES, Contender, HydrogenConfig
 from rlreps.experiments.pfau_2019.hydrogen.grid_solver import GridSolution, solve_on_grid
 from rlreps.experiments.pfau_2019.hydrogen.report import ContenderResult, write_hydrogen_report
-from rlreps.runs.complete import complete_run
+from rlreps.runs.folder import complete_run
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train_members
