@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
-from rlreps.losses.base import Metrics
 from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
+from rlreps.losses.base import Metrics
 from rlreps.training.devices import Placement, largest_even_share, make_placement
 
 _SUMS = ("episodes", "returns")
@@ -158,7 +158,7 @@ class CompiledTrainer:
         return jnp.asarray([first, steps // self._config.dqn.steps_per_update], jnp.int32)
 
     def _split(self, keys: Array) -> Array:
-        """Split keys [seeds] into one for each environment of every agent, [seeds, environments]."""
+        """Split keys [seeds] into one for each environment, [seeds, environments]."""
         split: Array = jax.vmap(lambda key: jax.random.split(key, self._config.num_envs))(keys)
         return split
 
@@ -189,7 +189,9 @@ class CompiledTrainer:
             shapes = jax.eval_shape(period, state, first, keys)[1]
             zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
-            def body(index: Array, carry: tuple[TrainerState, Metrics]) -> tuple[TrainerState, Metrics]:
+            def body(
+                index: Array, carry: tuple[TrainerState, Metrics]
+            ) -> tuple[TrainerState, Metrics]:
                 state, found = period(carry[0], first + rows * index, keys)
                 return state, jax.tree.map(jnp.add, carry[1], found)
 

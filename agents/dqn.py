@@ -17,7 +17,6 @@ import tyro
 from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, as_inputs, make_auxiliary_task
-from rlreps.losses.base import Metrics, Params
 from rlreps.agents.replay import (
     Draw,
     Replay,
@@ -34,6 +33,7 @@ from rlreps.configs import EncoderConfig
 from rlreps.encoders import Encoder
 from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import optimizer_step
 
 

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
 from rlreps.agents.compiled import Acting, TrainerState
-from rlreps.losses.base import Metrics, Params
+from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
 from rlreps.agents.environments import HostEnvironments, HostStep, Inputs, environment_seed
 from rlreps.agents.replay import Rows
 from rlreps.errors import InputError
+from rlreps.losses.base import Metrics, Params
 
 MOST_COPIES = 16
 """Environments that an agent is evaluated in at once."""
@@ -33,8 +33,8 @@ MOST_COPIES = 16
 class HostTrainer:
     """Trainer of agents in environments on the host.
 
-    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have been
-    chosen for ``acting.observations``, [seeds, environments].
+    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have
+    been chosen for ``acting.observations``, [seeds, environments].
     """
 
     def __init__(

@@ -15,7 +15,6 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import xlogy
 
-from rlreps.losses.base import Params
 from rlreps.agents.dqn import AgentConfig, QNetwork
 from rlreps.agents.environments import HostEnvironments, make_host_environments
 from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
@@ -23,6 +22,7 @@ from rlreps.agents.replay import Rows
 from rlreps.agents.trainer import DEFAULT_ARENA, puddle_world_of
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require
+from rlreps.losses.base import Params
 from rlreps.subspace import centre_columns, subspace_distance
 from rlreps.successor.released import load
 
@@ -65,7 +65,7 @@ def effective_rank(features: Array) -> Array:
 
 
 def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD) -> Array:
-    """Compute the share of hidden units that are τ-dormant (Sokar et al. 2023, Definitions 3.1 and 3.2).
+    """Compute the share of τ-dormant hidden units (Sokar et al. 2023, Definitions 3.1 and 3.2).
 
     A unit's score is its mean |activation| over the inputs, divided by the mean of that over the
     units of its layer; at a score of τ or less it is dormant. So are all units of a layer of zeros.

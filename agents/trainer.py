@@ -9,7 +9,6 @@ import jax
 from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.losses.base import Metrics
 from rlreps.agents.compiled import CompiledTrainer, TrainerState
 from rlreps.agents.dqn import DQN, AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments
@@ -17,6 +16,7 @@ from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import require
+from rlreps.losses.base import Metrics
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""

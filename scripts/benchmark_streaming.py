@@ -35,10 +35,8 @@ from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem, make_pc
 from rlreps.plotting import save_figure
 from rlreps.plotting.style import plain_log_ticks, series_style, styled
 from rlreps.sources.datasets import Observations, load_observations
-from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.passes import updates_on
-from rlreps.streaming.registry import RULES, make_rule
-from rlreps.streaming.schedules import power_decay
+from rlreps.streaming import RULES, PowerDecay, StreamingRule
+from rlreps.streaming.passes import scan_updates
 
 RATE, POWER = 10.0, 0.8
 SLOPE_RULES = (
@@ -89,7 +87,7 @@ def numpy_loop(
 
 def one_pass(rule: StreamingRule, rows_per_update: int) -> Callable[[Any, Any], Any]:
     """A compiled pass over rows."""
-    return jax.jit(lambda state, rows: updates_on(rule, state, rows, rows_per_update))
+    return jax.jit(lambda state, rows: scan_updates(rule, state, rows, rows_per_update))
 
 
 def median_seconds(call: Callable[[], Any], repeats: int) -> float:
@@ -105,7 +103,7 @@ def median_seconds(call: Callable[[], Any], repeats: int) -> float:
 
 def row_seconds(name: str, rows: npt.NDArray[np.float32], k: int, repeats: int) -> float:
     """Seconds a row of a rule, one row at a time."""
-    rule = make_rule(name, rows.shape[1], k, learning_rate=power_decay(RATE, POWER))
+    rule = RULES[name].at_rate(rows.shape[1], k, PowerDecay(RATE, POWER))
     state, placed, run = rule.init(jax.random.key(0)), jnp.asarray(rows), one_pass(rule, 1)
     return median_seconds(lambda: run(state, placed), repeats) / len(rows)
 
@@ -145,7 +143,7 @@ def accuracy_against_time(
         points.append(Point(method, batch, seconds, excess))
 
     for name in ("implicit_krasulina", "incremental_pca"):
-        rule = make_rule(name, rows.shape[1], k, learning_rate=power_decay(RATE, POWER))
+        rule = RULES[name].at_rate(rows.shape[1], k, PowerDecay(RATE, POWER))
         state = rule.init(jax.random.key(0))
         for batch in batches if name == "implicit_krasulina" else [b for b in batches if b >= k]:
             used = placed[: len(rows) - len(rows) % batch]

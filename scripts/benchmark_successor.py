@@ -24,10 +24,9 @@ import jax
 import numpy as np
 import shapely
 
-from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
 from rlreps.successor import Grid, RowSampler, puddle_world_chain
-from rlreps.workflows.generate import rollout_settings
+from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 
 DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
 SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
@@ -96,7 +95,7 @@ def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, f
 
 
 def python_loop(
-    world: PlainPuddleWorld | TunedPuddleWorld, config: SuccessorConfig, seconds: float
+    world: PlainPuddleWorld | TunedPuddleWorld, config: SuccessorMeasure, seconds: float
 ) -> float:
     """Transitions per second of discounted visit counts from step-by-step rollouts."""
     generator, bins = random.Random(1), config.bins
@@ -116,12 +115,12 @@ def python_loop(
 
 
 def kernel(
-    config: SuccessorConfig, rows: int, repeats: int, num_devices: int
+    config: SuccessorMeasure, rows: int, repeats: int, num_devices: int
 ) -> tuple[float, float]:
     """Median transitions per second of the compiled kernel, and MiB added beyond the rows."""
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sampler = RowSampler(chain, rollout_settings(config), devices=jax.local_devices()[:num_devices])
+    sampler = RowSampler(chain, config, devices=jax.local_devices()[:num_devices])
     sampler.rows(range(1))
     rates = []
     for repeat in range(repeats):
@@ -145,7 +144,7 @@ def kernel_on(cores: int, options: argparse.Namespace) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def print_scaling(options: argparse.Namespace, config: SuccessorConfig) -> None:
+def print_scaling(options: argparse.Namespace, config: SuccessorMeasure) -> None:
     """Rates over devices and, on a CPU, whose one device uses all cores, over cores."""
     devices = doubling(jax.local_device_count())
     by_device = [kernel(config, options.rows, options.repeats, count)[0] for count in devices]
@@ -171,7 +170,7 @@ def main() -> None:
     parser.add_argument("--python-seconds", type=float, default=10.0)
     parser.add_argument("--kernel-on", type=int, metavar="CORES", help="print that rate alone")
     options = parser.parse_args()
-    config = SuccessorConfig(rollouts=options.rollouts)
+    config = MonteCarlo(rollouts=options.rollouts)
     if options.kernel_on is not None:
         # Before JAX starts its threads, which inherit it.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.kernel_on])

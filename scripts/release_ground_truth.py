@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rlreps.configs import SuccessorConfig
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
-from rlreps.successor.store.cache import write_archive
 from rlreps.successor.ground_truth import principal_subspace
+from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.store import open_store
+from rlreps.successor.store.cache import write_archive
 from rlreps.workflows.generate import generate
 
 _POINTS = 1024
@@ -25,7 +25,7 @@ _POINTS = 1024
 _DECOMPOSITION = RandomizedSVD(rank=100, oversampling=100, power_iterations=40)
 
 
-def subspace_of(config: SuccessorConfig, folder: Path) -> tuple[PrincipalSubspace, dict]:
+def subspace_of(config: SuccessorMeasure, folder: Path) -> tuple[PrincipalSubspace, dict]:
     """Principal subspace and settings of a matrix, generated if it is not there."""
     path = folder / f"refinement{config.refinement}"
     generate(config, path)
@@ -54,8 +54,7 @@ def main() -> None:
     parser.add_argument("--refinements", type=int, nargs=2, default=(1, 2), metavar=("R", "FINER"))
     options = parser.parse_args()
     coarse_config, fine_config = (
-        SuccessorConfig(method="transition", refinement=refinement, points=_POINTS)
-        for refinement in options.refinements
+        Transition(refinement=refinement, points=_POINTS) for refinement in options.refinements
     )
     coarse, _ = subspace_of(coarse_config, options.work)
     fine, settings = subspace_of(fine_config, options.work)

@@ -12,13 +12,13 @@ from tyro.conf import Positional, subcommand
 
 from rlreps.cli.agent import Agent
 from rlreps.cli.experiment import Experiment
+from rlreps.cli.ground_truth import SubspaceOptions, SuccessorOptions
 from rlreps.cli.parts import Switch, print_json
 from rlreps.cli.plot import Plot
 from rlreps.cli.sweep import Sweep
 from rlreps.cli.training import Evaluate, Train, TrainLive
-from rlreps.configs import ProcessesConfig, SuccessorConfig
-from rlreps.cli.ground_truth import SubspaceOptions
 from rlreps.errors import InputError
+from rlreps.runs.processes import ProcessesConfig
 
 DATA = Path("data")
 
@@ -35,7 +35,7 @@ class Generate:
         quiet: Show no progress bar.
     """
 
-    config: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
+    config: SuccessorOptions = dataclasses.field(default_factory=SuccessorOptions)
     processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
     out: Path | None = None
     repair: Switch = False
@@ -46,9 +46,10 @@ class Generate:
         from rlreps.runs.processes import join
         from rlreps.workflows.generate import generate
 
-        out = self.out if self.out is not None else default_store(self.config)
+        measure = self.config.build()
+        out = self.out if self.out is not None else DATA / measure.store_name
         figures = generate(
-            self.config,
+            measure,
             out,
             repair=self.repair,
             processes=join(self.processes),
@@ -240,18 +241,3 @@ Command: TypeAlias = (
     | Annotated[Agent, subcommand("agent")]
     | Annotated[Plot, subcommand("plot")]
 )
-
-
-def default_store(config: SuccessorConfig) -> Path:
-    """The folder of a store by default: under data/, named after its settings."""
-    arena = Path(config.arena).stem
-    start = "" if config.count_start else "-first-successor"
-    effort = (
-        f"{config.rollouts}rollouts"
-        if config.method == "monte_carlo"
-        else f"transition-refinement{config.refinement}-{config.points}points"
-    )
-    return DATA / (
-        f"{arena}-{config.bins}bins-{effort}-{config.horizon}steps-"
-        f"discount{config.discount:g}{start}-seed{config.seed}"
-    )

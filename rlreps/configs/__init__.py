@@ -12,11 +12,6 @@ from typing import Any, TypeVar
 
 from rlreps import config
 from rlreps.config import as_json
-from rlreps.configs.ground_truth import (
-    ProcessesConfig,
-    SuccessorConfig,
-    SuccessorMethodName,
-)
 from rlreps.configs.training import (
     EncoderConfig,
     EncoderName,
@@ -32,10 +27,7 @@ __all__ = [
     "EncoderName",
     "OptimizerConfig",
     "OptimizerName",
-    "ProcessesConfig",
     "ScheduleName",
-    "SuccessorConfig",
-    "SuccessorMethodName",
     "TrainingConfig",
     "as_json",
     "from_json",

@@ -20,13 +20,48 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from rlreps.configs import ProcessesConfig
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_positive
 from rlreps.runs.locks import exclusive, is_held
 
 T = TypeVar("T")
 
 _LONGER_THAN_ANY_EXIT_SECONDS = 600
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessesConfig:
+    """Several processes that work on one store together, on one machine or many.
+
+    With nothing given they find each other where a cluster manager that JAX knows started them.
+
+    Attributes:
+        coordinator: Address HOST:PORT of process 0, the same for all.
+        num_processes: How many there are; 1 never looks for others.
+        process_id: Which one this is, from 0.
+        timeout: Seconds to wait for the others to start.
+    """
+
+    coordinator: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
+    timeout: int = 300
+
+    def __post_init__(self) -> None:
+        given = (self.coordinator, self.num_processes, self.process_id)
+        alone = self.num_processes == 1 and given == (None, 1, None)
+        require(
+            alone or all(value is None for value in given) or None not in given,
+            "coordinator, num_processes and process_id together, or none of them",
+            given,
+        )
+        if self.num_processes is not None and self.process_id is not None:
+            require_positive("num_processes", self.num_processes)
+            require(
+                0 <= self.process_id < self.num_processes,
+                f"process_id in [0, {self.num_processes})",
+                self.process_id,
+            )
+        require_positive("timeout", self.timeout)
 
 
 @dataclasses.dataclass(frozen=True)

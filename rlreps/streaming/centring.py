@@ -1,14 +1,16 @@
 """Observations that are not centred: a running mean in front of any streaming rule."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.config import configurable, leaf
 from rlreps.errors import require
-from rlreps.streaming.base import StreamingRule, require_batch
-from rlreps.streaming.combining import shares
+from rlreps.streaming.rules.base import StreamingRule, require_batch
+from rlreps.streaming.rules.combining import shares
 
 
 class RunningMean(NamedTuple):
@@ -22,7 +24,7 @@ class RunningMean(NamedTuple):
         rows_seen: Rows that the mean is over, [] or, where entries may be missing, [features]
             (int32).
         value: The mean, [features].
-        remainder: What is to be added to it, below its rounding, [features].
+        remainder: Correction to be added to it, below its rounding, [features].
     """
 
     rows_seen: Array
@@ -31,14 +33,14 @@ class RunningMean(NamedTuple):
 
 
 class CentredState(NamedTuple):
-    """Where a rule with a running mean stands.
+    """The state of a rule with a running mean.
 
     Attributes:
-        mean: Of all rows so far.
+        running: The mean of all rows so far.
         inner: The rule's own state, of centred rows.
     """
 
-    mean: RunningMean
+    running: RunningMean
     inner: Any
 
     @property
@@ -47,17 +49,17 @@ class CentredState(NamedTuple):
         steps: Array = self.inner.step
         return steps
 
+    @property
+    def mean(self) -> Array:
+        """The mean of all rows so far, [features]; zero before the first."""
+        mean: Array = self.running.value + self.running.remainder
+        return mean
 
-def running_mean(state: CentredState) -> Array:
-    """The mean of all rows so far, [features]; zero before the first."""
-    mean: Array = state.mean.value + state.mean.remainder
-    return mean
 
-
-def with_running_mean(
-    rule: StreamingRule, num_inputs: int, *, missing: bool = False, exact_scatter: bool = False
-) -> StreamingRule:
-    """A rule for observations that are not centred.
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Centred:
+    """A streaming rule for observations that are not centred.
 
     Each update first moves the running mean by the batch (Chan, Golub & LeVeque 1983; Welford's
     step for one row) and then gives the rule the batch less the new mean. Early rows are therefore
@@ -71,60 +73,83 @@ def with_running_mean(
     combined model takes rows sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one
     further update, so that its sums of squares are about the mean of all as well.
 
-    Args:
+    States are ``CentredState``. A batch without NaN has to be finite: an infinite entry spoils the
+    mean for good.
+
+    Attributes:
         rule: The rule for centred observations.
-        num_inputs: Features of an observation.
-        missing: Whether NaN marks missing entries: they leave the mean of their feature alone and
-            stay NaN in what the rule is given.
-        exact_scatter: Gives the rule the batch less its own mean, with one row more,
+        missing: NaN marks missing entries: they leave the mean of their feature alone and stay NaN
+            in what the rule is given.
+        exact_scatter: Give the rule the batch less its own mean, with one row more,
             sqrt(n b / (n + b)) (mean of the batch − mean before), so that sums of squares are those
             about the final mean (Ross, Lim, Lin & Yang 2008, their mean correction). For rules that
-            sum squares and whose ``combine`` averages the sums, as ``incremental_pca`` does; not
-            with ``missing``.
-
-    Returns:
-        The rule; its states are ``CentredState``, read by ``running_mean``. A batch without NaN
-        has to be finite: an infinite entry spoils the mean for good.
+            sum squares and whose ``combine`` averages the sums, as ``IncrementalPCA`` does.
 
     Raises:
         InputError: For both ``missing`` and ``exact_scatter``.
     """
-    require(not (missing and exact_scatter), "missing or exact_scatter, not both", "both")
 
-    def init(key: Array) -> CentredState:
-        inner = rule.init(key)
-        zeros = jnp.zeros(num_inputs)
-        count = jnp.zeros((num_inputs,) if missing else (), jnp.int32)
+    rule: StreamingRule = leaf()
+    _: dataclasses.KW_ONLY
+    missing: bool = False
+    exact_scatter: bool = False
+
+    def __post_init__(self) -> None:
+        both = self.missing and self.exact_scatter
+        require(not both, "missing or exact_scatter, not both", "both")
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of features of an observation."""
+        return self.rule.num_inputs
+
+    @property
+    def num_components(self) -> int:
+        """K."""
+        return self.rule.num_components
+
+    def init(self, key: Array) -> CentredState:
+        """Return the rule's start with a mean of zero over no rows."""
+        inner = self.rule.init(key)
+        zeros = jnp.zeros(self.num_inputs)
+        count = jnp.zeros((self.num_inputs,) if self.missing else (), jnp.int32)
         return CentredState(RunningMean(count, zeros, zeros), inner)
 
-    def given(before: RunningMean, moved: RunningMean, batch: Array) -> Array:
-        return _about_own_mean(before, batch) if exact_scatter else _centred(moved, batch)
+    def update(self, state: CentredState, batch: Array) -> CentredState:
+        """Move the mean by a batch [b, features], and the rule by the centred batch."""
+        require_batch(batch, self.num_inputs)
+        moved = _moved(state.running, batch, self.missing)
+        given = self._given(state.running, moved, batch)
+        return CentredState(moved, self.rule.update(state.inner, given))
 
-    def update(state: CentredState, batch: Array) -> CentredState:
-        require_batch(batch, num_inputs)
-        moved = _moved(state.mean, batch, missing)
-        return CentredState(moved, rule.update(state.inner, given(state.mean, moved, batch)))
-
-    def update_each(state: CentredState, rows: Array) -> CentredState:
-        require_batch(rows, num_inputs)
+    def update_each(self, state: CentredState, rows: Array) -> CentredState:
+        """Make a step on each of several rows in order, [n, features]."""
+        require_batch(rows, self.num_inputs)
 
         def body(mean: RunningMean, row: Array) -> tuple[RunningMean, Array]:
-            moved = _moved(mean, row[None, :], missing)
-            return moved, given(mean, moved, row[None, :])[0]
+            moved = _moved(mean, row[None, :], self.missing)
+            return moved, self._given(mean, moved, row[None, :])[0]
 
         # The mean does not look at the rule: all rows are centred first, at a fraction of the
         # rule's cost, and the rule takes them in its fastest way.
-        mean, centred = lax.scan(body, state.mean, rows)
-        return CentredState(mean, rule.update_each(state.inner, centred))
+        mean, centred = lax.scan(body, state.running, rows)
+        return CentredState(mean, self.rule.update_each(state.inner, centred))
 
-    def combine(states: CentredState, weights: Array) -> CentredState:
-        mean = _combined(states.mean, weights)
-        inner = rule.combine(states.inner, weights)
-        if exact_scatter:
-            inner = rule.update(inner, _between(states.mean, mean, weights))
+    def components(self, state: CentredState) -> Array:
+        """Return the rule's components, [features, k]."""
+        return self.rule.components(state.inner)
+
+    def combine(self, states: CentredState, weights: Array) -> CentredState:
+        """Combine the means, and the models by the rule's own combination."""
+        mean = _combined(states.running, weights)
+        inner = self.rule.combine(states.inner, weights)
+        if self.exact_scatter:
+            inner = self.rule.update(inner, _between(states.running, mean, weights))
         return CentredState(mean, inner)
 
-    return StreamingRule(init, update, update_each, lambda s: rule.components(s.inner), combine)
+    def _given(self, before: RunningMean, moved: RunningMean, batch: Array) -> Array:
+        """Return the rows that stand for a batch, [b or b + 1, features]."""
+        return _about_own_mean(before, batch) if self.exact_scatter else _centred(moved, batch)
 
 
 def _centred(mean: RunningMean, batch: Array) -> Array:
@@ -133,7 +158,7 @@ def _centred(mean: RunningMean, batch: Array) -> Array:
 
 
 def _moved(mean: RunningMean, batch: Array, missing: bool) -> RunningMean:
-    """The mean with a batch [b, features] taken in."""
+    """Move the mean by a batch, [b, features]."""
     shifts = _centred(mean, batch)
     if missing:
         observed = ~jnp.isnan(batch)
@@ -146,7 +171,7 @@ def _moved(mean: RunningMean, batch: Array, missing: bool) -> RunningMean:
 
 
 def _added(mean: RunningMean, change: Array) -> RunningMean:
-    """The mean plus a change [features]."""
+    """Add a change [features] to the mean."""
     change = change + mean.remainder
     value = mean.value + change
     # Knuth's two-sum: what rounding of value took, exactly, whichever of the two is the larger.
@@ -156,7 +181,7 @@ def _added(mean: RunningMean, change: Array) -> RunningMean:
 
 
 def _about_own_mean(mean: RunningMean, batch: Array) -> Array:
-    """The batch less its mean, and the row that stands for the shift of the mean, [b + 1, f].
+    """Return the batch less its mean, and the row for the shift of the mean, [b + 1, features].
 
     Of one row less itself nothing is left: there it is the latter alone, [1, f].
     """
@@ -171,7 +196,7 @@ def _about_own_mean(mean: RunningMean, batch: Array) -> Array:
 
 
 def _combined(means: RunningMean, weights: Array) -> RunningMean:
-    """One mean of several with a leading axis of workers."""
+    """Combine means with a leading axis of workers into one."""
     parts = shares(weights)[:, None]
     rows = parts * means.rows_seen.reshape(len(weights), -1).astype(weights.dtype)
     total = jnp.sum(rows, axis=0, keepdims=True)
@@ -185,7 +210,7 @@ def _combined(means: RunningMean, weights: Array) -> RunningMean:
 
 
 def _between(means: RunningMean, mean: RunningMean, weights: Array) -> Array:
-    """The rows that stand for the distances of workers' means from that of all, [workers, f].
+    """Return the rows for the distances of workers' means from that of all, [workers, features].
 
     Each worker's sum of squares counts by its share of the weights, and so does this part of it.
     """

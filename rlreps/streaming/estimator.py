@@ -2,26 +2,29 @@
 
 import contextlib
 import functools
+import math
+import numbers
 from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 
-from rlreps.errors import require
-from rlreps.streaming.registry import RULES
-from rlreps.streaming.stream_model import (
+from rlreps.errors import require, require_choice
+from rlreps.streaming.missing import require_imputing
+from rlreps.streaming.model import (
     ROWS_AT_ONCE,
     TINY,
     FloatArray,
-    StreamModel,
-    StreamSetup,
+    Floats,
+    Model,
+    Setup,
     advance,
     blocks,
     completed,
     start,
+    take_in,
 )
-from rlreps.streaming.stream_moments import Floats, take_in
-from rlreps.streaming.stream_parameters import checked_setup, require_rows
+from rlreps.streaming.rules import RULES
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -68,7 +71,7 @@ class StreamingPCA(
             rows or less, one pass leaves most rules some per cent short of the best k components;
             of very many it is enough. Rules without a learning rate (incremental PCA) sum over
             rows, and go over them once.
-        missing: Whether NaN marks missing entries; rules that cannot take them are refused.
+        missing: True if NaN marks missing entries; rules that cannot take them are refused.
         random_state: Seed or generator of the random start and of the order of rows in ``fit``.
 
     Attributes:
@@ -119,7 +122,7 @@ class StreamingPCA(
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learns from an array [n_samples, n_features], as if nothing had been seen before.
+        """Learn from an array [n_samples, n_features], as if nothing had been seen before.
 
         Raises:
             ValueError: For parameters or an array that cannot be used; the model stays as it was.
@@ -141,20 +144,20 @@ class StreamingPCA(
                 order = random.permutation(len(X)) if index else order
                 state, basis = advance(model, X, order, rate)
                 model = model._replace(state=state)
-            mean = model.state.mean
+            mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
-            self._accept(_measured(model._replace(state=model.state._replace(mean=once)), basis, X))
+            self._accept(_measured(model._replace(state=model.state._replace(running=once)), basis, X))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Goes on with a batch [n_samples >= 1, n_features], in the order of its rows.
+        """Go on with a batch [n_samples >= 1, n_features], in the order of its rows.
 
         Raises:
             ValueError: For parameters or a batch that cannot be used; the model stays as it was.
             TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
         with _unchanged_on_error(self), _one_lapack_thread():
-            model: StreamModel | None = getattr(self, "_model", None)
+            model: Model | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
             if model is None:
                 setup = self._setup(X, X.shape[1])
@@ -175,7 +178,7 @@ class StreamingPCA(
         return self
 
     def transform(self, X: Any) -> FloatArray:
-        """Coordinates along the components, [n_samples, n_components].
+        """Compute coordinates along the components, [n_samples, n_components].
 
         With ``missing``, those of the reconstructed rows.
         """
@@ -189,7 +192,7 @@ class StreamingPCA(
         return coordinates
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Rows in the components' span that have given coordinates, [n_samples, n_features]."""
+        """Return the rows in the components' span with given coordinates, [n_samples, n_features]."""
         check_is_fitted(self)
         X = check_array(X, dtype=[np.float64, np.float32])
         expected = f"{self.n_components_} coordinates a row"
@@ -214,13 +217,38 @@ class StreamingPCA(
         )
         return array
 
-    def _setup(self, X: FloatArray, most: int) -> StreamSetup:
-        """The parameters, checked, for an array or batch."""
-        setup = checked_setup(self.get_params(deep=False), X.shape[1], most)
-        require_rows(setup, len(X))
-        return setup
+    def _setup(self, X: FloatArray, most: int) -> Setup:
+        """Check all parameters for an array or batch; None is ``most`` components."""
+        require_choice("rule", self.rule, tuple(RULES))
+        require(
+            isinstance(self.missing, bool | np.bool_), "missing to be True or False", self.missing
+        )
+        if self.missing:
+            require_imputing(self.rule)
+        for name in ("batch_size", "passes"):
+            value = getattr(self, name)
+            require(_is_whole(value) and value >= 1, f"a whole {name} >= 1", value)
+        rate = self.learning_rate
+        require(_is_finite(self.power) and self.power >= 0.0, "a finite power >= 0", self.power)
+        sensible = rate is None or (_is_finite(rate) and rate > 0.0)
+        require(sensible, "a finite learning_rate > 0 or None", rate)
+        features = X.shape[1]
+        k = most if self.n_components is None else self.n_components
+        fits = _is_whole(k) and 1 <= k <= features
+        require(fits, f"a whole n_components from 1 to {features}", k)
+        least = RULES[self.rule].least_rows_per_update(int(k))
+        require(
+            self.batch_size >= least,
+            f"batch_size >= {least} for {int(k)} components by {self.rule}, or a rule that learns "
+            "from single rows",
+            self.batch_size,
+        )
+        enough = f"at least {least} rows at once for {int(k)} components by {self.rule}"
+        require(len(X) >= least, enough, len(X))
+        batch_size, missing = int(self.batch_size), bool(self.missing)
+        return Setup(self.rule, features, int(k), float(self.power), batch_size, missing)
 
-    def _setup_that_goes_on(self, X: FloatArray, before: StreamSetup) -> StreamSetup:
+    def _setup_that_goes_on(self, X: FloatArray, before: Setup) -> Setup:
         setup = self._setup(X, before.num_components)
         started, now = (
             {"rule": one.rule, "n_components": one.num_components, "missing": one.missing}
@@ -230,15 +258,15 @@ class StreamingPCA(
         return setup
 
     def _rate(self, total_variance: float) -> float:
-        """η0, given the total variance of some rows."""
+        """Return η0, given the total variance of some rows."""
         if self.learning_rate is not None:
             return float(self.learning_rate)
         relative = RELATIVE_RATES.get(self.rule, RELATIVE_RATE)
         # Rows without variance are all zero once centred, and move nothing at any rate.
         return relative / (total_variance if total_variance > TINY else 1.0)
 
-    def _accept(self, model: StreamModel) -> None:
-        """Takes a model for this estimator's."""
+    def _accept(self, model: Model) -> None:
+        """Publish a model as this estimator's attributes."""
         moments = model.moments
         self._model = model
         self.mean_ = model.origin + model.shifted_mean
@@ -250,9 +278,17 @@ class StreamingPCA(
         self.explained_variance_ratio_ = moments.variances / (total if total > 0.0 else 1.0)
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @contextlib.contextmanager
 def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
-    """Gives an estimator its attributes back if an error is raised: validation sets some."""
+    """Give an estimator its attributes back if an error is raised: validation sets some."""
     before = dict(vars(estimator))
     try:
         yield
@@ -263,7 +299,7 @@ def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
 
 
 def _one_lapack_thread() -> Any:
-    """A context in which OpenBLAS keeps out of XLA's way (``cores.keep_lapack_to_one_thread``)."""
+    """Return a context in which OpenBLAS keeps out of XLA's way."""
     return _threads().limit(limits=1, user_api="blas")
 
 
@@ -274,15 +310,15 @@ def _threads() -> Any:
 
 
 def _total_variance(rows: Floats) -> float:
-    """Sum over features of the variance of the entries that are there."""
+    """Sum the variance of the entries that are there over features."""
     there = ~np.isnan(rows)
     counts = np.maximum(there.sum(axis=0), 1)
     means = np.where(there, rows, 0.0).sum(axis=0) / counts
     return float((np.where(there, rows - means, 0.0) ** 2 / counts).sum())
 
 
-def _measured(model: StreamModel, basis: Floats, X: FloatArray) -> StreamModel:
-    """A model with the exact variances of all rows within the span of a basis."""
+def _measured(model: Model, basis: Floats, X: FloatArray) -> Model:
+    """Return a model with the exact variances of all rows within the span of a basis."""
     moments, components = model.moments, basis
     for chosen in blocks(np.arange(len(X)), 1):
         complete = completed(X[chosen] - model.origin, model.shifted_mean, basis)

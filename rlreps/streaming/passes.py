@@ -1,23 +1,23 @@
-"""Streams of stored rows: many runs of one rule at once, each in an order of its own.
+"""Passes over stored rows: many runs of one rule at once, each in an order of its own.
 
-The counterpart of ``fitting`` where every row is seen in turn instead of being drawn, and where
-runs may differ in their learning rates too. Runs that are too short to be worth a checkpoint: what
-survives a kill is what the caller keeps of finished ones.
+Every row is seen in turn instead of being drawn, and runs may differ in their learning rates too.
 """
 
+import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.lanes import Lanes, Runs
-
-__all__ = ["Evaluate", "MakeRule", "Runs", "StreamedPasses", "stream_passes", "updates_on"]
+from rlreps.numerics import PRNG
+from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
 """Initial learning rate, [] → rule."""
@@ -25,9 +25,39 @@ MakeRule = Callable[[Array], StreamingRule]
 Evaluate = Callable[[npt.NDArray[np.float32]], float]
 """Components [features, k] → figure."""
 
+_RUNS = "runs"
 
-class StreamedPasses(NamedTuple):
-    """What runs left behind.
+
+class Runs(NamedTuple):
+    """What distinguishes the runs.
+
+    Attributes:
+        seeds: Of the start and of the order of the rows, [runs], in [0, 2**32); runs may share one.
+        learning_rates: Initial learning rates, [runs].
+    """
+
+    seeds: Sequence[int]
+    learning_rates: Sequence[float]
+
+    def check(self) -> None:
+        """Raise an ``InputError`` unless there are runs, each with a seed and a rate."""
+        require_positive("runs", len(self.seeds))
+        require(
+            len(self.seeds) == len(self.learning_rates),
+            f"a learning rate for each of the {len(self.seeds)} seeds",
+            self.learning_rates,
+        )
+
+    def orders(self, index: int, count: int) -> npt.NDArray[np.int32]:
+        """Draw each run's order of ``count`` rows in its pass number ``index``, [runs, count]."""
+        orders = {
+            seed: np.random.default_rng((seed, index)).permutation(count) for seed in self.seeds
+        }
+        return np.stack([orders[seed] for seed in self.seeds]).astype(np.int32)
+
+
+class PassResult(NamedTuple):
+    """Figures over time of a rule's runs.
 
     Attributes:
         rows_seen: Rows that each run had seen at each point, the start included, [points].
@@ -42,7 +72,7 @@ class StreamedPasses(NamedTuple):
     components: npt.NDArray[np.float32]
 
 
-def stream_passes(
+def run_passes(
     make_rule: MakeRule,
     rows: npt.NDArray[np.float32],
     runs: Runs,
@@ -52,8 +82,8 @@ def stream_passes(
     rows_per_update: int = 1,
     passes: int = 1,
     devices: Sequence[jax.Device] | None = None,
-) -> StreamedPasses:
-    """Runs a rule over permuted rows, once or several times.
+) -> PassResult:
+    """Run a rule over permuted rows, once or several times.
 
     Each pass has an order of its own, keyed by (seed, pass). Rows that do not fill the last
     interval between evaluations are left out of a pass.
@@ -68,9 +98,6 @@ def stream_passes(
         passes: Times that every row is seen.
         devices: Over which runs are shared out evenly; None is JAX's default device.
 
-    Returns:
-        Figures over time.
-
     Raises:
         InputError: For counts below 1, more rows an interval than there are, or runs whose seeds
             and learning rates are not as many.
@@ -84,34 +111,133 @@ def stream_passes(
         f"evaluate_every in [{rows_per_update}, {len(rows)}], from an update's rows to all",
         evaluate_every,
     )
-    lanes = Lanes(
+    states = RunStates(
         runs,
         rows,
         start=lambda key, rate: make_rule(rate).init(key),
-        advance=lambda state, rows, order, rate: updates_on(
+        advance=lambda state, rows, order, rate: scan_updates(
             make_rule(rate), state, rows[order], rows_per_update
         ),
         observe=lambda state, rate: make_rule(rate).components(state),
         devices=devices,
     )
-    components = lanes.observe()
+    components = states.observe()
     seen, seconds, figures = [0], [0.0], [[evaluate(one) for one in components]]
     for index in range(passes):
         orders = runs.orders(index, len(rows))
         for start in range(0, len(rows) - interval + 1, interval):
-            lanes.advance(orders[:, start : start + interval])
-            components = lanes.observe()
+            states.advance(orders[:, start : start + interval])
+            components = states.observe()
             seen.append(seen[-1] + interval)
-            seconds.append(lanes.seconds)
+            seconds.append(states.seconds)
             figures.append([evaluate(one) for one in components])
-    return StreamedPasses(
+    return PassResult(
         np.asarray(seen, np.int64), np.asarray(seconds), np.asarray(figures), components
     )
 
 
-def updates_on(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
-    """The state after updates on rows [n, features] in order, n a multiple of an update's rows."""
+def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
+    """Update on rows [n, features] in order, n a multiple of an update's rows."""
     if rows_per_update == 1:
         return rule.update_each(state, rows)
     batches = rows.reshape(-1, rows_per_update, rows.shape[1])
     return jax.lax.scan(lambda state, batch: (rule.update(state, batch), None), state, batches)[0]
+
+
+class RunStates:
+    """The states of all runs on their devices, and the compiled functions that advance them.
+
+    Attributes:
+        seconds: Total time spent in advancing them, without compilation.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        rows: npt.NDArray[np.float32],
+        *,
+        start: Callable[[Array, Array], Any],
+        advance: Callable[[Any, Array, Array, Array], Any],
+        observe: Callable[[Any, Array], Any],
+        devices: Sequence[jax.Device] | None,
+    ) -> None:
+        """Start all runs.
+
+        Args:
+            runs: Seeds and learning rates.
+            rows: [n, features].
+            start: (key, learning rate) → one run's state.
+            advance: (state, rows, order, learning rate) → state, where ``order`` are the indices of
+                the rows to go on with, in any shape that its caller gives it.
+            observe: (state, learning rate) → what is to be seen of one run.
+            devices: Over which runs are shared out evenly; None is JAX's default device.
+        """
+        self._mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
+        own, same = PartitionSpec(_RUNS), PartitionSpec()
+        rates = jnp.asarray(runs.learning_rates, jnp.float32)
+        begin = jax.jit(
+            lambda seeds, rates: map_runs(
+                lambda seed, rate: start(jax.random.key(seed, impl=PRNG), rate), seeds, rates
+            )
+        )
+        states = begin(jnp.asarray(runs.seeds, jnp.uint32), rates)
+        self._states, self._rates = self._put(states, own), self._put(rates, own)
+        self._rows = self._put(jnp.asarray(rows), same)
+
+        def all_runs(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
+            return map_runs(
+                lambda state, order, rate: advance(state, rows, order, rate), states, orders, rates
+            )
+
+        if self._mesh is not None and self._mesh.size > 1:
+            # Nothing is exchanged between devices, so no replication has to be checked.
+            all_runs = jax.shard_map(
+                all_runs,
+                mesh=self._mesh,
+                in_specs=(own, same, own, own),
+                out_specs=own,
+                check_vma=False,
+            )
+        self._advance = jax.jit(all_runs, donate_argnums=0)
+        self._observe = jax.jit(functools.partial(map_runs, observe))
+        self._compiled: dict[tuple[int, ...], Any] = {}
+        self.seconds = 0.0
+
+    def advance(self, orders: npt.NDArray[np.int32]) -> None:
+        """Advance every run along its rows, indices [runs, ...]."""
+        placed = self._put(jnp.asarray(orders), PartitionSpec(_RUNS))
+        arguments = (self._states, self._rows, placed, self._rates)
+        if orders.shape not in self._compiled:
+            self._compiled[orders.shape] = self._advance.lower(*arguments).compile()
+        jax.block_until_ready(arguments)
+        began = time.perf_counter()
+        self._states = jax.block_until_ready(self._compiled[orders.shape](*arguments))
+        self.seconds += time.perf_counter() - began
+
+    def observe(self) -> Any:
+        """Return what is to be seen of every run, with a leading run axis, on the host."""
+        return jax.tree.map(np.asarray, self._observe(self._states, self._rates))
+
+    def _put(self, tree: Any, spec: PartitionSpec) -> Any:
+        if self._mesh is None:
+            return tree
+        return jax.device_put(tree, NamedSharding(self._mesh, spec))
+
+
+def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Map a function over a leading axis: side by side on accelerators, in turn on a CPU.
+
+    A CPU's caches hold the model of one run and not of thirty.
+    """
+
+    def in_turn(*arguments: Any) -> Any:
+        return jax.lax.map(lambda one: function(*one), arguments)
+
+    return jax.lax.platform_dependent(*arguments, cpu=in_turn, default=jax.vmap(function))
+
+
+def _even_mesh(devices: Sequence[jax.Device], runs: int) -> Mesh:
+    """Return a mesh of as many devices, from the first, as share the runs out evenly."""
+    require(len(set(devices)) == len(devices) >= 1, "at least one device, each once", devices)
+    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
+    return Mesh(np.asarray(devices[:count]), (_RUNS,))

@@ -2,7 +2,7 @@
 
 Workers may be simulated on one device, spread over a mesh of devices, or over the devices of
 several processes that ``jax.distributed.initialize`` has brought together: the step is the same
-function. What is exchanged is the workers' states, O(k · features) numbers each, once a step.
+function. Each step exchanges the workers' states, O(k · features) numbers each.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.combining import broadcast
-from rlreps.streaming.lanes import Lanes, Runs, over_lanes
-from rlreps.streaming.passes import Evaluate, MakeRule, updates_on
+from rlreps.streaming.passes import Evaluate, MakeRule, Runs, RunStates, map_runs, scan_updates
+from rlreps.streaming.rules.base import StreamingRule
 
 WORKERS = "workers"
 """The axis of a mesh of workers."""
@@ -30,19 +28,24 @@ the combined state for every worker); states have a leading worker axis."""
 
 
 def worker_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh for workers; None takes all devices of all processes."""
+    """Return a mesh for workers; None takes all devices of all processes."""
     return Mesh(np.asarray(jax.devices() if devices is None else devices), (WORKERS,))
 
 
 def start_workers(
     rule: StreamingRule, key: Array, workers: int, *, mesh: Mesh | None = None
 ) -> Any:
-    """The common start of all workers: states with a leading worker axis.
+    """Return the common start of all workers: states with a leading worker axis.
 
     Raises:
         InputError: Unless workers are a multiple of the mesh's devices.
     """
-    _require_share(workers, mesh)
+    devices = 1 if mesh is None else mesh.size
+    require(
+        workers >= 1 and workers % devices == 0,
+        f"workers >= 1 and a multiple of the mesh's {devices} devices",
+        workers,
+    )
     sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(WORKERS))
     start = jax.jit(lambda key: broadcast(rule.init(key), workers), out_shardings=sharding)
     # Every process starts from the same key; data of one process alone could not be spread.
@@ -50,7 +53,7 @@ def start_workers(
 
 
 def share_rows(rows: npt.NDArray[Any], mesh: Mesh) -> Array:
-    """Rows of this process's workers [its workers, n, features] as one array of all processes'."""
+    """Join every process's rows [its workers, n, features] into one array of all workers'."""
     sharding = NamedSharding(mesh, PartitionSpec(WORKERS))
     shared: Array = jax.make_array_from_process_local_data(sharding, rows)
     return shared
@@ -59,7 +62,7 @@ def share_rows(rows: npt.NDArray[Any], mesh: Mesh) -> Array:
 def worker_step(
     rule: StreamingRule, *, rows_per_update: int = 1, mesh: Mesh | None = None
 ) -> WorkerStep:
-    """Every worker's updates on rows of its own, then one model out of all.
+    """Make the step: every worker's updates on rows of its own, then one model out of all.
 
     Args:
         rule: The rule.
@@ -76,45 +79,35 @@ def worker_step(
     """
     require_positive("rows_per_update", rows_per_update)
 
-    def checked(step: WorkerStep) -> WorkerStep:
-        def run(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
-            require(
-                rows.ndim == 3 and rows.shape[1] % rows_per_update == 0,
-                f"rows [workers, n, features], n a multiple of {rows_per_update}",
-                rows.shape,
-            )
-            require(weights.shape == rows.shape[:1], "a weight for each worker", weights.shape)
-            return step(states, rows, weights)
+    def learn_and_combine(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+        learned = map_runs(
+            lambda state, rows: scan_updates(rule, state, rows, rows_per_update), states, rows
+        )
+        everyone = learned if mesh is None else jax.lax.all_gather(learned, WORKERS, tiled=True)
+        return learned, broadcast(rule.combine(everyone, weights), len(rows))
 
-        return run
-
-    def learn(states: Any, rows: Array) -> Any:
-        return over_lanes(
-            lambda state, rows: updates_on(rule, state, rows, rows_per_update), states, rows
+    step = learn_and_combine
+    if mesh is not None:
+        own, same = PartitionSpec(WORKERS), PartitionSpec()
+        # Every device combines the same states in the same way: no replication has to be checked.
+        step = jax.shard_map(
+            step, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
         )
 
-    def simulated(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
-        learned = learn(states, rows)
-        return learned, broadcast(rule.combine(learned, weights), len(rows))
-
-    def spread(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
-        learned = learn(states, rows)
-        gathered = jax.lax.all_gather(learned, WORKERS, tiled=True)
-        return learned, broadcast(rule.combine(gathered, weights), len(rows))
-
-    if mesh is None:
-        return checked(simulated)
-    own, same = PartitionSpec(WORKERS), PartitionSpec()
-    # Every device combines the same states in the same way: nothing is left to be checked.
-    return checked(
-        jax.shard_map(
-            spread, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
+    def checked(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+        require(
+            rows.ndim == 3 and rows.shape[1] % rows_per_update == 0,
+            f"rows [workers, n, features], n a multiple of {rows_per_update}",
+            rows.shape,
         )
-    )
+        require(weights.shape == rows.shape[:1], "a weight for each worker", weights.shape)
+        return step(states, rows, weights)
+
+    return checked
 
 
-class WorkerPasses(NamedTuple):
-    """What runs of several workers left behind; the start is the first point.
+class WorkerResult(NamedTuple):
+    """Figures over time of runs of several workers; the start is the first point.
 
     Attributes:
         rows_seen: Rows that each worker had seen at each point, [points].
@@ -131,7 +124,7 @@ class WorkerPasses(NamedTuple):
     components: npt.NDArray[np.float32]
 
 
-def stream_workers(
+def run_workers(
     make_rule: MakeRule,
     rows: npt.NDArray[np.float32],
     runs: Runs,
@@ -142,8 +135,8 @@ def stream_workers(
     rows_per_update: int = 1,
     passes: int = 1,
     devices: Sequence[jax.Device] | None = None,
-) -> WorkerPasses:
-    """Runs a rule with simulated workers, each on its share of the permuted rows.
+) -> WorkerResult:
+    """Run a rule with simulated workers, each on its share of the permuted rows.
 
     Rows that do not fill a worker's last interval between combinations are left out of a pass. All
     workers weigh the same.
@@ -158,9 +151,6 @@ def stream_workers(
         rows_per_update: Rows of each of a worker's updates.
         passes: Times that every row is seen, by one worker or another.
         devices: Over which runs are shared out evenly; None is JAX's default device.
-
-    Returns:
-        Figures over time.
 
     Raises:
         InputError: For counts below 1, fewer rows a worker than an interval, an interval that is
@@ -188,22 +178,22 @@ def stream_workers(
     def observe(state: Any, rate: Array) -> Any:
         before, combined = state
         rule = make_rule(rate)
-        return over_lanes(rule.components, before), rule.components(combined)
+        return map_runs(rule.components, before), rule.components(combined)
 
     def start(key: Array, rate: Array) -> Any:
         state = make_rule(rate).init(key)
         return broadcast(state, workers), state
 
-    lanes = Lanes(runs, rows, start=start, advance=advance, observe=observe, devices=devices)
-    points = [_measure(lanes, evaluate, 0)]
+    run_states = RunStates(runs, rows, start=start, advance=advance, observe=observe, devices=devices)
+    points = [_measure(run_states, evaluate, 0)]
     for index in range(passes):
         shares = runs.orders(index, len(rows))[:, : workers * each].reshape(-1, workers, each)
         for first in range(0, each - combine_every + 1, combine_every):
-            lanes.advance(shares[:, :, first : first + combine_every])
-            points.append(_measure(lanes, evaluate, points[-1][0] + combine_every))
+            run_states.advance(shares[:, :, first : first + combine_every])
+            points.append(_measure(run_states, evaluate, points[-1][0] + combine_every))
     seen, seconds, before, combined = zip(*points, strict=True)
-    _, components = lanes.observe()
-    return WorkerPasses(
+    _, components = run_states.observe()
+    return WorkerResult(
         np.asarray(seen, np.int64),
         np.asarray(seconds),
         np.asarray(before),
@@ -213,22 +203,18 @@ def stream_workers(
 
 
 def _measure(
-    lanes: Lanes, evaluate: Evaluate, seen: int
+    run_states: RunStates, evaluate: Evaluate, seen: int
 ) -> tuple[int, float, list[list[float]], list[float]]:
-    """One point: rows seen, seconds, every worker's figure and the combined model's."""
-    before, combined = lanes.observe()
+    """Measure one point: rows seen, seconds, every worker's figure and the combined model's."""
+    before, combined = run_states.observe()
     return (
         seen,
-        lanes.seconds,
+        run_states.seconds,
         [[evaluate(worker) for worker in run] for run in before],
         [evaluate(run) for run in combined],
     )
 
 
-def _require_share(workers: int, mesh: Mesh | None) -> None:
-    devices = 1 if mesh is None else mesh.size
-    require(
-        workers >= 1 and workers % devices == 0,
-        f"workers >= 1 and a multiple of the mesh's {devices} devices",
-        workers,
-    )
+def broadcast(state: Any, workers: int) -> Any:
+    """Return a state with a leading axis of ``workers`` copies: where all go on from."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))), state)

@@ -1,7 +1,6 @@
 """Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""
 
 from rlreps.subspace.centring import centre_columns, centre_columns_in_place
-from rlreps.subspace.svd import exact_svd
 from rlreps.subspace.inverse_covariance import (
     chunked_lissa,
     empirical_inverse_covariance,
@@ -11,35 +10,51 @@ from rlreps.subspace.inverse_covariance import (
     neumann_series,
     validate_kappa0,
 )
+from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 from rlreps.subspace.metrics import (
     align,
     grassmann_distance,
     longest_eigenvector_streak,
     matched_cosines,
+    numerical_rank,
     optimal_loss,
+    orthonormal_basis,
     principal_angles,
     relative_excess,
     relative_excess_loss,
     representation_loss,
     subspace_distance,
 )
-from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 from rlreps.subspace.noise_floor import nested_distances, noise_floor
-from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition, ExactSVD, PrincipalSubspace, RandomizedSVD, fix_signs, relative_tolerance
-from rlreps.subspace.row_blocks import project_rows
-from rlreps.subspace.svd import randomized_svd
-from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, RowBlocks, column_means
-from rlreps.subspace.metrics import numerical_rank, orthonormal_basis
+from rlreps.subspace.row_blocks import (
+    ArrayBlocks,
+    CentredBlocks,
+    RowBlocks,
+    column_means,
+    project_rows,
+)
+from rlreps.subspace.svd import (
+    DECOMPOSITIONS,
+    DEFAULT_RANK,
+    Decomposition,
+    ExactSVD,
+    PrincipalSubspace,
+    RandomizedSVD,
+    exact_svd,
+    fix_signs,
+    randomized_svd,
+    relative_tolerance,
+)
 
 __all__ = [
     "DECOMPOSITIONS",
     "DEFAULT_RANK",
-    "Decomposition",
-    "ExactSVD",
-    "RandomizedSVD",
     "ArrayBlocks",
     "CentredBlocks",
+    "Decomposition",
+    "ExactSVD",
     "PrincipalSubspace",
+    "RandomizedSVD",
     "RowBlocks",
     "align",
     "centre_columns",

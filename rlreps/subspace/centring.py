@@ -1,13 +1,15 @@
 """Column centring (subtract from every task its mean over states) and second moments."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rlreps.errors import InputError
-from rlreps.numerics import jit, matmul
-from rlreps.subspace.row_blocks import ArrayBlocks, column_means, subtract_means
-from typing import Any
 import numpy.typing as npt
+
+from rlreps.errors import InputError
+from rlreps.numerics import jit
+from rlreps.subspace.row_blocks import ArrayBlocks, column_means, subtract_means
 
 # Rows a block holds, so that a block of a 10,000-column float32 matrix stays inside the caches.
 _BLOCK_ROWS = 64

@@ -10,7 +10,6 @@ from rlreps.errors import InputError
 from rlreps.numerics import jit, matmul
 
 
-
 def validate_kappa0(kappa0: float) -> None:
     """Checks that LISSA's relative step size lies in the open interval (0, 2), where it converges.
 

@@ -6,10 +6,13 @@ fight with XLA's and made a training step two to three times slower. Elsewhere b
 Newton-Schulz steps follow an inverse over time by matrix products alone.
 """
 
+import jax
 import jax.numpy as jnp
 import jax.scipy as jsp
 from jax import Array, lax
-import jax
+
+from rlreps.numerics import matmul
+
 
 def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
     """Solves A X = B for a symmetric positive definite A.
@@ -25,7 +28,6 @@ def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
         matrix, right_hand_side, cpu=_solve_by_gauss_jordan, default=_solve_by_cholesky
     )
     return solution
-from rlreps.numerics import jit, matmul
 
 
 def inverse_cholesky_factor(matrix: Array) -> Array:
@@ -78,8 +80,6 @@ def _invert_factor_by_elimination(matrix: Array) -> Array:
     # [A, I] becomes [DLᵀ, L⁻¹] with a unit lower triangular L and a diagonal D.
     rows: Array = lax.fori_loop(0, dimension, eliminate_below, augmented)
     return rows[:, dimension:] / jnp.sqrt(jnp.diagonal(rows))[:, None]
-
-
 
 
 def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:

@@ -8,14 +8,14 @@ columns and are unchanged under scalings and signs only. NaN or infinite feature
 
 import jax
 import jax.numpy as jnp
-from rlreps.errors import InputError
-from rlreps.numerics import jit, matmul
-from rlreps.subspace.svd import relative_tolerance
 import numpy as np
 import scipy.optimize
-from rlreps.subspace.svd import PrincipalSubspace
-from rlreps.subspace.row_blocks import residual_energy
-from rlreps.subspace.row_blocks import RowBlocks
+
+from rlreps.errors import InputError
+from rlreps.numerics import jit, matmul
+from rlreps.subspace.row_blocks import RowBlocks, residual_energy
+from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
+
 
 @jit
 def numerical_rank(features: jax.Array) -> jax.Array:
@@ -58,9 +58,7 @@ def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
     rotation, values, _ = jnp.linalg.svd(triangle, full_matrices=False)
     # Stated as "not below", so that NaN features give a NaN basis rather than an empty one.
     kept = ~(values <= relative_tolerance(features.shape, features.dtype) * values[0])
-    basis = jnp.where(
-        kept[None, :], matmul(panel, rotation), 0.0
-    )
+    basis = jnp.where(kept[None, :], matmul(panel, rotation), 0.0)
     missing_columns = num_features - min(num_states, num_features)
     padded = jnp.pad(basis, ((0, 0), (0, missing_columns)))
     return padded, jnp.sum(kept, dtype=jnp.int32)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import matmul
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 
 from rlreps.errors import InputError
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import jit
 from rlreps.subspace.row_blocks import RowBlocks, regrouped
 
 # Bytes of float64 scratch for the squared norm of a host matrix.

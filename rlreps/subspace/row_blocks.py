@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
+
 import numpy as np
+
 from rlreps.errors import InputError
 
 # Rows that are summed at a time for the column means. The means depend on it in their last bit, so

@@ -8,16 +8,16 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
-from rlreps.config import configurable
+
 import jax
 import numpy as np
-from rlreps.errors import InputError, require, require_positive
-from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 import scipy.linalg
-from rlreps.subspace.error_bound import bounds_at_cut, rounding_level
-from rlreps.subspace.products import products_of
-from rlreps.subspace.error_bound import RitzTriplets, distance_bounds
+
+from rlreps.config import configurable
+from rlreps.errors import InputError, require, require_positive
+from rlreps.subspace.error_bound import RitzTriplets, bounds_at_cut, distance_bounds, rounding_level
 from rlreps.subspace.products import Products, orthonormalise, products_of
+from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 
 DEFAULT_RANK = 100
 """Components computed where none are asked for, if the matrix has as many."""

@@ -11,15 +11,16 @@ _NAMES = {
     "grids": "BoxGrid Grid",
     "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error",
     "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit starts_in_cells",
-    "measure": "RowEstimates",
-    "monte_carlo": "RolloutSettings RowSampler",
+    "measure": "METHODS MonteCarlo RolloutSettings RowEstimates SuccessorMeasure Transition "
+    "TransitionSettings",
+    "monte_carlo": "RowSampler",
     "released": "load released_names",
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
-    "transition.estimator": "TransitionEstimator TransitionSettings aggregation_error",
+    "transition.estimator": "TransitionEstimator aggregation_error",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,17 +9,18 @@ rollout's cost. Here the rounds are unrolled, so that they fuse and vectorise, a
 block are used.
 """
 
+import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-import dataclasses
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
-import jax
-from jax import Array
-from rlreps.numerics import PRNG
+
 from rlreps.envs import PuddleWorld
+from rlreps.numerics import PRNG
 from rlreps.successor.grids import Grid
 
 ROUNDS = 13

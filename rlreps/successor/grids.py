@@ -1,16 +1,18 @@
 """Uniform grids of cells: the states and the tasks of a successor measure."""
 
 import dataclasses
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import Array
-from rlreps.errors import require_positive
 import functools
 import math
 from collections.abc import Sequence
 from typing import overload
-from rlreps.errors import require
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.errors import require, require_positive
+
 
 @dataclasses.dataclass(frozen=True)
 class Grid:

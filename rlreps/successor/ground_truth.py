@@ -10,9 +10,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
 from rlreps.errors import InputError, require
 from rlreps.subspace import (
     ArrayBlocks,
@@ -21,22 +23,22 @@ from rlreps.subspace import (
     RowBlocks,
     centre_columns_in_place,
     column_means,
+    noise_floor,
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
-from rlreps.successor.grids import BoxGrid
-from rlreps.successor.grids import Grid
+from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
-from rlreps.successor.store.blocks import StoreBlocks, WatchedBlocks
-from rlreps.subspace import noise_floor
+from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
-from rlreps.successor.store import load_subspace, save_subspace
-from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks
 
 CENTRING = "column means over states removed"
 
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
+
+
+DEFAULT_DECOMPOSITION = RandomizedSVD()
 
 
 class Progress(Protocol):
@@ -111,7 +113,7 @@ def centred(source: RowBlocks) -> RowBlocks:
 
 def principal_subspace(
     store: MatrixStore,
-    decomposition: Decomposition = RandomizedSVD(),
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
 ) -> PrincipalSubspace:
@@ -134,7 +136,7 @@ def principal_subspace(
 
 def load_ground_truth(
     path: Path,
-    decomposition: Decomposition = RandomizedSVD(),
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
 ) -> GroundTruth:
@@ -250,7 +252,7 @@ class SamplingError:
 
 def sampling_error(
     store: EstimateStore,
-    decomposition: Decomposition = RandomizedSVD(),
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
 ) -> SamplingError | None:

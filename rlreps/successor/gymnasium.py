@@ -15,21 +15,17 @@ a cell, of the discounted cells from then on (every-visit Monte Carlo).
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
+
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
-from rlreps.errors import InputError, require
-import math
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
-from gymnasium.vector import VectorEnv
-from rlreps.successor.grids import BoxGrid
-from rlreps.successor.measure import RowEstimates
-from rlreps.successor.monte_carlo import RolloutSettings
-from typing import NamedTuple
+
 from rlreps.errors import InputError, require, require_positive
+from rlreps.successor.grids import BoxGrid
+from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""
@@ -353,31 +349,20 @@ _CHUNK_ENTRIES = 2**19
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VisitSettings:
-    """What the discounted sum is and how long the environment is watched.
+class VisitSettings(DiscountedSum):
+    """A discounted sum, and how long the environment is watched to estimate it.
 
     Attributes:
         steps: Calls of ``step``, each of all copies; about 100 bytes of memory each and copy.
-        horizon: Terms of the sum, h.
-        discount: γ, strictly between 0 and 1.
-        count_start: Whether the sum starts with the visited state (Σ_{t≥0} γᵗ) or with the one
-            after it (Σ_{t≥1} γᵗ⁻¹).
-        seed: Seed of every random draw, in [0, 2³²).
 
     Raises:
         InputError: If a value is outside its range, or no horizon fits into the steps.
     """
 
     steps: int
-    horizon: int
-    discount: float
-    count_start: bool = True
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        require_positive("horizon", self.horizon)
-        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
-        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
+        super().__post_init__()
         require_positive("steps", self.steps)
         require(self.steps >= self.steps_ahead, f"steps >= {self.steps_ahead}", self.steps)
 

@@ -1,9 +1,28 @@
-"""What every way of computing a successor measure hands over, block of rows by block of rows."""
+"""Successor measures: the discounted sum, the methods that compute it and the rows they give.
 
+``MonteCarlo`` and ``Transition`` are PuddleWorld's measure under its uniformly random policy, by
+rollouts and by powers of the one-step transition matrix: the configuration of the method and the
+method at once. Both make a ``RowEstimator``, which hands over blocks of rows.
+"""
+
+import dataclasses
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+
+from rlreps.config import configurable
+from rlreps.envs import PuddleWorld, arena_settings, load_arena
+from rlreps.errors import require, require_positive
+
+LONGEST_HORIZON = 10**7
+"""Most terms of a discounted sum: each has a weight in memory."""
+
+ROLLOUTS_PER_BLOCK = 250
+"""Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
+
+_FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
 
 
 class RowEstimates(NamedTuple):
@@ -27,5 +46,251 @@ class RowEstimator(Protocol):
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yields the rows of each block of start states, in the order given."""
+        """Yield the rows of each block of start states, in the order given."""
         ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscountedSum:
+    """A discounted sum over future states.
+
+    Attributes:
+        horizon: Terms of the sum, h.
+        discount: γ, strictly between 0 and 1.
+        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
+            or with the first successor (Σ_{t≥1} γᵗ⁻¹).
+        seed: Seed of every random draw, in [0, 2³²).
+
+    Raises:
+        InputError: If a value is outside its range.
+    """
+
+    horizon: int
+    discount: float
+    count_start: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        allowed = f"horizon in [1, {LONGEST_HORIZON}]"
+        require(1 <= self.horizon <= LONGEST_HORIZON, allowed, self.horizon)
+        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
+        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
+
+    @property
+    def row_sum(self) -> float:
+        """What every row sums to: (1 - γʰ) / (1 - γ)."""
+        return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutSettings(DiscountedSum):
+    """A discounted sum estimated from rollouts.
+
+    Attributes:
+        rollouts: Rollouts from each start cell, at least 2: one for each of two halves.
+    """
+
+    rollouts: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransitionSettings(DiscountedSum):
+    """A discounted sum computed from one-step transition probabilities.
+
+    Attributes:
+        refinement: Sub-cells along each side of a cell in which the agent is located.
+        points: Quadrature points in each sub-cell, a power of two.
+    """
+
+    refinement: int = 1
+    points: int = 4096
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("refinement", self.refinement)
+        power_of_two = self.points >= 1 and self.points.bit_count() == 1
+        require(power_of_two, "points to be a power of two", self.points)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SuccessorMeasure(DiscountedSum):
+    """A successor measure of PuddleWorld's uniformly random policy, by some method.
+
+    Attributes:
+        arena: One of the named arenas, or the path of a TOML file that describes one.
+        bins: Cells along each axis; the matrix is bins² x bins².
+        block_rows: Rows written, and lost to a kill, at a time.
+    """
+
+    arena: str = "sutton"
+    bins: int = 100
+    horizon: int = 700
+    discount: float = 0.99
+    block_rows: int = 100
+
+    method: ClassVar[str]
+    sampled: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.bins >= 2, "bins >= 2", self.bins)
+        require_positive("block_rows", self.block_rows)
+
+    @property
+    def num_cells(self) -> int:
+        """States and tasks of the matrix, n = bins²."""
+        return self.bins**2
+
+    @property
+    def transitions(self) -> int:
+        """Simulated environment steps in the whole matrix; 0 without rollouts."""
+        return 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the store: a float32 an entry, twice that with half differences."""
+        return 4 * self.num_cells**2 * (2 if self.sampled else 1)
+
+    @property
+    def working_bytes(self) -> int:
+        """Memory that the computation holds at least."""
+        raise NotImplementedError
+
+    @property
+    def effort(self) -> str:
+        """The method's own options, for the default name of a store."""
+        raise NotImplementedError
+
+    def method_settings(self) -> dict[str, Any]:
+        """Return the method's own settings, as JSON values."""
+        raise NotImplementedError
+
+    def estimator(self) -> RowEstimator:
+        """Make what computes the rows.
+
+        Raises:
+            ArenaError: For an unknown or invalid arena.
+        """
+        raise NotImplementedError
+
+    def environment(self) -> PuddleWorld:
+        """Load the arena.
+
+        Raises:
+            ArenaError: For an unknown or invalid arena.
+        """
+        return load_arena(self.arena)
+
+    def store_settings(self) -> dict[str, Any]:
+        """Return everything that decides the matrix, under the names that its store has for it."""
+        return {
+            "quantity": "successor measure",
+            "method": self.method,
+            "environment": arena_settings(self.environment()),
+            "policy": "uniformly random",
+            "bins": self.bins,
+            "cell_index": "row * bins + column, row from y",
+            "start": "uniform inside the cell",
+            **self.method_settings(),
+            "horizon": self.horizon,
+            "discount": self.discount,
+            "count_start": self.count_start,
+            "formula": _FORMULAS[self.count_start],
+            "row_sum": self.row_sum,
+            "centring": "none",
+            "seed": self.seed,
+        }
+
+    @property
+    def store_name(self) -> str:
+        """Name of the store's folder, from everything that decides the matrix."""
+        start = "" if self.count_start else "-first-successor"
+        return (
+            f"{Path(self.arena).stem}-{self.bins}bins-{self.effort}-{self.horizon}steps-"
+            f"discount{self.discount:g}{start}-seed{self.seed}"
+        )
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MonteCarlo(SuccessorMeasure, RolloutSettings):
+    """PuddleWorld's successor measure from rollouts; ``rollouts`` from each start cell."""
+
+    method: ClassVar[str] = "monte_carlo"
+    sampled: ClassVar[bool] = True
+
+    rollouts: int = 1000
+
+    @property
+    def transitions(self) -> int:
+        """Simulated environment steps in the whole matrix."""
+        return self.num_cells * self.rollouts * self.horizon
+
+    @property
+    def working_bytes(self) -> int:
+        """A block of rows and of half differences, beside a tile of 32 cells being counted."""
+        return 4 * self.num_cells * (2 * min(self.block_rows, self.num_cells) + 32)
+
+    @property
+    def effort(self) -> str:
+        """The method's own options, for the default name of a store."""
+        return f"{self.rollouts}rollouts"
+
+    def method_settings(self) -> dict[str, Any]:
+        """Return the method's own settings, as JSON values."""
+        return {
+            "rollouts": self.rollouts,
+            "rollouts_per_block": ROLLOUTS_PER_BLOCK,
+            "halves": 2,
+            "random_numbers": "threefry2x32-13 by (seed, cell, block, rollout, step)",
+        }
+
+    def estimator(self) -> RowEstimator:
+        """Make the row sampler."""
+        from rlreps.successor.chains import puddle_world_chain
+        from rlreps.successor.grids import Grid
+        from rlreps.successor.monte_carlo import RowSampler
+
+        return RowSampler(puddle_world_chain(self.environment(), Grid(self.bins)), self)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transition(SuccessorMeasure, TransitionSettings):
+    """PuddleWorld's successor measure from one-step transition probabilities, without rollouts."""
+
+    method: ClassVar[str] = "transition"
+    sampled: ClassVar[bool] = False
+
+    @property
+    def working_bytes(self) -> int:
+        """The factors of I - γP, 12 f b bytes of f sub-cells in strips of b; see the estimator."""
+        fine = self.bins * self.refinement
+        # A move of 0.105 crosses a tenth of the rows; a single strip holds all cells.
+        strip = fine * min(fine, fine // 10 + 1)
+        return 12 * fine**2 * strip
+
+    @property
+    def effort(self) -> str:
+        """The method's own options, for the default name of a store."""
+        return f"transition-refinement{self.refinement}-{self.points}points"
+
+    def method_settings(self) -> dict[str, Any]:
+        """Return the method's own settings, as JSON values."""
+        return {"refinement": self.refinement, "points": self.points}
+
+    def estimator(self) -> RowEstimator:
+        """Count the transitions and factorise."""
+        # Deferred: what it needs of SciPy takes longer to import than all the rest.
+        from rlreps.successor.grids import Grid
+        from rlreps.successor.transition.estimator import TransitionEstimator
+
+        return TransitionEstimator(self.environment(), Grid(self.bins), self)
+
+
+METHODS: dict[str, type[SuccessorMeasure]] = {"monte_carlo": MonteCarlo, "transition": Transition}
+"""Name on the command line → class."""

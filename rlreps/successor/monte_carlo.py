@@ -10,59 +10,27 @@ fixed shape. The same seed therefore gives the same bits whichever rows are aske
 whatever order, on however many devices, before or after an interruption.
 """
 
-import dataclasses
+import collections
+import concurrent.futures
+import contextlib
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh, PartitionSpec
-from rlreps.errors import require, require_positive
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rlreps.errors import require
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.chains import MarkovChain
-import collections
-import concurrent.futures
-import contextlib
-import threading
-from collections.abc import Generator, Sequence
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from rlreps.errors import require
-from rlreps.successor.measure import RowEstimates
-from rlreps.successor.chains import MarkovChain, environment_chain
+from rlreps.successor.measure import ROLLOUTS_PER_BLOCK, RolloutSettings, RowEstimates
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RolloutSettings:
-    """What the discounted sum is and how many rollouts estimate it.
-
-    Attributes:
-        rollouts: Rollouts from each start cell, at least 2: one for each of two halves.
-        horizon: Terms of the sum, h.
-        discount: γ, strictly between 0 and 1.
-        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ) or with the first
-            successor (Σ_{t≥1} γᵗ⁻¹).
-        seed: Seed of every random draw, in [0, 2³²).
-
-    Raises:
-        InputError: If a value is outside its range.
-    """
-
-    rollouts: int
-    horizon: int
-    discount: float
-    count_start: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
-        require_positive("horizon", self.horizon)
-        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
-        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
 
 
 def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray, float]:
@@ -150,9 +118,6 @@ def _lanes(leaf: Array) -> Array:
     lanes: Array = jnp.moveaxis(leaf, 0, -2).reshape(*components, num_starts * rollouts)
     return lanes
 
-
-ROLLOUTS_PER_BLOCK = 250
-"""Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
 
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
 

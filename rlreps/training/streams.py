@@ -15,7 +15,7 @@ from jax import Array
 
 from rlreps.numerics import seed_key
 from rlreps.runs.folder import RunFolder
-from rlreps.streaming.base import StreamingRule
+from rlreps.streaming import StreamingRule
 from rlreps.training.loop import Figures, Program, run
 
 Draw = Callable[[Any, Array], Array]

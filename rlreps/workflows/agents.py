@@ -3,11 +3,10 @@
 ``rlreps agent`` and the experiments call these functions.
 """
 
-import functools
 import contextlib
 import dataclasses
+import functools
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,6 @@ from jax import Array
 from PIL import Image
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.losses.base import Params
 from rlreps.agents.compiled import TrainerState
 from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
@@ -37,6 +35,7 @@ from rlreps.configs import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.losses.base import Params
 from rlreps.plotting import save_figure
 from rlreps.plotting.animation import write_gif
 from rlreps.plotting.learning import plot_learning
@@ -44,12 +43,13 @@ from rlreps.plotting.policies import plot_policy_and_value, plot_torso_component
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder, without_nan
-from rlreps.runs.progress import progress_bar
 from rlreps.runs.intervals import aggregate
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
+from rlreps.training.loop import Program, run
 from rlreps.workflows.evaluate import named_store
 
 KIND = "agent"
@@ -168,13 +168,22 @@ def run_agents(
         program = _Program(config, trainer, truth, start)
 
         def compute(folder: RunFolder) -> dict[str, Any]:
-            _train(config, folder, program, progress)
+            run(
+                program,
+                steps=config.steps,
+                evaluate_every=config.evaluate_every,
+                checkpoint_every=config.checkpoint_every,
+                folder=folder,
+                description=config.environment,
+                unit="steps of each agent",
+                progress=progress,
+            )
             return _summary(config, folder, own)
 
         return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
 
 
-class _Program:
+class _Program(Program[TrainerState]):
     """Agents as the host loop drives them."""
 
     def __init__(
@@ -200,7 +209,7 @@ class _Program:
 
     def advance(
         self, state: TrainerState, step: int, count: int
-    ) -> tuple[TrainerState, dict[str, list[float]]]:
+    ) -> tuple[TrainerState, dict[str, Any]]:
         """Let agents act and learn for ``count`` steps.
 
         Raises:
@@ -218,14 +227,13 @@ class _Program:
                 f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or "
                 f"infinite before step {step + count}; try a smaller --learning-rate"
             )
-        return state, {name: _floats(value) for name, value in metrics.items()}
+        return state, metrics
 
-    def evaluate(self, state: TrainerState, step: int) -> dict[str, list[float]]:
+    def evaluate(self, state: TrainerState, step: int) -> tuple[TrainerState, dict[str, Any]]:
         """Compute mean evaluation returns and every measure, [seeds] each."""
         returns = np.asarray(self._trainer.evaluate(state, step), np.float64)
         measures = self._measure(state.memory.learner.params["torso"])
-        found = {"returns": returns.mean(axis=1), **measures}
-        return {name: _floats(value) for name, value in found.items()}
+        return state, {"returns": returns.mean(axis=1), **measures}
 
     def note(self, record: Mapping[str, Any]) -> str:
         """Describe an evaluation beside the progress bar."""
@@ -241,48 +249,8 @@ class _Program:
         return self._trainer.put(state)
 
 
-def _train(config: AgentConfig, folder: RunFolder, program: _Program, progress: bool) -> None:
-    with contextlib.closing(Checkpoints(folder.path / CHECKPOINTS)) as checkpoints:
-        state, step = program.init(), checkpoints.latest_step() or 0
-        if step:
-            state = program.put(checkpoints.restore(step, program.collect(state)))
-        kept = folder.keep_metrics_until(step)
-        if not kept:
-            folder.append_metrics({"step": 0, "seconds": 0.0, **program.evaluate(state, 0)})
-        seconds = max((record["seconds"] for record in kept), default=0.0)
-        with progress_bar(
-            config.environment,
-            total=config.steps,
-            done=step,
-            unit="steps of each agent",
-            show=progress,
-        ) as advanced:
-            while step < config.steps:
-                began = time.perf_counter()
-                try:
-                    state, metrics = program.advance(state, step, config.evaluate_every)
-                except TrainingDivergedError as error:
-                    good = checkpoints.latest_step()
-                    last = "none was made yet" if good is None else f"of step {good}"
-                    raise TrainingDivergedError(
-                        f"{error}; the last good checkpoint: {last}"
-                    ) from error
-                seconds += time.perf_counter() - began
-                step += config.evaluate_every
-                record = {"step": step, **program.evaluate(state, step), **metrics}
-                folder.append_metrics({**record, "seconds": seconds})
-                if step % config.checkpoint_every == 0 or step == config.steps:
-                    checkpoints.save(step, program.collect(state))
-                advanced(config.evaluate_every, program.note(record))
-
-
 def _copied(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.copy(), tree)
-
-
-def _floats(values: Any) -> list[float]:
-    numbers: list[float] = np.asarray(values, np.float64).tolist()
-    return numbers
 
 
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
@@ -572,7 +540,9 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     NaN inside walls, where nobody ever is.
     """
     centres = jnp.asarray(Grid(bins).centres())
-    values = agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    values = (
+        agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
+    )
     blocked = jnp.zeros(len(centres), bool)
     for puddle in world.puddles:
         if puddle.multiplier <= 0.0:
@@ -639,8 +609,8 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     reset_key, times_key = jax.random.split(key)
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
-    for time in range(1, _MOST_FRAMES + 1):
-        taken = step(jax.random.fold_in(times_key, time), state)
+    for moment in range(1, _MOST_FRAMES + 1):
+        taken = step(jax.random.fold_in(times_key, moment), state)
         state = taken.state
         yield render_frame(world, np.asarray(state.position))
         if taken.terminated or taken.truncated:

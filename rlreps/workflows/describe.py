@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from rlreps import plotting
-from rlreps.runs.progress import progress_bar
 from rlreps.envs import arena_from_settings
 from rlreps.errors import require
 from rlreps.plotting.errors import DISTANCE_FROM_TRUTH
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
-from rlreps.successor.store.estimates import EstimateStore, open_estimates
-from rlreps.successor.grids import Grid
 from rlreps.subspace.svd import DEFAULT_RANK
-from rlreps.successor.ground_truth import principal_subspace
-from rlreps.successor.ground_truth import sampling_error
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import principal_subspace, sampling_error
+from rlreps.successor.store.estimates import EstimateStore, open_estimates
 
 _LARGEST_FINE_GRID = 40
 """Cells along an axis, refinement included, up to which a transition matrix's error is computed."""
@@ -125,8 +124,8 @@ def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if bins * refinement > _LARGEST_FINE_GRID:
         return None
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
+    from rlreps.successor.measure import TransitionSettings
     from rlreps.successor.transition.estimator import aggregation_error
-    from rlreps.successor.transition.estimator import TransitionSettings
 
     names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
     found = aggregation_error(

@@ -1,109 +1,256 @@
-"""From a configuration to a stored successor measure of PuddleWorld."""
+"""From a configuration to a complete store: by several processes, through kills."""
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import SuccessorConfig
-from rlreps.envs import PuddleWorld, arena_settings, load_arena
+from rlreps.errors import InputError, ProcessDiedError
 from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.processes import ALONE, Processes
+from rlreps.runs.progress import progress_bar
 from rlreps.runs.provenance import provenance
-from rlreps.successor.measure import RowEstimator
-from rlreps.successor.grids import Grid
-from rlreps.successor.monte_carlo import ROLLOUTS_PER_BLOCK, RolloutSettings, RowSampler
-from rlreps.successor.chains import puddle_world_chain
-from rlreps.workflows.filling import MatrixPlan, fill_store
+from rlreps.successor.measure import RowEstimator, SuccessorMeasure
+from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
+from rlreps.successor.store.format import find_store, require_place
 
-_FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
+_POLL_SECONDS = 0.2
 
 
-def rollout_settings(config: SuccessorConfig) -> RolloutSettings:
-    """The discounted sum and the number of rollouts that a configuration asks for."""
-    return RolloutSettings(
-        rollouts=config.rollouts,
-        horizon=config.horizon,
-        discount=config.discount,
-        count_start=config.count_start,
-        seed=config.seed,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatrixPlan:
+    """A matrix to be computed.
+
+    Attributes:
+        shape: (num_states, num_tasks).
+        block_rows: Rows written, and lost to a kill, at a time.
+        settings: What determines the matrix, as JSON values; ``row_sum`` is what rows sum to.
+        provenance: What is only informative, as JSON values.
+        sampled: Whether the estimator gives half differences with its rows.
+        make_estimator: Makes what computes the rows; called only if there is something to compute.
+        note: Size of the matrix, said before the work; its time is estimated from the first block.
+    """
+
+    shape: tuple[int, int]
+    block_rows: int
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    sampled: bool
+    make_estimator: Callable[[], RowEstimator]
+    note: str = ""
+
+
+def fill_store(
+    plan: MatrixPlan,
+    path: Path,
+    *,
+    repair: bool = False,
+    processes: Processes = ALONE,
+    progress: bool = True,
+) -> tuple[int, float]:
+    """Computes the blocks that a store lacks, creating it if need be.
+
+    Args:
+        plan: The matrix.
+        path: The store's folder, shared by all processes.
+        repair: Whether to compute damaged blocks again instead of refusing to go on.
+        processes: Who takes part; each computes and writes its own blocks.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Rows computed by this process in this call, and the seconds that took.
+
+    Raises:
+        InputError: The path holds something else, a store made under other settings or one with
+            damaged blocks; another run is at work in it; the disk refused a write; or the store
+            was moved meanwhile.
+        ProcessDiedError: Another process died before it had written its blocks.
+    """
+    if processes.count == 1 and _is_finished(plan, path):
+        return 0, 0.0  # A complete store may lie where nothing can be written.
+    with processes.together(
+        path, check=lambda: require_place(path), prepare=lambda: _prepare(plan, path, repair)
+    ) as store:
+        missing = processes.share(store.missing_blocks())
+        start = time.perf_counter()
+        rows = _compute(plan, store, missing, processes, progress)
+        seconds = time.perf_counter() - start
+        _wait_for_others(store, processes)
+        _require_in_place(path, store)
+    return rows, seconds
+
+
+def _is_finished(plan: MatrixPlan, path: Path) -> bool:
+    """Whether the store is complete and sound; writes nothing."""
+    if find_store(path) is None:
+        return False
+    found = open_estimates(path)
+    if found.missing_blocks() or plan.sampled != (found.half_difference is not None):
+        return False
+    store = _create(plan, path)  # Both are there: this only compares settings.
+    return not _damaged(store, plan.settings.get("row_sum"))
+
+
+def _create(plan: MatrixPlan, path: Path) -> EstimateStore:
+    return create_estimates(
+        path,
+        shape=plan.shape,
+        block_rows=plan.block_rows,
+        settings=plan.settings,
+        provenance=plan.provenance,
+        sampled=plan.sampled,
     )
 
 
-def store_settings(config: SuccessorConfig, environment: PuddleWorld) -> dict[str, Any]:
-    """Everything that decides a matrix, under the names and conventions of its store."""
-    return {
-        "quantity": "successor measure",
-        "method": config.method,
-        "environment": arena_settings(environment),
-        "policy": "uniformly random",
-        "bins": config.bins,
-        "cell_index": "row * bins + column, row from y",
-        "start": "uniform inside the cell",
-        **_METHOD_SETTINGS[config.method](config),
-        "horizon": config.horizon,
-        "discount": config.discount,
-        "count_start": config.count_start,
-        "formula": _FORMULAS[config.count_start],
-        "row_sum": config.row_sum,
-        "centring": "none",
-        "seed": config.seed,
-    }
+def _prepare(plan: MatrixPlan, path: Path, repair: bool) -> EstimateStore:
+    """The store, with nothing damaged in it."""
+    store = _create(plan, path)
+    damaged = _damaged(store, plan.settings.get("row_sum"))
+    if damaged and not repair:
+        raise InputError(
+            f"{store.matrix.path}: expected sound blocks to resume from, got "
+            + "; ".join(finding for _, finding in damaged)
+        )
+    for index, _ in damaged:
+        store.remove_block(index)
+    return store
 
 
-def _monte_carlo_settings(config: SuccessorConfig) -> dict[str, Any]:
-    return {
-        "rollouts": config.rollouts,
-        "rollouts_per_block": ROLLOUTS_PER_BLOCK,
-        "halves": 2,
-        "random_numbers": "threefry2x32-13 by (seed, cell, block, rollout, step)",
-    }
+def _damaged(store: EstimateStore, row_sum: float | None) -> list[tuple[int, str]]:
+    """Index and description of everything wrong with blocks that are there."""
+    reports = store.verify(row_sum)
+    return [(problem.index, str(problem)) for one in reports for problem in one.damaged_blocks]
 
 
-def _transition_settings(config: SuccessorConfig) -> dict[str, Any]:
-    return {"refinement": config.refinement, "points": config.points}
+def _compute(
+    plan: MatrixPlan,
+    store: EstimateStore,
+    missing: list[int],
+    processes: Processes,
+    progress: bool,
+) -> int:
+    """Computes and writes this process's missing blocks; returns how many rows they have."""
+    if not missing:
+        return 0
+    matrix = store.matrix
+    blocks = [range(*matrix.block_range(index)) for index in missing]
+    rows = sum(map(len, blocks))
+    mine = processes.share(list(range(matrix.num_blocks)))
+    total = sum(len(range(*matrix.block_range(index))) for index in mine)
+    show = progress and processes.index == 0
+    if show and plan.note:
+        print(f"{matrix.path}: {plan.note}", file=sys.stderr)
+    with (
+        progress_bar(
+            "successor measure",
+            total=total,
+            done=total - rows,
+            unit="rows",
+            show=show,
+        ) as advance,
+        contextlib.closing(plan.make_estimator().row_blocks(blocks)) as estimates,
+    ):
+        for index, block in zip(missing, estimates, strict=True):
+            store.write_block(index, block)
+            advance(len(block.rows))
+            _require_others(store, processes)
+    return rows
 
 
-def _monte_carlo(config: SuccessorConfig, environment: PuddleWorld) -> RowEstimator:
-    return RowSampler(puddle_world_chain(environment, Grid(config.bins)), rollout_settings(config))
+def _wait_for_others(store: EstimateStore, processes: Processes) -> None:
+    """Returns once every block is there."""
+    while processes.count > 1 and store.missing_blocks():
+        _require_others(store, processes)
+        time.sleep(_POLL_SECONDS)
 
 
-def _transition(config: SuccessorConfig, environment: PuddleWorld) -> RowEstimator:
-    # Deferred: what it needs of SciPy takes longer to import than all the rest.
-    from rlreps.successor.transition.estimator import TransitionEstimator, TransitionSettings
-
-    settings = TransitionSettings(
-        discount=config.discount,
-        horizon=config.horizon,
-        count_start=config.count_start,
-        refinement=config.refinement,
-        points=config.points,
-        seed=config.seed,
-    )
-    return TransitionEstimator(environment, Grid(config.bins), settings)
+def _require_in_place(path: Path, store: EstimateStore) -> None:
+    """Raises InputError if the store was moved or deleted while blocks were written."""
+    if find_store(path) is None or store.missing_blocks():
+        raise InputError(
+            f"expected the store to stay in {path} while it was computed, got it moved or deleted; "
+            "bring its parts together and start again"
+        )
 
 
-_METHOD_SETTINGS: dict[str, Callable[[SuccessorConfig], dict[str, Any]]] = {
-    "monte_carlo": _monte_carlo_settings,
-    "transition": _transition_settings,
-}
-_ESTIMATORS: dict[str, Callable[[SuccessorConfig, PuddleWorld], RowEstimator]] = {
-    "monte_carlo": _monte_carlo,
-    "transition": _transition,
-}
+def _require_others(store: EstimateStore, processes: Processes) -> None:
+    """Raises ``ProcessDiedError`` if a process is gone that has not written all its blocks."""
+    gone = processes.dead(store.matrix.path)
+    if not gone:
+        return
+    owing = {processes.owner(index) for index in store.missing_blocks()}
+    died = [index for index in gone if index in owing]
+    if died:
+        raise ProcessDiedError(
+            f"expected {processes.count} processes to work on {store.matrix.path}, got none any "
+            f"more as process {', '.join(map(str, died))}, which still owes blocks; the same "
+            "command, started everywhere, goes on from here"
+        )
+
+
+def require_room(measure: SuccessorMeasure, path: Path) -> None:
+    """Refuse a matrix that fits neither the disk nor memory, before anything is computed.
+
+    Blocks that a store at the path already holds count as room.
+
+    Raises:
+        InputError: If free disk space or physical memory is too small.
+    """
+    folder = path.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    there = sum(file.stat().st_size for file in path.rglob("c/*/0")) if path.is_dir() else 0
+    free = shutil.disk_usage(folder).free + there
+    asked = f"{measure.num_cells:,} x {measure.num_cells:,} entries"
+    if measure.stored_bytes > free:
+        raise InputError(
+            f"expected a matrix that fits the {_gigabytes(free)} free at {folder}, got {asked}, "
+            f"{_gigabytes(measure.stored_bytes)}"
+        )
+    memory = _physical_memory()
+    if memory is not None and measure.working_bytes > memory:
+        raise InputError(
+            f"expected a matrix that can be computed in {_gigabytes(memory)} of memory, got "
+            f"{asked}, which need {_gigabytes(measure.working_bytes)}"
+        )
+
+
+def size_note(measure: SuccessorMeasure) -> str:
+    """Say in one line how large a matrix is and how many transitions it takes."""
+    steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
+    cells = f"{measure.num_cells:,}"
+    return f"{cells} x {cells} entries, {_gigabytes(measure.stored_bytes)} on disk{steps}"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.3g} GB" if size < 1e15 else f"{size / 1e9:,.0f} GB"
+
+
+def _physical_memory() -> int | None:
+    """Bytes of memory of this machine, or None where the system cannot say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def generate(
-    config: SuccessorConfig,
+    measure: SuccessorMeasure,
     path: Path,
     *,
     repair: bool = False,
     processes: Processes = ALONE,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Computes the missing row blocks of a store, creating it if need be.
+    """Compute the missing row blocks of a store, creating it if need be.
 
     Args:
-        config: What to compute.
+        measure: What to compute.
         path: The store's folder.
         repair: Whether to compute damaged blocks again instead of refusing to go on.
         processes: Who takes part.
@@ -117,31 +264,33 @@ def generate(
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: If the path holds a store made under other settings or with damaged blocks, or
-            anything else; or another run works in it.
+        InputError: If the matrix cannot fit the disk or memory, the path holds a store made under
+            other settings or with damaged blocks, or anything else; or another run works in it.
         ProcessDiedError: If another process of this run died.
     """
-    environment = load_arena(config.arena)
+    settings = measure.store_settings()
+    require_room(measure, path)
     plan = MatrixPlan(
-        shape=(config.num_cells, config.num_cells),
-        block_rows=min(config.block_rows, config.num_cells),
-        settings=store_settings(config, environment),
-        provenance={"arena": config.arena, **provenance()},
-        sampled=config.method == "monte_carlo",
-        make_estimator=lambda: _ESTIMATORS[config.method](config, environment),
+        shape=(measure.num_cells, measure.num_cells),
+        block_rows=min(measure.block_rows, measure.num_cells),
+        settings=settings,
+        provenance={"arena": measure.arena, **provenance()},
+        sampled=measure.sampled,
+        make_estimator=measure.estimator,
+        note=size_note(measure),
     )
     rows, seconds = fill_store(plan, path, repair=repair, processes=processes, progress=progress)
     figures: dict[str, Any] = {
         "path": str(path),
-        "method": config.method,
+        "method": measure.method,
         "computed_rows": rows,
         "seconds": round(seconds, 3),
         "peak_memory_mib": peak_memory_mib(),
     }
-    if config.method == "monte_carlo":
-        computed = rows * config.rollouts * config.horizon
+    if measure.transitions:
+        computed = rows * (measure.transitions // measure.num_cells)
         figures |= {
-            "transitions": config.transitions,
+            "transitions": measure.transitions,
             "computed_transitions": computed,
             "transitions_per_second": round(computed / seconds) if computed else None,
         }

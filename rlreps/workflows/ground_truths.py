@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.configs import SuccessorConfig
-from rlreps.runs.progress import progress_bar
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.ground_truth import GroundTruth, sampling_error
+from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.ground_truth import GroundTruth
-from rlreps.successor.ground_truth import sampling_error
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import ground_truth_for
 
@@ -44,7 +43,7 @@ class OwnGroundTruth:
 
 
 def own_ground_truth(
-    config: SuccessorConfig, folder: RunFolder, num_features: int, *, progress: bool
+    config: SuccessorMeasure, folder: RunFolder, num_features: int, *, progress: bool
 ) -> OwnGroundTruth:
     """Generates a successor measure in an experiment's folder, or goes on with it, and loads it.
 
@@ -77,7 +76,7 @@ def own_ground_truth(
     )
 
 
-def generation_figures(folder: RunFolder, config: SuccessorConfig) -> dict[str, Any]:
+def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
     """Time of the ground truth over all starts of a run that finished it; transitions, if sampled.
 
     A start that was killed leaves blocks but no time, so the rate is over the rest.

@@ -9,14 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.encoders import FunctionEncoder
-from rlreps.losses import OBJECTIVES
-from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents import AuxiliaryConfig
+from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents.replay import observed_rows
+from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
-from rlreps.subspace import subspace_distance
+from rlreps.losses import OBJECTIVES
 from rlreps.numerics import optimizer_step
+from rlreps.subspace import subspace_distance
 
 STATES = 12
 DISCOUNT = 0.9
@@ -114,6 +114,7 @@ def train(task, num_features, steps, learning_rate=0.03, refresh=20):
     return params, float(subspace_distance(start, basis)), float(subspace_distance(params, basis))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "objective", "targets"),
     [
@@ -177,6 +178,7 @@ def test_bootstrapped_targets_settle_at_the_successor_measure():
     assert np.abs(measure()).max() > 2.0
 
 
+@pytest.mark.integration
 def test_a_new_target_network_that_is_a_linear_map_of_the_old_leaves_targets_as_they_are():
     _, rows = every_transition()
     task = bootstrapped_task()
@@ -188,6 +190,7 @@ def test_a_new_target_network_that_is_a_linear_map_of_the_old_leaves_targets_as_
     np.testing.assert_allclose(after.last.targets, state.last.targets, atol=5e-3)
 
 
+@pytest.mark.integration
 def test_a_useless_target_network_does_no_lasting_harm():
     _, rows = every_transition()
     task = bootstrapped_task()
@@ -326,6 +329,7 @@ def two_updates(name, targets):
     return run
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "targets"), [("danskin_lissa", "monte_carlo"), ("spin", "bootstrapped")]
 )
@@ -335,6 +339,7 @@ def test_members_side_by_side_learn_what_each_learns_alone(name, targets):
     assert_close(jax.tree.map(lambda leaf: leaf[1], together), jax.jit(run)(keys[1]))
 
 
+@pytest.mark.integration
 def test_compiled_and_eager_updates_agree():
     task = chain_task(targets="bootstrapped", sequences=32, horizon=4)
     key = jax.random.key(0)
@@ -345,6 +350,7 @@ def test_compiled_and_eager_updates_agree():
     )
 
 
+@pytest.mark.integration
 def test_a_state_holds_arrays_alone_and_keeps_its_shapes():
     for targets in ("monte_carlo", "bootstrapped"):
         for name, objective in (("spin", {"averaging_rate": 0.5}), ("danskin_lissa", {})):

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.losses import OBJECTIVES
-from rlreps.agents.dqn import make_agent
-from rlreps.agents.compiled import CompiledTrainer, TrainerState
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, ObjectiveConfig
+from rlreps.agents.compiled import CompiledTrainer, TrainerState
+from rlreps.agents.dqn import make_agent
+from rlreps.configs import EncoderConfig
 from rlreps.envs import load_arena
 from rlreps.envs.puddle_world import GOAL_SUM
+from rlreps.losses import OBJECTIVES
 
 CONFIG = AgentConfig(
     encoder=EncoderConfig(name="mlp", hidden=(8,)),

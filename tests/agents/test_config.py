@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Oracle, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.configs import EncoderConfig, as_json, from_json
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Oracle, Spin
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
@@ -125,8 +125,7 @@ EVERYTHING = AgentConfig(
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
     replay=ReplayConfig(capacity=400, prioritised=True),
     auxiliary=AuxiliaryConfig(
-        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True
-        ),
+        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
         weight=0.25,
         tasks="random_indicators",
         targets="bootstrapped",
@@ -145,9 +144,9 @@ def test_a_configuration_survives_its_json(config):
 
 def test_json_of_another_kind_is_refused():
     stored = as_json(AgentConfig())
-    with pytest.raises(InputError, match=r"expected the fields of a AgentConfig, got .*rollouts"):
+    with pytest.raises(InputError, match=r"expected the fields of AgentConfig, got .*rollouts"):
         from_json(AgentConfig, {**stored, "rollouts": 1})
-    with pytest.raises(InputError, match=r"expected the fields of a DQNConfig, got .*triple"):
+    with pytest.raises(InputError, match=r"expected the fields of DQNConfig, got .*triple"):
         from_json(AgentConfig, {**stored, "dqn": {"triple": True}})
     with pytest.raises(InputError, match="expected num_seeds >= 1, got 0"):
         from_json(AgentConfig, {**stored, "num_seeds": 0})

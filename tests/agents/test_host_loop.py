@@ -12,17 +12,16 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rlreps.losses import LargeBatch
-from rlreps.agents import host
-from rlreps.agents.dqn import make_agent
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig, host
 from rlreps.agents.compiled import CompiledTrainer
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.dqn import make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
 from rlreps.configs import EncoderConfig
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.errors import InputError
+from rlreps.losses import LargeBatch
 
 
 @jax.tree_util.register_dataclass

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.host import HostTrainer
 from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.configs import EncoderConfig

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlreps.agents.dqn import make_torso
 from rlreps.agents import AgentConfig
+from rlreps.agents.dqn import QNetwork, make_torso
 from rlreps.agents.environments import make_host_environments
 from rlreps.agents.measures import (
     COMPONENTS,
+    coverage_distance,
     default_ground_truth,
+    dormant_share,
+    effective_rank,
     make_measure,
     make_measurement,
     random_rows,
 )
-from rlreps.agents.measures import coverage_distance, dormant_share, effective_rank
-from rlreps.agents.dqn import QNetwork
 from rlreps.agents.probes import probe_error
 from rlreps.configs import EncoderConfig
 from rlreps.encoders import FunctionEncoder
@@ -81,6 +82,7 @@ def test_puddle_world_is_measured_at_the_ground_truths_states(measurement, truth
     assert measurement.probe.inputs.shape[1] == 2
 
 
+@pytest.mark.integration
 def test_features_that_span_the_components_are_at_no_distance(measurement):
     mixed = jnp.asarray(np.random.default_rng(0).normal(size=(COMPONENTS, COMPONENTS)), jnp.float32)
 
@@ -96,6 +98,7 @@ def test_features_that_span_the_components_are_at_no_distance(measurement):
     assert set(found) == {"effective_rank", "probe_error", "subspace_distance"}
 
 
+@pytest.mark.integration
 def test_measures_are_those_of_each_agents_own_torso(measurement):
     torso = make_torso(CONFIG, (2,))
     network = network_of(torso, 8)

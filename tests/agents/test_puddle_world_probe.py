@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.probes import _discounted_sums, _moves, puddle_world_probe
-from rlreps.agents.probes import probe_error
+from rlreps.agents.probes import _discounted_sums, _moves, probe_error, puddle_world_probe
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
@@ -109,6 +108,7 @@ def test_the_probe_has_a_column_for_each_policy_and_reward_and_fits_half_of_the_
     assert np.all(np.asarray(task.values)[:, [2, 5, 8]] <= -1.0)
 
 
+@pytest.mark.integration
 def test_without_a_future_values_are_the_rewards_whatever_the_policy():
     probe = puddle_world_probe(
         load_arena("sutton"), bins=10, num_policies=2, num_rewards=3, discount=0.0
@@ -122,6 +122,7 @@ def test_without_a_future_values_are_the_rewards_whatever_the_policy():
     assert not np.allclose(later.values[:, :3], later.values[:, 3:], atol=0.1)
 
 
+@pytest.mark.integration
 def test_the_seed_decides_policies_rewards_and_the_states_to_fit():
     environment = load_arena("sutton")
     one, again, other = (puddle_world_probe(environment, bins=10, seed=seed) for seed in (1, 1, 2))
@@ -130,6 +131,7 @@ def test_the_seed_decides_policies_rewards_and_the_states_to_fit():
     assert not np.array_equal(one.train, other.train)
 
 
+@pytest.mark.integration
 def test_more_waves_predict_the_values_better():
     probe = puddle_world_probe(load_arena("sutton"), bins=10, length_scale=0.5)
 

@@ -8,13 +8,13 @@ import pytest
 from rlreps.agents import ReplayConfig
 from rlreps.agents.replay import (
     Replay,
+    Rows,
     add,
     draw_prioritised,
     draw_uniform,
     init_replay,
     set_priorities,
 )
-from rlreps.agents.replay import Rows
 
 NUM_ENVS = 2
 LENGTH = 3

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.replay import episode_window, observed_rows
 from rlreps.agents.auxiliary import (
     bootstrapped_targets,
     fit_predictor,
     monte_carlo_targets,
     predict,
 )
+from rlreps.agents.replay import episode_window, observed_rows
 
 
 def random_sequences(rng, count, length):

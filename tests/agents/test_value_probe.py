@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.replay import Rows
 from rlreps.agents.probes import ValueProbe, probe_error, rollout_probe
+from rlreps.agents.replay import Rows
 from rlreps.cumulants import RandomNetwork
 from rlreps.errors import InputError
 

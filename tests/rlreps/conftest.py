@@ -9,7 +9,7 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache
 
-from rlreps.configs import SuccessorConfig
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
 
@@ -41,7 +41,7 @@ def compilation_cache(compilation_cache_folder):
 def toy_store(tmp_path_factory):
     """A small ground truth, 8 x 8 cells of the sutton arena; tests that change it copy it first."""
     path = tmp_path_factory.mktemp("stores") / "sutton"
-    config = SuccessorConfig(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16)
+    config = MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16)
     generate(config, path, progress=False)
     return path
 

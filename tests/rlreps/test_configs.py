@@ -2,23 +2,19 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Naive
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    ProcessesConfig,
-    SuccessorConfig,
     TrainingConfig,
     as_json,
     from_json,
 )
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Naive
 from rlreps.workflows.quickstart.config import PRESETS, QuickstartConfig
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -30,32 +26,6 @@ TRANSITION = {"method": "transition"}
 TOGETHER = "coordinator, num_processes and process_id together, or none of them"
 
 BAD_VALUES = [
-    (SuccessorConfig, {"bins": 1}, "bins >= 2", "1"),
-    (SuccessorConfig, {"rollouts": 1}, "rollouts >= 2, one for each half", "1"),
-    (
-        SuccessorConfig,
-        {"method": "magic"},
-        "method to be one of monte_carlo, transition",
-        "'magic'",
-    ),
-    (SuccessorConfig, {**TRANSITION, "refinement": 0}, "refinement >= 1", "0"),
-    (SuccessorConfig, {**TRANSITION, "points": 3}, "points to be a power of two", "3"),
-    (ProcessesConfig, {"num_processes": 2}, TOGETHER, "(None, 2, None)"),
-    (
-        ProcessesConfig,
-        {"coordinator": "host:1", "num_processes": 2, "process_id": 2},
-        "process_id in [0, 2)",
-        "2",
-    ),
-    (ProcessesConfig, {"timeout": 0}, "timeout >= 1", "0"),
-    (SuccessorConfig, {"horizon": 0}, "horizon in [1, 10000000]", "0"),
-    (SuccessorConfig, {"horizon": 10**7 + 1}, "horizon in [1, 10000000]", "10000001"),
-    (SuccessorConfig, {"discount": 0.0}, "discount strictly between 0 and 1", "0.0"),
-    (SuccessorConfig, {"discount": 1.0}, "discount strictly between 0 and 1", "1.0"),
-    (SuccessorConfig, {"discount": NAN}, "discount strictly between 0 and 1", "nan"),
-    (SuccessorConfig, {"seed": -1}, "seed in [0, 2**32)", "-1"),
-    (SuccessorConfig, {"seed": 2**32}, "seed in [0, 2**32)", str(2**32)),
-    (SuccessorConfig, {"block_rows": 0}, "block_rows >= 1", "0"),
     (
         EncoderConfig,
         {"name": "resnet"},
@@ -102,11 +72,7 @@ BAD_VALUES = [
     ),
     (
         TrainingConfig,
-        {
-            "objective": DanskinLissa(
-                gradient_rows=50, weight_rows=20, covariance_rows=30
-            )
-        },
+        {"objective": DanskinLissa(gradient_rows=50, weight_rows=20, covariance_rows=30)},
         "rows = 150, the sum over danskin_lissa's roles",
         "1000",
     ),
@@ -145,9 +111,6 @@ def test_a_bad_value_is_refused_with_what_was_expected_and_what_came(config, val
 @pytest.mark.parametrize(
     ("config", "values"),
     [
-        (SuccessorConfig, {"bins": 2, "rollouts": 2, "horizon": 1, "discount": 1e-9}),
-        (SuccessorConfig, {"seed": 2**32 - 1, "discount": 1.0 - 1e-9, "refinement": 0}),
-        (SuccessorConfig, {**TRANSITION, "rollouts": 0, "points": 1}),
         (EncoderConfig, {"hidden": (), "frequencies": 1}),
         (OptimizerConfig, {"learning_rate": 1e-12}),
         (TrainingConfig, {"rows": 1, "tasks": 1, "steps": 1, "seed": 2**31 - 1}),
@@ -159,7 +122,6 @@ def test_values_at_the_edge_of_their_range_are_accepted(config, values):
 
 
 CONFIGS = [
-    SuccessorConfig(arena="empty", bins=7),
     EncoderConfig(hidden=(3, 4)),
     OptimizerConfig(name="sgd"),
     TrainingConfig(encoder=EncoderConfig(hidden=(5,)), seed=3),
@@ -204,13 +166,6 @@ def test_configurations_are_frozen_and_keyword_only(config):
         setattr(config, field, getattr(config, field))
     with pytest.raises(TypeError):
         type(config)(getattr(config, field))
-
-
-def test_the_derived_figures_of_a_successor_measure_follow_their_formulas():
-    config = SuccessorConfig(bins=3, rollouts=5, horizon=4, discount=0.5)
-    assert config.num_cells == 9
-    assert config.transitions == 9 * 5 * 4
-    assert config.row_sum == 1.0 + 0.5 + 0.25 + 0.125
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

@@ -10,9 +10,8 @@ import pytest
 
 from rlreps.experiments.amid_warmuth_2020.pca_problem import make_pca_problem
 from rlreps.sources.datasets import Observations
-from rlreps.streaming.implicit_krasulina import implicit_krasulina
-from rlreps.streaming.pseudo_inverse import FactorState, inverse_gram
-from rlreps.streaming.schedules import power_decay
+from rlreps.streaming import ImplicitKrasulina, PowerDecay
+from rlreps.streaming.rules.factor import FactorState, inverse_gram
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -31,7 +30,7 @@ def test_numpys_loop_makes_the_updates_that_it_is_compared_with(benchmark):
     factor, inverse = benchmark.numpy_loop(rows.astype(np.float64), start)
     np.testing.assert_allclose(inverse, np.linalg.pinv(factor), atol=1e-10)
     with jax.enable_x64(True):
-        rule = implicit_krasulina(12, 3, learning_rate=power_decay(benchmark.RATE, benchmark.POWER))
+        rule = ImplicitKrasulina(12, 3, learning_rate=PowerDecay(benchmark.RATE, benchmark.POWER))
         state = FactorState(
             jnp.zeros((), jnp.int32), jnp.asarray(start.T), inverse_gram(jnp.asarray(start.T))
         )

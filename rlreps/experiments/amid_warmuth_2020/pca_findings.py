@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 IMPLICIT = "implicit_krasulina"
 

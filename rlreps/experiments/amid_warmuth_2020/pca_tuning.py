@@ -9,10 +9,8 @@ import numpy as np
 from rlreps.errors import InputError, require
 from rlreps.experiments.amid_warmuth_2020.pca_config import RepeatedPcaConfig
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
-from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.passes import MakeRule, Runs, stream_passes
-from rlreps.streaming.registry import RULES, make_rule
-from rlreps.streaming.schedules import power_decay
+from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
+from rlreps.streaming.passes import MakeRule
 from rlreps.subspace.centring import second_moments
 
 
@@ -56,7 +54,7 @@ def tune_learning_rate(
         seed: Of the choice of rows and of the runs.
         fraction: Share of the rows, in (0, 1].
         rows_per_update: Rows of each update.
-        devices: As for ``stream_passes``.
+        devices: As for ``run_passes``.
 
     Returns:
         The losses and the best rate, the first one of equals.
@@ -76,7 +74,7 @@ def tune_learning_rate(
     chosen = np.random.default_rng(seed).permutation(len(problem.rows))[:count]
     part = problem.rows[np.sort(chosen)]
     on_part = problem._replace(rows=part, moments=second_moments(part))
-    streamed = stream_passes(
+    streamed = run_passes(
         build,
         part,
         Runs([seed] * len(learning_rates), learning_rates),
@@ -96,10 +94,10 @@ def tune_learning_rate(
 
 
 def decaying_rule(rule: str, features: int, k: int, power: float) -> MakeRule:
-    """A registered rule whose learning rate is η0 / t^power, for η0."""
+    """Return the builder of a registered rule whose learning rate is η0 / t^power, for η0."""
 
     def build(initial: jax.Array) -> StreamingRule:
-        return make_rule(rule, features, k, learning_rate=power_decay(initial, power))
+        return RULES[rule].at_rate(features, k, PowerDecay(initial, power))
 
     return build
 

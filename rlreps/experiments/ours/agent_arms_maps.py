@@ -18,8 +18,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import interquartile_mean
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.workflows.agents import TrainedAgent, map_of_values, torso_components
-from rlreps.workflows.agents import load_agents
+from rlreps.workflows.agents import TrainedAgent, load_agents, map_of_values, torso_components
 
 
 class Maps(NamedTuple):

@@ -9,6 +9,8 @@ is pickled, every entry has a checksum, and equal content gives equal bytes, as 
 enters.
 """
 
+import errno
+import hashlib
 import io
 import json
 import zipfile
@@ -16,13 +18,12 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
+
 import numpy as np
 import numpy.typing as npt
+
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
-import errno
-import hashlib
-from typing import Any
 from rlreps.successor.store.format import MatrixStore, plain_json
 
 Arrays = dict[str, npt.NDArray[Any]]

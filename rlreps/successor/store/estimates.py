@@ -12,8 +12,13 @@ from typing import Any
 
 from rlreps.errors import InputError
 from rlreps.successor.measure import RowEstimates
-from rlreps.successor.store.format import MatrixStore
-from rlreps.successor.store.format import create_or_resume, find_store, open_store, require_place
+from rlreps.successor.store.format import (
+    MatrixStore,
+    create_or_resume,
+    find_store,
+    open_store,
+    require_place,
+)
 from rlreps.successor.store.verification import VerifyReport, verify
 
 HALF_DIFFERENCE = "half_difference"

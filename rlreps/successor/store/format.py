@@ -17,13 +17,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
+
 from rlreps.errors import InputError
-from collections.abc import Mapping
-from types import MappingProxyType
 
 Rows = npt.NDArray[np.float32]
 

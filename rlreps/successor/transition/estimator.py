@@ -14,17 +14,19 @@ puts them together again in the result.
 
 import dataclasses
 from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse
+
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require, require_positive
-from rlreps.successor.transition.solver import BandedSolver, factorise
-from rlreps.successor.measure import RowEstimates
-from rlreps.successor.grids import Grid
-from rlreps.successor.transition.modes import SlowModes, slow_modes
-from rlreps.successor.transition.matrix import OneStep, one_step
-from typing import NamedTuple
+from rlreps.errors import InputError, require
 from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
+from rlreps.successor.grids import Grid
+from rlreps.successor.measure import RowEstimates, TransitionSettings
+from rlreps.successor.transition.matrix import OneStep, one_step
+from rlreps.successor.transition.modes import SlowModes, slow_modes
+from rlreps.successor.transition.solver import BandedSolver, factorise
 
 TILE_ROWS = 100
 """Rows computed together: part of what decides the last bits, as products of matrices round
@@ -38,39 +40,6 @@ _CUT_TOLERANCE = 1e-7
 _STEP_TOLERANCE = 1e-5
 _ROUNDING = 1e-3
 _LONGEST_SINGLE_PRECISION = 1000.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TransitionSettings:
-    """What the discounted sum is and how finely it is computed.
-
-    Attributes:
-        horizon: Terms of the sum, h.
-        discount: γ, strictly between 0 and 1.
-        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ) or with the first
-            successor (Σ_{t≥1} γᵗ⁻¹).
-        refinement: Sub-cells along each axis of a cell.
-        points: Quadrature points in each sub-cell, a power of two.
-        seed: Seed of the quadrature's random shifts, in [0, 2³²).
-
-    Raises:
-        InputError: If a value is outside its range.
-    """
-
-    horizon: int
-    discount: float
-    count_start: bool = True
-    refinement: int = 1
-    points: int = 4096
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_positive("horizon", self.horizon)
-        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
-        require_positive("refinement", self.refinement)
-        power_of_two = self.points >= 1 and self.points & (self.points - 1) == 0
-        require(power_of_two, "points to be a power of two", self.points)
-        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
 
 
 class TransitionEstimator:

@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
+from rlreps.successor.measure import MonteCarlo
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class QuickstartConfig:
         headline_dimension: The d of the paper's protocol, of the pictures and of the summary.
     """
 
-    successor: SuccessorConfig
+    successor: MonteCarlo
     objectives: tuple[Objective, ...] = (
         DanskinLissa(permutations=5, whitening=True),
         LargeBatch(precondition=1e-2, leave_one_out=True),
@@ -81,7 +81,7 @@ _PAPER_PROTOCOL = TrainingConfig(
 
 PRESETS: dict[str, QuickstartConfig] = {
     "smoke": QuickstartConfig(
-        successor=SuccessorConfig(bins=20, rollouts=100, horizon=200, block_rows=100),
+        successor=MonteCarlo(bins=20, rollouts=100, horizon=200, block_rows=100),
         paper=dataclasses.replace(
             _PAPER_PROTOCOL, steps=200, num_seeds=2, evaluate_every=50, checkpoint_every=100
         ),
@@ -91,7 +91,7 @@ PRESETS: dict[str, QuickstartConfig] = {
         dimensions=(5, 10),
     ),
     "laptop": QuickstartConfig(
-        successor=SuccessorConfig(rollouts=500),
+        successor=MonteCarlo(rollouts=500),
         paper=_PAPER_PROTOCOL,
         recommended=TrainingConfig(
             steps=1000, num_seeds=3, evaluate_every=100, checkpoint_every=500

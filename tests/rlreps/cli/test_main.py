@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.cli import commands
 from rlreps.cli import main as cli
-from rlreps.configs import EncoderConfig, SuccessorConfig
+from rlreps.configs import EncoderConfig
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
 from rlreps.workflows.quickstart.config import PRESETS
 
@@ -207,16 +207,16 @@ def test_generated_stores_land_under_data_by_default(rlreps, tmp_path, monkeypat
 
 def test_default_folders_tell_configurations_apart():
     configs = [
-        SuccessorConfig(),
-        SuccessorConfig(bins=50),
-        SuccessorConfig(rollouts=10),
-        SuccessorConfig(horizon=10),
-        SuccessorConfig(discount=0.95),
-        SuccessorConfig(count_start=False),
-        SuccessorConfig(seed=1),
-        SuccessorConfig(arena="hydrogen"),
+        MonteCarlo(),
+        MonteCarlo(bins=50),
+        MonteCarlo(rollouts=10),
+        MonteCarlo(horizon=10),
+        MonteCarlo(discount=0.95),
+        MonteCarlo(count_start=False),
+        MonteCarlo(seed=1),
+        MonteCarlo(arena="hydrogen"),
     ]
-    assert len({commands.default_store(config) for config in configs}) == len(configs)
+    assert len({config.store_name for config in configs}) == len(configs)
 
 
 def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_path, monkeypatch):
@@ -231,7 +231,7 @@ def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_
     )
     tiny = dataclasses.replace(
         smoke,
-        successor=SuccessorConfig(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
+        successor=MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
         objectives=smoke.objectives[1:2],
         paper=training,
         recommended=training,

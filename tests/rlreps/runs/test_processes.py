@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from rlreps.configs import ProcessesConfig
 from rlreps.errors import InputError
 from rlreps.runs.locks import LOCK, exclusive
-from rlreps.runs.processes import ALONE, Processes, join
+from rlreps.runs.processes import ALONE, Processes, ProcessesConfig, join
 from rlreps.successor.store.estimates import open_estimates
 
 ARENA = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]

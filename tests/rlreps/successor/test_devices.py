@@ -10,25 +10,24 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.configs import SuccessorConfig, as_json
+from rlreps.configs import as_json
 from rlreps.envs import load_arena
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.grids import Grid
-from rlreps.successor.monte_carlo import RowSampler
 from rlreps.successor.chains import puddle_world_chain
-from rlreps.workflows.generate import rollout_settings
+from rlreps.successor.grids import Grid
+from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.store.estimates import open_estimates
 
 # 49 cells fill neither one tile of 32 nor two; 501 rollouts are blocks of 250, 1 and 250.
-CONFIG = SuccessorConfig(bins=7, rollouts=501, horizon=40, discount=0.9, block_rows=5)
+CONFIG = MonteCarlo(bins=7, rollouts=501, horizon=40, discount=0.9, block_rows=5)
 
 RUN = """
 import json, sys
 from pathlib import Path
 import jax
-from rlreps.configs import SuccessorConfig
 from rlreps.successor.generation import generate
 assert jax.device_count() == int(sys.argv[3]), jax.devices()
-generate(SuccessorConfig(**json.loads(sys.argv[1])), Path(sys.argv[2]), progress=False)
+generate(MonteCarlo(**json.loads(sys.argv[1])), Path(sys.argv[2]), progress=False)
 """
 
 
@@ -74,7 +73,7 @@ def test_settings_hold_nothing_of_the_devices_so_that_others_may_finish_a_store(
 def test_a_sampler_told_to_use_one_device_gives_the_rows_of_the_store(stores):
     chain = puddle_world_chain(load_arena(CONFIG.arena), Grid(CONFIG.bins))
     devices = [jax.local_devices()[0]]
-    sampler = RowSampler(chain, rollout_settings(CONFIG), devices=devices)
+    sampler = RowSampler(chain, CONFIG, devices=devices)
     cells = np.random.default_rng(0).permutation(CONFIG.num_cells)[:20]
     found = sampler.estimates(cells)
     for part, store in (

@@ -10,12 +10,16 @@ from gymnasium.wrappers import TimeLimit
 
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.grids import BoxGrid
-from rlreps.successor.grids import Grid
-from rlreps.successor.gymnasium import GymnasiumProcess
-from rlreps.successor.gymnasium import GymnasiumRowSampler, starts_in_cells
-from rlreps.successor.gymnasium import VisitSettings, every_visit
-from rlreps.successor.monte_carlo import RolloutSettings, RowSampler
+from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.gymnasium import (
+    GymnasiumProcess,
+    GymnasiumRowSampler,
+    VisitSettings,
+    every_visit,
+    starts_in_cells,
+)
+from rlreps.successor.measure import RolloutSettings
+from rlreps.successor.monte_carlo import RowSampler
 from rlreps.workflows.generate import puddle_world_chain
 
 SIZE = 8

@@ -4,15 +4,13 @@ import numpy as np
 import pytest
 
 from rlreps import subspace
-from rlreps.configs import SuccessorConfig
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.workflows.generate import rollout_settings
 from rlreps.successor import load, puddle_world_chain, released, released_names
 from rlreps.successor.grids import Grid
+from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.monte_carlo import RowSampler
 from rlreps.training import evaluation
-from rlreps.workflows.generate import store_settings
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +25,8 @@ def test_every_released_truth_loads():
 
 
 def test_the_canonical_truth_is_what_its_name_says(truth):
-    config = SuccessorConfig(method="transition", refinement=2, points=1024)
-    expected = store_settings(config, load_arena("sutton"))
+    config = Transition(refinement=2, points=1024)
+    expected = config.store_settings()
     stored = {name: value for name, value in truth.settings.items() if name != "command"}
     assert stored == expected
     assert (truth.settings["discount"], truth.settings["bins"]) == (0.99, 100)
@@ -61,10 +59,10 @@ def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
 
 def test_rollouts_from_some_cells_agree_with_the_subspace_within_their_noise(truth):
     """The components' coordinates of rows sampled by the other method: an independent check."""
-    config = SuccessorConfig(rollouts=2000)
+    config = MonteCarlo(rollouts=2000)
     cells = np.array([0, 1234, 4550, 7530, 9999])
     chain = puddle_world_chain(load_arena("sutton"), Grid(100))
-    estimates = RowSampler(chain, rollout_settings(config)).estimates(cells)
+    estimates = RowSampler(chain, config).estimates(cells)
     # With Psi = F S V' + rest, a difference of two rows is that of F's rows in the metric S^2, up
     # to the rest: distances between rows of Psi, within the share of energy that F leaves out.
     weighted = truth.principal.basis[cells] * truth.principal.singular_values

@@ -5,22 +5,20 @@ import json
 import jax
 import numpy as np
 import pytest
-from rlreps.subspace import ExactSVD, RandomizedSVD
 
 from rlreps.cli import main as cli
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.runs.folder import RunFolder
-from rlreps.subspace import ArrayBlocks, CentredBlocks
+from rlreps.subspace import ArrayBlocks, CentredBlocks, ExactSVD, RandomizedSVD
 from rlreps.successor import ground_truth
 from rlreps.successor import ground_truth as module
-from rlreps.successor.store.estimates import create_estimates, open_estimates
-from rlreps.successor.measure import RowEstimates
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
+from rlreps.successor.measure import MonteCarlo, RowEstimates
+from rlreps.successor.store.estimates import create_estimates, open_estimates
 from rlreps.workflows.evaluate import evaluate_run, load_encoder
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import run_training
@@ -32,7 +30,7 @@ RANDOMIZED = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=8)
 NOISE = 0.02
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
-SUCCESSOR = SuccessorConfig(bins=7, rollouts=30, horizon=40, discount=0.9, block_rows=6)
+SUCCESSOR = MonteCarlo(bins=7, rollouts=30, horizon=40, discount=0.9, block_rows=6)
 
 
 def truth():
@@ -112,7 +110,7 @@ def test_the_floor_is_the_actual_distance_from_the_truth_in_expectation(tmp_path
     found, actual = [], []
     for seed in range(40):
         store = make(tmp_path / str(seed), planted(seed))
-        found.append(sampling_error.sampling_error(store, EXACT).noise_floor)
+        found.append(module.sampling_error(store, EXACT).noise_floor)
         basis = principal_subspace(store.matrix, EXACT).basis.astype(np.float64)
         actual.append(distances(basis, truth()[1]))
     found, actual = np.array(found), np.array(actual)
@@ -125,7 +123,7 @@ def test_the_floor_is_the_actual_distance_from_the_truth_in_expectation(tmp_path
 
 
 def test_the_standard_error_is_that_of_an_entry_of_the_mean(store):
-    error = sampling_error.sampling_error(store, EXACT)
+    error = module.sampling_error(store, EXACT)
     # A half errs by NOISE, the mean of two by √½ of that; 1296 entries know it to 2 %.
     assert error.standard_error == pytest.approx(NOISE / np.sqrt(2), rel=0.08)
     exact = np.sqrt(np.mean(planted(0).half_difference.astype(np.float64) ** 2))
@@ -137,38 +135,38 @@ def test_the_standard_error_is_that_of_an_entry_of_the_mean(store):
 def test_halves_without_a_difference_have_no_error(tmp_path):
     values = planted(0)
     store = make(tmp_path / "psi", RowEstimates(values.rows, 0 * values.half_difference))
-    error = sampling_error.sampling_error(store, EXACT)
+    error = module.sampling_error(store, EXACT)
     assert error.standard_error == 0.0
     assert np.all(error.noise_floor < 1e-9)
 
 
 def test_a_matrix_that_was_not_sampled_has_no_known_error(tmp_path):
     store = make(tmp_path / "psi", planted(0), sampled=False)
-    assert sampling_error.sampling_error(store, EXACT) is None
+    assert module.sampling_error(store, EXACT) is None
     assert not (tmp_path / "psi" / "subspace").exists()
 
 
 def test_a_second_look_reads_what_the_first_computed(store, computations):
-    first = sampling_error.sampling_error(store, EXACT)
-    again = sampling_error.sampling_error(open_estimates(store.matrix.path), EXACT)
+    first = module.sampling_error(store, EXACT)
+    again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
     assert len(computations) == 1
     assert again.noise_floor.tobytes() == first.noise_floor.tobytes()
     assert again.standard_error == first.standard_error
-    sampling_error.sampling_error(store, RANDOMIZED)
+    module.sampling_error(store, RANDOMIZED)
     assert len(computations) == 2
 
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, computations, part):
-    before = sampling_error.sampling_error(store, EXACT)
+    before = module.sampling_error(store, EXACT)
     rows = [values[:7].copy() for values in planted(0)]
     rows[part] += 100 * NOISE * np.random.default_rng(9).normal(size=(7, N)).astype(np.float32)
     store.write_block(0, RowEstimates(*rows))
-    after = sampling_error.sampling_error(store, EXACT)
+    after = module.sampling_error(store, EXACT)
     assert len(computations) == 2
     assert not np.array_equal(after.noise_floor, before.noise_floor)
     assert (after.standard_error != before.standard_error) == (part == 1)
-    sampling_error.sampling_error(store, EXACT)
+    module.sampling_error(store, EXACT)
     assert len(computations) == 2
 
 
@@ -177,7 +175,7 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(tmp_path, o
     """The same arithmetic block by block; sums over other blocks round otherwise."""
     in_memory, streamed = (make(tmp_path / name, planted(0)) for name in ("memory", "disk"))
     expected = principal_subspace(in_memory.matrix, config)
-    error = sampling_error.sampling_error(in_memory, config)
+    error = module.sampling_error(in_memory, config)
     truth_in_memory = load_ground_truth(in_memory.matrix.path, config)
     on_disk()
     found = principal_subspace(streamed.matrix, config)
@@ -191,7 +189,7 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(tmp_path, o
     signs = np.sign(np.sum(found.basis * expected.basis, axis=0))[strong]
     np.testing.assert_allclose(found.basis[:, strong] * signs, expected.basis[:, strong], atol=2e-5)
     assert found.total_energy == pytest.approx(expected.total_energy, rel=1e-6)
-    other = sampling_error.sampling_error(streamed, config)
+    other = module.sampling_error(streamed, config)
     np.testing.assert_allclose(
         other.noise_floor[strong], error.noise_floor[strong], rtol=1e-4, atol=1e-9
     )

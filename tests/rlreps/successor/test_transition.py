@@ -8,18 +8,17 @@ import scipy.linalg
 import scipy.sparse
 from scipy.stats import norm
 
-from rlreps.configs import SuccessorConfig
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.transition.estimator import estimator as transition
-from rlreps.successor.transition.estimator import aggregation_error
-from rlreps.successor.transition.solver import factorise
+from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import Grid
+from rlreps.successor.measure import MonteCarlo, TransitionSettings
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.successor.transition.modes import slow_modes
-from rlreps.successor.transition.estimator import TransitionEstimator, TransitionSettings
+from rlreps.successor.transition.estimator import TransitionEstimator, aggregation_error
+from rlreps.successor.transition.estimator import estimator as transition
 from rlreps.successor.transition.matrix import one_step
-from rlreps.workflows.generate import puddle_world_chain, rollout_settings
+from rlreps.successor.transition.modes import slow_modes
+from rlreps.successor.transition.solver import factorise
 
 BINS = 16
 
@@ -238,9 +237,9 @@ def test_rows_of_walls_stay_where_they_are_and_agents_at_their_edge_get_away(mon
 
 
 def rollout_rows(bins, rollouts, seed, **settings):
-    config = SuccessorConfig(bins=bins, rollouts=rollouts, seed=seed, **settings)
+    config = MonteCarlo(bins=bins, rollouts=rollouts, seed=seed, **settings)
     chain = puddle_world_chain(load_arena("sutton"), Grid(bins))
-    return RowSampler(chain, rollout_settings(config)).rows(np.arange(bins**2))
+    return RowSampler(chain, config).rows(np.arange(bins**2))
 
 
 def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch):

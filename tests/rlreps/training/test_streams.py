@@ -5,12 +5,11 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.streaming.base import StreamingRule
-from rlreps.streaming.eigengame import eigengame
+from rlreps.streaming import Eigengame
 from rlreps.training.streams import fit_stream
 
 DATA = jnp.asarray(np.random.default_rng(0).normal(size=(50, 6)) * [4, 3, 2, 1, 1, 1], jnp.float32)
-RULE = eigengame(6, 2, learning_rate=0.02)
+RULE = Eigengame(6, 2, learning_rate=0.02)
 
 
 def draw(data, key):
@@ -79,15 +78,18 @@ def test_a_run_killed_between_checkpoints_ends_bit_for_bit_as_one_that_was_not(
 
 
 def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
-    def start(key):
-        return jnp.full((6, 2), jax.random.uniform(key, (), minval=-1.0))
+    class Grows:
+        def init(self, key):
+            return jnp.full((6, 2), jax.random.uniform(key, (), minval=-1.0))
 
-    def update(state, batch):
-        # Positive numbers overflow within a few updates, negative ones stay.
-        return jnp.where(state > 0.0, state * 1e20, state)
+        def update(self, state, batch):
+            # Positive numbers overflow within a few updates, negative ones stay.
+            return jnp.where(state > 0.0, state * 1e20, state)
 
-    grows = StreamingRule(start, update, update, lambda state: state, lambda states, _: states)
-    result = fit(rule=grows, seeds=range(6))
+        def components(self, state):
+            return state
+
+    result = fit(rule=Grows(), seeds=range(6))
     started = np.asarray(result.history[0]["first"])
     assert 0 < np.sum(started > 0.0) < 6
     assert not any(result.history[0]["diverged"])

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlreps.agents.dqn import make_torso
-from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.dqn import make_torso
 from rlreps.agents.measures import make_measurement
 from rlreps.configs import EncoderConfig, as_json, from_json
 from rlreps.errors import InputError, TrainingDivergedError

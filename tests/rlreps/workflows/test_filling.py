@@ -8,15 +8,13 @@ import pytest
 import zarr
 
 from rlreps.cli import main as cli
-from rlreps.configs import SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.runs.locks import LOCK, exclusive
+from rlreps.successor.measure import MonteCarlo, RowEstimates
 from rlreps.successor.store.estimates import HALF_DIFFERENCE, open_estimates
-from rlreps.successor.measure import RowEstimates
-from rlreps.workflows.filling import MatrixPlan, fill_store
-from rlreps.workflows.generate import generate
+from rlreps.workflows.generate import MatrixPlan, fill_store, generate
 
-CONFIG = SuccessorConfig(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
+CONFIG = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 SHAPE, ROW_SUM = (10, 4), 8.0
 
 

@@ -11,14 +11,15 @@ import time
 import numpy as np
 import pytest
 
-from rlreps.configs import SuccessorConfig, as_json
+from rlreps.configs import as_json
 from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.store.format import MatrixStore
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store, verify
-from rlreps.workflows.generate import generate, store_settings
+from rlreps.successor.store.format import MatrixStore
+from rlreps.workflows.generate import generate
 
-SMALL = SuccessorConfig(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
+SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 
 ARENA = """
 noise = 0.02
@@ -32,9 +33,9 @@ multiplier = {multiplier}
 RUN = """
 import json, sys
 from pathlib import Path
-from rlreps.configs import SuccessorConfig
-from rlreps.successor.generation import generate
-generate(SuccessorConfig(**json.loads(sys.argv[1])), Path(sys.argv[2]), progress=False)
+from rlreps.successor.measure import MonteCarlo
+from rlreps.workflows.generate import generate
+generate(MonteCarlo(**json.loads(sys.argv[1])), Path(sys.argv[2]), progress=False)
 """
 
 
@@ -64,7 +65,7 @@ def test_a_generated_store_is_complete_and_verifies(small_store):
 
 def test_settings_hold_every_choice_and_the_arena_itself(small_store):
     settings = dict(small_store.settings)
-    assert settings == json.loads(json.dumps(store_settings(SMALL, load_arena("empty"))))
+    assert settings == json.loads(json.dumps(SMALL.store_settings()))
     decisive = as_json(SMALL)
     # The arena itself is there, not its name; and nothing of the other method.
     for name in ("arena", "block_rows", "refinement", "points"):
@@ -212,7 +213,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_generation_continues_to_the_bytes_of_an_uninterrupted_one(tmp_path):
-    config = SuccessorConfig(arena="hydrogen", bins=20, rollouts=600, horizon=200, block_rows=7)
+    config = MonteCarlo(arena="hydrogen", bins=20, rollouts=600, horizon=200, block_rows=7)
     path = tmp_path / "killed"
     process = subprocess.Popen([sys.executable, "-c", RUN, json.dumps(as_json(config)), str(path)])
     try:

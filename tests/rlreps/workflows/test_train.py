@@ -7,17 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.losses import DanskinLissa, Explicit
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.losses import DanskinLissa, Explicit
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import create_or_resume, open_store
-from rlreps.training.hyperparameters import Hyperparameters
 from rlreps.workflows import train as store_training
 from rlreps.workflows.evaluate import distance_history, evaluate_run, load_config, load_encoder
 from rlreps.workflows.generate import generate
@@ -265,8 +264,7 @@ CONFIGS = {
     ),
     "mlp danskin": configured(
         encoder=EncoderConfig(name="mlp", hidden=()),
-        objective=DanskinLissa(gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
-        ),
+        objective=DanskinLissa(gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True),
         optimizer=OptimizerConfig(name="rmsprop", schedule="constant"),
     ),
 }
@@ -300,7 +298,7 @@ def test_a_configuration_that_no_version_wrote_is_an_input_error(tmp_path, chang
 @pytest.fixture(scope="module")
 def coarse_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("coarse") / "store"
-    generate(SuccessorConfig(bins=6, rollouts=20, horizon=40, block_rows=36), path, progress=False)
+    generate(MonteCarlo(bins=6, rollouts=20, horizon=40, block_rows=36), path, progress=False)
     return path
 
 

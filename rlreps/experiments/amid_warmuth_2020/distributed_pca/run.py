@@ -14,8 +14,7 @@ from rlreps.experiments.amid_warmuth_2020.distributed_pca.report import write_di
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
 from rlreps.experiments.amid_warmuth_2020.pca_runs import run_on_rows
 from rlreps.experiments.amid_warmuth_2020.pca_tuning import choose_rate, decaying_rule, rate_to_run
-from rlreps.streaming.passes import Runs, stream_passes
-from rlreps.streaming.workers import stream_workers
+from rlreps.streaming import Runs, run_passes, run_workers
 
 KIND = "distributed-pca"
 
@@ -85,7 +84,7 @@ def _stream(
     tuned = choose_rate(config, rule, build, problem, config.learning_rates, devices=devices)
     runs = Runs(list(config.seeds), [rate_to_run(tuned)] * config.repeats)
     interval = config.interval(len(problem.rows))
-    spread = stream_workers(
+    spread = run_workers(
         build,
         problem.rows,
         runs,
@@ -94,7 +93,7 @@ def _stream(
         evaluate=problem.loss,
         devices=devices,
     )
-    single = stream_passes(
+    single = run_passes(
         build,
         problem.rows,
         runs,

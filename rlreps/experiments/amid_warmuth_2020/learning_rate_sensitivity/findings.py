@@ -14,7 +14,7 @@ from rlreps.experiments.amid_warmuth_2020.pca_findings import IMPLICIT, RuleRuns
 from rlreps.experiments.amid_warmuth_2020.pca_losses import Repeated, is_mnist, repeated
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
 from rlreps.experiments.results import Claim
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 PRINTED = {5: 35.17, 10: 26.96, 20: 18.77}
 """k → implicit Krasulina's final loss on MNIST as the paper prints it, the same at every scale."""

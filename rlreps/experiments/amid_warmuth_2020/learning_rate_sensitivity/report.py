@@ -35,7 +35,7 @@ from rlreps.experiments.amid_warmuth_2020.pca_report import (
 from rlreps.experiments.results import Claim, claims_table, write_results
 from rlreps.report.page import Section, Table
 from rlreps.runs.folder import RunFolder
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 
 def write_sensitivity_report(

@@ -19,7 +19,7 @@ from rlreps.experiments.amid_warmuth_2020.learning_rate_sensitivity.report impor
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
 from rlreps.experiments.amid_warmuth_2020.pca_runs import run_on_rows
 from rlreps.experiments.amid_warmuth_2020.pca_tuning import choose_rate, decaying_rule
-from rlreps.streaming.passes import Runs, stream_passes
+from rlreps.streaming import Runs, run_passes
 
 KIND = "learning-rate-sensitivity"
 
@@ -90,7 +90,7 @@ def _stream(
     """A part: the choice of η0, and the losses of all scales and repeats over one pass."""
     build = decaying_rule(rule, problem.rows.shape[1], k, power)
     tuned = choose_rate(config, rule, build, problem, config.learning_rates, devices=devices)
-    streamed = stream_passes(
+    streamed = run_passes(
         build,
         problem.rows,
         Runs(

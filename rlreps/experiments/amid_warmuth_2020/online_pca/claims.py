@@ -7,7 +7,7 @@ from rlreps.experiments.amid_warmuth_2020.online_pca.curves import ExcessCurve
 from rlreps.experiments.amid_warmuth_2020.online_pca.timing import WITH_QR, papers_rules
 from rlreps.experiments.amid_warmuth_2020.pca_claims import Entry, least_claim
 from rlreps.experiments.results import Claim
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 _CLOSED_FORMS = ("oja", "krasulina")
 

@@ -20,7 +20,7 @@ class Contender:
     """A streaming rule, and how rows are fed to it.
 
     Attributes:
-        rule: One of ``rlreps.streaming.registry.RULES``.
+        rule: One of ``rlreps.streaming.RULES``.
         rows_per_update: b, rows of an update.
         power: γ of the learning rate η0 / t^γ, t = 1, 2, … the update.
         learning_rates: η0 to choose from; none for a rule that has no learning rate.

@@ -18,8 +18,8 @@ from rlreps.experiments.amid_warmuth_2020.pca_tuning import (
     decaying_rule,
     rate_to_run,
 )
-from rlreps.streaming.passes import MakeRule, Runs, stream_passes
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES, Runs, run_passes
+from rlreps.streaming.passes import MakeRule
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -113,7 +113,7 @@ def measure(
     build = decaying_rule(contender.rule, problem.rows.shape[1], k, contender.power)
     tuned = _choose_rate(config, contender, problem, build, devices)
     runs = [
-        stream_passes(
+        run_passes(
             build,
             problem.rows,
             Runs([seed], [rate_to_run(tuned)]),

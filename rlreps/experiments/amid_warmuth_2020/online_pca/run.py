@@ -15,7 +15,7 @@ from rlreps.experiments.amid_warmuth_2020.online_pca.timing import seconds_per_r
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
 from rlreps.experiments.amid_warmuth_2020.pca_runs import run_on_rows
 from rlreps.runs.folder import RunFolder
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 KIND = "online-pca"
 

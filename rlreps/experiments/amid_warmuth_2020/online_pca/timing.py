@@ -1,5 +1,6 @@
 """Times of single updates, of streaming rules and of one with a QR decomposition, taken alike."""
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from rlreps.experiments.amid_warmuth_2020.online_pca.config import PAPER_RULES
 from rlreps.experiments.amid_warmuth_2020.online_pca.curves import ExcessCurve
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem
 from rlreps.experiments.amid_warmuth_2020.pca_tuning import decaying_rule
-from rlreps.streaming.orthonormal import orthonormalize
+from rlreps.streaming.rules.orthonormal import orthonormalize
 
 WITH_QR = "qr"
 """Oja's update where a QR decomposition restores orthonormality."""
@@ -65,7 +66,8 @@ def seconds_per_row(
         for rule, curve in papers_rules(curves, k).items():
             build = decaying_rule(rule, features, k, curve.contender.power)
             made = build(jnp.asarray(curve.learning_rate, jnp.float32))
-            streams[rule] = (made.update_each, made.init(key))
+            # A rule with an array cannot be hashed; a partial function is hashed by identity.
+            streams[rule] = (functools.partial(made.update_each), made.init(key))
         return {
             name: [seconds / len(rows) for seconds in trials]
             for name, trials in _in_turns(streams, rows).items()

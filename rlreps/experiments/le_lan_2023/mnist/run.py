@@ -31,7 +31,7 @@ from rlreps.runs.folder import complete_run, finished_summary
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
-from rlreps.streaming.eigengame import eigengame
+from rlreps.streaming import Eigengame
 from rlreps.subspace import subspace_distance
 from rlreps.training import train_members
 from rlreps.training.optimizers import SCHEDULES, make_optimizer
@@ -203,7 +203,7 @@ def _train_eigengame(
 
     every = options.steps // config.evaluations
     result = fit_stream(
-        eigengame(num_pixels, config.num_components, learning_rate=learning_rate),
+        Eigengame(num_pixels, config.num_components, learning_rate=learning_rate),
         problem.source,
         lambda source, key: source.whole_images(key, options.images),
         steps=options.steps,

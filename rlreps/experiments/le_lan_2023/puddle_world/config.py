@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
+from rlreps.successor.measure import MonteCarlo
 
 MASKABLE = ("danskin_lissa", "explicit", "large_batch")
 """Methods to which a feature that is zero at every state is the same as one that is not there."""
@@ -28,7 +28,7 @@ class PuddleWorldConfig:
         members: Most runs of one method in one program; beyond, it takes several programs.
     """
 
-    successor: SuccessorConfig = dataclasses.field(default_factory=SuccessorConfig)
+    successor: MonteCarlo = dataclasses.field(default_factory=MonteCarlo)
     objectives: tuple[Objective, ...] = (
         DanskinLissa(gradient_rows=50, weight_rows=50, covariance_rows=50),
         Explicit(),
@@ -81,7 +81,7 @@ _PROTOCOL = TrainingConfig(
 
 PRESETS: dict[str, PuddleWorldConfig] = {
     "smoke": PuddleWorldConfig(
-        successor=SuccessorConfig(bins=16, rollouts=50, horizon=200, block_rows=64),
+        successor=MonteCarlo(bins=16, rollouts=50, horizon=200, block_rows=64),
         training=dataclasses.replace(
             _PROTOCOL,
             encoder=EncoderConfig(name="mlp", hidden=(32,)),

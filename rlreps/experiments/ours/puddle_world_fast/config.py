@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
+from rlreps.losses import DanskinChunked, LargeBatch, Objective
+from rlreps.successor.measure import SuccessorMeasure, Transition
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,7 @@ class PuddleWorldFastConfig:
         factor: How many times the winner's distance Danskin-LISSA's may be at equal time.
     """
 
-    successor: SuccessorConfig = dataclasses.field(
-        default_factory=lambda: SuccessorConfig(method="transition")
-    )
+    successor: SuccessorMeasure = dataclasses.field(default_factory=lambda: Transition())
     recipes: tuple[Recipe, ...]
     num_seeds: int
     goals: tuple[Goal, ...] = (
@@ -186,7 +184,7 @@ def _smaller(recipe: Recipe) -> Recipe:
 
 PRESETS: dict[str, PuddleWorldFastConfig] = {
     "smoke": PuddleWorldFastConfig(
-        successor=SuccessorConfig(method="transition", bins=20, points=256),
+        successor=Transition(bins=20, points=256),
         recipes=tuple(_smaller(recipe) for recipe in _RECIPES),
         num_seeds=1,
         goals=(),

@@ -6,15 +6,15 @@ Like ``rlreps.configs``, this module does not import JAX.
 import dataclasses
 import math
 
-from rlreps.losses import LargeBatch
 from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,
-    SuccessorConfig,
     TrainingConfig,
 )
 from rlreps.errors import require, require_positive
+from rlreps.losses import LargeBatch
+from rlreps.successor.measure import SuccessorMeasure, Transition
 
 SCRATCH = "learning from scratch"
 FINE_TUNED = "pre-trained, fine-tuned"
@@ -38,7 +38,7 @@ class RepresentationTransferConfig:
         components: Principal components of torsos that are shown, at most ten.
     """
 
-    successor: SuccessorConfig
+    successor: SuccessorMeasure
     pretraining: TrainingConfig
     base: AgentConfig
     threshold: float
@@ -112,7 +112,7 @@ _SMALL = EncoderConfig(name="fourier_mlp", hidden=(16,), frequencies=2)
 
 PRESETS: dict[str, RepresentationTransferConfig] = {
     "smoke": RepresentationTransferConfig(
-        successor=SuccessorConfig(method="transition", bins=12, points=64, horizon=200),
+        successor=Transition(bins=12, points=64, horizon=200),
         pretraining=dataclasses.replace(
             PRETRAINING,
             encoder=_SMALL,
@@ -142,13 +142,13 @@ PRESETS: dict[str, RepresentationTransferConfig] = {
         components=3,
     ),
     "laptop": RepresentationTransferConfig(
-        successor=SuccessorConfig(method="transition", bins=50),
+        successor=Transition(bins=50),
         pretraining=PRETRAINING,
         base=AGENTS,
         threshold=THRESHOLD,
     ),
     "paper": RepresentationTransferConfig(
-        successor=SuccessorConfig(method="transition", bins=100),
+        successor=Transition(bins=100),
         pretraining=dataclasses.replace(
             PRETRAINING,
             encoder=EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=8),

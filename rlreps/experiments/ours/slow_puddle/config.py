@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Literal, get_args
 
-from rlreps.configs import EncoderConfig, OptimizerConfig, SuccessorConfig
+from rlreps.configs import EncoderConfig, OptimizerConfig
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.successor.measure import Transition
 
 ActionName = Literal["exact", "sampled"]
 
@@ -79,7 +80,7 @@ class SlowPuddleConfig:
         goals: What the first contender is to reach; None judges nothing.
     """
 
-    successor: SuccessorConfig
+    successor: Transition
     contenders: tuple[Contender, ...]
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     dimensions: tuple[int, ...] = (2, 5, 10)
@@ -91,7 +92,8 @@ class SlowPuddleConfig:
     def __post_init__(self) -> None:
         names = [contender.name for contender in self.contenders]
         require(len(set(names)) == len(names) >= 1, "at least one contender, each once", names)
-        require(self.successor.method == "transition", "method transition", self.successor.method)
+        found = self.successor.method
+        require(found == "transition", "method transition", found)
         require(
             self.successor.refinement == 1,
             "refinement 1, the chain's own cells",
@@ -140,7 +142,7 @@ _FAST = OptimizerConfig(learning_rate=1e-2, schedule="cosine")
 
 PRESETS: dict[str, SlowPuddleConfig] = {
     "smoke": SlowPuddleConfig(
-        successor=SuccessorConfig(method="transition", bins=16, points=256),
+        successor=Transition(bins=16, points=256),
         contenders=(
             Contender(name="pairs, 512 rows, β = 1", rows=512, steps=1500, optimizer=_FAST),
             Contender(
@@ -162,12 +164,12 @@ PRESETS: dict[str, SlowPuddleConfig] = {
         goals=None,
     ),
     "laptop": SlowPuddleConfig(
-        successor=SuccessorConfig(method="transition", points=1024),
+        successor=Transition(points=1024),
         contenders=_CONTENDERS,
         encoder=_ENCODER,
     ),
     "paper": SlowPuddleConfig(
-        successor=SuccessorConfig(method="transition"),
+        successor=Transition(),
         contenders=tuple(dataclasses.replace(each, steps=5 * each.steps) for each in _CONTENDERS),
         encoder=_ENCODER,
         num_seeds=10,

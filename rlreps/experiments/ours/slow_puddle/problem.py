@@ -18,14 +18,14 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jax import Array, lax
 
-from rlreps.configs import SuccessorConfig
+from rlreps.config import configurable, leaf
 from rlreps.envs import load_arena
 from rlreps.errors import require
 from rlreps.losses.base import Batch
-from rlreps.config import configurable, leaf
 from rlreps.operators import GraphLaplacian, Operator, Sample, graph_laplacian
 from rlreps.subspace.svd import fix_signs
 from rlreps.successor.grids import Grid
+from rlreps.successor.measure import Transition
 from rlreps.successor.transition.matrix import one_step
 
 DoubleArray = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ class Problem(NamedTuple):
         return np.asarray(self.graph.measure, np.float64)
 
 
-def make_problem(config: SuccessorConfig, count: int) -> Problem:
+def make_problem(config: Transition, count: int) -> Problem:
     """The random walk between the cells of a successor measure, and its slowest eigenfunctions.
 
     Args:

@@ -14,7 +14,6 @@ from rlreps.experiments.amid_warmuth_2020.pca_tuning import (
     tune_learning_rate,
 )
 from rlreps.sources.datasets import Observations
-from rlreps.streaming.base import StreamingRule, one_row_at_a_time
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -32,28 +31,29 @@ def problem():
 
 def known_best(problem, best):
     """A rule of components that are the worse, the further the learning rate is from the best."""
-    exact, others = (jnp.asarray(part, jnp.float32) for part in (
-        problem.basis[:, :3], problem.basis[:, 3:6]
-    ))  # fmt: skip
+    exact = jnp.asarray(problem.basis[:, :3], jnp.float32)
+    others = jnp.asarray(problem.basis[:, 3:6], jnp.float32)
 
-    def make(rate):
-        def update(step, batch):
+    class KnownBest:
+        num_inputs, num_components = FEATURES, 3
+
+        def __init__(self, rate):
+            self.rate = rate
+
+        def init(self, key):
+            return jnp.zeros((), jnp.int32)
+
+        def update(self, step, batch):
             return step + 1
 
-        def components(step):
-            turn = jnp.abs(jnp.log(rate / best)) / 10.0
+        update_each = update
+
+        def components(self, step):
+            turn = jnp.abs(jnp.log(self.rate / best)) / 10.0
             found = jnp.cos(turn) * exact + jnp.sin(turn) * others
-            return jnp.where((rate < 1e6) & (step > 0), found, jnp.nan)
+            return jnp.where((self.rate < 1e6) & (step > 0), found, jnp.nan)
 
-        return StreamingRule(
-            lambda key: jnp.zeros((), jnp.int32),
-            update,
-            one_row_at_a_time(update, problem.rows.shape[1]),
-            components,
-            lambda states, weights: states[0],
-        )
-
-    return make
+    return KnownBest
 
 
 @pytest.mark.parametrize("best", [0.1, 1.0, 100.0])
@@ -78,8 +78,8 @@ def test_losses_are_those_on_the_part_after_one_pass_over_it(problem, monkeypatc
         streamed.append((arguments, options))
         return real(*arguments, **options)
 
-    real = pca_tuning.stream_passes
-    monkeypatch.setattr(pca_tuning, "stream_passes", record)
+    real = pca_tuning.run_passes
+    monkeypatch.setattr(pca_tuning, "run_passes", record)
     found = tune_learning_rate(
         known_best(problem, 1.0), problem, (1.0, 1.0), seed=3, fraction=0.25, rows_per_update=50
     )

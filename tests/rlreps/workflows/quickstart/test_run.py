@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.losses import Explicit, LargeBatch
 from rlreps.cli.tables import print_quickstart
-from rlreps.configs import EncoderConfig, SuccessorConfig, TrainingConfig
+from rlreps.configs import EncoderConfig, TrainingConfig
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
 from rlreps.workflows import train as store_training
 from rlreps.workflows.quickstart import run as quickstart
 from rlreps.workflows.quickstart.config import PRESETS, QuickstartConfig
@@ -30,7 +31,7 @@ TRAINING = TrainingConfig(
     checkpoint_every=50,
 )
 CONFIG = QuickstartConfig(
-    successor=SuccessorConfig(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
+    successor=MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
     objectives=(
         LargeBatch(),
         Explicit(weight_learning_rate=0.1),

@@ -7,7 +7,7 @@ from rlreps.experiments.amid_warmuth_2020.distributed_pca.config import (
     PRESETS,
     DistributedPcaConfig,
 )
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 
 @pytest.mark.parametrize(

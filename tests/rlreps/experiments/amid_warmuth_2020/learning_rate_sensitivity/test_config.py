@@ -8,7 +8,7 @@ from rlreps.experiments.amid_warmuth_2020.learning_rate_sensitivity.config impor
     PRESETS,
     LearningRateSensitivityConfig,
 )
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 
 @pytest.mark.parametrize(

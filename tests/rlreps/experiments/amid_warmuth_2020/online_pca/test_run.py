@@ -21,7 +21,7 @@ from rlreps.experiments.amid_warmuth_2020.online_pca.config import (
 from rlreps.experiments.amid_warmuth_2020.online_pca.run import run_online_pca
 from rlreps.sources.datasets import load_observations
 from rlreps.sources.images import TEST_IMAGES, TRAIN_IMAGES, write_idx_images
-from rlreps.streaming.registry import RULES
+from rlreps.streaming import RULES
 
 DIGITS = (load_digits().images[:600] * (255 / 16)).astype(np.uint8)
 CONFIG = OnlinePcaConfig(

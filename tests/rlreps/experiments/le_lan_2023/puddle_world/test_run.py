@@ -5,20 +5,21 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
-from rlreps.configs import EncoderConfig, SuccessorConfig
+from rlreps.configs import EncoderConfig
 from rlreps.errors import InputError
 from rlreps.experiments.le_lan_2023.puddle_world.config import PRESETS, PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.report import MethodResult, compare_with_paper
 from rlreps.experiments.le_lan_2023.puddle_world.run import run_puddle_world
+from rlreps.losses import DanskinChunked, DanskinLissa, LargeBatch
 from rlreps.runs.checkpoints import Checkpoints
+from rlreps.successor.measure import MonteCarlo
 from rlreps.training.population import Population
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 CONFIG = dataclasses.replace(
     PRESETS["smoke"],
-    successor=SuccessorConfig(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
+    successor=MonteCarlo(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
     training=dataclasses.replace(
         PRESETS["smoke"].training,
         encoder=EncoderConfig(name="mlp", hidden=(16,)),

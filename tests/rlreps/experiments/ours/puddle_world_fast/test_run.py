@@ -3,11 +3,11 @@ import dataclasses
 
 import pytest
 
-from rlreps.configs import SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.puddle_world_fast.config import PRESETS, Goal, PuddleWorldFastConfig
 from rlreps.experiments.ours.puddle_world_fast.run import run_puddle_world_fast
 from rlreps.runs.checkpoints import Checkpoints
+from rlreps.successor.measure import Transition
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
@@ -27,9 +27,7 @@ def shorter(recipe):
 
 
 CONFIG = PuddleWorldFastConfig(
-    successor=SuccessorConfig(
-        method="transition", bins=8, points=64, horizon=60, discount=0.9, block_rows=32
-    ),
+    successor=Transition(bins=8, points=64, horizon=60, discount=0.9, block_rows=32),
     recipes=tuple(shorter(recipe) for recipe in PRESETS["laptop"].recipes[:2]),
     num_seeds=2,
     goals=(Goal(d=2, distance=1.0, seconds=1e3), Goal(d=2, distance=1e-9, seconds=1e3)),

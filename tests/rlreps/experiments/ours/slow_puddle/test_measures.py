@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.configs import SuccessorConfig
 from rlreps.encoders import FunctionEncoder
 from rlreps.experiments.ours.slow_puddle.claims import compare_with_goals, relative_errors
 from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, Goals
@@ -18,13 +17,14 @@ from rlreps.experiments.ours.slow_puddle.measures import (
 from rlreps.experiments.ours.slow_puddle.problem import make_problem
 from rlreps.subspace import PrincipalSubspace
 from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.measure import Transition
 
 MIXING = np.triu(np.random.default_rng(0).normal(size=(4, 4))) + 2.0 * np.eye(4)
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return make_problem(SuccessorConfig(method="transition", bins=8, points=64), 4)
+    return make_problem(Transition(bins=8, points=64), 4)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import pytest
 import scipy.linalg
 import scipy.sparse
 
-from rlreps.configs import SuccessorConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle.problem import (
     make_problem,
@@ -14,12 +13,12 @@ from rlreps.experiments.ours.slow_puddle.problem import (
     sparse_graph_operator,
     state_source,
 )
-from rlreps.operators import GraphLaplacian, graph_laplacian
-from rlreps.operators import Sample
+from rlreps.operators import GraphLaplacian, Sample, graph_laplacian
+from rlreps.successor.measure import Transition
 
 
 def walk(bins, count):
-    return make_problem(SuccessorConfig(method="transition", bins=bins, points=64), count)
+    return make_problem(Transition(bins=bins, points=64), count)
 
 
 @pytest.fixture(scope="module")

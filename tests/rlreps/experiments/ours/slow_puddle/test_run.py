@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.configs import EncoderConfig, SuccessorConfig
+from rlreps.configs import EncoderConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle import run as run_module
 from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, SlowPuddleConfig
 from rlreps.experiments.ours.slow_puddle.problem import make_problem
 from rlreps.experiments.ours.slow_puddle.run import folder_name, run_slow_puddle
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo, Transition
 
 SMOKE = PRESETS["smoke"]
 SHORT = dataclasses.replace(
@@ -145,7 +146,7 @@ def test_an_experiment_killed_while_it_averages_ends_as_one_that_was_not(tmp_pat
 
 def config(**changes):
     settings = {
-        "successor": SuccessorConfig(method="transition", bins=4),
+        "successor": Transition(bins=4),
         "contenders": (Contender(name="one", steps=20),),
         "dimensions": (2, 4),
         "shown": 2,
@@ -166,7 +167,7 @@ def config(**changes):
             lambda: config(contenders=(Contender(name="a", steps=30),)),
             r"evaluations \(20\), got 30",
         ),
-        (lambda: config(successor=SuccessorConfig(bins=4)), "method transition, got 'monte_carlo'"),
+        (lambda: config(successor=MonteCarlo(bins=4)), "method transition, got 'monte_carlo'"),
         (lambda: config(encoder=EncoderConfig(name="tabular")), "an encoder of coordinates"),
         (lambda: config(dimensions=(4, 2)), "dimensions >= 1, rising"),
         (lambda: config(dimensions=(0, 2)), "dimensions >= 1, rising"),

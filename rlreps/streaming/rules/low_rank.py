@@ -12,13 +12,11 @@ Eigenvalues below about 1e-7 of the largest are rounding in float32.
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
-from rlreps.streaming.combining import shares
-from rlreps.streaming.orthonormal import orthonormalize
-from rlreps.streaming.rounding import epsilon, rounding_length
-
-_HIGHEST = lax.Precision.HIGHEST
+from rlreps.numerics import matmul
+from rlreps.streaming.rules.combining import shares
+from rlreps.streaming.rules.orthonormal import epsilon, orthonormalize, rounding_length
 
 
 class LowRank(NamedTuple):
@@ -50,7 +48,7 @@ class _Coordinates(NamedTuple):
 
 
 def add_row(matrix: LowRank, row: Array) -> LowRank:
-    """The leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + x xᵀ, in O(r² (features + r)).
+    """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + x xᵀ, in O(r² (features + r)).
 
     The rows stay orthonormal up to a few units of rounding an update: orthonormalise them now and
     then.
@@ -68,14 +66,14 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
 
 
 def add_rows(matrix: LowRank, batch: Array) -> LowRank:
-    """The leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + XᵀX of a batch X, [b, features].
+    """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + XᵀX of a batch X, [b, features].
 
     The residuals' QR decomposition gives min(b, features) new directions, none where V is complete.
     It costs O((b + r)² (features + b + r)): a row costs least, O(r · features), where b is about r.
     """
     count, width = matrix.rows.shape
     if count == width:
-        along = jnp.matmul(batch, matrix.rows.T, precision=_HIGHEST)
+        along = matmul(batch, matrix.rows.T)
         nothing = jnp.zeros((0, width), batch.dtype)
         coordinates = _Coordinates(along, along[:, :0], nothing, jnp.zeros((0,), bool))
     else:
@@ -91,7 +89,7 @@ def add_rows(matrix: LowRank, batch: Array) -> LowRank:
 
 
 def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
-    """The leading r eigenpairs of Σ_m w_m Σ_i λ_mi v_mi v_miᵀ with Σ_m w_m = 1.
+    """Compute the leading r eigenpairs of Σ_m w_m Σ_i λ_mi v_mi v_miᵀ with Σ_m w_m = 1.
 
     Vectors without energy count among themselves: where fewer than r directions have any, the rest
     are the directions that most of the matrices had.
@@ -108,30 +106,30 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
     scales = jnp.sqrt(shares(weights)[:, None] * (values + floor)).reshape(-1)
     stacked = scales[:, None] * rows.reshape(matrices * count, width)
     basis, upper = jnp.linalg.qr(stacked.T)
-    _, vectors = _descending(jnp.matmul(upper, upper.T, precision=_HIGHEST))
+    _, vectors = _descending(matmul(upper, upper.T))
     turned = vectors[:, :count].T
-    parts = jnp.square(jnp.matmul(turned, upper, precision=_HIGHEST))
+    parts = jnp.square(matmul(turned, upper))
     real = (values / (values + floor)).reshape(-1)
     return LowRank(
-        orthonormalize(jnp.matmul(turned, basis.T, precision=_HIGHEST)),
-        jnp.matmul(parts, real, precision=_HIGHEST),
+        orthonormalize(matmul(turned, basis.T)),
+        matmul(parts, real),
     )
 
 
 def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
-    """Coordinates along orthonormal rows [b, r], and what they leave [b, features]."""
-    along = jnp.matmul(batch, rows.T, precision=_HIGHEST)
-    residuals = batch - jnp.matmul(along, rows, precision=_HIGHEST)
+    """Split a batch into coordinates along orthonormal rows [b, r] and the rest [b, features]."""
+    along = matmul(batch, rows.T)
+    residuals = batch - matmul(along, rows)
     # A second time, because a short residual is mostly the rounding of the first.
-    again = jnp.matmul(residuals, rows.T, precision=_HIGHEST)
-    return along + again, residuals - jnp.matmul(again, rows, precision=_HIGHEST)
+    again = matmul(residuals, rows.T)
+    return along + again, residuals - matmul(again, rows)
 
 
 def _leading(matrix: LowRank, added: _Coordinates) -> LowRank:
-    """The leading eigenpairs of the sum, from its core."""
+    """Compute the leading eigenpairs of the sum from its core."""
     count = len(matrix.values)
     coordinates = jnp.concatenate([added.along, added.beyond], axis=1)
-    products = jnp.matmul(coordinates.T, coordinates, precision=_HIGHEST)
+    products = matmul(coordinates.T, coordinates)
     # Void directions come last, even behind rows without energy: V loses none of its rows to them.
     energy = jnp.sum(matrix.values) + jnp.trace(products)
     penalty = -jnp.where(energy > 0.0, energy, 1.0)
@@ -141,12 +139,12 @@ def _leading(matrix: LowRank, added: _Coordinates) -> LowRank:
     signs = jnp.where(jnp.diagonal(vectors) < 0.0, -1.0, 1.0).astype(vectors.dtype)
     turned = (vectors * signs[None, :])[:, :count]
     basis = jnp.concatenate([matrix.rows, added.directions])
-    rows = jnp.matmul(turned.T, basis, precision=_HIGHEST)
+    rows = matmul(turned.T, basis)
     return LowRank(rows, jnp.maximum(values[:count], 0.0))
 
 
 def _descending(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors as columns, largest first."""
+    """Compute eigenvalues and eigenvectors as columns, largest first."""
     # Turned round before as well, so that a diagonal matrix in descending order stays as it is.
     values, vectors = jnp.linalg.eigh(matrix[::-1, ::-1])
     return values[::-1], vectors[::-1, ::-1]

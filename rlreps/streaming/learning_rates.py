@@ -1,0 +1,46 @@
+"""Learning rates over time."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+
+from rlreps.config import configurable
+from rlreps.errors import require_interval
+
+Schedule = Callable[[Array], Array]
+"""Updates made, [] (int32) → learning rate, []."""
+
+LearningRate = float | Array | Schedule
+"""A fixed learning rate, [], or a schedule of it."""
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class PowerDecay:
+    """The schedule η_t = η0 / t^γ at the t-th update, t = 1, 2, … (Amid & Warmuth 2020).
+
+    Attributes:
+        initial: η0 > 0, []; an array is not checked.
+        power: γ ≥ 0; 0 keeps the rate.
+    """
+
+    initial: float | Array
+    power: float
+
+    def __post_init__(self) -> None:
+        require_interval("learning_rate", self.initial, "(0, inf)")
+        require_interval("power", self.power, "[0, inf)")
+
+    def __call__(self, step: Array) -> Array:
+        """Return the learning rate of the update that ``step`` updates came before, []."""
+        time = step.astype(jnp.result_type(float)) + 1.0
+        decayed: Array = jnp.asarray(self.initial, time.dtype) * time**-self.power
+        return decayed
+
+
+def learning_rate_at(learning_rate: LearningRate, step: Array, dtype: jnp.dtype) -> Array:
+    """Return the learning rate of the update that ``step`` updates came before, []."""
+    rate = learning_rate(step) if callable(learning_rate) else learning_rate
+    return jnp.asarray(rate, dtype)

@@ -1,0 +1,312 @@
+"""The model behind ``StreamingPCA`` on the host: rule, running mean and variances.
+
+It is advanced by NumPy batches. Variances along the components are followed in float64 while the
+components turn.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.errors import TrainingDivergedError
+from rlreps.numerics import jit
+from rlreps.streaming.centring import Centred, RunningMean
+from rlreps.streaming.learning_rates import PowerDecay
+from rlreps.streaming.missing import WithMissingEntries, impute
+from rlreps.streaming.passes import scan_updates
+from rlreps.streaming.rules import RULES, StreamingRule
+
+Floats = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating[Any]]
+
+ROWS_AT_ONCE = 1024
+"""About as many rows are handed to the device at once."""
+
+LEAST_SPREAD = 1e-8
+"""Least unit, relative to the origin's length."""
+
+TINY = float(np.finfo(np.float64).tiny)
+"""Variances below count as zero."""
+
+FADING = 2.0
+"""Power by which variances of a stream forget: the t-th of n rows weighs (t/n)²."""
+
+
+class Moments(NamedTuple):
+    """Weighted sums of squares of the rows so far, about their weighted mean.
+
+    Attributes:
+        rows_seen: Rows so far.
+        weight: Sum of the rows' weights, the newest row's being one.
+        squared_weight: Sum of the squared weights.
+        mean: Weighted mean, [features].
+        along: Sum of squares along each component, [k].
+        total: Sum of squares over all features.
+    """
+
+    rows_seen: int
+    weight: float
+    squared_weight: float
+    mean: Floats
+    along: Floats
+    total: float
+
+    @property
+    def variances(self) -> Floats:
+        """Variance along each component, [k]: unbiased where weights are equal (ddof = 1)."""
+        return self.along * self._per_row
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of the variances of all features; zero for fewer than two rows."""
+        return self.total * self._per_row
+
+    @property
+    def _per_row(self) -> float:
+        if self.rows_seen < 2:
+            return 0.0
+        return 1.0 / (self.weight - self.squared_weight / self.weight)
+
+
+def no_moments(num_inputs: int, num_components: int) -> Moments:
+    """Return the moments of no rows."""
+    return Moments(0, 0.0, 0.0, np.zeros(num_inputs), np.zeros(num_components), 0.0)
+
+
+def take_in(
+    moments: Moments, components: Floats, basis: Floats, rows: Floats, fading: float = FADING
+) -> tuple[Moments, Floats]:
+    """Add rows, and turn the moments to the principal axes of a new basis' span.
+
+    Sums of squares along old components are carried over to the span of the new ones; what lies
+    outside it is lost. While a basis turns, history therefore counts for less than it should. So
+    history fades: before rows n + 1, …, n + b its weight is multiplied by (n/(n + b))^fading, which
+    leaves row t the share (t/n)^fading of the newest. Within the span everything is exact, the
+    shift of the mean included (Chan, Golub & LeVeque 1983).
+
+    Args:
+        moments: Of the rows so far.
+        components: Orthonormal rows that those are along, [k, features].
+        basis: Orthonormal rows, [k, features].
+        rows: New rows, complete, [b, features].
+        fading: 0 weighs all rows the same.
+
+    Returns:
+        The moments, along components of descending variance, and these components: orthonormal
+        rows in the span of the basis, [k, features], the largest entry of each positive.
+    """
+    count = len(rows)
+    kept = (moments.rows_seen / (moments.rows_seen + count)) ** fading
+    before = kept * moments.weight
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    shift = mean - moments.mean
+    shared = before * count / (before + count)
+
+    turned = basis @ components.T
+    projected, projected_shift = centred @ basis.T, basis @ shift
+    scatter = (turned * (kept * moments.along)) @ turned.T
+    scatter += projected.T @ projected + shared * np.outer(projected_shift, projected_shift)
+    values, axes = np.linalg.eigh(scatter)
+    principal = axes[:, ::-1].T @ basis
+
+    grown = Moments(
+        rows_seen=moments.rows_seen + count,
+        weight=before + count,
+        squared_weight=kept**2 * moments.squared_weight + count,
+        mean=moments.mean + count / (before + count) * shift,
+        along=np.maximum(values[::-1], 0.0),
+        total=kept * moments.total + float(np.sum(centred**2) + shared * shift @ shift),
+    )
+    return grown, with_positive_peaks(principal)
+
+
+def with_positive_peaks(components: Floats) -> Floats:
+    """Sign rows [k, features] so that the entry of largest magnitude of each is positive."""
+    peaks = np.argmax(np.abs(components), axis=1)
+    signs = np.where(components[np.arange(len(components)), peaks] < 0.0, -1.0, 1.0)
+    signed: Floats = components * signs[:, None]
+    return signed
+
+
+class Setup(NamedTuple):
+    """What compiled functions depend on.
+
+    Attributes:
+        rule: Name of the rule.
+        num_inputs: Features of a row.
+        num_components: k.
+        power: Of the learning rate's decay.
+        rows_per_update: Rows that one update averages over.
+        missing: True if NaN marks missing entries.
+    """
+
+    rule: str
+    num_inputs: int
+    num_components: int
+    power: float
+    rows_per_update: int
+    missing: bool
+
+    @property
+    def least_rows_per_update(self) -> int:
+        """Rows that the rule has to have in an update."""
+        return RULES[self.rule].least_rows_per_update(self.num_components)
+
+    def build(self, initial_rate: float | Array) -> StreamingRule:
+        """Return the rule with a running mean, for an initial learning rate."""
+        cls = RULES[self.rule]
+        rate = PowerDecay(initial_rate, self.power)
+        rule: StreamingRule = cls.at_rate(self.num_inputs, self.num_components, rate)
+        if self.missing:
+            rule = WithMissingEntries(rule)
+        # A rule without a learning rate forgets nothing: its sums of squares have to be about the
+        # mean.
+        exact = not (self.missing or cls.needs_learning_rate)
+        return Centred(rule, missing=self.missing, exact_scatter=exact)
+
+
+class Model(NamedTuple):
+    """A stream's model; replaced as a whole once a batch has been taken in.
+
+    Attributes:
+        setup: Of the rule.
+        origin: First value of each feature, subtracted before rounding to the device's precision,
+            [features].
+        unit: Divisor of rows less the origin, so that all that the rule sees is of an order of
+            magnitude near one, whatever the features are measured in.
+        state: Of the rule with its running mean, in this unit, NumPy arrays.
+        moments: Of the rows less the origin, along ``components``.
+        components: Orthonormal rows, [k, features]; zeros before the first row.
+    """
+
+    setup: Setup
+    origin: Floats
+    unit: float
+    state: Any
+    moments: Moments
+    components: Floats
+
+    @property
+    def shifted_mean(self) -> Floats:
+        """Mean of all rows less the origin, [features]."""
+        mean: RunningMean = self.state.running
+        sums = np.asarray(mean.value, np.float64) + np.asarray(mean.remainder, np.float64)
+        return self.unit * sums
+
+    def measured_in_its_spread(self, total_variance: float) -> "Model":
+        """Return the model with the unit that a total variance gives, if no row varied before.
+
+        Until then its rows are zero in any unit. Spread of the size of rounding is not taken for
+        that of the features.
+        """
+        if self.moments.total > 0.0 or not TINY < total_variance < np.inf:
+            return self
+        least = LEAST_SPREAD * float(np.linalg.norm(self.origin))
+        return self._replace(unit=max(float(np.sqrt(total_variance)), least))
+
+
+def start(setup: Setup, seed: int, rows: FloatArray) -> Model:
+    """Return a model before its first row, with the origin that rows [b, features] give."""
+    state = jax.device_get(_start(setup, jnp.uint32(seed)))
+    first = np.argmax(~np.isnan(rows), axis=0)
+    origin = np.nan_to_num(rows[first, np.arange(setup.num_inputs)].astype(np.float64))
+    k = setup.num_components
+    moments = no_moments(setup.num_inputs, k)
+    return Model(setup, origin, 1.0, state, moments, np.zeros((k, setup.num_inputs)))
+
+
+def advance(
+    model: Model, rows: FloatArray, order: npt.NDArray[np.integer[Any]], rate: float
+) -> tuple[Any, Floats]:
+    """Update the rule along some rows.
+
+    Args:
+        model: Where to go on from.
+        rows: [n, features].
+        order: Which of them, one after the other.
+        rate: η0, in units of one over a variance of the rows.
+
+    Returns:
+        The rule's state, and its components as orthonormal rows [k, features].
+
+    Raises:
+        TrainingDivergedError: If the outcome is not finite.
+    """
+    state, components = model.state, model.components.T
+    dtype = state.running.value.dtype
+    limits = np.finfo(dtype)
+    own_rate = dtype.type(np.clip(rate * model.unit**2, limits.tiny, limits.max))
+    setup = model.setup
+    for chosen in blocks(order, setup.rows_per_update, setup.least_rows_per_update):
+        shifted = ((rows[chosen] - model.origin) / model.unit).astype(dtype)
+        state, found, finite = _advance(setup, state, shifted, own_rate)
+        components = np.asarray(found, np.float64)
+        if not finite:
+            raise TrainingDivergedError(
+                f"expected finite components from {setup.rule}, got NaN or infinity after "
+                f"{int(state.step)} updates; the model is as it was before. A smaller "
+                "learning_rate, or features of similar orders of magnitude, may help"
+            )
+    basis, _ = np.linalg.qr(components)
+    return jax.device_get(state), basis.T
+
+
+def blocks(
+    order: npt.NDArray[np.integer[Any]], rows_per_update: int, least: int = 1
+) -> Iterator[npt.NDArray[np.integer[Any]]]:
+    """Split an order of rows into parts of whole updates; only the last may end with another one.
+
+    No part but the only one is of fewer than ``least`` rows: those join the part before.
+    """
+    length = rows_per_update * max(ROWS_AT_ONCE // rows_per_update, 1)
+    begin = 0
+    while begin < len(order):
+        end = begin + length
+        end = len(order) if len(order) - end < least else end
+        yield order[begin:end]
+        begin = end
+
+
+def completed(rows: FloatArray, mean: Floats, components: Floats) -> Floats:
+    """Reconstruct what is missing of rows [n, features] about a mean [features]."""
+    missing = np.isnan(rows)
+    if not missing.any():
+        return rows.astype(np.float64, copy=False)
+    centred = (rows - mean).astype(jnp.result_type(float))
+    parts = np.array_split(centred, range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE))
+    basis = components.T.astype(centred.dtype)
+    imputed = np.concatenate([_impute(basis, part) for part in parts])
+    filled: Floats = np.where(missing, imputed + mean, rows).astype(np.float64, copy=False)
+    return filled
+
+
+_impute = jax.jit(impute)
+
+
+@functools.partial(jit, static_argnums=0)
+def _start(setup: Setup, seed: Array) -> Any:
+    return setup.build(1.0).init(jax.random.key(seed))
+
+
+@functools.partial(jit, static_argnums=0)
+def _advance(setup: Setup, state: Any, rows: Array, rate: Array) -> tuple[Any, Array, Array]:
+    """Update on rows [n, features]; the last update may have another number of rows."""
+    rule, each = setup.build(jnp.asarray(rate)), setup.rows_per_update
+    left = len(rows) % each
+    whole = len(rows) - left
+    if 0 < left < setup.least_rows_per_update:
+        whole = max(whole - each, 0)
+    if whole:
+        state = scan_updates(rule, state, rows[:whole], each)
+    if whole < len(rows):
+        state = rule.update(state, rows[whole:])
+    components = rule.components(state)
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((state, components))]
+    return state, components, jnp.all(jnp.stack(finite))

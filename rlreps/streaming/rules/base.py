@@ -1,0 +1,228 @@
+"""The contract of a streaming rule, and the parts that rules share.
+
+A *streaming rule* is online principal component analysis as pure functions, for ``scan`` and
+``vmap``. States are pytrees of arrays with a leaf ``step``, the number of updates; no function
+changes one. Shapes are checked, values are not: NaN in a row becomes NaN in the state.
+``StreamingPCA`` refuses such rows.
+"""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Protocol, Self
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.config import leaf, size
+from rlreps.errors import InputError, require, require_interval
+from rlreps.streaming.learning_rates import LearningRate, learning_rate_at
+
+UPDATES_BETWEEN_ANCHORS = 64
+
+
+class StreamingRule(Protocol):
+    """The contract: a rule of this package, one wrapped for means or missing entries, or yours."""
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of features of an observation."""
+
+    @property
+    def num_components(self) -> int:
+        """K."""
+
+    def init(self, key: Array) -> Any:
+        """Return a random start."""
+
+    def update(self, state: Any, batch: Array) -> Any:
+        """Make one step on a batch of centred observations, [b >= 1, features]."""
+
+    def update_each(self, state: Any, rows: Array) -> Any:
+        """Make a step on each of several rows in order, [n, features]."""
+
+    def components(self, state: Any) -> Array:
+        """Return the estimated components as unit columns, [features, k].
+
+        Components that the rule tells apart come in descending order of variance.
+        """
+
+    def combine(self, states: Any, weights: Array) -> Any:
+        """Combine models that went on from a common one into one model.
+
+        Args:
+            states: With a leading worker axis.
+            weights: [workers], of positive sum; they need not sum to one.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule(abc.ABC):
+    """A rule of this package: a frozen dataclass whose fields are its options.
+
+    A subclass defines ``init``, ``step_batch``, ``components`` and ``combine``, and ``step_row``
+    where one row has a faster way.
+
+    Attributes:
+        num_inputs: Features of an observation.
+        num_components: k.
+        title: Name in figures.
+        imputes: True if missing entries can be replaced by their reconstruction: residuals alone
+            turn the rule's span, and a reconstructed entry has none.
+        orders_components: True if components are single eigenvectors, leading first.
+        needs_learning_rate: True if the rule has a learning rate.
+
+    Raises:
+        InputError: Unless 1 ≤ k ≤ features and options are in their ranges; from an update, for a
+            batch of another width or without rows.
+    """
+
+    title: ClassVar[str]
+    imputes: ClassVar[bool] = True
+    orders_components: ClassVar[bool] = False
+    needs_learning_rate: ClassVar[bool] = False
+
+    num_inputs: int = size()
+    num_components: int = size()
+
+    def __post_init__(self) -> None:
+        require(
+            1 <= self.num_components <= self.num_inputs,
+            f"1 <= num_components <= {self.num_inputs}, the features of an observation",
+            self.num_components,
+        )
+
+    @classmethod
+    def at_rate(cls, num_inputs: int, num_components: int, learning_rate: LearningRate) -> Self:
+        """Build the rule with a learning rate if it has one, so that a caller need not ask."""
+        return cls(num_inputs, num_components)
+
+    @classmethod
+    def least_rows_per_update(cls, num_components: int) -> int:
+        """Return the rows that an update needs for the rule to learn ``num_components``."""
+        return 1
+
+    @abc.abstractmethod
+    def init(self, key: Array) -> Any:
+        """Return a random start."""
+
+    @abc.abstractmethod
+    def components(self, state: Any) -> Array:
+        """Return the estimated components as unit columns, [features, k]."""
+
+    @abc.abstractmethod
+    def combine(self, states: Any, weights: Array) -> Any:
+        """Combine models with a leading worker axis by weights [workers]."""
+
+    def step_row(self, state: Any, row: Array) -> Any:
+        """Make one step on a single row, [features]."""
+        return self.step_batch(state, row[None, :])
+
+    @abc.abstractmethod
+    def step_batch(self, state: Any, batch: Array) -> Any:
+        """Make one step on the mean over a batch, [b, features]."""
+
+    def update(self, state: Any, batch: Array) -> Any:
+        """Make one step on a batch of centred observations, [b >= 1, features]."""
+        require_batch(batch, self.num_inputs)
+        if batch.shape[0] == 1:
+            return self.step_row(state, batch[0])
+        return self.step_batch(state, batch)
+
+    def update_each(self, state: Any, rows: Array) -> Any:
+        """Make a step on each of several rows in order, [n, features]."""
+        return scan_rows(self, state, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRateRule(Rule):
+    """A rule with a learning rate.
+
+    Attributes:
+        learning_rate: η, or a schedule of it.
+    """
+
+    needs_learning_rate: ClassVar[bool] = True
+
+    _: dataclasses.KW_ONLY
+    learning_rate: LearningRate = leaf()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_interval("learning_rate", self.learning_rate, "(0, inf)")
+
+    @classmethod
+    def at_rate(cls, num_inputs: int, num_components: int, learning_rate: LearningRate) -> Self:
+        """Build the rule with a learning rate."""
+        return cls(num_inputs, num_components, learning_rate=learning_rate)
+
+    def rate(self, state: Any, rows: Array) -> Array:
+        """Return the learning rate of a state's next update in the rows' precision, []."""
+        return learning_rate_at(self.learning_rate, state.step, rows.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchoredRule(Rule):
+    """A rule whose one-row updates drift by rounding from what they stand for.
+
+    A rank-one update changes a quantity, such as an inverse, in O(k · features) where finding it
+    anew takes O(k² · features). In float32 the two part within thousands of updates. An *anchor*
+    finds the quantity anew, after every 64th update, where it costs a few hundredths of the updates
+    themselves, and after each of the first ``first_anchored``.
+    """
+
+    first_anchored: ClassVar[int] = 0
+
+    @abc.abstractmethod
+    def anchor(self, state: Any) -> Any:
+        """Return the same state with the drifting quantity found anew."""
+
+    def update(self, state: Any, batch: Array) -> Any:
+        """Make one step on a batch of centred observations, [b >= 1, features].
+
+        ``vmap`` evaluates the anchor of a single row at every step: use ``update_each`` below it.
+        """
+        updated = super().update(state, batch)
+        if batch.shape[0] > 1:
+            return updated
+        due = updated.step % UPDATES_BETWEEN_ANCHORS == 0
+        return lax.cond(
+            due | (updated.step <= self.first_anchored), self.anchor, lambda same: same, updated
+        )
+
+    def update_each(self, state: Any, rows: Array) -> Any:
+        """Make a step on each of several rows in order, [n, features], and anchor the last state.
+
+        A loop from anchor to anchor around a loop over rows: no condition that ``vmap`` would
+        evaluate both ways.
+        """
+        require_batch(rows, self.num_inputs)
+        # NumPy's rows cannot be indexed by a loop's counter.
+        rows = jnp.asarray(rows)
+        count = jnp.int32(len(rows))
+
+        def to_next_anchor(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+            done, state = carry
+            until_due = UPDATES_BETWEEN_ANCHORS - state.step % UPDATES_BETWEEN_ANCHORS
+            length = jnp.where(state.step < self.first_anchored, jnp.ones_like(until_due), until_due)
+            stop = jnp.minimum(done + length, count)
+            moved = lax.fori_loop(
+                done, stop, lambda index, state: self.step_row(state, rows[index]), state
+            )
+            return stop, self.anchor(moved)
+
+        start = (jnp.zeros_like(count), state)
+        return lax.while_loop(lambda carry: carry[0] < count, to_next_anchor, start)[1]
+
+
+def scan_rows(rule: StreamingRule, state: Any, rows: Array) -> Any:
+    """Update a state on rows [n, features], one at a time through ``update``."""
+    require_batch(rows, rule.num_inputs)
+    return lax.scan(lambda state, row: (rule.update(state, row[None, :]), None), state, rows)[0]
+
+
+def require_batch(batch: Array, num_inputs: int) -> None:
+    """Raise an ``InputError`` unless a batch is [b >= 1, features]; shapes are static."""
+    if batch.ndim != 2 or batch.shape[0] < 1 or batch.shape[1] != num_inputs:
+        raise InputError(
+            f"expected a batch of shape [b >= 1, {num_inputs} features], got {batch.shape}"
+        )

@@ -1,0 +1,90 @@
+"""Incremental principal component analysis: rank-k updates of a singular value decomposition."""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from rlreps.config import configurable
+from rlreps.streaming.rules.base import AnchoredRule
+from rlreps.streaming.rules.combining import shares
+from rlreps.streaming.rules.low_rank import LowRank, add_row, add_rows, weighted_mean
+from rlreps.streaming.rules.orthonormal import orthonormalize
+
+
+class IncrementalState(NamedTuple):
+    """The decomposition so far.
+
+    Attributes:
+        step: Updates made, [] (int32).
+        rows_seen: Rows of all updates, [] (int32); of combined models the weighted mean.
+        rows: Orthonormal right singular vectors, [k, features].
+        energies: Squared singular values of the rows seen, [k], in descending order; zero for a
+            vector that no row has reached. Divided by ``rows_seen`` they are variances.
+    """
+
+    step: Array
+    rows_seen: Array
+    rows: Array
+    energies: Array
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class IncrementalPCA(AnchoredRule):
+    """The best rank-k matrix XᵀX of all rows so far, batch after batch, without a learning rate.
+
+        diag(λ')_k, V'_k = the leading eigenpairs of Vᵀ diag(λ) V + XᵀX
+
+    Brand 2002, "Incremental singular value decomposition of uncertain data with missing values";
+    the incremental algorithm of Arora et al. 2012, "Stochastic optimization for PCA and PLS"; Ross
+    et al. 2008 without their mean, because observations are centred. Nothing is lost while the rows
+    have rank k at most: then any batches lead to the exact decomposition. What a batch leaves
+    beyond rank k is dropped for good, which is why larger batches can lead closer to the exact
+    components, and why a direction that single rows never raise above the k-th is never found.
+
+    One row takes O(k² (features + k)), the rotation of all components; b rows take
+    O((b + k)² (features + b + k)), so that batches of about k rows cost least, O(k · features) a
+    row. In float32 rows weigh the same until some 10⁷ have been seen; then a further single row is
+    lost to rounding.
+
+    Components come in descending order of variance; before k independent rows those without
+    variance are arbitrary. Models are combined as the decomposition of their weighted mean XᵀX, in
+    which rows of all workers weigh the same if weights and counts are equal.
+    """
+
+    title: ClassVar[str] = "incremental PCA"
+    orders_components: ClassVar[bool] = True
+
+    def init(self, key: Array) -> IncrementalState:
+        """Return a random orthonormal basis without energy."""
+        rows = orthonormalize(jax.random.normal(key, (self.num_components, self.num_inputs)))
+        zero = jnp.zeros((), jnp.int32)
+        return IncrementalState(zero, zero, rows, jnp.zeros((self.num_components,), rows.dtype))
+
+    def step_row(self, state: IncrementalState, row: Array) -> IncrementalState:
+        """Add a single row, [features]."""
+        moved = add_row(LowRank(state.rows, state.energies), row)
+        return IncrementalState(state.step + 1, state.rows_seen + 1, *moved)
+
+    def step_batch(self, state: IncrementalState, batch: Array) -> IncrementalState:
+        """Add a batch, [b, features]."""
+        moved = add_rows(LowRank(state.rows, state.energies), batch)
+        return IncrementalState(state.step + 1, state.rows_seen + batch.shape[0], *moved)
+
+    def anchor(self, state: IncrementalState) -> IncrementalState:
+        """Return the state with its rows orthonormalised anew."""
+        return state._replace(rows=orthonormalize(state.rows))
+
+    def components(self, state: IncrementalState) -> Array:
+        """Return the right singular vectors as columns, [features, k]."""
+        return state.rows.T
+
+    def combine(self, states: IncrementalState, weights: Array) -> IncrementalState:
+        """Combine models as the decomposition of their weighted mean XᵀX."""
+        merged = weighted_mean(states.rows, states.energies, weights)
+        seen = jnp.sum(shares(weights) * states.rows_seen.astype(weights.dtype))
+        rows_seen = jnp.round(seen).astype(jnp.int32)
+        return IncrementalState(jnp.max(states.step), rows_seen, *merged)

@@ -1,0 +1,323 @@
+"""Conformance of all streaming rules: one compiled program a rule, called with several data."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.config import as_json, from_json
+from rlreps.errors import InputError
+from rlreps.streaming import RULES, CappedMSG, ImplicitKrasulina, Oja, PowerDecay
+from rlreps.streaming.learning_rates import learning_rate_at
+from rlreps.streaming.passes import scan_updates
+from rlreps.subspace import longest_eigenvector_streak, subspace_distance
+
+FEATURES, K, WORKERS, COUNT = 10, 4, 3, 2400
+VARIANCES = np.asarray([9.0, 6.0, 4.0, 2.5] + [0.2] * (FEATURES - K))
+WEIGHTS = (1.0, 2.0, 0.5)
+
+LEARNING = {
+    "capped_msg": (0.02, 1),
+    "eigengame": (0.03, 32),
+    "explicit_krasulina": (0.1, 1),
+    "implicit_krasulina": (0.1, 1),
+    "incremental_msg": (0.02, 1),
+    "incremental_pca": (0.1, 8),
+    "krasulina": (0.02, 1),
+    "mu_eigengame": (0.02, 4),
+    "oja": (0.02, 1),
+    "sanger": (0.01, 1),
+}
+"""A suitable learning rate and rows of an update."""
+
+every_rule = pytest.mark.parametrize("name", sorted(RULES))
+
+
+def planted(count, seed=0):
+    """Rows of a known covariance, in a random orientation that all seeds share."""
+    generator = np.random.default_rng(seed)
+    rotation = np.linalg.qr(np.random.default_rng(99).normal(size=(FEATURES, FEATURES)))[0]
+    return generator.normal(size=(count, FEATURES)) * np.sqrt(VARIANCES) @ rotation.T
+
+
+def rule_of(name, **options):
+    return RULES[name].at_rate(FEATURES, K, options.get("rate", LEARNING[name][0]))
+
+
+@functools.cache
+def program(name):
+    """The compiled program: learn from a stream, then all that a rule can do from there."""
+    rule, rows_per_update = rule_of(name), LEARNING[name][1]
+
+    def run(state, data):
+        start = state
+        state = scan_updates(rule, state, data["stream"], rows_per_update)
+        workers = jax.vmap(rule.update, in_axes=(None, 0))(state, data["workers"])
+        same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (WORKERS, *leaf.shape)), state)
+        states = {
+            "start": start,
+            "learned": state,
+            "batch": rule.update(state, data["batch"]),
+            "row": rule.update(state, data["rows"][:1]),
+            "each": rule.update_each(state, data["rows"]),
+            "one by one": jax.lax.scan(
+                lambda state, row: (rule.update(state, row[None, :]), None), state, data["rows"]
+            )[0],
+            "fresh batch": rule.update(start, data["batch"]),
+            "combined": rule.combine(workers, data["weights"]),
+            "agreed": rule.combine(same, data["weights"]),
+            "fresh agreed": rule.combine(
+                jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (WORKERS, *leaf.shape)), start),
+                data["weights"],
+            ),
+        } | {f"worker {i}": jax.tree.map(lambda leaf: leaf[i], workers) for i in range(WORKERS)}  # noqa: B023
+        return states, {which: rule.components(each) for which, each in states.items()}
+
+    return jax.jit(run)
+
+
+def data_of(rotation=None, scale=1.0, weights=WEIGHTS, order=(0, 1, 2)):
+    turn = np.eye(FEATURES) if rotation is None else rotation
+    later = planted(70 + 7 + WORKERS * 7, seed=1) * scale @ turn
+    workers = 2.0 * later[77:].reshape(WORKERS, 7, FEATURES)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, jnp.float32),
+        {
+            "stream": planted(COUNT) @ turn,
+            "rows": later[:70],
+            "batch": later[70:77],
+            "workers": workers[list(order)],
+            "weights": np.asarray(weights),
+        },
+    )
+
+
+@functools.cache
+def outcome(name):
+    return program(name)(rule_of(name).init(jax.random.key(3)), data_of())
+
+
+def distance(found, expected):
+    return float(subspace_distance(jnp.asarray(found), jnp.asarray(expected, jnp.float32)))
+
+
+def matrix(state):
+    """What a state stands for: eigenvectors of equal eigenvalues are no part of it."""
+    values = getattr(state, "eigenvalues", getattr(state, "energies", None))
+    rows = np.asarray(state.rows, np.float64)
+    return rows if values is None else (rows.T * np.asarray(values, np.float64)) @ rows
+
+
+def assert_near(found, expected, atol):
+    scale = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol * scale)
+
+
+def exact_components(data):
+    return np.linalg.eigh(data.T @ data)[1][:, ::-1][:, :K]
+
+
+def test_the_table_of_learning_rates_covers_the_registry():
+    assert set(LEARNING) == set(RULES)
+
+
+@every_rule
+def test_a_stream_leads_to_the_principal_subspace_and_ordering_rules_to_each_component(name):
+    states, components = outcome(name)
+    exact = exact_components(planted(COUNT))
+    assert distance(components["start"], exact) > 0.3
+    assert distance(components["learned"], exact) < 0.03
+    if RULES[name].orders_components:
+        # At a constant rate neighbours still turn into each other; the leading one stands out.
+        overlaps = np.abs(exact.T @ np.asarray(components["learned"]))
+        assert overlaps[0].argmax() == 0
+        assert overlaps[0, 0] > 0.75
+    assert int(states["learned"].step) == COUNT // LEARNING[name][1]
+
+
+@every_rule
+def test_components_are_finite_unit_columns_in_every_state(name):
+    states, components = outcome(name)
+    for which, found in components.items():
+        assert found.shape == (FEATURES, K)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1.0, atol=1e-5, err_msg=which)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(states[which])), which
+        assert jax.tree.structure(states[which]) == jax.tree.structure(states["start"])
+    assert not np.array_equal(states["fresh batch"].rows, states["start"].rows)
+
+
+@every_rule
+def test_updates_on_each_row_are_updates_on_batches_of_one(name):
+    states, _ = outcome(name)
+    assert int(states["each"].step) == int(states["learned"].step) + 70
+    assert_near(matrix(states["each"]), matrix(states["one by one"]), 1e-4)
+    assert int(states["one by one"].step) == int(states["each"].step)
+
+
+@every_rule
+def test_rotated_observations_lead_to_rotated_components(name):
+    rotation = np.linalg.qr(np.random.default_rng(5).normal(size=(FEATURES, FEATURES)))[0]
+    start = rule_of(name).init(jax.random.key(3))
+    turned = start._replace(rows=start.rows @ jnp.asarray(rotation, jnp.float32))
+    _, rotated = program(name)(turned, data_of(rotation))
+    _, components = outcome(name)
+    for which, before in components.items():
+        found, expected = np.asarray(rotated[which]), rotation.T @ np.asarray(before)
+        # Components without energy are not ordered.
+        if not RULES[name].orders_components or which == "fresh agreed":
+            found, expected = found @ found.T, expected @ expected.T
+        else:
+            found = found * np.sign(np.sum(found * expected, axis=0))
+        np.testing.assert_allclose(found, expected, atol=1e-3, err_msg=which)
+
+
+@every_rule
+def test_rows_of_zeros_leave_the_span_as_it_is(name):
+    _, components = program(name)(rule_of(name).init(jax.random.key(3)), data_of(scale=0.0))
+    assert distance(components["fresh batch"], components["start"]) < 1e-6
+    for which in ("row", "batch", "each"):
+        assert distance(components[which], components["learned"]) < 1e-6
+
+
+@every_rule
+def test_combined_models_lie_between_their_workers_whatever_the_order(name):
+    states, components = outcome(name)
+    rule, start = rule_of(name), rule_of(name).init(jax.random.key(3))
+    assert distance(components["agreed"], components["learned"]) < 1e-5
+    assert distance(components["fresh agreed"], components["start"]) < 1e-5
+    assert int(states["agreed"].step) == int(states["learned"].step)
+    assert int(states["combined"].step) == int(states["worker 0"].step)
+    workers = [components[f"worker {i}"] for i in range(WORKERS)]
+    apart = [distance(worker, components["combined"]) for worker in workers]
+    between = [distance(workers[i], workers[i - 1]) for i in range(WORKERS)]
+    assert max(apart) < max(between)
+    _, turned = program(name)(start, data_of(weights=WEIGHTS[::-1], order=(2, 1, 0)))
+    assert distance(turned["combined"], components["combined"]) < 1e-5
+    _, alone = program(name)(start, data_of(weights=(2.0, 0.0, 0.0)))
+    assert distance(alone["combined"], workers[0]) < 1e-6
+    assert distance(alone["combined"], workers[1]) > 3e-6
+    assert rule.num_components == K
+
+
+@every_rule
+def test_states_keep_double_precision(name):
+    with jax.enable_x64(True):
+        rule = rule_of(name)
+        shapes = jax.eval_shape(rule.init, jax.random.key(0))
+        rows, row = (jax.ShapeDtypeStruct((n, FEATURES), jnp.float64) for n in (7, 1))
+        workers = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((WORKERS, *leaf.shape), leaf.dtype), shapes
+        )
+        weights = jax.ShapeDtypeStruct((WORKERS,), jnp.float64)
+        outcomes = [
+            jax.eval_shape(rule.update, shapes, rows),
+            jax.eval_shape(rule.update, shapes, row),
+            jax.eval_shape(rule.combine, workers, weights),
+        ]
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes)} == {
+        jnp.dtype("float64"),
+        jnp.dtype("int32"),
+    }
+    for found in outcomes:
+        same = jax.tree.map(lambda one, other: one.dtype == other.dtype, found, shapes)
+        assert all(jax.tree.leaves(same))
+
+
+@every_rule
+def test_input_that_does_not_fit_is_refused(name):
+    rule, (_, components) = rule_of(name), outcome(name)
+    state = rule.init(jax.random.key(0))
+    assert components["start"].shape == (FEATURES, K)
+    message = rf"expected a batch of shape \[b >= 1, {FEATURES} features\], got "
+    for shape in ((5, FEATURES + 1), (0, FEATURES), (FEATURES,)):
+        with pytest.raises(InputError, match=message):
+            rule.update(state, jnp.zeros(shape))
+        with pytest.raises(InputError, match=message):
+            rule.update_each(state, jnp.zeros(shape))
+    for k in (0, FEATURES + 1):
+        with pytest.raises(InputError, match=f"1 <= num_components <= {FEATURES}, .*, got {k}"):
+            RULES[name].at_rate(FEATURES, k, 0.1)
+    for rate in (0.0, -0.1, float("nan")):
+        if RULES[name].needs_learning_rate:
+            with pytest.raises(InputError, match=rf"learning_rate in \(0, inf\), got {rate}"):
+                rule_of(name, rate=rate)
+        else:
+            assert rule_of(name, rate=rate) == rule_of(name)
+
+
+@every_rule
+def test_a_rule_is_its_configuration(name):
+    rule = rule_of(name, rate=PowerDecay(2.0, 0.5))
+    assert hash(rule) == hash(dataclasses.replace(rule))
+    stored = as_json(rule)
+    assert stored.pop("name") == name
+    sizes = {"num_inputs": FEATURES, "num_components": K}
+    assert from_json(type(rule), stored | sizes, {"power_decay": PowerDecay}) == rule
+    leaves = jax.tree.leaves(rule)
+    assert all(isinstance(leaf, float) for leaf in leaves)
+    assert len(leaves) >= 2 * RULES[name].needs_learning_rate
+
+
+def test_one_program_serves_several_learning_rates_as_arguments():
+    start, rows = Oja(6, 2, learning_rate=1.0).init(jax.random.key(0)), jnp.ones((1, 6))
+    update = jax.jit(lambda rule: rule.update(start, rows).rows)
+    for rate in (0.1, 0.2):
+        rule = Oja(6, 2, learning_rate=rate)
+        np.testing.assert_allclose(update(rule), rule.update(start, rows).rows, atol=1e-6)
+    assert update._cache_size() == 1
+
+
+def test_rates_fall_as_a_power_of_the_updates_number():
+    rates = jax.vmap(PowerDecay(3.0, 0.8))(jnp.arange(4))
+    np.testing.assert_allclose(rates, 3.0 / np.arange(1, 5) ** 0.8, rtol=1e-6)
+    initial = jnp.asarray([1.0, 2.0])
+    halves = jax.vmap(lambda rate: PowerDecay(rate, 0.5)(jnp.int32(3)))(initial)
+    np.testing.assert_allclose(halves, initial / 2.0, rtol=1e-6)
+    assert float(learning_rate_at(0.25, jnp.int32(7), jnp.dtype("float32"))) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: PowerDecay(0.0, 0.5), r"learning_rate in \(0, inf\), got 0.0"),
+        (lambda: PowerDecay(float("nan"), 0.5), r"learning_rate in \(0, inf\), got nan"),
+        (lambda: PowerDecay(1.0, -0.1), r"power in \[0, inf\), got -0.1"),
+        (
+            lambda: ImplicitKrasulina(9, 3, learning_rate=1.0, initial_scale=0.0),
+            r"initial_scale in \(0, inf\), got 0",
+        ),
+        (
+            lambda: CappedMSG(9, 3, learning_rate=0.1, max_rank=2),
+            r"max_rank in \[3, 9\].*, got 2",
+        ),
+        (
+            lambda: CappedMSG(9, 3, learning_rate=0.1, max_rank=10),
+            r"max_rank in \[3, 9\].*, got 10",
+        ),
+    ],
+)
+def test_options_out_of_range_are_refused(build, message):
+    with pytest.raises(InputError, match=f"expected {message}"):
+        build()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.orders_components])
+def test_ordering_rules_find_every_eigenvector_of_a_long_stream(name):
+    rates = {
+        "eigengame": lambda step: 0.02 * (1.0 - step.astype(jnp.float32) / 3000),
+        "mu_eigengame": lambda step: 0.01 * (1.0 - step.astype(jnp.float32) / 60_000),
+        "sanger": lambda step: 1.0 / (step.astype(jnp.float32) + 100.0),
+    }
+    rows_per_update = {"eigengame": 20, "incremental_pca": 20}.get(name, 1)
+    rule = rule_of(name, rate=rates.get(name, PowerDecay(1.0, 0.9)))
+    data = planted(60_000)
+    run = jax.jit(lambda state, rows: scan_updates(rule, state, rows, rows_per_update))
+    state = run(rule.init(jax.random.key(0)), jnp.asarray(data, jnp.float32))
+    exact = jnp.asarray(exact_components(data), jnp.float32)
+    found = rule.components(state)
+    assert float(subspace_distance(found, exact)) < 2e-3
+    assert int(longest_eigenvector_streak(found, exact)) == K
