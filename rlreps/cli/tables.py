@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from rlreps.configs.sweep import as_text, flag_of
 from rlreps.report.table import format_number
+from rlreps.workflows.sweep import as_text, flag_of
 
 
 def print_quickstart(summary: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -123,7 +124,7 @@ def _checksum(tree: object) -> int:
     """Compute the CRC-32 of every leaf's bytes, one after the other."""
     found = 0
     for leaf in jax.tree.leaves(tree):
-        typed_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        typed_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         values = np.asarray(jax.random.key_data(leaf) if typed_key else leaf)
-        found = zlib.crc32(np.ascontiguousarray(values).reshape(-1).view(np.uint8), found)
+        found = zlib.crc32(values.tobytes(), found)
     return found

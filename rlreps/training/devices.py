@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from rlreps.errors import require
 from rlreps.numerics import usable_cores
-from rlreps.training.update import Build, Learner
+from rlreps.training.update import Learner
 
 Tree = TypeVar("Tree")
 

@@ -38,7 +38,10 @@ _EVALUATED_TOGETHER = 16
 
 def stack(learners: Sequence[Learner]) -> Learner:
     """Make a population of learners that differ in their numbers alone, [members] each."""
-    return jax.tree.map(lambda *numbers: jnp.stack([jnp.asarray(n) for n in numbers]), *learners)
+    stacked: Learner = jax.tree.map(
+        lambda *numbers: jnp.stack([jnp.asarray(number) for number in numbers]), *learners
+    )
+    return stacked
 
 
 @dataclasses.dataclass(frozen=True)

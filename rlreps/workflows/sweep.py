@@ -54,8 +54,8 @@ GROUPS = "groups"
 FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
 _CHOICES: dict[str, tuple[str, dict[str, type]]] = {
-    "method": ("objective", OBJECTIVES),  # type: ignore[dict-item]
-    "encoder": ("encoder", ENCODERS),  # type: ignore[dict-item]
+    "method": ("objective", OBJECTIVES),
+    "encoder": ("encoder", ENCODERS),
 }
 """Field that names a class → (the configuration's part, name → class)."""
 

@@ -15,7 +15,7 @@ from jax import Array
 from rlreps.config import as_json, from_json, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_positive
-from rlreps.losses import OBJECTIVES, LargeBatch, Objective
+from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.runs.folder import RunFolder, finished_summary
 from rlreps.runs.locks import exclusive
 from rlreps.runs.progress import progress_bar
@@ -71,6 +71,10 @@ class TrainingConfig:
     checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
+        parts = {"encoder": Encoder, "objective": Objective, "optimizer": Optimizer}
+        for name, kind in parts.items():
+            value = getattr(self, name)
+            require(isinstance(value, kind), f"{name} to be an {kind.__name__}", value)
         for name in ("num_features", "steps", "rows", "tasks", "num_seeds", "evaluate_every"):
             require_positive(name, getattr(self, name))
         require(
@@ -109,6 +113,10 @@ def make_learner(
         num_tasks: Columns of the matrix; None if the source is live.
         resets_diverged: Whether runs that diverge are set to zero.
     """
+    rate, objective = config.optimizer.learning_rate, config.objective
+    if isinstance(objective, Explicit) and objective.weight_learning_rate is None:
+        # Runs with a rate of their own are the same program.
+        objective = dataclasses.replace(objective, weight_learning_rate=rate)
     encoder = with_sizes(
         config.encoder,
         num_features=config.num_features,
@@ -118,11 +126,11 @@ def make_learner(
     return Learner(
         encoder=encoder,
         objective=with_sizes(
-            config.objective,
+            objective,
             num_features=config.num_features,
             num_tasks=num_tasks,
             encoder=encoder,
-            encoder_learning_rate=config.optimizer.learning_rate,
+            encoder_learning_rate=rate,
         ),
         optimizer=with_sizes(config.optimizer, steps=config.steps),
         rows=config.rows,

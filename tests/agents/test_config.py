@@ -6,7 +6,8 @@ import json
 import pytest
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, as_json, from_json
+from rlreps.config import as_json, from_json
+from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Oracle, Spin
 
@@ -48,7 +49,7 @@ BAD_VALUES = [
     (AuxiliaryConfig, {**LEARNED, "objective": SPIN, "sequences": 1}, "rows >= 2", "1"),
     (AgentConfig, {"num_seeds": 0}, "num_seeds >= 1", "0"),
     (AgentConfig, {"seed": 2**31}, r"seed in \[0, 2\*\*31\)", "2147483648"),
-    (AgentConfig, {"encoder": EncoderConfig(name="tabular")}, "a torso of observ", "'tabular'"),
+    (AgentConfig, {"encoder": Tabular()}, "a torso of observ", "'tabular'"),
     (
         AgentConfig,
         {"num_envs": 3},
@@ -120,7 +121,7 @@ def test_sequences_are_as_long_as_what_needs_the_longest_ones(n_step, weight, ho
 
 EVERYTHING = AgentConfig(
     environment="CartPole-v1",
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(16, 8), frequencies=3),
+    encoder=FourierMLP(hidden=(16, 8), frequencies=3),
     num_features=8,
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
     replay=ReplayConfig(capacity=400, prioritised=True),

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.experiments.amid_warmuth_2020.pca_config import RepeatedPcaConfig
 from rlreps.experiments.amid_warmuth_2020.pca_losses import require_excess
 from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem, make_pca_problem
-from rlreps.runs.folder import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
 from rlreps.sources.datasets import load_observations
 

@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.losses import Objective
-from rlreps.configs import TrainingConfig
 from rlreps.envs import PuddleWorld
+from rlreps.losses import Objective
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.quickstart.config import QuickstartConfig
+from rlreps.workflows.train import TrainingConfig
 
 _RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
 _DISTANCE = "subspace distance"
@@ -232,9 +232,9 @@ def _recipe_section(
 
 
 def _describe(config: TrainingConfig) -> str:
-    hidden = " x ".join(str(width) for width in config.encoder.hidden)
+    hidden = " x ".join(str(width) for width in getattr(config.encoder, "hidden", ()))
     inputs = (
-        f"coordinates and {config.encoder.frequencies} cosines of each"
+        f"coordinates and {getattr(config.encoder, 'frequencies', 0)} cosines of each"
         if config.encoder.name == "fourier_mlp"
         else "coordinates"
     )
@@ -253,7 +253,9 @@ def _describe_options(objectives: Sequence[Objective]) -> str:
     for objective in objectives:
         options = []
         if getattr(objective, "permutations", 1) > 1:
-            options.append(f"rows that exchange roles {getattr(objective, 'permutations', 1)} times an update")
+            options.append(
+                f"rows that exchange roles {getattr(objective, 'permutations', 1)} times an update"
+            )
         if getattr(objective, "whitening", False):
             options.append("features whitened by a running covariance (our extension)")
         if getattr(objective, "precondition", None) is not None:
@@ -261,7 +263,9 @@ def _describe_options(objectives: Sequence[Objective]) -> str:
         if getattr(objective, "leave_one_out", False):
             options.append("residuals of weights fitted without the row (our extension)")
         if getattr(objective, "weight_learning_rate", None) is not None:
-            options.append(f"weights learned at rate {getattr(objective, 'weight_learning_rate', 0.0):g}")
+            options.append(
+                f"weights learned at rate {getattr(objective, 'weight_learning_rate', 0.0):g}"
+            )
         if options:
             sentences.append(f"{method_name(objective.name)} has {' and '.join(options)}.")
     return " ".join(sentences)

@@ -8,15 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.losses import LargeBatch
-from rlreps.losses import DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
-from rlreps.configs import MethodName, TrainingConfig
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES, Roles, make_objective
+from rlreps.losses import (
+    OBJECTIVES,
+    DanskinChunked,
+    DanskinEmpirical,
+    DanskinLissa,
+    Explicit,
+    LargeBatch,
+    Naive,
+    Oracle,
+    Roles,
+    Spin,
+    make_objective,
+)
 from rlreps.losses.registry import Problem
 from rlreps.sources.matrix import matrix_source
 from rlreps.training.hyperparameters import Hyperparameters
+from rlreps.workflows.train import TrainingConfig
 
 NUM_STATES, NUM_TASKS, NUM_FEATURES, NUM_ROWS = 24, 7, 4, 21
 ROLES = {"gradient_rows": 5, "weight_rows": 3, "covariance_rows": 5}

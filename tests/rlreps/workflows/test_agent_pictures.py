@@ -9,14 +9,14 @@ import pytest
 
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.trainer import make_trainer, puddle_world_of
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP
 from rlreps.envs import render_frame
 from rlreps.successor.grids import Grid
 from rlreps.workflows import agents as agent_pictures
 from rlreps.workflows.agents import Pictures, TrainedAgent, map_of_values
 
 CONFIG = AgentConfig(
-    encoder=EncoderConfig(name="mlp", hidden=(8,)),
+    encoder=MLP(hidden=(8,)),
     num_features=4,
     max_episode_steps=12,
     num_seeds=2,

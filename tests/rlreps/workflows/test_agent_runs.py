@@ -16,7 +16,8 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.dqn import make_torso
 from rlreps.agents.measures import make_measurement
-from rlreps.configs import EncoderConfig, as_json, from_json
+from rlreps.config import as_json, from_json
+from rlreps.encoders import MLP
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 CONFIG = AgentConfig(
     environment="CartPole-v1",
-    encoder=EncoderConfig(name="mlp", hidden=(16,)),
+    encoder=MLP(hidden=(16,)),
     num_features=8,
     dqn=DQNConfig(batch_size=8, warmup=80, epsilon_steps=200, target_every=20),
     replay=ReplayConfig(capacity=200, prioritised=True),

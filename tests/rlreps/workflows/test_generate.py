@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.measure import MonteCarlo

@@ -7,9 +7,9 @@ import dataclasses
 import math
 from typing import get_args
 
-from rlreps.configs.training import ScheduleName
-from rlreps.losses.danskin import FeatureNorm
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.losses.danskin import FeatureNorm
+from rlreps.training.optimizers import Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class DanskinConfig:
 
     pixels: tuple[int, ...] = (32, 64, 128)
     learning_rates: tuple[float, ...] = (0.01, 0.005, 0.005)
-    schedule: ScheduleName = "constant"
+    schedule: Schedule = "constant"
     steps: int = 2_500_000
     images: int = 1
     kappa0: float = 1.9
@@ -55,7 +55,7 @@ class DanskinConfig:
             require_positive("pixels", pixels)
         for rate in self.learning_rates:
             _require_rate("learning_rates", rate)
-        require_choice("schedule", self.schedule, get_args(ScheduleName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
         require_choice("feature_norm", self.feature_norm, get_args(FeatureNorm))
         for name in ("steps", "images", "permutations"):
             require_positive(name, getattr(self, name))
@@ -76,13 +76,13 @@ class EigenGameConfig:
     steps: int = 100_000
     images: int = 1024
     learning_rate: float = 0.1
-    schedule: ScheduleName = "constant"
+    schedule: Schedule = "constant"
 
     def __post_init__(self) -> None:
         require_positive("steps", self.steps)
         require_positive("images", self.images)
         _require_rate("learning_rate", self.learning_rate)
-        require_choice("schedule", self.schedule, get_args(ScheduleName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

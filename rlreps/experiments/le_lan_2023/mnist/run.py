@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.configs import OptimizerConfig, as_json
+from rlreps.config import as_json
 from rlreps.encoders import Tabular
 from rlreps.errors import require
 from rlreps.experiments.le_lan_2023.mnist.config import MnistConfig
@@ -27,15 +27,13 @@ from rlreps.experiments.le_lan_2023.mnist.report import (
     write_mnist_report,
 )
 from rlreps.losses import DanskinLissa
-from rlreps.runs.folder import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import aggregate
 from rlreps.sources.images import load_images
 from rlreps.streaming import Eigengame
 from rlreps.subspace import subspace_distance
-from rlreps.training import train_members
-from rlreps.training.optimizers import SCHEDULES, make_optimizer
-from rlreps.training.population import Members
+from rlreps.training import Optimizer, train_population
+from rlreps.training.optimizers import SCHEDULES
 from rlreps.training.streams import fit_stream
 from rlreps.training.update import Learner
 
@@ -162,8 +160,8 @@ def _train_danskin(
             permutations=options.permutations,
             whitening=options.whitening,
         ),
-        optimizer=make_optimizer(
-            OptimizerConfig(learning_rate=learning_rate, schedule=options.schedule), options.steps
+        optimizer=Optimizer(
+            learning_rate=learning_rate, schedule=options.schedule, steps=options.steps
         ),
         rows=5 * pixels,
         tasks=options.images,
@@ -171,10 +169,10 @@ def _train_danskin(
     )
     evaluate, all_pixels = evaluation(problem), jnp.arange(num_pixels)
     every = options.steps // config.evaluations
-    result = train_members(
-        Members(lambda _: learner),
+    result = train_population(
+        learner,
         problem.source,
-        (),
+        own_numbers=False,
         steps=options.steps,
         seeds=config.seeds,
         evaluate=lambda params, _: evaluate(encoder.apply(params, all_pixels)),

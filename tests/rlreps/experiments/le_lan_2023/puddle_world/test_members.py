@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from rlreps import subspace
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch
-from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.encoders import MLP
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
     masked_learner,
     masks,
 )
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch
 from rlreps.sources.matrix import matrix_source
-from rlreps.workflows.train import make_learner
+from rlreps.training import Optimizer
+from rlreps.workflows.train import TrainingConfig, make_learner
 
 STATES, TASKS, LARGEST, D = 40, 30, 6, 3
 HIDDEN = 16
@@ -38,9 +38,9 @@ def first_features(params):
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
 def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective):
     config = TrainingConfig(
-        encoder=EncoderConfig(name="mlp", hidden=(HIDDEN,)),
+        encoder=MLP(hidden=(HIDDEN,)),
         objective=objective,
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
         num_features=LARGEST,
         steps=10,
         rows=40,

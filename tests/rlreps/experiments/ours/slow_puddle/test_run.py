@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle import run as run_module
 from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, SlowPuddleConfig
@@ -168,7 +168,7 @@ def config(**changes):
             r"evaluations \(20\), got 30",
         ),
         (lambda: config(successor=MonteCarlo(bins=4)), "method transition, got 'monte_carlo'"),
-        (lambda: config(encoder=EncoderConfig(name="tabular")), "an encoder of coordinates"),
+        (lambda: config(encoder=Tabular()), "an encoder of coordinates"),
         (lambda: config(dimensions=(4, 2)), "dimensions >= 1, rising"),
         (lambda: config(dimensions=(0, 2)), "dimensions >= 1, rising"),
         (lambda: config(dimensions=(2, 14)), "dimensions <= 13, got 14"),
