@@ -184,7 +184,7 @@ def rollout_probe(
 def _usable_places(
     last: npt.NDArray[np.bool_], terminated: npt.NDArray[np.bool_], horizon: int
 ) -> npt.NDArray[np.bool_]:
-    """Find rows [steps, environments] that have ``horizon`` steps to come, or a termination before."""
+    """Find rows [steps, environments] with ``horizon`` steps or a termination to come."""
     steps = len(last)
     index = np.where(last, np.arange(steps)[:, None], steps)
     end = np.minimum.accumulate(index[::-1], axis=0)[::-1]
@@ -333,7 +333,7 @@ class _Moves(NamedTuple):
 
 
 def _moves(environment: PuddleWorld, grid: Grid, key: Array) -> _Moves:
-    """Count steps from places drawn in each cell; none are those in a wall, which no move leaves."""
+    """Count steps from places drawn in each cell, but for those in a wall, which no move leaves."""
     keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
     targets, rewards, terminated, held = (
         np.asarray(part) for part in _sampled_steps(environment, keys, grid)
@@ -354,7 +354,7 @@ def _moves(environment: PuddleWorld, grid: Grid, key: Array) -> _Moves:
 def _sampled_steps(
     environment: PuddleWorld, keys: Array, grid: Grid
 ) -> tuple[Array, Array, Array, Array]:
-    """Sample target cells, rewards, terminations [n, samples, actions]; held starts [n, samples]."""
+    """Sample targets, rewards, terminations [n, samples, actions]; held starts [n, samples]."""
     actions = jnp.arange(environment.num_actions, dtype=jnp.int32)
 
     def one(key: Array, cell: Array) -> tuple[Array, Array, Array, Array]:

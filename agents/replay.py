@@ -336,7 +336,7 @@ def set_leaves(tree: Array, indices: Array, priorities: Array) -> Array:
 
 
 def draw_leaves(key: Array, tree: Array, num: int) -> Array:
-    """Draw leaves [num] in proportion to their priorities, one from each of ``num`` equal strata."""
+    """Draw leaves [num] in proportion to their priorities, one from each of equal strata."""
     leaves = tree.shape[0] // 2
     strata = jnp.arange(num, dtype=jnp.float32) + jax.random.uniform(key, (num,), jnp.float32)
 

@@ -1,6 +1,6 @@
 """Write the results page of a run: ``docs/results/EXPERIMENT.md`` and its figures.
 
-    python scripts/results_page.py RUN --command "rlreps experiment hydrogen --preset laptop --out RUN"
+    python scripts/results_page.py RUN --command "rlreps experiment atari --preset laptop --out RUN"
 
 RUN is the folder of a finished experiment or quickstart. The page holds the command, the date and
 the versions, every claim with what was found, the headline of each table and the figures, reduced
@@ -25,12 +25,20 @@ BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 LARGEST_FIGURE = 120_000
 LONGEST_TABLE = 12
+# Columns that say where a curve is, and numbers that name a row: other numbers are measurements.
+CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
+IDENTIFIERS = {
+    *("d", "k", "num_features", "rows", "total_rows", "rows_per_update", "kappa0", "batch_size"),
+    *("feature", "component", "eigenfunction", "index", "task"),
+}
 VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 def main() -> None:
     """Parse the command line and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="folder of the finished run")
     parser.add_argument("--command", help="the command that made it, for the page")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
@@ -53,10 +61,16 @@ def write_page(run: Path, docs: Path, command: str | None = None) -> Path:
     page = docs / f"{folder.kind}.md"
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
-    parts += [_table(path) for path in sorted((run / "results").glob("*.csv"))]
+    if folder.kind == "quickstart":
+        parts.append(_trainings(summary))
+    # A curve against time ends as it does against updates.
+    tables = [path for path in sorted((run / "results").glob("*.csv")) if not _against_time(path)]
+    parts += [_table(path) for path in tables]
     parts += _figures(sorted((run / "figures").glob("*.png")), page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
-    text = page.read_text(encoding="utf-8") if page.exists() else f"# {folder.kind}\n\n{BEGIN}{END}\n"
+    text = (
+        page.read_text(encoding="utf-8") if page.exists() else f"# {folder.kind}\n\n{BEGIN}{END}\n"
+    )
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}{END}\n"
     before, rest = text.split(BEGIN)
@@ -71,26 +85,84 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     revision = (made["git_revision"] or "unknown")[:10]
     took = f" {format_number(summary['seconds'])} s." if "seconds" in summary else ""
     lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
-    return f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}" if command else f"## Latest run\n\n{lines}"
+    return (
+        f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}"
+        if command
+        else f"## Latest run\n\n{lines}"
+    )
 
 
 def _claims(claims: list[dict[str, Any]]) -> str | None:
-    rows = [[c["statement"], c["paper"], c["found"], VERDICTS[c["holds"]]] for c in claims]
+    rows = [
+        [claim["statement"], claim.get("stated", ""), claim["found"], VERDICTS[claim["holds"]]]
+        for claim in claims
+    ]
     return _markdown(["claim", "stated", "found", "verdict"], rows) if rows else None
 
 
-def _table(path: Path) -> str:
-    """Summarise a CSV: the last step of every curve, intervals in one column, few rows."""
-    header, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
-    if "step" in header:
-        at = header.index("step")
-        rows = list({tuple(row[:at]): row for row in rows}.values())
-    records = [_with_intervals(dict(zip(header, row, strict=True))) for row in rows]
-    name = path.stem.replace("_", " ")
-    shown = [[*record.values()] for record in records[:LONGEST_TABLE]]
-    left = len(records) - len(shown)
+def _trainings(summary: dict[str, Any]) -> str:
+    """Tabulate what a quickstart trained."""
+    names = (
+        "method",
+        "recipe",
+        "d",
+        "steps",
+        "seconds",
+        "subspace_distance",
+        "relative_excess_loss",
+    )
+    runs = [run for method in summary["methods"].values() for run in method["runs"]]
+    rows = [[_number(str(run[name])) for name in names] for run in runs]
+    return _markdown([*names], rows)
+
+
+def _table(path: Path) -> str | None:
+    """Summarise a CSV: the end of every curve, means over seeds, intervals in one column."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    if not rows:
+        return None
+    keys = [
+        name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)
+    ]
+    if CURVES & {*rows[0]}:
+        ends = {(*(row[name] for name in keys), row.get("seed")): row for row in rows}
+        rows = list(ends.values())
+    if "seed" in rows[0]:
+        groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+        for row in rows:
+            groups.setdefault(tuple(row[name] for name in keys), []).append(row)
+        rows = [_mean(group, keys) for group in groups.values()]
+    rows = [_with_intervals(row) for row in rows]
+    header = [name for name in rows[0] if any(row[name] for row in rows)]
+    left = len(rows) - LONGEST_TABLE
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    return f"### {name.capitalize()}\n\n{_markdown([*records[0]], shown)}{more}" if records else ""
+    shown = [[row[name] for name in header] for row in rows[:LONGEST_TABLE]]
+    title = path.stem.replace("_", " ").capitalize()
+    return f"### {title}\n\n{_markdown(header, shown)}{more}"
+
+
+def _against_time(path: Path) -> bool:
+    return path.stem.endswith(("_by_time", "_by_seconds"))
+
+
+def _is_text(cell: str) -> bool:
+    try:
+        float(cell or "nan")
+    except ValueError:
+        return True
+    return False
+
+
+def _mean(rows: list[dict[str, str]], keys: list[str]) -> dict[str, str]:
+    """Average rows that differ in their seed; the number of seeds takes the seed's place."""
+    mean = {"seeds" if name == "seed" else name: rows[0][name] for name in rows[0]}
+    mean["seeds"] = str(len(rows))
+    for name in {*mean} - {*keys, "seeds"}:
+        given = [float(row[name]) for row in rows if row[name]]
+        whole = all(value.is_integer() for value in given) and len({*given}) == 1
+        mean[name] = str(int(given[0]) if whole else sum(given) / len(given)) if given else ""
+    return mean
 
 
 def _with_intervals(record: dict[str, str]) -> dict[str, str]:
@@ -106,17 +178,18 @@ def _with_intervals(record: dict[str, str]) -> dict[str, str]:
 
 
 def _number(text: str) -> str:
-    try:
-        value = float(text)
-    except ValueError:
-        return text
+    if _is_text(text) or not text:
+        return {"True": "yes", "False": "no"}.get(text, text)
+    value = float(text)
     return format_number(int(value) if re.fullmatch(r"-?\d+", text) else value)
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:
     titles = [name.replace("_", " ") for name in header]
     lines = [titles, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', '¦') for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(str(cell).replace('|', '¦') for cell in line)} |" for line in lines
+    )
 
 
 def _figures(paths: list[Path], page: Path) -> list[str]:

@@ -1,13 +1,16 @@
 """The handbook: examples run as printed, commands parse, links lead somewhere."""
 
+import pydoc
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 
+import rlreps
 from rlreps.cli.main import _parse
 from rlreps.errors import InputError
 
@@ -17,7 +20,9 @@ PAGES = {
     for path in [ROOT / "README.md", ROOT / "data/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 }
 # A block of Python, after a mark if it is expensive, and before the expressions that have to hold.
-PYTHON = re.compile(r"(<!-- integration -->\n)?```python\n(.*?)```((?:\n<!-- check: .*? -->)*)", re.S)
+PYTHON = re.compile(
+    r"(<!-- integration -->\n)?```python\n(.*?)```((?:\n<!-- check: .*? -->)*)", re.S
+)
 CHECK = re.compile(r"<!-- check: (.*?) -->")
 
 
@@ -54,7 +59,9 @@ def commands(text: str) -> list[tuple[str, bool]]:
     """List every ``rlreps`` command of a page, and whether it has to be complete."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.S)).replace("\\\n", "")
     lines = [part for line in blocks.splitlines() for part in line.split("&&")]
-    inline = re.findall(r"`((?:PYTHONPATH=\. )?rlreps [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    inline = re.findall(
+        r"`((?:PYTHONPATH=\. )?rlreps [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S)
+    )
     found = [(line, True) for line in lines] + [(" ".join(line.split()), False) for line in inline]
     return [
         (line[line.index("rlreps ") :], complete)
@@ -63,15 +70,26 @@ def commands(text: str) -> list[tuple[str, bool]]:
     ]
 
 
+def complaint(line: str) -> str:
+    try:
+        _parse(shlex.split(line)[1:])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if commands(text)])
 def test_commands_can_be_parsed(page):
-    for line, complete in commands(PAGES[page]):
-        try:
-            _parse(shlex.split(line)[1:])
-        except InputError as error:
-            # A mention in the text may leave out what the command requires, but not err in the rest.
-            assert not complete, (line, str(error))
-            assert re.search("required|subcommand", str(error), re.I), (line, str(error))
+    found = [(line, complete, complaint(line)) for line, complete in commands(PAGES[page])]
+    # A mention in the text may leave out what the command requires.
+    missing = re.compile("required|subcommand", re.I)
+    assert [each for each in found if each[2] and (each[1] or not missing.search(each[2]))] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_that_a_page_mentions_exist(page):
+    for name in re.findall(r"`(rlreps(?:\.(?!json)\w+)+)(?:\(.*?\))?`", PAGES[page]):
+        assert pydoc.locate(name) is not None, name
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -84,7 +102,9 @@ def test_links_lead_to_files_and_headings(page):
         path = (ROOT / page).parent / name if name else ROOT / page
         assert path.is_file(), f"{page}: {target}"
         titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M) if heading else []
-        slugs = [re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles]
+        slugs = [
+            re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles
+        ]
         assert not heading or heading in slugs, f"{page}: {target}"
 
 
@@ -107,3 +127,18 @@ def test_the_readme_is_short_and_names_the_two_commands():
     assert tests is not None
     # Continuous integration runs the same.
     assert tests[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_changelog_the_package_and_its_metadata_name_one_version():
+    newest = re.search(r"^## ([\d.]+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert newest is not None
+    assert newest[1] == project["version"] == rlreps.__version__
+
+
+def test_the_new_names_of_the_changelog_exist():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for new in re.findall(r"^\|.*\| (.*?) \|$", text, re.M):
+        for name in re.findall(r"`((?:rlreps\.)?[a-z_]+(?:\.\w+)+)", new):
+            full = name if name.startswith("rlreps.") else f"rlreps.{name}"
+            assert pydoc.locate(full) is not None, full

@@ -198,8 +198,8 @@ class Population(Program[TrainState]):
             index = int(np.argmax(bad_steps >= 0))
             raise TrainingDivergedError(
                 f"expected finite losses and parameters, got NaN or infinity at step "
-                f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller learning "
-                "rate or kappa0"
+                f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
+                "learning rate or kappa0"
             )
 
     def _require_health(self, state: TrainState) -> None:

@@ -36,10 +36,8 @@ from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Params
-from rlreps.plotting import save_figure
+from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
-from rlreps.plotting.learning import plot_learning
-from rlreps.plotting.policies import plot_policy_and_value, plot_torso_components
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate

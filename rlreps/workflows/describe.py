@@ -8,7 +8,7 @@ from typing import Any
 from rlreps import plotting
 from rlreps.envs import arena_from_settings
 from rlreps.errors import require
-from rlreps.plotting.errors import DISTANCE_FROM_TRUTH
+from rlreps.plotting.lines import DISTANCE_FROM_TRUTH
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DEFAULT_RANK

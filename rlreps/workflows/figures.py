@@ -10,14 +10,11 @@ from rlreps import plotting, subspace
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.subspace.svd import Decomposition
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.ground_truth import GroundTruth, principal_subspace
 from rlreps.subspace.svd import Decomposition
-from rlreps.runs.progress import progress_bar
-from rlreps.successor.ground_truth import sampling_error
+from rlreps.successor.ground_truth import GroundTruth, principal_subspace, sampling_error
 from rlreps.successor.store import open_store
+from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.evaluate import distance_history, load_config, load_encoder, trained_store
 from rlreps.workflows.train import ground_truth_for
 
@@ -94,7 +91,7 @@ def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> P
     curves = []
     for label, run in _labelled(runs):
         steps, distances = distance_history(RunFolder(run))
-        curves.append(plotting.Curve(label=label, steps=steps, values=distances))
+        curves.append(plotting.Line.of_runs(label, steps, distances, counted=True))
     figure = plotting.plot_curves(
         curves,
         x_label="update",

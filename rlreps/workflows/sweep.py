@@ -557,8 +557,8 @@ def write_sweep_report(
         folder.path / "report.html",
         title=f"Sweep over {', '.join(map(flag_of, fields))}",
         summary=(
-            f"{runs} runs at {len(rows)} points, of which {diverged or 'none'} diverged. The lowest "
-            f"mean distance is {format_number(best['subspace_distance_mean'])}, at {place}."
+            f"{runs} runs at {len(rows)} points, of which {diverged or 'none'} diverged. The "
+            f"lowest mean distance is {format_number(best['subspace_distance_mean'])}, at {place}."
         ),
         sections=[
             Section(

@@ -10,6 +10,7 @@ from rlreps.config import as_json, from_json
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Oracle, Spin
+from rlreps.workflows.train import METHODS
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
@@ -140,17 +141,17 @@ EVERYTHING = AgentConfig(
 
 @pytest.mark.parametrize("config", [AgentConfig(), EVERYTHING])
 def test_a_configuration_survives_its_json(config):
-    assert from_json(AgentConfig, json.loads(json.dumps(as_json(config)))) == config
+    assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
 
 
 def test_json_of_another_kind_is_refused():
     stored = as_json(AgentConfig())
     with pytest.raises(InputError, match=r"expected the fields of AgentConfig, got .*rollouts"):
-        from_json(AgentConfig, {**stored, "rollouts": 1})
+        from_json(AgentConfig, {**stored, "rollouts": 1}, METHODS)
     with pytest.raises(InputError, match=r"expected the fields of DQNConfig, got .*triple"):
-        from_json(AgentConfig, {**stored, "dqn": {"triple": True}})
+        from_json(AgentConfig, {**stored, "dqn": {"triple": True}}, METHODS)
     with pytest.raises(InputError, match="expected num_seeds >= 1, got 0"):
-        from_json(AgentConfig, {**stored, "num_seeds": 0})
+        from_json(AgentConfig, {**stored, "num_seeds": 0}, METHODS)
 
 
 def test_a_configuration_cannot_be_changed():

@@ -9,12 +9,18 @@ import pytest
 from PIL import Image
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-CLAIM = {"statement": "it learns", "paper": "at every d", "found": "0.5 | 0.25", "holds": False}
+CLAIM = {"statement": "it learns", "stated": "at every d", "found": "0.5 | 0.25", "holds": False}
 CURVES = """method,d,step,distance,distance_low,distance_high,seed_0
 lissa,5,0,0.9,0.8,1.0,0.9
 lissa,5,100,0.25,0.2,0.3,0.25
 lissa,10,0,0.9,,,0.9
 lissa,10,100,0.5,,,0.5
+"""
+SEEDS = """arm,seed,d,step,return
+none,0,2,0,9
+none,1,2,0,9
+none,0,2,50,1
+none,1,2,50,2
 """
 
 
@@ -35,6 +41,7 @@ def run(tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "summary.json").write_text(json.dumps({"claims": [CLAIM], "seconds": 12.3}))
     (folder / "results" / "curves.csv").write_text(CURVES)
+    (folder / "results" / "seeds.csv").write_text(SEEDS)
     noise = np.random.default_rng(0).integers(0, 255, (500, 2000, 3), np.uint8)
     noise[:, 600:] = 255
     Image.fromarray(noise).save(folder / "figures" / "curves.png")
@@ -47,6 +54,7 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
     assert page.name == "trial.md"
     assert "| it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in text
     assert "| lissa | 5 | 100 | 0.250 [0.200, 0.300] |\n| lissa | 10 | 100 | 0.500 |\n" in text
+    assert "| none | 2 | 2 | 50 | 1.50 |\n" in text  # the mean over two seeds, at the end
     assert "2026-01-02, 2 x cpu, rlreps 0.2.0, jax 0.10.2" in text
     figure = tmp_path / "docs" / "figures" / "trial" / "curves.png"
     assert "(figures/trial/curves.png)" in text
@@ -60,4 +68,6 @@ def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, 
     first = page.read_text()
     page.write_text(first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n")
     script.write_page(run, tmp_path)
-    assert page.read_text() == first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n"
+    assert (
+        page.read_text() == first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n"
+    )

@@ -22,7 +22,7 @@ from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle
 from rlreps.losses.base import Objective, Params
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import Table

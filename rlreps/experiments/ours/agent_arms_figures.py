@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison, FloatArray
 from rlreps.experiments.ours.agent_arms_findings import advantages, overall_improvement
-from rlreps.plotting.agents import plot_improvements, plot_sample_efficiency
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_improvements, plot_panels, plot_sample_efficiency
 from rlreps.runs.intervals import Interval, aggregate
 
 MEASURE_NAMES = {

@@ -13,7 +13,8 @@ from rlreps.agents.trainer import puddle_world_of
 from rlreps.envs import PuddleWorld
 from rlreps.experiments.ours.agent_arms import ArmRuns, Comparison, FloatArray, in_path
 from rlreps.experiments.results import write_results
-from rlreps.plotting.policies import ACTIONS, plot_policy_and_value, plot_torso_components
+from rlreps.plotting import plot_policy_and_value, plot_torso_components
+from rlreps.plotting.maps import ACTIONS
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import interquartile_mean
 from rlreps.successor.grids import Grid

@@ -34,7 +34,7 @@ class RecipeResult:
     """
 
     summaries: list[dict[str, Any]]
-    curves: list[plotting.Curve]
+    curves: list[plotting.Line]
     components: dict[str, np.ndarray]
     cosines: dict[str, np.ndarray]
 
@@ -115,7 +115,7 @@ def _figures(
             cosines={method_name(method): values for method, values in result.cosines.items()},
         )
         figures[f"curves_{recipe}"] = plotting.plot_curves(
-            [dataclasses.replace(curve, label=method_name(curve.label)) for curve in result.curves],
+            result.curves,
             x_label="update",
             y_label=f"{_DISTANCE} (d = {d})",
             noise_floor=float(noise_floor[d - 1]) or None,

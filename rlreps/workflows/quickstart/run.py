@@ -7,7 +7,8 @@ from typing import Any
 from rlreps.config import as_json
 from rlreps.envs import load_arena
 from rlreps.errors import require
-from rlreps.plotting import Curve
+from rlreps.plotting import Line
+from rlreps.report.method_names import method_name
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.provenance import provenance
 from rlreps.successor.ground_truth import GroundTruth
@@ -96,7 +97,9 @@ def _recipe(
         result.summaries.append({"recipe": recipe, **summary})
         if d == config.headline_dimension:
             steps, distances = distance_history(RunFolder(out))
-            result.curves.append(Curve(label=method, steps=steps, values=distances))
+            result.curves.append(
+                Line.of_runs(method_name(str(method)), steps, distances, counted=True)
+            )
             aligned, cosines = aligned_components(RunFolder(out), truth, d)
             result.components[method], result.cosines[method] = aligned, cosines
     return result

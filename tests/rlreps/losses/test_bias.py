@@ -7,14 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.losses import Batch, Roles, danskin_empirical, danskin_lissa, naive
+from rlreps.losses import Batch, DanskinEmpirical, DanskinLissa, Naive
+from rlreps.losses.danskin import Roles
 
 # Rows of equal norm make kappa the same for every sample, as the theorem on E[Δ_J] wants.
 DIRECTIONS = np.array([[3.0, 1.0], [1.0, 3.0], [3.0, -1.0]])
 TABLE = 1.5 * DIRECTIONS / np.linalg.norm(DIRECTIONS, axis=1, keepdims=True)
 MATRIX = np.array([[1.0, -0.5, 2.0], [0.3, 0.8, -1.0], [-0.7, 0.4, 0.6]])
 NUM_STATES, NUM_FEATURES = TABLE.shape
+NAMES = ("gradient_rows", "weight_rows", "covariance_rows")
 COVARIANCE = TABLE.T @ TABLE / NUM_STATES
+
+
+MORE = [
+    pytest.param(Roles(*rows), tasks, marks=pytest.mark.integration)
+    for rows in ((1, 1, 1), (1, 2, 1), (2, 2, 1))
+    for tasks in (1, 3)
+]
+
+
+def _made(cls, roles, **options):
+    """An objective with given rows in each role, and the rows of its batch."""
+    objective = cls(NUM_FEATURES, **dict(zip(NAMES, roles, strict=True)), **options)
+    rows = roles.gradient + objective.num_estimates * (roles.weight + roles.covariance)
+    return objective, rows
 
 
 def lookup(params, inputs):
@@ -68,34 +84,35 @@ def _every_batch(num_rows):
     return np.array(list(itertools.product(range(NUM_STATES), repeat=num_rows)))
 
 
-@pytest.mark.parametrize("num_tasks", [1, 3])
-@pytest.mark.parametrize("roles", [Roles(1, 1, 1), Roles(1, 1, 2), Roles(2, 2, 1)])
+@pytest.mark.parametrize(("roles", "num_tasks"), [(Roles(1, 1, 2), 3), *MORE])
 def test_danskin_lissa_averaged_over_every_batch_is_the_truncated_series_gradient(roles, num_tasks):
     matrix = MATRIX[:, :num_tasks]
-    objective = danskin_lissa(NUM_FEATURES, roles=roles, kappa0=1.9)
-    gradients = _gradients(objective, _every_batch(roles.rows(2)), matrix)
+    objective, rows = _made(DanskinLissa, roles, kappa0=1.9)
+    gradients = _gradients(objective, _every_batch(rows), matrix)
     expected = _series_gradient(roles.covariance, 1.9, matrix)
     np.testing.assert_allclose(gradients.mean(axis=0), expected, atol=2e-6)
     # The truncation shows: this is not yet Lemma 1's gradient.
     assert np.abs(expected - _lemma_1(matrix)).max() > 1e-3
 
 
-@pytest.mark.parametrize("permutations", [2, 5])
+@pytest.mark.parametrize("permutations", [2, pytest.param(5, marks=pytest.mark.integration)])
 def test_exchanging_roles_keeps_the_average_over_every_batch(permutations):
     roles = Roles(1, 1, 2)
-    objective = danskin_lissa(NUM_FEATURES, roles=roles, kappa0=1.9, permutations=permutations)
-    batches = _every_batch(roles.rows(2))
+    objective, rows = _made(DanskinLissa, roles, kappa0=1.9, permutations=permutations)
+    batches = _every_batch(rows)
     # One key for all batches: the expectation is the same for each fixed choice of permutations.
     keys = jnp.broadcast_to(jax.random.key(11), (len(batches),))
     gradients = _gradients(objective, batches, MATRIX, keys)
     np.testing.assert_allclose(gradients.mean(axis=0), _series_gradient(2, 1.9, MATRIX), atol=2e-6)
 
 
+@pytest.mark.integration
 def test_exchanging_roles_lowers_the_variance():
     roles = Roles(1, 1, 2)
-    batches = _every_batch(roles.rows(2))
-    once = _gradients(danskin_lissa(NUM_FEATURES, roles=roles), batches, MATRIX)
-    often = _gradients(danskin_lissa(NUM_FEATURES, roles=roles, permutations=8), batches, MATRIX)
+    objective, rows = _made(DanskinLissa, roles)
+    batches = _every_batch(rows)
+    once = _gradients(objective, batches, MATRIX)
+    often = _gradients(_made(DanskinLissa, roles, permutations=8)[0], batches, MATRIX)
     assert often.var(axis=0).sum() < 0.5 * once.var(axis=0).sum()
 
 
@@ -107,12 +124,11 @@ def _empirical_weights(rows, roles, matrix):
     return inverse @ (TABLE[mean_rows].T @ matrix[mean_rows] / roles.weight)
 
 
-@pytest.mark.parametrize("num_tasks", [1, 3])
-@pytest.mark.parametrize("roles", [Roles(1, 1, 1), Roles(1, 2, 1), Roles(1, 1, 2)])
+@pytest.mark.parametrize(("roles", "num_tasks"), [(Roles(1, 1, 2), 3), *MORE])
 def test_the_empirical_form_averages_to_the_product_of_two_mean_estimates(roles, num_tasks):
     matrix = MATRIX[:, :num_tasks]
-    objective = danskin_empirical(NUM_FEATURES, roles=roles)
-    gradients = _gradients(objective, _every_batch(roles.rows(2)), matrix)
+    objective, rows = _made(DanskinEmpirical, roles)
+    gradients = _gradients(objective, _every_batch(rows), matrix)
     estimates = [
         _empirical_weights(rows, roles, matrix)
         for rows in _every_batch(roles.weight + roles.covariance)
@@ -130,11 +146,11 @@ def _variance_bias(estimates):
     return TABLE @ covariance / (NUM_STATES * estimates[0].shape[1])
 
 
-@pytest.mark.parametrize("num_tasks", [1, 3])
-@pytest.mark.parametrize("roles", [Roles(1, 1, 1), Roles(1, 2, 1), Roles(2, 1, 2)])
+@pytest.mark.parametrize(("roles", "num_tasks"), [(Roles(2, 1, 2), 3), *MORE])
 def test_the_naive_bias_is_exactly_the_variance_of_its_weights(roles, num_tasks):
     matrix = MATRIX[:, :num_tasks]
-    gradients = _gradients(naive(NUM_FEATURES, roles=roles), _every_batch(roles.rows(1)), matrix)
+    objective, rows = _made(Naive, roles)
+    gradients = _gradients(objective, _every_batch(rows), matrix)
     estimates = [
         _empirical_weights(rows, roles, matrix)
         for rows in _every_batch(roles.weight + roles.covariance)
@@ -153,14 +169,15 @@ def _simulate(objective, num_rows, matrix, samples, seed):
     return gradients.mean(axis=0), gradients.std(axis=0, ddof=1) / np.sqrt(samples)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("num_tasks", [1, 3])
 def test_danskin_lissa_approaches_lemma_1_as_its_series_grows(num_tasks):
     matrix = MATRIX[:, :num_tasks]
     distances = []
     for num_terms in (1, 5, 50, 500):
         roles = Roles(2, 4, num_terms)
-        objective = danskin_lissa(NUM_FEATURES, roles=roles, kappa0=1.0)
-        mean, error = _simulate(objective, roles.rows(2), matrix, 8_000, seed=num_terms)
+        objective, rows = _made(DanskinLissa, roles, kappa0=1.0)
+        mean, error = _simulate(objective, rows, matrix, 8_000, seed=num_terms)
         series = _series_gradient(num_terms, 1.0, matrix)
         # Six entries, four lengths, two task counts: 4.5 standard errors.
         assert np.all(np.abs(mean - series) < 4.5 * error)
@@ -173,11 +190,12 @@ def test_danskin_lissa_approaches_lemma_1_as_its_series_grows(num_tasks):
     assert distances[3] < 4.0 * noise
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("num_tasks", [1, 3])
 def test_the_naive_bias_persists_however_many_samples_are_averaged(num_tasks):
     matrix = MATRIX[:, :num_tasks]
     roles = Roles(2, 2, 200)
-    objective = naive(NUM_FEATURES, roles=roles)
+    objective, rows = _made(Naive, roles)
     lemma = _lemma_1(matrix)
     # With J large the estimate's variance is that of the right-hand side: C⁻¹Cov(φψ)C⁻¹/M.
     inverse = np.linalg.inv(COVARIANCE)
@@ -185,7 +203,7 @@ def test_the_naive_bias_persists_however_many_samples_are_averaged(num_tasks):
     estimates = np.einsum("ij,sjt->sit", inverse, products)
     predicted = _variance_bias(list(estimates)) / roles.weight
     for samples in (1_000, 10_000):
-        mean, error = _simulate(objective, roles.rows(1), matrix, samples, seed=samples)
+        mean, error = _simulate(objective, rows, matrix, samples, seed=samples)
         bias = mean - lemma
         # Along the features in every state, many standard errors from nothing.
         along = np.sum(bias * TABLE, axis=1)
@@ -198,10 +216,11 @@ def test_the_naive_bias_persists_however_many_samples_are_averaged(num_tasks):
         ) + 4.0 * np.linalg.norm(error)
 
 
+@pytest.mark.integration
 def test_the_naive_bias_falls_with_more_rows_behind_its_weights():
     biases = []
     for num_rows in (2, 32):
         roles = Roles(2, num_rows, 200)
-        mean, _ = _simulate(naive(NUM_FEATURES, roles=roles), roles.rows(1), MATRIX, 10_000, seed=3)
+        mean, _ = _simulate(*_made(Naive, roles), MATRIX, 10_000, seed=3)
         biases.append(np.linalg.norm(mean - _lemma_1(MATRIX)))
     assert biases[1] < biases[0] / 8.0

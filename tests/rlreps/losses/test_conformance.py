@@ -1,17 +1,20 @@
-"""One suite for every registered objective, with its options, at one and at several tasks."""
+"""One suite for every objective, with its options, in one compiled program each."""
 
+import dataclasses
 import functools
-from typing import get_args
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import Tabular
+from rlreps.config import as_json, from_json, with_sizes
+from rlreps.encoders import MLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import (
     OBJECTIVES,
+    Batch,
     DanskinChunked,
     DanskinEmpirical,
     DanskinLissa,
@@ -19,237 +22,289 @@ from rlreps.losses import (
     LargeBatch,
     Naive,
     Oracle,
-    Roles,
     Spin,
-    make_objective,
 )
-from rlreps.losses.registry import Problem
 from rlreps.sources.matrix import matrix_source
-from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.workflows.train import TrainingConfig
 
-NUM_STATES, NUM_TASKS, NUM_FEATURES, NUM_ROWS = 24, 7, 4, 21
-ROLES = {"gradient_rows": 5, "weight_rows": 3, "covariance_rows": 5}
+NUM_STATES, NUM_TASKS, NUM_FEATURES, NUM_ROWS = 24, 7, 4, 100
+ROLES = {"gradient_rows": 20, "weight_rows": 20, "covariance_rows": 20}
+ENCODER = Tabular(NUM_FEATURES, num_states=NUM_STATES)
 
-CONFIGS = [
-    DanskinChunked(),
-    DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1),
-    DanskinLissa(),
-    DanskinLissa(whitening=True, permutations=3, **ROLES),
-    DanskinLissa(whitening=True, feature_norm="running"),
-    DanskinEmpirical(),
+PLAIN = [cls() for cls in OBJECTIVES.values()]
+WITH_OPTIONS = [
+    DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1, ridge=0.1),
+    DanskinLissa(whitening=True, permutations=3, feature_norm="running", **ROLES),
     DanskinEmpirical(whitening=True, permutations=2, **ROLES),
     Explicit(weight_learning_rate=0.1),
-    LargeBatch(),
     LargeBatch(precondition=0.01, leave_one_out=True),
-    Naive(),
     Naive(permutations=2, whitening=True),
-    Oracle(),
-    Spin(),
-    Spin(averaging_rate=0.2),
+    Spin(averaging_rate=0.2, jacobian_rows_at_once=3),
 ]
+EVERY = [*PLAIN, *(pytest.param(each, marks=pytest.mark.integration) for each in WITH_OPTIONS)]
 
 
-def _label(config):
-    default = ObjectiveConfig(name=config.name)
-    changed = [key for key in vars(config) if getattr(config, key) != getattr(default, key)]
-    return "-".join([config.name, *changed])
+def _label(objective):
+    defaults = vars(type(objective)())
+    return "-".join([objective.name, *(k for k, v in vars(objective).items() if v != defaults[k])])
 
 
-every_objective = pytest.mark.parametrize("config", CONFIGS, ids=_label)
-every_task_count = pytest.mark.parametrize("num_tasks", [1, 3])
+each = pytest.mark.parametrize("objective", EVERY, ids=_label)
 
 
-class _Setup:
-    """An objective with an encoder and a source, and one step of descent as a function."""
+class Setup:
+    """An objective with an encoder and a source, and one update as a function."""
 
-    def __init__(self, config, num_tasks, num_rows=NUM_ROWS, dtype=np.float32):
-        rng = np.random.default_rng(0)
-        self.encoder = Tabular(NUM_FEATURES, num_states=NUM_STATES)
-        shapes = jax.eval_shape(self.encoder.init, jax.random.key(0))
-        self.objective = make_objective(
-            config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2), shapes)
+    def __init__(self, objective, num_tasks=NUM_TASKS, dtype=np.float32):
+        self.objective = with_sizes(
+            objective,
+            num_features=NUM_FEATURES,
+            num_tasks=NUM_TASKS,
+            encoder=ENCODER,
+            encoder_learning_rate=1e-2,
         )
-        self.source = matrix_source(
-            rng.normal(size=(NUM_STATES, NUM_TASKS)).astype(dtype), with_population=True
-        )
-        self.num_rows, self.num_tasks = num_rows, num_tasks
-        self.traces = 0
+        matrix = np.random.default_rng(0).normal(size=(NUM_STATES, NUM_TASKS)).astype(dtype)
+        self.source = matrix_source(matrix, with_population=True)
+        self.num_tasks, self.traces = num_tasks, 0
 
     def init(self, key):
-        return self.encoder.init(key), self.objective.init(jax.random.fold_in(key, 1))
+        return ENCODER.init(key), self.objective.init(jax.random.fold_in(key, 1))
 
     def gradient(self, params, state, key):
         self.traces += 1
-        batch = self.source.sample(key, self.num_rows, self.num_tasks)
+        batch = self.source.sample(key, NUM_ROWS, self.num_tasks)
         (value, (state, metrics)), gradient = jax.value_and_grad(self.objective.loss, has_aux=True)(
-            params, self.encoder.apply, batch, state, jax.random.fold_in(key, 1)
+            params, ENCODER.apply, batch, state, jax.random.fold_in(key, 1)
         )
         return value, gradient, state, metrics
 
-    def step(self, carry, key):
+    def update(self, carry, key):
         params, state = carry
         value, gradient, state, _ = self.gradient(params, state, key)
-        params = jax.tree.map(lambda leaf, slope: leaf - 0.01 * slope, params, gradient)
-        return (params, state), value
+        # Steps of a fixed relative length, so that one rate serves every objective.
+        length = 0.003 * jnp.linalg.norm(params)
+        params = params - length * gradient / (jnp.linalg.norm(gradient) + 1e-12)
+        return (params, state), jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
 
 
-def _assert_close(tree, other, rtol=1e-4, atol=1e-5):
-    assert jax.tree.structure(tree) == jax.tree.structure(other)
-    for leaf, expected in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(leaf, expected, rtol=rtol, atol=atol)
+def assert_close(tree, other, rtol=1e-4, atol=1e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), tree, other)
 
 
-def test_every_registered_objective_is_in_this_suite():
-    assert {config.name for config in CONFIGS} == set(OBJECTIVES)
+@each
+def test_descent_lowers_the_loss_and_degenerate_features_have_finite_gradients(objective):
+    setup = Setup(objective)
+    matrix = np.asarray(setup.source.matrix, np.float64)
 
+    def representation_loss(table):
+        table = np.asarray(table, np.float64)
+        weights, *_ = np.linalg.lstsq(table, matrix, rcond=None)
+        return np.mean((table @ weights - matrix) ** 2)
 
-def test_the_registry_holds_exactly_the_names_of_the_configuration():
-    assert set(OBJECTIVES) == set(get_args(MethodName))
-
-
-def test_an_unknown_method_is_refused_with_the_list_of_names():
-    names = (
-        "danskin_chunked, danskin_empirical, danskin_lissa, explicit, large_batch, naive, "
-        "oracle, spin"
-    )
-    with pytest.raises(InputError, match=f"expected method to be one of {names}, got 'pca'"):
-        ObjectiveConfig(name="pca")
-
-
-def test_weights_cannot_be_stored_for_a_source_without_task_columns():
-    live = Problem(NUM_FEATURES, None, Hyperparameters(1e-2, 1.9, 1e-2))
-    with pytest.raises(InputError, match=r"expected a matrix with task columns .* a live source"):
-        make_objective(Explicit(), live)
-    for name in set(OBJECTIVES) - {"explicit"}:
-        make_objective(ObjectiveConfig(name=name), live)
-
-
-@every_task_count
-@every_objective
-def test_jitted_mapped_and_eager_evaluations_agree(config, num_tasks):
-    setup = _Setup(config, num_tasks)
-    inits = [setup.init(jax.random.key(seed)) for seed in range(3)]
-    keys = jax.random.split(jax.random.key(7), 3)
-    jitted = jax.jit(setup.gradient)
-    results = [jitted(*init, key) for init, key in zip(inits, keys, strict=True)]
-    assert setup.traces == 1
-    if num_tasks > 1:  # Eager calls compile operation by operation: once is enough.
-        _assert_close(setup.gradient(*inits[0], keys[0]), results[0])
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *inits)
-    mapped = jax.jit(jax.vmap(setup.gradient))(*stacked, keys)
-    for index, result in enumerate(results):
-        _assert_close(jax.tree.map(lambda leaf, index=index: leaf[index], mapped), result)
-
-
-@every_task_count
-@every_objective
-def test_scanned_updates_equal_a_loop_that_compiles_once(config, num_tasks):
-    setup = _Setup(config, num_tasks)
-    start = setup.init(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(3), 4)
-    step = jax.jit(setup.step)
-    carry, values = start, []
-    for key in keys:
-        carry, value = step(carry, key)
-        values.append(value)
-    assert setup.traces == 1
-    scanned, scanned_values = jax.jit(functools.partial(jax.lax.scan, setup.step))(start, keys)
-    _assert_close(carry, scanned)
-    np.testing.assert_allclose(values, scanned_values, rtol=1e-4)
-
-
-@every_objective
-def test_state_keeps_its_structure_shapes_and_dtypes(config):
-    setup = _Setup(config, 3)
+    descend = jax.jit(functools.partial(jax.lax.scan, setup.update))
     params, state = setup.init(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 2_000)
+    (end, _), finite = descend((params, state), keys)
+    assert np.all(finite)
+    singular_values = np.linalg.svd(matrix, compute_uv=False)
+    best = np.sum(singular_values[NUM_FEATURES:] ** 2) / matrix.size
+    # Steps of fixed length end in a ball around the optimum; naive's bias keeps it further off.
+    gained = representation_loss(params) - representation_loss(end)
+    share = 0.4 if objective.name == "naive" else 0.8
+    assert gained > share * (representation_loss(params) - best)
+    repeated = params.at[:, 1:].set(params[:, :1])
+    for features in (jnp.zeros_like(params), repeated, 1e-12 * params, 1e8 * params):
+        assert np.all(descend((features, state), keys)[1][:3])
+    assert setup.traces == 1
+
+
+@each
+def test_shapes_dtypes_and_structure_are_kept(objective):
+    setup = Setup(objective, num_tasks=1)
+    params, state = jax.eval_shape(setup.init, jax.random.key(0))
     value, gradient, new_state, metrics = jax.eval_shape(
         setup.gradient, params, state, jax.random.key(1)
     )
     assert value.shape == ()
     assert all(metric.shape in ((), (NUM_FEATURES,)) for metric in metrics.values())
-    assert jax.tree.structure(new_state) == jax.tree.structure(state)
-    assert jax.tree.structure(gradient) == jax.tree.structure(params)
+    assert jax.tree.structure((new_state, gradient)) == jax.tree.structure((state, params))
     for new, old in zip(
         jax.tree.leaves((new_state, gradient)), jax.tree.leaves((state, params)), strict=True
     ):
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
 
 
-@every_objective
-@pytest.mark.parametrize("x64", [False, True])
-def test_everything_is_finite_and_of_the_inputs_precision(config, x64):
-    with jax.enable_x64(x64):
-        dtype = np.float64 if x64 else np.float32
-        setup = _Setup(config, 3, dtype=dtype)
-        carry, step = setup.init(jax.random.key(0)), jax.jit(setup.step)
+@pytest.mark.parametrize("objective", [*PLAIN, *WITH_OPTIONS], ids=_label)
+def test_an_objective_survives_json_and_tracing_of_its_numbers(objective):
+    stored = json.loads(json.dumps(as_json(objective), allow_nan=False))
+    assert stored.pop("name") == objective.name
+    assert from_json(type(objective), stored) == objective
+    assert hash(objective) == hash(dataclasses.replace(objective))
+    leaves, structure = jax.tree.flatten(objective)
+    assert structure.unflatten(leaves) == objective
+    # Every number that is a leaf may be traced: shapes are found, nothing is compiled.
+    setup = Setup(objective)
+
+    def loss(traced):
+        setup.objective = traced
+        return setup.gradient(*setup.init(jax.random.key(0)), jax.random.key(1))[0]
+
+    sized = jax.tree.map(jnp.float32, setup.objective)
+    assert jax.eval_shape(loss, sized).shape == ()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("num_tasks", [1, 3])
+@pytest.mark.parametrize("objective", [*PLAIN, *WITH_OPTIONS], ids=_label)
+def test_eager_jitted_mapped_and_scanned_evaluations_agree(objective, num_tasks):
+    setup = Setup(objective, num_tasks)
+    inits = [setup.init(jax.random.key(seed)) for seed in range(3)]
+    keys = jax.random.split(jax.random.key(7), 3)
+    jitted = jax.jit(setup.gradient)
+    results = [jitted(*init, key) for init, key in zip(inits, keys, strict=True)]
+    if num_tasks > 1:  # Eager calls compile operation by operation: once is enough.
+        assert_close(setup.gradient(*inits[0], keys[0]), results[0])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *inits)
+    mapped = jax.jit(jax.vmap(setup.gradient))(*stacked, keys)
+    for index, result in enumerate(results):
+        assert_close(jax.tree.map(lambda leaf, index=index: leaf[index], mapped), result)
+    carry, update = inits[0], jax.jit(setup.update)
+    for key in keys:
+        carry, _ = update(carry, key)
+    assert_close(carry, jax.jit(functools.partial(jax.lax.scan, setup.update))(inits[0], keys)[0])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("objective", [*PLAIN, *WITH_OPTIONS], ids=_label)
+def test_double_precision_is_kept(objective):
+    with jax.enable_x64(True):
+        setup = Setup(objective, 3, np.float64)
+        carry, update = setup.init(jax.random.key(0)), jax.jit(setup.update)
         for seed in range(2):
-            carry, value = step(carry, jax.random.key(seed))
-        for leaf in jax.tree.leaves((carry, value)):
-            assert np.all(np.isfinite(leaf))
-            assert leaf.dtype in (dtype, np.int32)
-            assert value.dtype == dtype
+            carry, finite = update(carry, jax.random.key(seed))
+            assert finite
+        assert {leaf.dtype for leaf in jax.tree.leaves(carry)} <= {
+            np.dtype(np.float64),
+            np.dtype(np.int32),
+        }
 
 
-@every_objective
-def test_gradients_of_dead_and_of_dependent_features_are_finite(config):
-    setup = _Setup(config, 3)
-    params, state = setup.init(jax.random.key(0))
-    dead = jnp.zeros_like(params)
-    dependent = params.at[:, 1:].set(params[:, :1])
-    tiny, huge = 1e-12 * params, 1e8 * params
-    evaluate = jax.jit(setup.gradient)
-    for features in (dead, dependent, tiny, huge):
-        current = state
-        for seed in range(3):
-            value, gradient, current, _ = evaluate(features, current, jax.random.key(seed))
-            assert np.isfinite(value)
-            assert np.all(np.isfinite(gradient))
+def lookup(params, states):
+    return params[states]
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_descent_lowers_the_representation_loss(name):
-    setup = _Setup(ObjectiveConfig(name=name), NUM_TASKS, num_rows=100)
-    matrix = np.asarray(setup.source.matrix, np.float64)
+def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
+    """Evaluate a loss by shapes alone; batch arguments replace the default's."""
+    table = jnp.ones((NUM_STATES, features))
+    given = {"targets": jnp.ones((rows, 2)), "tasks": jnp.zeros(2, jnp.int32)} | batch
 
-    def representation_loss(params):
-        table = np.asarray(params, np.float64)
-        weights, *_ = np.linalg.lstsq(table, matrix, rcond=None)
-        return np.mean((table @ weights - matrix) ** 2)
+    def evaluate(key):
+        states = jnp.arange(rows) % NUM_STATES
+        return objective.loss(table, lookup, Batch(states, **given), objective.init(key), key)
 
-    def body(carry, key):
-        params, state = carry
-        _, gradient, state, _ = setup.gradient(params, state, key)
-        # Steps of a fixed relative length, so that one rate serves every objective.
-        length = 0.003 * jnp.linalg.norm(params)
-        return (params - length * gradient / (jnp.linalg.norm(gradient) + 1e-12), state), None
-
-    (start, state) = setup.init(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(1), 2_000)
-    (end, _), _ = jax.jit(functools.partial(jax.lax.scan, body))((start, state), keys)
-    singular_values = np.linalg.svd(matrix, compute_uv=False)
-    best = np.sum(singular_values[NUM_FEATURES:] ** 2) / matrix.size
-    # Steps of fixed length end in a ball around the optimum; naive's bias keeps it further off.
-    gained = representation_loss(start) - representation_loss(end)
-    assert gained > (0.4 if name == "naive" else 0.8) * (representation_loss(start) - best)
+    return jax.eval_shape(evaluate, jax.random.key(0))
 
 
-@pytest.mark.parametrize("name", ["danskin_empirical", "danskin_lissa", "naive"])
-def test_the_configuration_and_the_objective_agree_on_the_rows_of_a_batch(name):
-    config = ObjectiveConfig(name=name, **ROLES)
-    estimates = 1 if name == "naive" else 2
-    rows = Roles(*ROLES.values()).rows(estimates)
-    TrainingConfig(objective=config, rows=rows)
-    objective = make_objective(
-        config, Problem(NUM_FEATURES, NUM_TASKS, Hyperparameters.of(config, 1e-2))
-    )
-    setup = _Setup(config, 1)
-    params, state = setup.init(jax.random.key(0))
-    batch = setup.source.sample(jax.random.key(0), rows, 1)
-    objective.loss(params, setup.encoder.apply, batch, state, jax.random.key(0))
-    with pytest.raises(InputError, match=rf"expected rows = {rows}.*, got {rows + 1}"):
-        TrainingConfig(objective=config, rows=rows + 1)
-    least = 1 + 2 * estimates
-    TrainingConfig(objective=ObjectiveConfig(name=name), rows=least)
-    with pytest.raises(InputError, match=rf"expected rows >= {least}.*, got {least - 1}"):
-        TrainingConfig(objective=ObjectiveConfig(name=name), rows=least - 1)
+NAN, INFINITY = float("nan"), float("inf")
+SIZED = {"num_tasks": NUM_TASKS, "weight_learning_rate": 0.1}
+REFUSALS = [
+    *((lambda cls=cls: cls(0), "num_features >= 1, got 0") for cls in OBJECTIVES.values()),
+    *(
+        (lambda value=value: DanskinLissa(kappa0=value), rf"kappa0 in \(0, 2\), got {value}")
+        for value in (0.0, -0.5, 2.0, NAN)
+    ),
+    (lambda: DanskinLissa(feature_norm="median"), "feature_norm to be one of batch, running, got"),
+    *(
+        case
+        for cls in (DanskinLissa, DanskinEmpirical, Naive)
+        for case in (
+            (lambda cls=cls: cls(permutations=0), "permutations >= 1, got 0"),
+            (lambda cls=cls: cls(gradient_rows=5), r"all given or all None, got \(5, None, None\)"),
+            (lambda cls=cls: cls(**ROLES | {"weight_rows": 0}), "covariance_rows >= 1, got 0"),
+            (lambda cls=cls: loss_of(cls(NUM_FEATURES + 1)), r"features of shape \(30, 5\), got"),
+            (
+                lambda cls=cls: loss_of(cls(**ROLES)),
+                r"rows = \d+, the sum over .*, got 30",
+            ),
+            (lambda cls=cls: cls(**ROLES).require_rows(99), r"rows = \d+, the sum .*, got 99"),
+        )
+    ),
+    (lambda: DanskinLissa().require_rows(4), "rows >= 5, one for each role of danskin_lissa"),
+    (lambda: Naive().require_rows(2), "rows >= 3, one for each role of naive, got 2"),
+    *(
+        (lambda value=value: LargeBatch(ridge=value), r"ridge in \(0, inf\), got")
+        for value in (0.0, -1.0, INFINITY)
+    ),
+    (lambda: LargeBatch(precondition=0.0), r"precondition in \(0, inf\), got 0.0"),
+    (lambda: DanskinChunked(groups=2), "groups >= 3, got 2"),
+    (lambda: DanskinChunked(chunks=0), "chunks >= 1, got 0"),
+    (lambda: DanskinChunked(chunk_step=1.0), r"chunk_step in \(0, 1\), got 1.0"),
+    (lambda: DanskinChunked(gauge=-0.1), r"gauge in \[0, inf\), got -0.1"),
+    (lambda: DanskinChunked(ridge=0.0), r"ridge in \(0, inf\), got 0.0"),
+    (
+        lambda: DanskinChunked().require_rows(11),
+        "rows >= 12, one for each chunk of dan",
+    ),
+    (lambda: loss_of(DanskinChunked(4), rows=11), "rows >= 12, one for each chunk"),
+    (lambda: Explicit(weight_learning_rate=0.0), r"weight_learning_rate in \(0, inf\), got 0.0"),
+    (lambda: Explicit(weight_learning_rate=INFINITY), r"weight_learning_rate in \(0, inf\)"),
+    (lambda: Explicit(num_tasks=0), "num_tasks >= 1, got 0"),
+    (lambda: loss_of(Explicit(4, weight_learning_rate=0.1)), "task columns .* a live source"),
+    (lambda: loss_of(Explicit(4, num_tasks=3)), "a weight_learning_rate or the encoder's"),
+    (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
+    (lambda: loss_of(Explicit(5, **SIZED)), r"features of shape \(30, 5\), got \(30, 4\)"),
+    (lambda: loss_of(Oracle(4)), "a batch with its population, got population=None"),
+    *(
+        (lambda value=value: Spin(averaging_rate=value), r"averaging_rate in \(0, 1\], got")
+        for value in (0.0, 1.5, NAN)
+    ),
+    (lambda: Spin(operator=None), r"an Operator \(rlreps.operators\), got None"),
+    (lambda: Spin(jacobian_rows_at_once=0), "jacobian_rows_at_once >= 1, got 0"),
+    (lambda: loss_of(Spin(4, averaging_rate=0.5)), "an encoder for averaging_rate < 1, got None"),
+    (
+        lambda: loss_of(Spin(4, averaging_rate=0.5, separate=True, encoder=ENCODER)),
+        r"parameters of 4 separate features, leaves \[d, ...\], got \[\(24, 4\)\]",
+    ),
+    (
+        lambda: loss_of(Spin(4, averaging_rate=0.5, encoder=Tabular(4, num_states=9))),
+        r"an encoder with averages of shapes \(10, 24, 4\), got \(10, 9, 4\)",
+    ),
+    (lambda: loss_of(Spin(5)), r"features of shape \(30, 5\), got \(30, 4\)"),
+    (lambda: loss_of(Spin(4), rows=3), "rows >= 4, as many as features, for averaging_rate = 1"),
+    (lambda: Spin().require_rows(1), "rows >= 2, for pairs of them"),
+    (
+        lambda: loss_of(Spin(4, weights=lambda x: jnp.ones((len(x), 1)))),
+        r"weights \(30,\), got \(30, 1\)",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", range(len(REFUSALS)))
+def test_what_cannot_be_is_refused_with_what_was_expected(case):
+    build, message = REFUSALS[case]
+    with pytest.raises(InputError, match="expected .*" + message):
+        build()
+
+
+def test_rows_that_fill_their_roles_are_accepted():
+    DanskinLissa(**ROLES).require_rows(100)
+    Naive(**ROLES).require_rows(60)
+    DanskinEmpirical().require_rows(5)
+    Spin(averaging_rate=0.5).require_rows(2)
+    assert DanskinLissa().roles(252) == (52, 50, 50)
+    assert Naive().roles(3) == (1, 1, 1)
+
+
+def test_rows_that_only_estimate_weights_cost_no_backward_pass():
+    encoder = MLP(NUM_FEATURES, num_inputs=2, hidden=(64, 64))
+    params = encoder.init(jax.random.key(0))
+    batch = Batch(jnp.ones((250, 2)), jnp.ones((250, 2)))
+
+    def flops(objective):
+        def loss(params):
+            state = objective.init(jax.random.key(0))
+            return objective.loss(params, encoder.apply, batch, state, jax.random.key(1))[0]
+
+        return jax.jit(jax.grad(loss)).lower(params).compile().cost_analysis()["flops"]
+
+    # Forward costs 1 a row and backward 2: (250 + 2 * 50) / (250 + 2 * 250) = 0.47.
+    assert flops(DanskinLissa(NUM_FEATURES)) < 0.65 * flops(LargeBatch(NUM_FEATURES))

@@ -11,11 +11,18 @@ import optax
 import pytest
 import scipy.linalg
 
-from rlreps.encoders import FunctionEncoder, SeparateMLP, Tabular, WithConstant
-from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.encoders import MLP, FunctionEncoder, SeparateMLP, Tabular, WithConstant
+from rlreps.errors import TrainingDivergedError
 from rlreps.losses.base import Batch
-from rlreps.losses.spectral import spectral
-from rlreps.operators import diagonal, graph_laplacian, kernel, laplacian, matrix, slowness
+from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.operators import (
+    Diagonal,
+    Kernel,
+    Laplacian,
+    MatrixOperator,
+    Slowness,
+    graph_laplacian,
+)
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.ordered import ordered_spectrum
@@ -29,6 +36,8 @@ SYMMETRIC = ROTATION @ np.diag(LEVELS) @ ROTATION.T
 TABLE = RNG.normal(size=(NUM_STATES, NUM_FEATURES))
 MEASURE = RNG.dirichlet(np.full(NUM_STATES, 4.0))
 ALL_STATES = np.arange(NUM_STATES)
+TABULAR = Tabular(NUM_FEATURES, num_states=NUM_STATES)
+IN_FULL = pytest.mark.integration
 
 
 @pytest.fixture
@@ -49,22 +58,21 @@ def batch_of(inputs):
     return Batch(inputs, jnp.zeros((len(inputs), 0)))
 
 
-def shapes_of(encoder):
-    return jax.eval_shape(encoder.init, jax.random.key(0))
-
-
 def pairs_kernel():
     """The symmetric matrix as an integral operator under uniform states."""
-    return kernel(
+    return Kernel(
         lambda x, y: jnp.asarray(NUM_STATES * SYMMETRIC)[x][:, y], samples=np.arange(NUM_STATES)
     )
 
 
 def gradient_of(objective, params, batch, state=None, encode=lookup):
     state = objective.init(jax.random.key(0)) if state is None else state
-    (value, (state, metrics)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
-        params, encode, batch, state, jax.random.key(1)
-    )
+
+    def loss(params, batch, state):
+        return objective.loss(params, encode, batch, state, None)
+
+    evaluate = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (value, (state, metrics)), gradient = evaluate(params, batch, state)
     return gradient, value, state, metrics
 
 
@@ -88,11 +96,11 @@ def exact_masked_gradient(table, operator, measure):
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
 def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averaging_rate):
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        matrix(SYMMETRIC),
+        operator=MatrixOperator(SYMMETRIC),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
     )
     gradient, value, _, metrics = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
@@ -106,14 +114,14 @@ def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averag
 
 
 @in_double_precision
-@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
+@pytest.mark.parametrize("averaging_rate", [1.0, pytest.param(0.3, marks=IN_FULL)])
 def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
     operator = SYMMETRIC / MEASURE[:, None]
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        matrix(operator, measure=MEASURE),
+        operator=MatrixOperator(operator, measure=MEASURE),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
         weights=lambda states: jnp.asarray(7.0 * MEASURE)[states],
     )
     gradient, *_ = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
@@ -122,36 +130,21 @@ def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
 
 
 @in_double_precision
-@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
-def test_a_features_gradient_does_not_depend_on_the_features_after_it(averaging_rate):
-    objective = spectral(
-        NUM_FEATURES,
-        pairs_kernel(),
-        averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+@pytest.mark.parametrize("averaging_rate", [0.3, pytest.param(1.0, marks=IN_FULL)])
+def test_gradients_ignore_later_features_and_scale_inversely(averaging_rate):
+    objective = Spin(
+        NUM_FEATURES, operator=pairs_kernel(), averaging_rate=averaging_rate, encoder=TABULAR
     )
     batch = batch_of([0, 3, 3, 1, 4, 2])
+    evaluate = jax.jit(lambda table: gradient_of(objective, table, batch)[:2])
+    gradient, value = evaluate(jnp.asarray(TABLE))
     changed = TABLE.copy()
     changed[:, 2] = np.cos(np.arange(NUM_STATES))
-    gradient, *_ = gradient_of(objective, jnp.asarray(TABLE), batch)
-    other, *_ = gradient_of(objective, jnp.asarray(changed), batch)
+    other, _ = evaluate(jnp.asarray(changed))
     np.testing.assert_allclose(other[:, :2], gradient[:, :2], rtol=1e-9, atol=1e-12)
     assert np.abs(other[:, 2] - gradient[:, 2]).max() > 0.01
-
-
-@in_double_precision
-@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
-def test_scaled_features_have_the_same_value_and_the_inverse_gradient(averaging_rate):
-    objective = spectral(
-        NUM_FEATURES,
-        pairs_kernel(),
-        averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
-    )
-    batch = batch_of([0, 3, 3, 1, 4, 2])
     scales = jnp.asarray([1e-5, 3.0, 1e4])[None, :]
-    gradient, value, *_ = gradient_of(objective, jnp.asarray(TABLE), batch)
-    scaled, scaled_value, *_ = gradient_of(objective, jnp.asarray(TABLE) * scales, batch)
+    scaled, scaled_value = evaluate(jnp.asarray(TABLE) * scales)
     np.testing.assert_allclose(scaled * scales, gradient, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(scaled_value, value, rtol=1e-10)
 
@@ -164,9 +157,9 @@ def test_with_a_local_operator_eigenfunctions_stay_put_on_any_batch():
         states = jnp.stack([jnp.ones_like(x), x, 2.0 * x**2 - 1.0], axis=1)
         return states * jnp.exp(-(x**2) / 2.0)[:, None] * params[None, :]
 
-    objective = spectral(
+    objective = Spin(
         3,
-        diagonal(lambda x: x[:, 0] ** 2) - laplacian(),
+        operator=Diagonal(lambda x: x[:, 0] ** 2) - Laplacian(),
         weights=lambda x: jnp.exp(x[:, 0]),
     )
     points = np.random.default_rng(1).normal(size=(5, 1))
@@ -183,13 +176,13 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(separate):
     encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
     params = encoder.init(jax.random.key(0))
     points = batch_of(np.random.default_rng(1).normal(size=(20, 1)))
-    operator = kernel(lambda x, y: jnp.exp(-((x - y.T) ** 2)), samples=np.eye(3)[:, :1])
-    plain = spectral(NUM_FEATURES, operator, weights=lambda x: jnp.exp(x[:, 0]))
-    averaged = spectral(
+    operator = Kernel(lambda x, y: jnp.exp(-((x - y.T) ** 2)), samples=np.eye(3)[:, :1])
+    plain = Spin(NUM_FEATURES, operator=operator, weights=lambda x: jnp.exp(x[:, 0]))
+    averaged = Spin(
         NUM_FEATURES,
-        operator,
+        operator=operator,
         averaging_rate=0.2,
-        parameters=shapes_of(encoder),
+        encoder=encoder,
         separate=separate,
         weights=lambda x: jnp.exp(x[:, 0]),
     )
@@ -206,6 +199,7 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(separate):
         )
 
 
+@IN_FULL
 @in_double_precision
 def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
     encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
@@ -213,11 +207,11 @@ def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
     options.append({"separate": True, "jacobian_rows_at_once": 1})
     results = []
     for option in options:
-        objective = spectral(
+        objective = Spin(
             NUM_FEATURES,
-            diagonal(lambda x: x[:, 0] ** 2),
+            operator=Diagonal(lambda x: x[:, 0] ** 2),
             averaging_rate=0.2,
-            parameters=shapes_of(encoder),
+            encoder=encoder,
             **option,
         )
         step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
@@ -241,11 +235,11 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
     rng = np.random.default_rng(1)
     batches = rng.integers(0, NUM_STATES, size=(count, 6))
     tables = rng.normal(size=(count, NUM_STATES, NUM_FEATURES))
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        matrix(SYMMETRIC),
+        operator=MatrixOperator(SYMMETRIC),
         averaging_rate=rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
     )
     state = objective.init(jax.random.key(0))
     covariances, jacobians = [], []
@@ -276,15 +270,15 @@ def mean_gradient(objective, table, state, rows):
 
 
 @in_double_precision
-@pytest.mark.parametrize("num_features", [1, 3])
+@pytest.mark.parametrize("num_features", [3, pytest.param(1, marks=IN_FULL)])
 def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_features):
     table = TABLE[:, :num_features]
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
-    objective = spectral(
+    objective = Spin(
         num_features,
-        pairs_kernel(),
+        operator=pairs_kernel(),
         averaging_rate=1e-9,
-        parameters=shapes_of(Tabular(num_features, num_states=NUM_STATES)),
+        encoder=Tabular(num_features, num_states=NUM_STATES),
     )
     # Of a batch that holds every state once: the exact averages.
     _, _, state, _ = gradient_of(objective, jnp.asarray(table), batch_of(ALL_STATES))
@@ -294,11 +288,12 @@ def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_feature
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@IN_FULL
 @in_double_precision
 def test_without_averages_the_gradient_is_biased_and_less_so_in_larger_batches():
     table = TABLE[:, :1]
     expected = exact_masked_gradient(table, SYMMETRIC, np.full(NUM_STATES, 1 / NUM_STATES))
-    objective = spectral(1, pairs_kernel())
+    objective = Spin(1, operator=pairs_kernel())
     biases = []
     for rows in (2, 4):
         state = objective.init(jax.random.key(0))
@@ -349,21 +344,22 @@ def assert_eigenpairs(features, operator, values, vectors, tolerance):
 
 
 @in_double_precision
-@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["smallest", "largest"])
+@pytest.mark.parametrize("sign", [-1.0, pytest.param(1.0, marks=IN_FULL)])
 def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
-    objective = spectral(NUM_FEATURES, sign * matrix(SYMMETRIC))
+    objective = Spin(NUM_FEATURES, operator=sign * MatrixOperator(SYMMETRIC))
     features = descend(objective, lambda key: ALL_STATES, 0.05, 1_500)
     order = np.argsort(sign * LEVELS)[:NUM_FEATURES]
     assert_eigenpairs(features, sign * SYMMETRIC, sign * LEVELS[order], ROTATION[:, order], 1e-5)
 
 
+@IN_FULL
 @pytest.mark.parametrize("averaging_rate", [0.05, 1.0])
 def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        matrix(SYMMETRIC.astype(np.float32)),
+        operator=MatrixOperator(SYMMETRIC.astype(np.float32)),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
     )
     features = descend(objective, lambda key: jax.random.randint(key, (16,), 0, 5), 0.03, 3_000)
     vectors = ROTATION[:, :NUM_FEATURES]
@@ -373,14 +369,14 @@ def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
 
 
 @in_double_precision
-@pytest.mark.parametrize("averaging_rate", [0.02, 0.2])
+@pytest.mark.parametrize("averaging_rate", [0.02, pytest.param(0.2, marks=IN_FULL)])
 def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(averaging_rate):
     operator = SYMMETRIC + 3.0 * np.eye(NUM_STATES)
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        matrix(operator),
+        operator=MatrixOperator(operator),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
     )
     features = descend(objective, lambda key: ALL_STATES, 0.01, 2_500)
     vectors = ROTATION[:, :NUM_FEATURES]
@@ -388,26 +384,28 @@ def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(aver
     assert np.linalg.cond(features) < 100.0
 
 
+@IN_FULL
 def test_pairs_of_samples_find_the_smallest_eigenpairs_of_a_kernel_in_order():
     values = (NUM_STATES * SYMMETRIC).astype(np.float32)
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        kernel(lambda x, y: jnp.asarray(values)[x][:, y], samples=np.arange(NUM_STATES)),
+        operator=Kernel(lambda x, y: jnp.asarray(values)[x][:, y], samples=np.arange(NUM_STATES)),
         averaging_rate=0.02,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
     )
     features = descend(objective, lambda key: jax.random.randint(key, (32,), 0, 5), 0.03, 4_000)
     vectors = ROTATION[:, :NUM_FEATURES]
     assert_eigenpairs(features, SYMMETRIC, LEVELS[:NUM_FEATURES], vectors, 1e-1)
 
 
+@IN_FULL
 def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constant():
     transition = np.random.default_rng(4).dirichlet(np.full(NUM_STATES, 0.3), size=NUM_STATES)
     graph = graph_laplacian(transition, MEASURE)
     dense = graph.laplacian.toarray()
     values, _ = scipy.linalg.eigh(dense, np.diag(graph.measure))
     encoder = WithConstant(Tabular(2, num_states=NUM_STATES))
-    objective = spectral(3, slowness(), averaging_rate=0.02, parameters=shapes_of(encoder))
+    objective = Spin(3, operator=Slowness(), averaging_rate=0.02, encoder=encoder)
     chances = jnp.asarray((MEASURE[:, None] * transition).reshape(-1), jnp.float32)
 
     def pairs(key):
@@ -440,12 +438,12 @@ class StateSource:
 
 
 def training(averaging_rate=0.1, **changes):
-    encoder = Tabular(NUM_FEATURES, num_states=NUM_STATES)
-    objective = spectral(
+    encoder = TABULAR
+    objective = Spin(
         NUM_FEATURES,
-        matrix(SYMMETRIC.astype(np.float32)),
+        operator=MatrixOperator(SYMMETRIC.astype(np.float32)),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(encoder),
+        encoder=encoder,
     )
     arguments = {
         "encoder": encoder,
@@ -477,6 +475,7 @@ class Dying(RunFolder):
         super().append_metrics(record)
 
 
+@IN_FULL
 def test_moving_averages_survive_a_kill_bit_for_bit(tmp_path):
     whole = train(**training())
     with pytest.raises(Killed):
@@ -490,6 +489,7 @@ def test_moving_averages_survive_a_kill_bit_for_bit(tmp_path):
     np.testing.assert_allclose(averages.weight, 1.0 - 0.9**16, rtol=1e-5)
 
 
+@IN_FULL
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.9])
 def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint(
     tmp_path, averaging_rate
@@ -498,7 +498,7 @@ def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint
     kept = {file: file.read_bytes() for file in tmp_path.rglob("*/8/**/*") if file.is_file()}
     assert kept
     repeated = FunctionEncoder(
-        Tabular(NUM_FEATURES, num_states=NUM_STATES).init,
+        TABULAR.init,
         lambda params, states: params[states][:, np.array([0, 1, 1])],
     )
     message = (
@@ -512,13 +512,14 @@ def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint
     assert all(file.read_bytes() == kept[file] for file in kept if file.exists())
 
 
-@pytest.mark.parametrize("averaging_rate", [1.0, 0.5])
+@IN_FULL
+@pytest.mark.parametrize("averaging_rate", [0.5, 1.0])
 def test_the_gradient_of_dependent_features_is_finite(averaging_rate):
-    objective = spectral(
+    objective = Spin(
         NUM_FEATURES,
-        matrix(SYMMETRIC.astype(np.float32)),
+        operator=MatrixOperator(SYMMETRIC.astype(np.float32)),
         averaging_rate=averaging_rate,
-        parameters=shapes_of(Tabular(NUM_FEATURES, num_states=NUM_STATES)),
+        encoder=TABULAR,
     )
     table = jnp.asarray(TABLE, jnp.float32)
     repeated = table.at[:, 1:].set(table[:, :1])
@@ -533,7 +534,7 @@ def test_the_gradient_of_dependent_features_is_finite(averaging_rate):
 
 
 def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
-    objective = spectral(3, matrix(SYMMETRIC.astype(np.float32)))
+    objective = Spin(3, operator=MatrixOperator(SYMMETRIC.astype(np.float32)))
     start = objective.init(jax.random.key(0))
 
     def diagnosed(state):
@@ -548,62 +549,10 @@ def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
         assert finding is None if index is None else f"got feature {index}, which" in finding
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_features": 0}, "num_features >= 1, got 0"),
-        ({"num_features": -2}, "num_features >= 1, got -2"),
-        ({"averaging_rate": 0.0}, r"averaging_rate in \(0, 1\], got 0.0"),
-        ({"averaging_rate": 1.5}, r"averaging_rate in \(0, 1\], got 1.5"),
-        ({"averaging_rate": float("nan")}, r"averaging_rate in \(0, 1\], got nan"),
-        ({"operator": None}, r"an Operator \(rlreps.operators\), got None"),
-        ({"averaging_rate": 0.5}, "parameters for averaging_rate < 1, got None"),
-        ({"jacobian_rows_at_once": 0}, "jacobian_rows_at_once >= 1, got 0"),
-        (
-            {"averaging_rate": 0.5, "separate": True, "parameters": np.ones((5, 3))},
-            r"parameters of 3 separate features, leaves \[d, ...\], got \[\(5, 3\)\]",
-        ),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    arguments = {"num_features": 3, "operator": slowness()} | options
-    with pytest.raises(InputError, match="expected " + message):
-        spectral(**arguments)
-
-
-BAD_BATCHES = {
-    "another number of features": ({"operator": slowness()}, 2, 6, r"features of shape \(6, 3\)"),
-    "half a pair": ({"operator": slowness()}, 3, 5, "an even number of rows"),
-    "fewer rows than features": ({"operator": slowness()}, 3, 2, "at least 3 rows, as many as fea"),
-    "weights of another shape": (
-        {"operator": slowness(), "weights": lambda x: jnp.ones((len(x), 1))},
-        3,
-        6,
-        r"weights \(6,\), got \(6, 1\)",
-    ),
-    "averages of other parameters": (
-        {"operator": slowness(), "averaging_rate": 0.5, "parameters": np.ones((4, 3), np.float32)},
-        3,
-        6,
-        r"an encoder with averages of shapes \(6, 5, 3\), got \(6, 4, 3\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD_BATCHES)
-def test_batches_that_do_not_fit_are_refused(case):
-    options, num_features, rows, message = BAD_BATCHES[case]
-    objective = spectral(3, **options)
-    table = jnp.asarray(RNG.normal(size=(NUM_STATES, num_features)), jnp.float32)
-    with pytest.raises(InputError, match="expected " + message):
-        gradient_of(objective, table, batch_of(np.arange(rows) % NUM_STATES))
-
-
+@IN_FULL
 def test_averages_make_up_for_batches_of_fewer_rows_than_features():
     encoder = SeparateMLP(3, num_inputs=1, hidden=(8,))
-    objective = spectral(
-        3, diagonal(lambda x: x[:, 0]), averaging_rate=0.1, parameters=shapes_of(encoder)
-    )
+    objective = Spin(3, Diagonal(lambda x: x[:, 0]), averaging_rate=0.1, encoder=encoder)
     params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
     step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
     for seed in range(20):
@@ -611,3 +560,51 @@ def test_averages_make_up_for_batches_of_fewer_rows_than_features():
         gradient, _, state, _ = step(params, points, state)
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
     assert objective.diagnose(jax.tree.map(lambda leaf: leaf[None], state), 0) is None
+
+
+def pair_means(params, encode, shares):
+    """E[u_j ∂u_k/∂θ] for all j and k, leaves [d, d, ...]: only the second factor moves."""
+    held = encode(params)
+    return jax.jit(jax.jacrev(lambda p: jnp.einsum("bj,bk->jk", held * shares, encode(p))))(params)
+
+
+@in_double_precision
+@pytest.mark.parametrize(
+    ("encoder", "separate", "rows_at_once"),
+    [
+        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, 2),
+        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), False, None),
+        *(
+            pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, rows, marks=IN_FULL)
+            for rows in (1, 4, 6, 50)
+        ),
+    ],
+)
+def test_the_jacobian_holds_and_contracts_the_upper_pairs(encoder, separate, rows_at_once):
+    params, inputs = encoder.init(jax.random.key(2)), jax.random.normal(jax.random.key(0), (8, 2))
+    shares = jax.random.uniform(jax.random.key(1), (8, 1)) / 8
+    jacobian = CovarianceJacobian(NUM_FEATURES, separate, rows_at_once)
+
+    def encode(p):
+        return encoder.apply(p, inputs)
+
+    found = jax.jit(lambda p: jacobian.of_batch(encode, p, encode(p), shares))(params)
+    means = pair_means(params, encode, shares)
+    passes = NUM_FEATURES if separate else NUM_FEATURES * (NUM_FEATURES + 1) // 2
+    zeros = jacobian.zeros(params)
+    assert all(leaf.shape[0] == passes for leaf in jax.tree.leaves(zeros))
+    jax.tree.map(lambda leaf, zero: np.testing.assert_equal(leaf.shape, zero.shape), found, zeros)
+    if not separate:
+        upper = jax.tree.map(lambda leaf: leaf[np.triu_indices(NUM_FEATURES)], means)
+        assert_trees_close(found, upper)
+    coefficients = np.random.default_rng(0).normal(size=(NUM_FEATURES, NUM_FEATURES))
+    expected = jax.tree.map(
+        lambda leaf: np.einsum("jk,jk...->...", np.triu(coefficients), np.asarray(leaf)), means
+    )
+    assert_trees_close(jacobian.contract(found, jnp.asarray(coefficients)), expected)
+
+
+def assert_trees_close(tree, other):
+    jax.tree.map(
+        lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-12), tree, other
+    )

@@ -1,4 +1,4 @@
-"""Operators compose as linear maps do."""
+"""Operators compose as linear maps do; their action at points and its weighted moments."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.operators import diagonal, laplacian, matrix
-from rlreps.operators.action import act
+from rlreps.operators import Diagonal, Laplacian, MatrixOperator, Operator, TargetKernel, act
 
 
 @pytest.fixture(autouse=True)
@@ -35,22 +34,25 @@ COMBINATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", COMBINATIONS)
-def test_operators_add_and_scale_as_their_matrices_do(name):
-    combine, expected = COMBINATIONS[name]
-    found = images(combine(matrix(FIRST), matrix(SECOND)))
-    np.testing.assert_allclose(found, (expected @ TABLE)[[4, 0, 0, 2]], rtol=1e-12)
+def test_operators_add_and_scale_as_their_matrices_do():
+    for name, (combine, expected) in COMBINATIONS.items():
+        combined = combine(MatrixOperator(FIRST), MatrixOperator(SECOND))
+        found = (expected @ TABLE)[[4, 0, 0, 2]]
+        np.testing.assert_allclose(images(combined), found, rtol=1e-12, err_msg=name)
+        # Operators are pytrees whose leaves are their numbers.
+        leaves, structure = jax.tree.flatten(combined)
+        np.testing.assert_array_equal(images(structure.unflatten(leaves)), images(combined))
 
 
 def test_a_factor_that_is_no_number_is_refused():
     for factor in (np.nan, np.inf):
-        with pytest.raises(InputError, match="expected a finite factor of an operator, got"):
-            factor * matrix(FIRST)
+        with pytest.raises(InputError, match="expected factor of an operator in"):
+            factor * MatrixOperator(FIRST)
 
 
 def test_the_harmonic_oscillator_has_its_levels_as_local_energies():
     # −∇² + |x|² in the plane: Hermite functions H_m(x) H_n(y) exp(−|x|²/2) at 2(m + n) + 2.
-    hamiltonian = diagonal(lambda x: jnp.sum(x**2, axis=1)) - laplacian()
+    hamiltonian = Diagonal(lambda x: jnp.sum(x**2, axis=1)) - Laplacian()
 
     def states(points):
         x, y = points[:, 0], points[:, 1]
@@ -61,3 +63,63 @@ def test_the_harmonic_oscillator_has_its_levels_as_local_energies():
     action = act(hamiltonian, states, points)
     energies = np.asarray(action.images) / np.asarray(action.values)
     np.testing.assert_allclose(energies, np.tile([2.0, 4.0, 6.0, 8.0], (20, 1)), rtol=1e-9)
+
+
+INPUTS = np.random.default_rng(0).normal(size=(7, 2))
+
+
+def function(inputs):
+    return jnp.stack([jnp.sin(inputs[:, 0]), inputs[:, 1], jnp.ones(len(inputs))], axis=1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_moments_are_weighted_means_of_products(weighted):
+    weights = np.exp(INPUTS[:, 0]) if weighted else np.ones(7)
+    action = act(
+        Diagonal(lambda x: x[:, 1] + 2.0),
+        function,
+        jnp.asarray(INPUTS),
+        weights=(lambda x: jnp.exp(x[:, 0])) if weighted else None,
+    )
+    u = np.asarray(function(INPUTS), np.float64)
+    images = (INPUTS[:, 1] + 2.0)[:, None] * u
+    covariance = sum(w * np.outer(row, row) for w, row in zip(weights, u, strict=True)) / 7
+    product = sum(w * np.outer(r, i) for w, r, i in zip(weights, u, images, strict=True)) / 7
+    np.testing.assert_allclose(action.images, images, rtol=1e-6)
+    np.testing.assert_allclose(action.covariance, covariance, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(action.operator_matrix, product, rtol=1e-5, atol=1e-6)
+
+
+def test_features_that_are_known_are_not_computed_again():
+    calls = []
+
+    def counted(inputs):
+        calls.append(len(inputs))
+        return function(inputs)
+
+    features = function(INPUTS)
+    given = act(Diagonal(lambda x: x[:, 0]), counted, jnp.asarray(INPUTS), features=features)
+    assert calls == []
+    own = act(Diagonal(lambda x: x[:, 0]), counted, jnp.asarray(INPUTS))
+    assert calls == [7]
+    np.testing.assert_array_equal(given.images, own.images)
+
+
+class Fewer(Operator):
+    def apply(self, sample):
+        return sample.features[:, :2]
+
+
+@pytest.mark.parametrize(
+    ("operator", "weights", "message"),
+    [
+        (Diagonal(lambda x: x), None, r"a potential of shape \(7,\), got \(7, 2\)"),
+        (Diagonal(lambda x: jnp.ones(())), None, r"a potential of shape \(7,\), got \(\)"),
+        (Diagonal(lambda x: x[:, 0]), lambda x: x, r"weights \(7,\), got \(7, 2\)"),
+        (Fewer(), None, r"images of shape \(7, 3\), got \(7, 2\)"),
+        (TargetKernel(), None, "at least one target column, got 0"),
+    ],
+)
+def test_wrong_shapes_are_refused(operator, weights, message):
+    with pytest.raises(InputError, match="expected " + message):
+        act(operator, function, jnp.asarray(INPUTS), weights=weights)

@@ -8,8 +8,7 @@ import scipy.linalg
 import scipy.sparse
 
 from rlreps.errors import InputError
-from rlreps.operators import graph_laplacian, matrix, slowness
-from rlreps.operators.action import act
+from rlreps.operators import MatrixOperator, Slowness, act, graph_laplacian
 from rlreps.subspace.ordered import ritz_spectrum
 
 
@@ -74,7 +73,7 @@ def test_sampled_slowness_has_the_graph_laplacian_as_its_expectation():
     now = rng.choice(NUM_STATES, size=pairs, p=DISTRIBUTION)
     cumulated = np.cumsum(TRANSITION, axis=1)[now]
     later = np.minimum((rng.random(pairs)[:, None] > cumulated).sum(axis=1), NUM_STATES - 1)
-    action = act(slowness(), lookup, jnp.asarray(np.concatenate([now, later])))
+    action = act(Slowness(), lookup, jnp.asarray(np.concatenate([now, later])))
     change, second_moment = exact_slowness()
     steps = TABLE[now] - TABLE[later]
     error = (steps[:, :, None] * steps[:, None, :]).std(axis=0) / np.sqrt(pairs)
@@ -82,7 +81,7 @@ def test_sampled_slowness_has_the_graph_laplacian_as_its_expectation():
     np.testing.assert_allclose(action.covariance, second_moment, atol=0.02)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("sparse", [True, pytest.param(False, marks=pytest.mark.integration)])
 def test_the_spectrum_is_scipys_generalised_eigenproblem(sparse):
     given = scipy.sparse.csr_array(TRANSITION) if sparse else TRANSITION
     graph = graph_laplacian(given, DISTRIBUTION)
@@ -114,7 +113,7 @@ def test_a_matrix_acts_on_the_functions_at_every_state():
     values = RNG.normal(size=(NUM_STATES, NUM_STATES))
     values = values + values.T
     states = jnp.asarray([6, 1, 1])
-    found = act(matrix(values), lookup, states).images
+    found = act(MatrixOperator(values), lookup, states).images
     np.testing.assert_allclose(found, (values @ TABLE)[[6, 1, 1]], rtol=1e-10)
 
 
@@ -133,7 +132,7 @@ def test_a_matrix_acts_on_the_functions_at_every_state():
 )
 def test_what_is_no_square_matrix_of_numbers_is_refused(values, message):
     with pytest.raises(InputError, match="expected " + message):
-        matrix(values)
+        MatrixOperator(values)
 
 
 HALVES = np.full((2, 2), 0.5)
@@ -172,11 +171,55 @@ def test_symmetry_is_in_the_measure_and_indices_beyond_the_states_give_nothing()
     measure = np.asarray([0.2, 0.3, 0.5])
     form = np.asarray([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
     found = act(
-        matrix(form / measure[:, None], measure=measure),
+        MatrixOperator(form / measure[:, None], measure=measure),
         lambda states: jnp.ones((len(states), 1)),
         jnp.asarray([1, 3]),
     ).images
     np.testing.assert_allclose(found[0], form[1].sum() / 0.3)
     assert np.isnan(found[1])
     with pytest.raises(InputError, match="symmetric in the measure"):
-        matrix(form / measure[:, None])
+        MatrixOperator(form / measure[:, None])
+
+
+def action_of(now, later):
+    points = jnp.asarray(np.concatenate([now, later]))
+    action = act(Slowness(), lambda x: x, points)
+    return np.asarray(action.covariance), np.asarray(action.operator_matrix)
+
+
+def test_the_quadratic_form_is_the_mean_squared_change_over_that_of_both_ends():
+    now, later = np.random.default_rng(0).normal(size=(2, 40, 3))
+    covariance, operator_matrix = action_of(now, later)
+    change = now - later
+    np.testing.assert_allclose(operator_matrix, change.T @ change / 40, rtol=1e-10)
+    np.testing.assert_allclose(covariance, (now.T @ now + later.T @ later) / 80, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("later", "eigenvalue"), [(lambda u: u, 0.0), (lambda u: -u, 4.0), (lambda u: 0.0 * u, 2.0)]
+)
+def test_eigenvalues_are_0_for_what_stays_4_for_what_flips_and_2_for_what_vanishes(
+    later, eigenvalue
+):
+    now = np.random.default_rng(0).normal(size=(30, 2))
+    values = scipy.linalg.eigvalsh(*reversed(action_of(now, later(now))))
+    np.testing.assert_allclose(values, eigenvalue, atol=1e-12)
+
+
+def test_no_eigenvalue_leaves_0_to_4_and_each_tells_the_correlation_of_a_step():
+    rng = np.random.default_rng(0)
+    for mixing in (-2.0, -0.3, 0.4, 3.0):
+        now = rng.normal(size=(25, 4))
+        later = mixing * now + rng.normal(size=(25, 4))
+        covariance, operator_matrix = action_of(now, later)
+        values, vectors = scipy.linalg.eigh(operator_matrix, covariance)
+        assert np.all(values >= 0.0)
+        assert np.all(values <= 4.0)
+        first, last = now @ vectors, later @ vectors
+        correlations = 2.0 * np.sum(first * last, axis=0) / np.sum(first**2 + last**2, axis=0)
+        np.testing.assert_allclose(1.0 - values / 2.0, correlations, rtol=1e-8)
+
+
+def test_an_odd_number_of_rows_is_refused():
+    with pytest.raises(InputError, match=r"expected an even number of rows, pairs .*, got 5"):
+        act(Slowness(), lambda x: x, jnp.ones((5, 2)))

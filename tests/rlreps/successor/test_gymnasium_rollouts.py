@@ -10,6 +10,7 @@ from gymnasium.wrappers import TimeLimit
 
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
+from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.gymnasium import (
     GymnasiumProcess,
@@ -20,7 +21,6 @@ from rlreps.successor.gymnasium import (
 )
 from rlreps.successor.measure import RolloutSettings
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.workflows.generate import puddle_world_chain
 
 SIZE = 8
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)

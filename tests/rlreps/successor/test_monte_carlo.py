@@ -15,11 +15,10 @@ import scipy.stats
 from rlreps.envs import TimeStep, load_arena
 from rlreps.errors import InputError
 from rlreps.successor import monte_carlo
-from rlreps.successor.chains import environment_chain
+from rlreps.successor.chains import environment_chain, puddle_world_chain
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import RolloutSettings
 from rlreps.successor.monte_carlo import CELLS, RowSampler, rollout_kernel
-from rlreps.workflows.generate import puddle_world_chain
 
 NUM_CELLS = 30
 STATES_PER_CELL = 2

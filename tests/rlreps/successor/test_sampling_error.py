@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.encoders import FourierMLP
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import ArrayBlocks, CentredBlocks, ExactSVD, RandomizedSVD

@@ -14,8 +14,8 @@ from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo, TransitionSettings
 from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.transition import estimator as transition
 from rlreps.successor.transition.estimator import TransitionEstimator, aggregation_error
-from rlreps.successor.transition.estimator import estimator as transition
 from rlreps.successor.transition.matrix import one_step
 from rlreps.successor.transition.modes import slow_modes
 from rlreps.successor.transition.solver import factorise

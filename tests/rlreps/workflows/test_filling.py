@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.errors import InputError
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.successor.measure import MonteCarlo, RowEstimates
@@ -113,7 +113,7 @@ def test_the_estimator_is_stopped_when_the_disk_refuses(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise InputError("no room")
 
-    monkeypatch.setattr("rlreps.successor.estimate_store.EstimateStore.write_block", refuse)
+    monkeypatch.setattr("rlreps.successor.store.estimates.EstimateStore.write_block", refuse)
     estimator = Recorder()
     with pytest.raises(InputError, match="no room"):
         fill_store(plan(estimator), tmp_path / "psi", progress=False)

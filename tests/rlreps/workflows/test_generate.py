@@ -11,10 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from rlreps.config import as_json
 from rlreps.envs import ArenaError, arena_from_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.store import open_store, verify
 from rlreps.successor.store.format import MatrixStore
 from rlreps.workflows.generate import generate
@@ -66,9 +65,9 @@ def test_a_generated_store_is_complete_and_verifies(small_store):
 def test_settings_hold_every_choice_and_the_arena_itself(small_store):
     settings = dict(small_store.settings)
     assert settings == json.loads(json.dumps(SMALL.store_settings()))
-    decisive = as_json(SMALL)
+    decisive = dataclasses.asdict(SMALL)
     # The arena itself is there, not its name; and nothing of the other method.
-    for name in ("arena", "block_rows", "refinement", "points"):
+    for name in ("arena", "block_rows"):
         del decisive[name]
     assert {name: settings[name] for name in decisive} == decisive
     assert arena_from_settings(settings["environment"]) == load_arena("empty")
@@ -190,9 +189,6 @@ def test_a_bad_arena_leaves_nothing_behind(tmp_path, content, message):
         ({"bins": 1}, "expected bins >= 2, got 1"),
         ({"discount": 1.0}, "expected discount strictly between 0 and 1, got 1.0"),
         ({"rollouts": 1}, "expected rollouts >= 2, one for each half, got 1"),
-        ({"method": "magic"}, "expected method to be one of monte_carlo, transition, got 'magic'"),
-        ({"method": "transition", "refinement": 0}, "expected refinement >= 1, got 0"),
-        ({"method": "transition", "points": 3}, "expected points to be a power of two, got 3"),
         ({"horizon": -5}, r"expected horizon in \[1, 10000000\], got -5"),
         ({"block_rows": 0}, "expected block_rows >= 1, got 0"),
         ({"seed": -1}, r"expected seed in \[0, 2\*\*32\), got -1"),
@@ -202,6 +198,25 @@ def test_a_bad_arena_leaves_nothing_behind(tmp_path, content, message):
 def test_bad_numbers_are_refused_before_anything_is_made(change, message):
     with pytest.raises(InputError, match=message):
         dataclasses.replace(SMALL, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"refinement": 0}, "expected refinement >= 1, got 0"),
+        ({"points": 3}, "expected points to be a power of two, got 3"),
+    ],
+)
+def test_bad_numbers_of_the_transition_method_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        Transition(**change)
+
+
+@pytest.mark.parametrize("measure", [MonteCarlo(bins=10**6), Transition(bins=10**6)])
+def test_a_matrix_that_fits_no_disk_is_refused_before_anything_is_made(measure, tmp_path):
+    with pytest.raises(InputError, match=r"got 1,000,000,000,000 x 1,000,000,000,000 entries"):
+        run(measure, tmp_path / "data" / "psi")
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
@@ -215,7 +230,9 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
 def test_a_killed_generation_continues_to_the_bytes_of_an_uninterrupted_one(tmp_path):
     config = MonteCarlo(arena="hydrogen", bins=20, rollouts=600, horizon=200, block_rows=7)
     path = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", RUN, json.dumps(as_json(config)), str(path)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, json.dumps(dataclasses.asdict(config)), str(path)]
+    )
     try:
         deadline = time.monotonic() + 120
         while len(list(path.glob("c/*/0"))) < 3:

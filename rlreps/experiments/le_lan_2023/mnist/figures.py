@@ -14,7 +14,7 @@ from rlreps.experiments.le_lan_2023.mnist.problem import (
     Problem,
     reconstruction_errors,
 )
-from rlreps.plotting.reconstructions import plot_reconstructions, plot_signed_images
+from rlreps.plotting import plot_reconstructions, plot_signed_images
 
 Rows: TypeAlias = list[dict[str, object]]
 
@@ -56,12 +56,13 @@ def draw_curves(config: MnistConfig, results: Sequence[MethodResult]) -> dict[st
     }
 
 
-def _curve(result: MethodResult, entries: bool) -> plotting.Curve:
+def _curve(result: MethodResult, entries: bool) -> plotting.Line:
     steps = np.asarray([record["step"] for record in result.history])
-    return plotting.Curve(
-        label=result.label,
-        steps=steps * (result.entries_per_update / 1e6) if entries else steps,
-        values=np.transpose([record["subspace_distance"] for record in result.history]),
+    return plotting.Line.of_runs(
+        result.label,
+        steps * (result.entries_per_update / 1e6) if entries else steps,
+        np.transpose([record["subspace_distance"] for record in result.history]),
+        counted=True,
     )
 
 

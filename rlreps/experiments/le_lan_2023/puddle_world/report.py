@@ -12,7 +12,7 @@ from rlreps import plotting
 from rlreps.envs import load_arena
 from rlreps.experiments.le_lan_2023.puddle_world.config import PRESETS, PuddleWorldConfig
 from rlreps.experiments.results import Claim, all_hold, claims_table, mean_distance, write_results
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.method_names import method_name
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.puddle_world_fast.config import PuddleWorldFastConfig
 from rlreps.experiments.results import Claim, claims_table, write_results
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate

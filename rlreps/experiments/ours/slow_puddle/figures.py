@@ -13,7 +13,7 @@ from rlreps.envs import load_arena
 from rlreps.experiments.ours.slow_puddle.config import Contender, SlowPuddleConfig
 from rlreps.experiments.ours.slow_puddle.measures import Learned, successor_distances
 from rlreps.experiments.ours.slow_puddle.problem import Problem
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.runs.intervals import aggregate
 from rlreps.successor.ground_truth import GroundTruth
 

@@ -12,7 +12,7 @@ from rlreps import plotting
 from rlreps.experiments.pfau_2019.atari.features import MethodFeatures, exciting_averages
 from rlreps.experiments.pfau_2019.atari.frames import DoubleArray
 from rlreps.experiments.pfau_2019.atari.problem import Problem
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.style import styled
 
 Rows: TypeAlias = list[dict[str, object]]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.plotting.panels import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.style import INK, MUTED, plain_log_ticks, styled
 from rlreps.runs.intervals import aggregate
 

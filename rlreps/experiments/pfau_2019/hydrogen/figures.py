@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.pfau_2019.hydrogen.closed_form import energies, level_slices
 from rlreps.experiments.pfau_2019.hydrogen.config import NUM_FEATURES, HydrogenConfig
-from rlreps.plotting.panels import Line, Panel, plot_panels
-from rlreps.plotting.reconstructions import plot_signed_images
+from rlreps.plotting import Line, Panel, plot_panels, plot_signed_images
 from rlreps.runs.intervals import aggregate
 
 if TYPE_CHECKING:

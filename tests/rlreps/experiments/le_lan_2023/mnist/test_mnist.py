@@ -187,7 +187,7 @@ def test_a_finished_run_does_nothing_when_it_is_started_again(
 ):
     out, summary = finished
     before = files_below(out)
-    for name in ("train_members", "fit_stream", "write_mnist_report", "make_problem"):
+    for name in ("train_population", "fit_stream", "write_mnist_report", "make_problem"):
         monkeypatch.setattr(run_module, name, None)
     assert run_mnist(PRESETS["smoke"], out, data_dir=data_dir, progress=False) == summary
     assert files_below(out) == before

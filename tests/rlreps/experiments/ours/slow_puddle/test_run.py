@@ -106,7 +106,8 @@ def test_the_report_holds_the_goals_and_needs_nothing_but_itself(finished):
 def test_a_finished_run_does_nothing_when_it_is_started_again(finished, monkeypatch, files_below):
     out, summary = finished
     before = files_below(out)
-    for name in ("train_members", "own_ground_truth", "make_problem", "write_slow_puddle_report"):
+    names = ("train_population", "own_ground_truth", "make_problem", "write_slow_puddle_report")
+    for name in names:
         monkeypatch.setattr(run_module, name, None)
     assert run_slow_puddle(SMOKE, out, progress=False) == summary
     assert files_below(out) == before

@@ -1,0 +1,752 @@
+"""Line plots: one function draws panels of lines with intervals; the others prepare its lines.
+
+Heights are arithmetic or interquartile means over runs, with the bootstrap intervals that tables
+give too (``rlreps.runs.intervals``).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    MaxNLocator,
+    NullLocator,
+    PercentFormatter,
+)
+
+from rlreps.errors import InputError, require, require_choice
+from rlreps.plotting.style import (
+    INK,
+    MUTED,
+    OKABE_ITO,
+    FloatArray,
+    plain_log_ticks,
+    series_style,
+    styled,
+)
+from rlreps.runs.intervals import interquartile_mean_interval, mean_interval
+
+DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
+DISTANCE_FROM_TRUTH = "subspace distance from the truth"
+
+_MEAN = "mean over seeds, 95 % bootstrap interval"
+_MIDDLE = "interquartile mean over seeds, 95 % bootstrap interval"
+_MOST_MARKERS = 10
+"""On a line; one with no more points has bars instead of a band."""
+_MOST_COLUMNS = 3
+"""Panels side by side before they wrap."""
+_SHIFT = 0.008
+"""Between neighbouring lines with bars, as a share of the axis: bars must not cover each other."""
+_DIMENSION_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+_NOISE_FLOOR: Mapping[str, Any] = {
+    "color": MUTED,
+    "linestyle": (0, (4, 3)),
+    "linewidth": 1.1,
+    "zorder": 1,
+    "label": "noise floor of the ground truth",
+}
+_CROSSED: Mapping[str, Any] = {
+    "linestyle": "none",
+    "marker": "x",
+    "markersize": 9.0,
+    "markeredgewidth": 1.4,
+    "color": INK,
+    "zorder": 5,
+    "label": "some runs diverged",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Look:
+    """How the lines of a variant are drawn.
+
+    Attributes:
+        linestyle: Matplotlib's.
+        linewidth: In points.
+        alpha: Opacity, in (0, 1].
+        marked: Whether they have their series' marker.
+    """
+
+    linestyle: Literal["-", "--", ":"] | tuple[float, tuple[float, ...]] = "-"
+    linewidth: float = 1.6
+    alpha: float = 1.0
+    marked: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Line:
+    """One line of a panel.
+
+    Attributes:
+        label: Its name in the legend; lines of one name look the same in every panel.
+        x: Where it was measured, [p], increasing.
+        mean: Its height, [p]; or [lines, p] for several lines of one name. NaN breaks a line.
+        low: Lower ends of its intervals, [p]; NaN where there are none.
+        high: Upper ends, [p].
+        runs: [runs, p], drawn thin behind it.
+        crossed: Whether any run diverged, [p]: those points are crossed.
+        variant: Which of a figure's looks it has.
+
+    Raises:
+        InputError: For parts of different lengths, or no point.
+    """
+
+    label: str
+    x: npt.ArrayLike
+    mean: npt.ArrayLike
+    low: npt.ArrayLike | None = None
+    high: npt.ArrayLike | None = None
+    runs: npt.ArrayLike | None = None
+    crossed: npt.ArrayLike | None = None
+    variant: str | None = None
+
+    def __post_init__(self) -> None:
+        points = np.shape(self.x)
+        require(len(points) == 1 and points[0] >= 1, "x [p] with p >= 1", f"shape {points}")
+        for name in ("mean", "low", "high", "runs", "crossed"):
+            part = getattr(self, name)
+            if part is not None and (np.ndim(part) == 0 or np.shape(part)[-1] != points[0]):
+                raise InputError(
+                    f"expected {name} [..., {points[0]}] of line {self.label!r}, "
+                    f"got shape {np.shape(part)}"
+                )
+
+    @classmethod
+    def of_runs(
+        cls,
+        label: str,
+        x: npt.ArrayLike,
+        runs: npt.ArrayLike,
+        *,
+        middle: bool = False,
+        counted: bool = False,
+        **others: Any,
+    ) -> "Line":
+        """Take the mean over runs with its 95 % bootstrap interval.
+
+        Args:
+            label: The line's name.
+            x: Where runs were measured, [p].
+            runs: [runs, p], or [p] of one run; values that are not finite are left out, point by
+                point.
+            middle: Whether to take the interquartile mean.
+            counted: Whether the label says how many runs there are.
+            **others: Further attributes.
+
+        Raises:
+            InputError: For shapes that do not fit together.
+        """
+        table = np.atleast_2d(np.asarray(runs, np.float64))
+        if table.ndim != 2 or np.shape(x) != table.shape[1:] or table.size == 0:
+            raise InputError(
+                f"expected values [seeds, {np.size(x)}] of {label!r}, got shape {np.shape(runs)}"
+            )
+        parts = np.full((3, table.shape[1]), np.nan)
+        known = np.isfinite(table)
+        # Points that have values of the same runs share their resamples.
+        for pattern in np.unique(known[:, known.any(axis=0)], axis=1).T:
+            points = (known == pattern[:, None]).all(axis=0)
+            interval = interquartile_mean_interval if middle else mean_interval
+            parts[:, points] = interval(table[pattern][:, points])
+        counts = known.sum(axis=0)[known.any(axis=0)]
+        said = f"{label} ({_count(counts)})" if counted else label
+        return cls(label=said, x=x, mean=parts[0], low=parts[1], high=parts[2], **others)
+
+
+def _count(counts: npt.NDArray[np.int64]) -> str:
+    """Say how many runs points rest on: "5 seeds", or "3 to 5 seeds" with gaps."""
+    if counts.size == 0:
+        return "no values"
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low} to {high} seeds" if low != high else f"{high} seed{'s' if high > 1 else ''}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        title: Text above it.
+        lines: What it shows.
+        noise_floor: x [p] and height [p] of the ground truth's own error, drawn dashed.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    noise_floor: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
+
+
+@styled
+def plot_panels(
+    panels: Sequence[Panel],
+    *,
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+    log_y: bool = True,
+    x_ticks: Sequence[float] | Mapping[float, str] | None = None,
+    reference_x: tuple[float, str] | None = None,
+    reference_y: tuple[Sequence[float], str] | None = None,
+    y_limits: tuple[float, float] | None = None,
+    share_y: bool = True,
+    looks: Mapping[str, Look] | None = None,
+    note: str | None = None,
+) -> Figure:
+    """Draw panels, at most three to a row, with one legend below them.
+
+    Args:
+        panels: The panels, at least one.
+        x_label: Text of the horizontal axes, with unit.
+        y_label: Text of the vertical axes, with unit.
+        log_x: Whether the horizontal axes are logarithmic.
+        log_y: Whether the vertical axes are; heights that are not positive count as missing then.
+        x_ticks: The only ticks of the horizontal axes, with their texts if a mapping.
+        reference_x: Where to draw a dotted vertical line, and its name in the legend.
+        reference_y: Where to draw dotted horizontal lines, and their name in the legend.
+        y_limits: Limits of the vertical axes; by default they hold what is drawn.
+        share_y: Whether all panels have the same heights.
+        looks: Variant → how its lines are drawn; the legend names series in colour, then variants.
+        note: Text above the legend, such as what the bands are.
+
+    Raises:
+        InputError: Without a panel, a panel without a line, or a variant without a look.
+    """
+    require(len(panels) >= 1, "at least one panel", len(panels))
+    require(all(panel.lines for panel in panels), "at least one line in every panel", "none")
+    every = [line for panel in panels for line in panel.lines]
+    for line in every:
+        if line.variant is not None:
+            require_choice("variant", line.variant, tuple(looks or ()))
+    # Rows as even as can be: four panels are two and two.
+    rows = math.ceil(len(panels) / (2 if not share_y else _MOST_COLUMNS))
+    columns = math.ceil(len(panels) / rows)
+    size = (6.4, 4.3) if len(panels) == 1 else (1.2 + 3.3 * columns, 1.1 + 2.9 * rows)
+    figure = Figure(figsize=size)
+    cells: npt.NDArray[Any] = figure.subplots(
+        rows, columns, sharex=True, sharey=share_y, squeeze=False
+    ).ravel()
+    grid = cells[: len(panels)]
+    for unused in cells[len(panels) :]:
+        unused.set_axis_off()
+    series = list(dict.fromkeys(line.label for line in every))
+    bars = all(np.size(line.x) <= _MOST_MARKERS for line in every) and not looks
+    shifts = _shifts(every, len(series), log_x) if bars else [0.0] * len(series)
+    for axes, panel in zip(grid, panels, strict=True):
+        axes.grid(visible=True)
+        axes.set_title(panel.title)
+        axes.set_xscale("log" if log_x else "linear")
+        axes.set_yscale("log" if log_y else "linear")
+        if reference_x is not None:
+            axes.axvline(reference_x[0], color=MUTED, linestyle=":", label=reference_x[1], zorder=1)
+        for height in reference_y[0] if reference_y is not None else ():
+            label = reference_y[1] if reference_y is not None else None
+            axes.axhline(height, color=MUTED, linestyle=":", label=label, zorder=1)
+        for line in panel.lines:
+            index = series.index(line.label)
+            x = np.asarray(line.x, np.float64)
+            x = x * np.exp(shifts[index]) if log_x else x + shifts[index]
+            _draw(axes, line, x, index, bars=bars, log_y=log_y, looks=looks or {})
+        if panel.noise_floor is not None:
+            axes.plot(*(np.asarray(part) for part in panel.noise_floor), **_NOISE_FLOOR)
+    for axes in grid[-columns:]:
+        axes.set_xlabel(x_label)
+        axes.xaxis.set_tick_params(labelbottom=True)
+    if rows == 1:
+        grid[0].set_ylabel(y_label)
+    else:
+        figure.supylabel(y_label, fontsize=grid[0].yaxis.label.get_size())
+    if y_limits is not None:
+        grid[0].set_ylim(*y_limits)
+    elif log_y:
+        groups = [panels] if share_y else [[panel] for panel in panels]
+        for group, axes in zip(groups, grid, strict=False):
+            _set_heights(axes, group)
+    _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
+    _legend(figure, grid, columns, note, series, looks or {})
+    return figure
+
+
+def _shifts(lines: Sequence[Line], count: int, log_x: bool) -> list[float]:
+    """Shift each series along the axis, in its units or in those of its logarithm."""
+    x = np.concatenate([np.asarray(line.x, np.float64) for line in lines])
+    length = np.ptp(np.log(x)) if log_x else np.ptp(x)
+    return [float(_SHIFT * length * (index - (count - 1) / 2)) for index in range(count)]
+
+
+def _draw(
+    axes: Axes,
+    line: Line,
+    x: FloatArray,
+    index: int,
+    *,
+    bars: bool,
+    log_y: bool,
+    looks: Mapping[str, Look],
+) -> None:
+    """Draw a line with bars where it has few points, else with a band."""
+    mean = np.asarray(line.mean, np.float64)
+    mean = np.where((mean > 0.0) | (not log_y), mean, np.nan)
+    nowhere = np.full(x.shape, np.nan)
+    low, high = (
+        nowhere if part is None else np.asarray(part, np.float64) for part in (line.low, line.high)
+    )
+    style: dict[str, Any] = dict(series_style(index))
+    look = looks.get(line.variant or "")
+    if look is not None:
+        style |= {
+            "linestyle": look.linestyle,
+            "linewidth": look.linewidth,
+            "alpha": look.alpha,
+            "marker": style["marker"] if look.marked else "",
+            # What is drawn thin must not hide behind what is drawn bold, nor cover it.
+            "zorder": 2.0 + look.linewidth / 10.0,
+        }
+    if line.runs is not None:
+        for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
+            name = "each run" if number == 0 else None
+            axes.plot(x, run, color=style["color"], alpha=0.4, linewidth=0.7, label=name)
+    crossed = np.zeros(x.shape, bool) if line.crossed is None else np.asarray(line.crossed, bool)
+    if crossed.any():
+        axes.plot(x[crossed], mean[crossed], **_CROSSED)
+    if bars:
+        ends = np.nan_to_num(np.maximum([mean - low, high - mean], 0.0))
+        axes.errorbar(x, mean, ends, label=line.label, capsize=2.5, elinewidth=1.1, **style)
+        return
+    shown = np.isfinite(low) & np.isfinite(high)
+    if shown.any():
+        faint = 0.2 if look is None else 0.12 * look.alpha
+        axes.fill_between(
+            x[shown], low[shown], high[shown], color=style["color"], alpha=faint, lw=0
+        )
+    stride = max(1, len(x) // _MOST_MARKERS)
+    marks = list(range((index * stride // 3) % stride, len(x), stride))
+    style |= {"markeredgecolor": "white", "markeredgewidth": 0.6, "markevery": marks}
+    axes.plot(x, mean.T, label=line.label, **style)
+
+
+def _set_ticks(
+    grid: npt.NDArray[Any],
+    x_ticks: Sequence[float] | Mapping[float, str] | None,
+    *,
+    log_x: bool,
+    log_y: bool,
+) -> None:
+    given = () if x_ticks is None else x_ticks
+    names = given if isinstance(given, Mapping) else {x: f"{x:g}" for x in given}
+    for axes in grid:
+        if log_y:
+            plain_log_ticks(axes.yaxis)
+        if x_ticks is not None:
+            axes.xaxis.set_major_locator(FixedLocator(list(names)))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(
+                FuncFormatter(lambda x, _, names=names: names.get(x, ""))
+            )
+        elif log_x:
+            plain_log_ticks(axes.xaxis)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6 if len(grid) == 1 else 4))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _set_heights(axes: Axes, panels: Sequence[Panel]) -> None:
+    """Set limits of logarithmic axes that an interval close to zero does not stretch."""
+    lines = [line for panel in panels for line in panel.lines]
+    floors = [panel.noise_floor[1] for panel in panels if panel.noise_floor is not None]
+    ends = [end for line in lines for end in (line.low, line.high) if end is not None]
+    middle, outer = (
+        np.concatenate([np.empty(0), *(np.ravel(np.asarray(part, np.float64)) for part in parts)])
+        for parts in ([*(line.mean for line in lines), *floors], ends)
+    )
+    middle, outer = (part[np.isfinite(part) & (part > 0.0)] for part in (middle, outer))
+    if middle.size:
+        outer = np.clip(outer, middle.min() / 3.0, middle.max() * 3.0)
+        heights: FloatArray = np.concatenate([middle, outer])
+        margin = max((heights.max() / heights.min()) ** 0.05, 1.05)
+        axes.set_ylim(heights.min() / margin, heights.max() * margin)
+
+
+def _legend(
+    figure: Figure,
+    grid: npt.NDArray[Any],
+    columns: int,
+    note: str | None,
+    series: Sequence[str],
+    looks: Mapping[str, Look],
+) -> None:
+    """Name series in their order, then variants or references, and last what crosses mean."""
+    found: dict[str, Any] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    entries: dict[str, Any] = {}
+    for index, label in enumerate(series):
+        style = series_style(index)
+        plain = Line2D([], [], color=style["color"], marker=style["marker"])
+        if label in found:
+            entries[label] = plain if looks else found.pop(label)
+    if not looks:
+        entries |= found
+    for variant, look in looks.items():
+        line = {"linestyle": look.linestyle, "linewidth": look.linewidth}
+        entries[variant] = Line2D([], [], color=MUTED, alpha=max(look.alpha, 0.5), **line)  # type: ignore[arg-type]
+    cross = entries.pop(_CROSSED["label"], None)
+    if cross is not None:
+        entries[_CROSSED["label"]] = cross
+    widest = max(map(len, entries), default=0)
+    if widest == 0 and note is None:
+        return
+    fitting = max(1, int(columns * (1 if widest > 44 else 2 if widest > 20 else 3)))
+    if columns > 1:
+        fitting = min(fitting, 2 * columns if widest <= 24 else 2)
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside lower center",
+        ncols=max(1, min(fitting, len(entries))),
+        title=note,
+        handlelength=3.0,
+    )
+
+
+def plot_curves(
+    curves: Iterable[Line],
+    *,
+    x_label: str,
+    y_label: str,
+    log_y: bool = True,
+    noise_floor: float | None = None,
+    title: str = "",
+    note: str | None = None,
+) -> Figure:
+    """Draw curves in one panel.
+
+    Args:
+        curves: The curves, at least one, as of ``Line.of_runs``.
+        x_label: Text of the horizontal axis, with its unit.
+        y_label: Text of the vertical axis, with its unit.
+        log_y: Whether the vertical axis is logarithmic.
+        noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
+            can be told from a perfect one.
+        title: Text above the axes.
+        note: Text above the legend; by default it says what the intervals are, if there are any.
+
+    Raises:
+        InputError: No curve, or a noise floor that is not positive on a logarithmic axis.
+    """
+    lines = list(curves)
+    require(len(lines) >= 1, "at least one curve", "none")
+    if noise_floor is not None and log_y and not noise_floor > 0:
+        raise InputError(f"expected a noise floor above 0 on a logarithmic axis, got {noise_floor}")
+    ends = np.concatenate([np.asarray(line.x, np.float64) for line in lines])
+    reach = [float(ends.min()), float(ends.max())]
+    floor = None if noise_floor is None else (reach, [noise_floor, noise_floor])
+    return plot_panels(
+        [Panel(title=title, lines=lines, noise_floor=floor)],
+        x_label=x_label,
+        y_label=y_label,
+        log_y=log_y,
+        note=note or (_MEAN if _have_intervals(lines) else None),
+    )
+
+
+def _have_intervals(lines: Iterable[Line]) -> bool:
+    return any(
+        line.high is not None and bool(np.isfinite(np.asarray(line.high, np.float64)).any())
+        for line in lines
+    )
+
+
+def plot_distance_by_dimension(
+    rows: Iterable[Mapping[str, object]], *, noise_floor: npt.ArrayLike | None = None
+) -> Figure:
+    """Draw subspace distances against the number of features, a line for each method.
+
+    Args:
+        rows: One mapping a result with the keys `method` (str), `d` (int) and `subspace_distance`
+            (a number, or one number a seed); rows of the same method and d are pooled as seeds.
+            Values that are not finite are left out.
+        noise_floor: Error of the ground truth itself for d = 1 … k, [k], drawn as a dashed line.
+
+    Raises:
+        InputError: No row, a row without one of the keys, or a d below 1.
+    """
+    tables: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        for key in ("method", "d", "subspace_distance"):
+            require(key in row, "rows with method, d, subspace_distance", sorted(row))
+        d = int(np.asarray(row["d"]).item())
+        require(d >= 1, "d of at least 1", d)
+        found = np.ravel(np.asarray(row["subspace_distance"], np.float64)).tolist()
+        tables.setdefault(str(row["method"]), {}).setdefault(d, []).extend(found)
+    require(len(tables) >= 1, "at least one row", "none")
+    lines = []
+    for method, distances in tables.items():
+        values = np.full((max(map(len, distances.values())), len(distances)), np.nan)
+        for column, d in enumerate(sorted(distances)):
+            values[: len(distances[d]), column] = distances[d]
+        lines.append(Line.of_runs(method, sorted(distances), values, counted=True))
+    dimensions = sorted({d for distances in tables.values() for d in distances})
+    floor = None
+    if noise_floor is not None:
+        known = np.asarray(noise_floor, np.float64)[dimensions[0] - 1 : dimensions[-1]]
+        floor = (dimensions[0] + np.arange(len(known)), known)
+    heights = np.concatenate(
+        [np.ravel(each) for table in tables.values() for each in table.values()]
+    )
+    return plot_panels(
+        [Panel(title="", lines=lines, noise_floor=floor)],
+        x_label="number of features d",
+        y_label=DISTANCE,
+        log_x=True,
+        log_y=not bool((heights <= 0).any()),
+        x_ticks=dimensions,
+        note=_MEAN if _have_intervals(lines) else None,
+    )
+
+
+def plot_subspace_error(
+    errors: Mapping[str, npt.ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
+) -> Figure:
+    """Draw subspace distances that stand for an error over d = 1 … k, both axes logarithmic.
+
+    Args:
+        errors: Label → distances [k] for d = 1 … k. Zeros are not drawn.
+        y_label: Text of the vertical axis.
+
+    Raises:
+        InputError: Nothing to draw, or distances that are not finite, not in [0, 1] or not [k].
+    """
+    require(len(errors) >= 1, "at least one error to draw", "none")
+    lines, longest = [], 1
+    for label, values in errors.items():
+        distances = np.asarray(values, np.float64)
+        require(
+            distances.ndim == 1
+            and distances.size >= 1
+            and bool(((distances >= 0) & (distances <= 1)).all()),
+            f"distances [k] in [0, 1] for {label!r}",
+            f"shape {distances.shape}" if distances.ndim != 1 or not distances.size else "others",
+        )
+        lines.append(Line(label=label, x=np.arange(1, distances.size + 1), mean=distances))
+        longest = max(longest, distances.size)
+    return plot_panels(
+        [Panel(title="", lines=lines)],
+        x_label="number of components d",
+        y_label=y_label,
+        log_x=True,
+        x_ticks=[tick for tick in _DIMENSION_TICKS if tick <= longest],
+    )
+
+
+def plot_sweep(
+    lines: Sequence[Line],
+    *,
+    names: Sequence[str] | None = None,
+    x_label: str,
+    y_label: str,
+) -> Figure:
+    """Draw means with their intervals against a swept field; points with diverged runs are crossed.
+
+    An axis is logarithmic if its values are positive and far apart: means by a factor of three,
+    places by one of ten.
+
+    Args:
+        lines: The lines, at least one; an empty label leaves a line out of the legend.
+        names: What stands below places 0, 1, …, where they are names and no numbers.
+        x_label: Text of the horizontal axis.
+        y_label: Text of the vertical axis.
+
+    Raises:
+        InputError: No line.
+    """
+    require(len(lines) >= 1, "at least one line", "none")
+    places, means = (
+        np.concatenate([np.asarray(part, np.float64) for part in parts])
+        for parts in ([line.x for line in lines], [line.mean for line in lines])
+    )
+    ticks: Sequence[float] | dict[float, str] = sorted({*places.tolist()})
+    if names is not None:
+        ticks = {float(place): name for place, name in enumerate(names)}
+    return plot_panels(
+        [Panel(title="", lines=lines)],
+        x_label=x_label,
+        y_label=y_label,
+        log_x=names is None and _spans(places, 10.0),
+        log_y=_spans(means, 3.0),
+        x_ticks=ticks,
+        note="mean over runs, 95 % bootstrap interval" if _have_intervals(lines) else None,
+    )
+
+
+def _spans(values: FloatArray, ratio: float) -> bool:
+    """Return whether all values are positive, the largest at least ``ratio`` times the smallest."""
+    return bool(values.min() > 0 and values.max() / values.min() >= ratio)
+
+
+def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -> Figure:
+    """Draw a panel for each measure of agents, with heights of its own: every agent, and the mean.
+
+    Args:
+        steps: Environment steps of an agent at each evaluation, [p], increasing.
+        measures: By the text above their panel, [seeds, p] each; NaN where there is no value.
+
+    Raises:
+        InputError: Without a measure, or for shapes that do not fit together.
+    """
+    require(len(measures) >= 1, "at least one measure", len(measures))
+    panels = []
+    for title, values in measures.items():
+        table = np.atleast_2d(np.asarray(values, np.float64))
+        # A point of which some agent has no value has no mean of all agents.
+        whole = np.where(np.isfinite(table).all(axis=0), table, np.nan)
+        line = Line.of_runs("one agent", steps, whole, middle=True)
+        if len(table) > 1:
+            label = f"interquartile mean ({len(table)} seeds)"
+            line = dataclasses.replace(line, label=label, runs=table)
+        panels.append(Panel(title=title, lines=[line]))
+    return plot_panels(
+        panels,
+        x_label="environment steps of an agent",
+        y_label="",
+        log_y=False,
+        share_y=False,
+        note="95 % bootstrap interval" if _have_intervals(p.lines[0] for p in panels) else None,
+    )
+
+
+def plot_sample_efficiency(
+    steps: npt.ArrayLike,
+    returns: Mapping[str, npt.ArrayLike],
+    *,
+    title: str = "",
+    reference: tuple[float, str] | None = None,
+) -> Figure:
+    """Draw returns by environment steps: interquartile means over seeds with their intervals.
+
+    Args:
+        steps: Environment steps of an agent at each evaluation, [p], increasing.
+        returns: Mean return of an evaluation's episodes by method, [seeds, p] each, all finite.
+        title: Text above the axes.
+        reference: A return to draw a dotted line at, and its name in the legend.
+
+    Raises:
+        InputError: Without a method, for shapes that do not fit together, or values that are not
+            finite.
+    """
+    require(len(returns) >= 1, "at least one method", len(returns))
+    for label, values in returns.items():
+        finite = bool(np.isfinite(np.asarray(values, np.float64)).all())
+        require(finite and np.ndim(values) == 2, f"finite returns [seeds, p] of {label!r}", values)
+    lines = [
+        Line.of_runs(label, steps, values, middle=True, counted=True)
+        for label, values in returns.items()
+    ]
+    return plot_panels(
+        [Panel(title=title, lines=lines)],
+        x_label="environment steps of an agent",
+        y_label="return of an evaluation episode",
+        log_y=False,
+        reference_y=None if reference is None else ([reference[0]], reference[1]),
+        note=_MIDDLE,
+    )
+
+
+@styled
+def plot_improvements(
+    estimates: Mapping[str, Sequence[float]], *, baseline: str = "no auxiliary task"
+) -> Figure:
+    """Draw probabilities of improvement with their intervals, a row a method, around 1/2.
+
+    Intervals on one side of the line are drawn filled, those that reach over it hollow.
+
+    Args:
+        estimates: (probability, low, high) by method, the first at the top; NaN ends for none.
+        baseline: What the methods are compared with.
+
+    Raises:
+        InputError: Without a method, or numbers that are not (probability, low, high) in [0, 1].
+    """
+    require(len(estimates) >= 1, "at least one method", len(estimates))
+    for label, estimate in estimates.items():
+        numbers = np.asarray(estimate, np.float64)
+        known = numbers[~np.isnan(numbers)]
+        require(
+            numbers.shape == (3,) and bool(np.all((known >= 0.0) & (known <= 1.0))),
+            f"(probability, low, high) in [0, 1] of {label!r}",
+            estimate,
+        )
+    figure = Figure(figsize=(5.6, 1.2 + 0.34 * len(estimates)))
+    axes = figure.add_subplot()
+    axes.axvline(0.5, color=MUTED, linestyle=":", zorder=1)
+    colour = OKABE_ITO[0]
+    for row, (value, low, high) in enumerate(estimates.values()):
+        face = colour if low > 0.5 or high < 0.5 else "white"
+        axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="butt")
+        axes.plot(value, row, "o", color=colour, mfc=face, markersize=6.5, markeredgewidth=1.5)
+    axes.set(
+        xlim=(-0.02, 1.02),
+        ylim=(len(estimates) - 0.4, -0.6),
+        xlabel=f"probability of improvement over {baseline}, 95 % bootstrap interval",
+    )
+    axes.set_yticks(range(len(estimates)), labels=list(estimates))
+    axes.tick_params(axis="y", length=0.0)
+    axes.grid(visible=True, axis="x")
+    return figure
+
+
+@styled
+def plot_spectrum(
+    singular_values: npt.ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
+) -> Figure:
+    """Draw singular values (logarithmic) and the energy that the leading ones hold, in percent.
+
+    Args:
+        singular_values: The leading singular values [r], largest first. Zeros are not drawn.
+        total_energy: Squared Frobenius norm of the whole matrix: the sum of all squared singular
+            values, also of those not given.
+        marks: Numbers of components whose energy the legend states; those beyond r are left out.
+
+    Raises:
+        InputError: Singular values that are not finite, of at least 0 and largest first, or that
+            hold more than `total_energy`.
+    """
+    values = np.asarray(singular_values, np.float64)
+    require(values.ndim == 1 and values.size >= 1, "singular values [r], r >= 1", values.shape)
+    if not np.isfinite(values).all() or values.min() < 0 or (np.diff(values) > 0).any():
+        raise InputError("expected finite singular values of at least 0, largest first, got others")
+    held = float((values**2).sum())
+    # Single precision sums of 10^8 entries leave this much room.
+    if not np.isfinite(total_energy) or not 0 < held <= total_energy * (1 + 1e-3):
+        raise InputError(f"expected total energy of at least {held:.6g}, got {total_energy:.6g}")
+    captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
+    figure = Figure(figsize=(7.2, 3.2))
+    left, right = figure.subplots(1, 2)
+    drawn = sorted({mark for mark in marks if 1 <= mark <= values.size})
+    for axes, heights in ((left, np.where(values > 0, values, np.nan)), (right, captured)):
+        marker = "o" if values.size <= 40 else None
+        axes.plot(1 + np.arange(values.size), heights, OKABE_ITO[0], marker=marker, markersize=3.0)
+        axes.grid(visible=True)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.set_xlim(0, values.size + 1)
+        for number, mark in enumerate(drawn, start=1):
+            axes.axvline(mark, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+            point = {**series_style(number), "linestyle": "none", "markersize": 6.0}
+            label = f"d = {mark}: {captured[mark - 1]:.1f} %" if axes is right else None
+            axes.plot(mark, heights[mark - 1], markeredgecolor="white", label=label, **point)
+    left.set(yscale="log", xlabel="component i", ylabel="singular value")
+    plain_log_ticks(left.yaxis)
+    right.set(xlabel="leading components d", ylabel="energy captured (% of total)", ylim=(0, 103))
+    right.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=""))
+    if drawn:
+        right.legend(loc="best", handlelength=1.0, frameon=True, framealpha=1.0, edgecolor="white")
+    return figure

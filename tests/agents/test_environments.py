@@ -1,0 +1,742 @@
+"""Environments on the host: Gymnasium's and dm_env's behind one interface."""
+
+import subprocess
+import sys
+
+import dm_env
+import gymnasium
+import numpy as np
+import pytest
+from dm_env import specs
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from rlreps.agents.environments import describe, make_host_environments
+from rlreps.envs import PuddleWorldDmEnv, PuddleWorldVectorEnv
+from rlreps.errors import InputError
+
+
+class Corridor(gymnasium.Env):
+    """Episodes of two steps, or three if the first action is 1; the second kind is cut, not ended.
+
+    Observations count the steps of the episode and the episodes so far.
+    """
+
+    observation_space = spaces.Box(np.float32([0.0, -np.inf]), np.float32([4.0, np.inf]))
+    action_space = spaces.Discrete(2, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episodes = 1 if seed is not None else self.episodes + 1
+        self.time, self.long = 0, False
+        return self.observe(), {}
+
+    def step(self, action):
+        assert action in (5, 6)
+        self.long = action == 6 if self.time == 0 else self.long
+        self.time += 1
+        ended = self.time == (3 if self.long else 2)
+        return self.observe(), 10.0 * self.time, ended and not self.long, ended and self.long, {}
+
+    def observe(self):
+        return np.array([self.time, self.episodes], np.float32)
+
+
+class CorridorDmEnv(dm_env.Environment):
+    """The same, for dm_env."""
+
+    def __init__(self, seed=0):
+        self.inner, self.seed = Corridor(), seed
+
+    def reset(self):
+        observation, _ = self.inner.reset(seed=self.seed)
+        self.seed = None
+        return dm_env.restart(observation)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = self.inner.step(action + 5)
+        if terminated:
+            return dm_env.termination(reward, observation)
+        if truncated:
+            return dm_env.truncation(reward, observation)
+        return dm_env.transition(reward, observation)
+
+    def observation_spec(self):
+        return specs.BoundedArray((2,), np.float32, [0.0, -np.inf], [4.0, np.inf])
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+
+class CorridorVector(gymnasium.vector.VectorEnv):
+    """A vector entry point that resets within the step, which makes it unfit."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+
+class Featureless(gymnasium.Env):
+    """Any spaces; never ends."""
+
+    def __init__(self, observation_space, action_space=None, value=None):
+        self.observation_space = observation_space
+        self.action_space = action_space or spaces.Discrete(2)
+        self.value = value
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.value if self.value is not None else self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+class Drawn(Featureless):
+    """Draws itself: its time in red."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        super().__init__(spaces.Discrete(2), value=0)
+        self.render_mode = render_mode
+
+    def reset(self, **options):
+        self.time = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        self.time += 1
+        return 0, 0.0, False, False, {}
+
+    def render(self):
+        return np.full((3, 4, 3), [self.time, 0, 0], np.uint8)
+
+
+class Unmakeable(gymnasium.Env):
+    def __init__(self):
+        raise gymnasium.error.DependencyNotInstalled("It is not there,\nrun `pip install it`")
+
+
+class Licensed(gymnasium.Env):
+    def __init__(self):
+        raise RuntimeError("license file missing,\nor old")
+
+
+class Picky(gymnasium.Env):
+    def __init__(self, wanted):
+        pass
+
+
+def make_in_vain():
+    raise RuntimeError("no licence")
+
+
+@pytest.fixture
+def register():
+    """Registers environments for one test."""
+    names = set()
+
+    def add(name, entry_point, **settings):
+        gymnasium.registry.pop(name, None)
+        gymnasium.register(id=name, entry_point=entry_point, **settings)
+        names.add(name)
+        return name
+
+    yield add
+    for name in names:
+        del gymnasium.registry[name]
+
+
+@pytest.fixture(params=["gymnasium", "unfit_vector_entry", "dm_env"])
+def corridor(request, register, monkeypatch):
+    """The name of the corridor in each kind of environment."""
+    if request.param == "dm_env":
+        return name_of(CorridorDmEnv, monkeypatch)
+    settings = {"vector_entry_point": CorridorVector} if "vector" in request.param else {}
+    if settings:
+        monkeypatch.setattr(CorridorVector, "__init__", lambda self, num_envs: None)
+    return register("Corridor-v0", Corridor, **settings)
+
+
+def name_of(maker, monkeypatch):
+    """The name of a dm_env environment that is made by a function of this file."""
+    monkeypatch.setitem(sys.modules, "of_this_test", sys.modules[__name__])
+    return f"dm_env:of_this_test:{maker.__name__}"
+
+
+def one(space, value, register):
+    """A copy's first observation, and the environments."""
+    environments = make_host_environments(
+        register("Featureless-v0", lambda: Featureless(space, value=value)), 1
+    )
+    return environments.reset([0])[0], environments
+
+
+def test_the_step_after_an_episodes_end_starts_the_next_and_ignores_its_action(corridor):
+    environments = make_host_environments(corridor, 2)
+    assert (environments.num_envs, environments.num_actions) == (2, 2)
+    first = environments.reset([3, 4])
+    np.testing.assert_array_equal(first, [[0.0, 1.0], [0.0, 1.0]])
+    # Copy 0 takes the short way, copy 1 the long one.
+    ways = [[0, 1], [0, 0], [1, 0], [1, 0], [1, 1]]
+    steps = [environments.step(np.array(actions, np.int32)) for actions in ways]
+    seen = np.stack([step.observations for step in steps])
+    # Time, a quarter of a unit each as its bound is 4; episodes, which have no bound.
+    np.testing.assert_array_equal(4 * seen[:, 0, 0], [1, 2, 0, 1, 2])
+    np.testing.assert_array_equal(seen[:, 0, 1], [1, 1, 2, 2, 2])
+    np.testing.assert_array_equal(4 * seen[:, 1, 0], [1, 2, 3, 0, 1])
+    np.testing.assert_array_equal(seen[:, 1, 1], [1, 1, 1, 2, 2])
+    rewards = np.stack([step.rewards for step in steps])
+    np.testing.assert_array_equal(rewards.T, [[10, 20, 0, 10, 20], [10, 20, 30, 0, 10]])
+    terminated = np.stack([step.terminated for step in steps])
+    np.testing.assert_array_equal(terminated.T, [[0, 1, 0, 0, 0], [0] * 5])
+    truncated = np.stack([step.truncated for step in steps])
+    np.testing.assert_array_equal(truncated.T, [[0] * 5, [0, 0, 1, 0, 0]])
+    assert rewards.dtype == seen.dtype == np.float32
+    assert terminated.dtype == truncated.dtype == np.bool_
+    environments.close()
+
+
+def test_a_reset_starts_over_in_the_midst_of_episodes(corridor):
+    environments = make_host_environments(corridor, 1)
+    first = environments.reset([3])
+    for action in (0, 0, 0, 1):
+        environments.step(np.array([action]))
+    np.testing.assert_array_equal(environments.reset([3]), first)
+    assert 4 * environments.step(np.array([1])).observations[0, 0] == 1
+    environments.close()
+
+
+def test_results_are_not_overwritten_by_later_steps(corridor):
+    environments = make_host_environments(corridor, 1)
+    first = environments.reset([0])
+    step = environments.step(np.array([0]))
+    environments.step(np.array([0]))
+    assert first[0, 0] == 0.0
+    assert (4 * step.observations[0, 0], step.rewards[0], step.terminated[0]) == (1, 10, False)
+    environments.close()
+
+
+@pytest.mark.parametrize("kind", ["gymnasium", "dm_env"])
+def test_a_limit_cuts_episodes_of_environments_that_name_none(kind, register, monkeypatch):
+    name = (
+        register("Corridor-v0", Corridor)
+        if kind == "gymnasium"
+        else name_of(CorridorDmEnv, monkeypatch)
+    )
+    environments = make_host_environments(name, 1, max_episode_steps=2)
+    environments.reset([0])
+    steps = [environments.step(np.array([1])) for _ in range(6)]
+    assert [step.truncated[0] for step in steps] == [False, True, False] * 2
+    assert not any(step.terminated[0] for step in steps)
+    environments.step(np.array([0]))
+    ended = environments.step(np.array([0]))
+    assert ended.terminated[0]
+    environments.close()
+
+
+def test_an_environments_own_limit_stands(register):
+    name = register("Corridor-v0", Corridor, max_episode_steps=1)
+    environments = make_host_environments(name, 1, max_episode_steps=2)
+    environments.reset([0])
+    assert environments.step(np.array([1])).truncated[0]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("name", "shape", "num_actions"),
+    [
+        ("CartPole-v1", (4,), 2),
+        ("Acrobot-v1", (6,), 3),
+        ("MountainCar-v0", (2,), 3),
+        ("LunarLander-v3", (8,), 4),
+        ("FrozenLake-v1", (16,), 4),
+        ("rlreps/PuddleWorld-v0", (2,), 4),
+        ("rlreps.envs:rlreps/PuddleWorld-v0", (2,), 4),
+        ("dm_env:rlreps.envs:PuddleWorldDmEnv", (2,), 4),
+    ],
+)
+def test_environments_people_know_repeat_themselves_after_a_reset_with_the_same_seed(
+    name, shape, num_actions
+):
+    environments = make_host_environments(name, 3)
+    assert describe(name) == (num_actions, shape, np.float32)
+    runs = []
+    for seed in (5, 6, 5):
+        actions = np.random.default_rng(0)
+        seen = [environments.reset(range(seed, seed + 3))]
+        for _ in range(150):
+            step = environments.step(actions.integers(num_actions, size=3))
+            seen.extend([step.observations, step.rewards[:, np.newaxis]])
+        runs.append(np.concatenate(seen, axis=1))
+    environments.close()
+    np.testing.assert_array_equal(runs[0], runs[2])
+    assert np.any(runs[0] != runs[1])
+    assert np.any(runs[0][0] != runs[0][1])
+
+
+@pytest.mark.integration
+def test_puddle_world_is_seen_as_it_is_in_both_interfaces():
+    ours = make_host_environments("rlreps/PuddleWorld-v0", 3)
+    theirs = PuddleWorldVectorEnv(num_envs=3, max_episode_steps=1000)
+    dm = make_host_environments("dm_env:rlreps.envs:PuddleWorldDmEnv", 3)
+    singly = [PuddleWorldDmEnv(seed=9 + copy) for copy in range(3)]
+    np.testing.assert_array_equal(ours.reset([9, 10, 11]), theirs.reset(seed=9)[0])
+    first = dm.reset([9, 10, 11])
+    np.testing.assert_array_equal(first, [copy.reset().observation for copy in singly])
+    actions = np.random.default_rng(1)
+    for _ in range(20):
+        chosen = actions.integers(4, size=3)
+        step, expected = ours.step(chosen), theirs.step(chosen)
+        np.testing.assert_array_equal(step.observations, expected[0])
+        np.testing.assert_array_equal(step.rewards, expected[1].astype(np.float32))
+        step = dm.step(chosen)
+        steps = [copy.step(action) for copy, action in zip(singly, chosen, strict=True)]
+        np.testing.assert_array_equal(step.observations, [each.observation for each in steps])
+        np.testing.assert_array_equal(step.rewards, np.float32([each.reward for each in steps]))
+
+
+class Counter(gymnasium.Env):
+    """Counts the steps of an episode without an end; as a vector, in tens."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.float32([self.time]), 0.0, False, False, {}
+
+
+class CounterVector(gymnasium.vector.VectorEnv):
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    takes = list
+    single_observation_space, single_action_space = (
+        Counter.observation_space,
+        Counter.action_space,
+    )
+
+    def __init__(self, num_envs, max_episode_steps=None):
+        self.num_envs = num_envs
+
+    def reset(self, *, seed=None, options=None):
+        if not isinstance(seed, self.takes):
+            raise TypeError("no such seeds")
+        self.seed, self.time = seed, 0
+        return np.float32(seed)[:, np.newaxis], {}
+
+    def step(self, actions):
+        self.time += 10
+        nothing = np.zeros(self.num_envs, np.bool_)
+        return np.full((self.num_envs, 1), self.time), np.zeros(self.num_envs), nothing, nothing, {}
+
+
+@pytest.mark.parametrize("takes", [list, np.ndarray])
+def test_an_own_vector_entry_point_with_a_limit_and_a_seed_for_each_copy_is_used(
+    takes, register, monkeypatch
+):
+    monkeypatch.setattr(CounterVector, "takes", takes)
+    name = register("Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=30)
+    environments = make_host_environments(name, 2, max_episode_steps=5)
+    np.testing.assert_array_equal(environments.reset([7, 4]), [[7.0], [4.0]])
+    assert environments.step(np.array([0, 0])).observations[0, 0] == 10.0
+    assert environments.max_episode_steps == 30
+
+
+@pytest.mark.parametrize(("takes", "limit"), [(int, 3), (list, None)])
+def test_without_seeds_for_each_copy_or_a_limit_copies_are_made_one_by_one_and_cut(
+    takes, limit, register, monkeypatch
+):
+    monkeypatch.setattr(CounterVector, "takes", takes)
+    name = register(
+        "Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=limit
+    )
+    environments = make_host_environments(name, 2, max_episode_steps=3)
+    assert environments.max_episode_steps == 3
+    environments.reset([7, 4])
+    steps = [environments.step(np.array([0, 0])) for _ in range(3)]
+    assert [step.observations[1, 0] for step in steps] == [1.0, 2.0, 3.0]
+    assert [step.truncated[1] for step in steps] == [False, False, True]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CartPole-v1",
+        "LunarLander-v3",
+        "rlreps/PuddleWorld-v0",
+        "dm_env:rlreps.envs:PuddleWorldDmEnv",
+        "ALE/Pong-v5",
+    ],
+)
+def test_a_copy_is_decided_by_its_own_seed_whatever_the_company(name):
+    seeds, actions = [8, 3, 90], np.random.default_rng(0).integers(2, size=(60, 3))
+    played = []
+    for copies in ([0, 1, 2], [2]):
+        environments = make_host_environments(name, len(copies), max_episode_steps=25)
+        seen = [environments.reset([seeds[copy] for copy in copies])[-1]]
+        steps = [environments.step(row[copies]) for row in actions]
+        played.append(np.stack([*seen, *(step.observations[-1] for step in steps)]))
+        environments.close()
+    # Batched and single code may round differently.
+    np.testing.assert_allclose(played[0], played[1], atol=1e-5)
+
+
+class Broken(Counter):
+    """What an argument says, in place of a number: at the reset or in the first step."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def __init__(self, part="reward", value=np.nan):
+        self.part, self.value = part, value
+
+    def reset(self, **options):
+        seen, _ = super().reset(**options)
+        return np.full_like(seen, self.value) if self.part == "reset" else seen, {}
+
+    def step(self, action):
+        observation = np.full(1, self.value if self.part == "step" else 0.0, np.float64)
+        return observation, self.value if self.part == "reward" else 0.0, False, False, {}
+
+
+class BrokenDmEnv(dm_env.Environment):
+    """The same, for dm_env."""
+
+    part, value = "reward", np.nan
+
+    def reset(self):
+        self.inner = Broken(self.part, self.value)
+        return dm_env.restart(self.inner.reset()[0])
+
+    def step(self, action):
+        return dm_env.transition(*self.inner.step(action)[1::-1])
+
+    def observation_spec(self):
+        return specs.Array((1,), np.float64)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+
+@pytest.mark.parametrize("kind", ["gymnasium", "dm_env"])
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("reward", np.nan, "give finite numbers as rewards, got nan"),
+        ("reward", -np.inf, "give finite numbers as rewards, got -inf"),
+        ("reward", 1e300, "give finite numbers as rewards, got inf"),
+        ("step", np.nan, "give finite numbers as observations, got nan"),
+        ("step", 1e300, "give finite numbers as observations, got inf"),
+        ("reset", np.inf, "give finite numbers as observations, got inf"),
+    ],
+)
+def test_what_is_no_number_is_refused(kind, part, value, message, register, monkeypatch):
+    if kind == "dm_env":
+        monkeypatch.setattr(BrokenDmEnv, "part", part)
+        monkeypatch.setattr(BrokenDmEnv, "value", value)
+        name = name_of(BrokenDmEnv, monkeypatch)
+    else:
+        name = register("Broken-v0", lambda: Broken(part, value))
+    environments = make_host_environments(name, 1, max_episode_steps=5)
+    if part != "reset":
+        environments.reset([0])
+    give = (lambda of: environments.reset(of.tolist())) if part == "reset" else environments.step
+    with pytest.raises(InputError, match=f"expected {name} to {message}"):
+        give(np.array([0]))
+
+
+@pytest.mark.integration
+def test_a_time_limit_of_cart_pole_truncates():
+    environments = make_host_environments("CartPole-v0", 1)
+    seen = environments.reset([0])
+    length = 0
+    while True:
+        # Against the pole's fall and the cart's drift.
+        lean = seen[0] @ np.float32([0.96, 0.3, 10.0, 1.0]) - 0.48 - 5.0
+        step = environments.step(np.array([int(lean > 0)]))
+        seen, length = step.observations, length + 1
+        if step.terminated[0] or step.truncated[0]:
+            break
+    assert (length, step.truncated[0], step.terminated[0]) == (200, True, False)
+
+
+def test_coordinates_with_two_bounds_are_scaled_and_no_others(register):
+    low = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)
+    high = np.array([6.0, np.inf, np.inf, 1e7, 3.0, 1.0], np.float32)
+    value = np.array([4.0, -7.0, 8.0, 5e6, 3.0, 0.3], np.float32)
+    seen, _ = one(spaces.Box(low, high), value, register)
+    np.testing.assert_array_equal(seen, np.float32([0.75, -7.0, 8.0, 5e6, 3.0, 0.3]))
+
+
+def test_bounds_themselves_become_zero_and_one_in_single_precision(register):
+    generator = np.random.default_rng(0)
+    low, high = generator.uniform(-3.0, 0.0, 50), generator.uniform(1.0, 9.0, 50)
+    space = spaces.Box(low, high, dtype=np.float64)
+    np.testing.assert_array_equal(one(space, high, register)[0], np.ones(50))
+    np.testing.assert_array_equal(one(space, low, register)[0], np.zeros(50))
+
+
+def test_double_bounds_beyond_single_precision_are_no_bounds(register):
+    largest = np.full(1, np.finfo(np.float64).max)
+    seen, _ = one(spaces.Box(-largest, largest, dtype=np.float64), np.array([2.0]), register)
+    np.testing.assert_array_equal(seen, [2.0])
+
+
+def test_numbers_become_unit_vectors_whatever_the_first_is(register):
+    seen, environments = one(spaces.Discrete(3, start=-1), 1, register)
+    np.testing.assert_array_equal(seen, [0.0, 0.0, 1.0])
+    assert environments.observation_shape == (3,)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3,), (3, 1, 1)])
+def test_arrays_with_one_long_axis_are_vectors(shape, register):
+    value = np.arange(3, dtype=np.float32).reshape(shape)
+    seen, environments = one(spaces.Box(-np.inf, np.inf, shape), value, register)
+    np.testing.assert_array_equal(seen, [0.0, 1.0, 2.0])
+    assert environments.observation_shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((6, 5, 3), (6, 5, 3)), ((6, 5), (6, 5, 1)), ((4, 6, 5), (6, 5, 4)), ((6, 5, 9), (6, 5, 9))],
+)
+def test_images_of_bytes_stay_bytes_with_channels_last(shape, expected, register):
+    value = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+    seen, environments = one(spaces.Box(0, 255, shape, np.uint8), value, register)
+    assert seen.dtype == environments.observation_dtype == np.uint8
+    assert seen.shape == environments.observation_shape == expected
+    oriented = np.moveaxis(value, 0, -1) if shape[0] == 4 else value
+    np.testing.assert_array_equal(seen, oriented.reshape(expected))
+
+
+def test_bytes_that_are_no_image_are_scaled(register):
+    seen, _ = one(spaces.Box(0, 255, (3,), np.uint8), np.uint8([0, 51, 255]), register)
+    np.testing.assert_array_equal(seen, np.float32([0.0, 0.2, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("space", "word"),
+    [
+        (spaces.Dict({"a": spaces.Discrete(2)}), "Dict"),
+        (spaces.Tuple([spaces.Discrete(2)]), "Tuple"),
+        (spaces.Text(3), "Text"),
+    ],
+)
+def test_observations_of_several_parts_are_refused(space, word, register):
+    with pytest.raises(InputError, match=f"expected Featureless-v0 to have obs.* got {word}"):
+        one(space, None, register)
+
+
+@pytest.mark.parametrize(
+    ("space", "word"),
+    [
+        (spaces.Box(-1.0, 1.0, (1,)), r"Box\(-1.0, 1.0, \(1,\), float32\)"),
+        (spaces.MultiDiscrete([2, 3]), "MultiDiscrete"),
+        (spaces.MultiBinary(2), "MultiBinary"),
+    ],
+)
+def test_actions_that_are_not_discrete_are_refused(space, word, register):
+    name = register("Featureless-v0", lambda: Featureless(spaces.Discrete(2), space))
+    with pytest.raises(InputError, match=f"Featureless-v0 to have discrete actions, got {word}"):
+        make_host_environments(name, 1)
+
+
+def make_unlike(**changed):
+    environment = CorridorDmEnv()
+    for name, spec in changed.items():
+        setattr(environment, name, lambda spec=spec: spec)
+    return environment
+
+
+def make_continuous():
+    return make_unlike(action_spec=specs.BoundedArray((2,), np.float32, -1.0, 1.0))
+
+
+def make_nested():
+    return make_unlike(observation_spec={"position": specs.Array((2,), np.float32)})
+
+
+def make_text():
+    return make_unlike(observation_spec=specs.StringArray((2,)))
+
+
+def make_several_rewards():
+    return make_unlike(reward_spec=specs.Array((3,), np.float32))
+
+
+def make_something_else():
+    return 3
+
+
+def make_with_argument(size):
+    return CorridorDmEnv(size)
+
+
+not_a_function = 1
+
+
+@pytest.mark.parametrize(
+    ("maker", "message"),
+    [
+        (make_continuous, "to have discrete actions, got BoundedArray"),
+        (make_nested, "observations in one array of numbers, got {'position'"),
+        (make_text, "observations in one array of numbers, got StringArray"),
+        (make_several_rewards, "to have scalar rewards, got Array"),
+        (make_something_else, "to make a dm_env.Environment, got 3"),
+        (make_with_argument, "to need no arguments but a seed, got 'size'"),
+    ],
+)
+def test_environments_of_dm_env_that_do_not_fit_are_refused(maker, message, monkeypatch):
+    name = name_of(maker, monkeypatch)
+    with pytest.raises(InputError, match=f"expected {name} {message}|expected {name} .*{message}"):
+        make_host_environments(name, 1)
+
+
+def make_number_observer():
+    environment = make_unlike(observation_spec=specs.DiscreteArray(4))
+    environment.reset = lambda: dm_env.restart(np.int32(2))
+    return environment
+
+
+def make_image_observer():
+    environment = make_unlike(observation_spec=specs.BoundedArray((6, 5), np.float32, 0.0, 2.0))
+    environment.reset = lambda: dm_env.restart(np.full((6, 5), 1.0, np.float32))
+    return environment
+
+
+def test_numbers_and_images_of_dm_env_are_seen(monkeypatch):
+    numbers = make_host_environments(name_of(make_number_observer, monkeypatch), 2)
+    np.testing.assert_array_equal(numbers.reset([0, 1]), [[0, 0, 1, 0]] * 2)
+    images = make_host_environments(name_of(make_image_observer, monkeypatch), 2, render=True)
+    np.testing.assert_array_equal(images.reset([0, 1]), np.full((2, 6, 5, 1), 0.5))
+    np.testing.assert_array_equal(images.render(), np.full((6, 5, 3), 128))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Nope-v0", "got 'Nope-v0': .*doesn't exist"),
+        ("CartPole-v9", "got 'CartPole-v9': .*`v1`"),
+        ("bad id!", "got 'bad id!': Malformed"),
+        ("no_module_of_this_name:A-v0", "No module named 'no_module_of_this_name'"),
+        ("Unmakeable-v0", "got 'Unmakeable-v0': It is not there, run `pip install it`"),
+        (":CartPole-v1", "a module's name before the environment's, got ':CartPole-v1'"),
+        (".foo:Bar-v0", "a module's name before the environment's, got '.foo:Bar-v0'"),
+        ("..:Bar-v0", "a module's name before the environment's"),
+        ("os.path.:Bar-v0", "a module's name before the environment's"),
+        ("rlreps.envs:", "got 'rlreps.envs:': Malformed"),
+        ("Licensed-v0", "got 'Licensed-v0': RuntimeError: license file missing, or old"),
+        ("Picky-v0", "got 'Picky-v0': TypeError: .*'wanted'"),
+        ("PickyVector-v0", "got 'PickyVector-v0': TypeError: .*'num_envs'"),
+        ("dm_env:.foo:bar", "a module's name before the environment's, got 'dm_env:.foo:bar'"),
+        ("dm_env:builtins:max", "got 'dm_env:builtins:max': ValueError: no signature"),
+        ("dm_env:sys:exit", "got 'dm_env:sys:exit': SystemExit"),
+        ("dm_env:of_this_test:make_in_vain", "RuntimeError: no licence"),
+        ("dm_env:dm_env:Environment", "TypeError: .*abstract"),
+        ("dm_env:", "expected dm_env:MODULE:FUNCTION, got 'dm_env:'"),
+        ("dm_env:rlreps.envs", "expected dm_env:MODULE:FUNCTION"),
+        ("dm_env:rlreps.envs:A:B", "expected dm_env:MODULE:FUNCTION"),
+        ("dm_env:no_module_of_this_name:f", "No module named 'no_module_of_this_name'"),
+        ("dm_env:rlreps.errors:nothing", "a function nothing in rlreps.errors"),
+        ("dm_env:rlreps:__name__", "a function __name__ in rlreps"),
+    ],
+)
+def test_names_that_stand_for_nothing_are_refused_in_one_line(name, message, register, monkeypatch):
+    name_of(make_in_vain, monkeypatch)
+    register("Unmakeable-v0", Unmakeable)
+    register("Licensed-v0", Licensed)
+    register("Picky-v0", Picky)
+    register("PickyVector-v0", Picky, vector_entry_point=Picky, max_episode_steps=3)
+    with pytest.raises(InputError, match=message) as caught:
+        describe(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_less_than_one_copy_is_refused():
+    with pytest.raises(InputError, match="num_envs >= 1"):
+        make_host_environments("CartPole-v1", 0)
+
+
+def test_a_vector_entry_point_alone_must_reset_in_the_next_step(register, monkeypatch):
+    monkeypatch.setattr(CorridorVector, "__init__", lambda self, num_envs: None)
+    name = register("Corridor-v0", None, vector_entry_point=CorridorVector)
+    with pytest.raises(InputError, match="no copies with next-step autoreset"):
+        make_host_environments(name, 1)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["CartPole-v1", "rlreps/PuddleWorld-v0", "LunarLander-v3"])
+def test_copy_0_is_drawn_and_moves(name):
+    environments = make_host_environments(name, 2, render=True)
+    environments.reset([0, 1])
+    before = environments.render()
+    for _ in range(5):
+        environments.step(np.array([1, 0]))
+    after = environments.render()
+    environments.close()
+    assert before.dtype == np.uint8
+    assert before.shape == after.shape
+    assert before.shape[2] == 3
+    assert np.any(before != after)
+
+
+def test_the_picture_is_copy_0s(register):
+    environments = make_host_environments(register("Drawn-v0", Drawn), 2, render=True)
+    environments.reset([0, 1])
+    environments.step(np.array([0, 0]))
+    np.testing.assert_array_equal(environments.render()[0, 0], [1, 0, 0])
+
+
+def test_images_stand_in_for_pictures(register):
+    value = np.random.default_rng(0).integers(256, size=(4, 6, 5), dtype=np.uint8)
+    space = spaces.Box(0, 255, (4, 6, 5), np.uint8)
+    name = register("Featureless-v0", lambda: Featureless(space, value=value))
+    environments = make_host_environments(name, 1, render=True)
+    with pytest.raises(InputError, match=r"reset\(\) before render\(\)"):
+        environments.render()
+    environments.reset([0])
+    # Of a stack of images, the latest.
+    np.testing.assert_array_equal(environments.render(), np.stack([value[3]] * 3, axis=-1))
+
+
+@pytest.mark.parametrize("kind", ["gymnasium", "dm_env"])
+def test_pictures_of_what_cannot_be_drawn_are_refused_at_once(kind, register, monkeypatch):
+    name = (
+        register("Corridor-v0", Corridor)
+        if kind == "gymnasium"
+        else name_of(CorridorDmEnv, monkeypatch)
+    )
+    with pytest.raises(InputError, match="expected an environment that draws itself"):
+        make_host_environments(name, 1, render=True)
+
+
+@pytest.mark.integration
+def test_atari_games_come_stacked_and_say_what_is_missing(monkeypatch):
+    assert describe("ALE/Pong-v5") == (6, (84, 84, 4), np.uint8)
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(InputError, match=r"package ale-py for ALE/Pong-v5.*rlreps\[atari\]"):
+        describe("ALE/Pong-v5")
+
+
+@pytest.mark.integration
+def test_no_warnings_reach_the_user_though_packages_warn_on_import():
+    # Box2D and old versions of environments warn; a fresh process imports them anew.
+    script = (
+        "import numpy as np\n"
+        "from rlreps.agents.environments import make_host_environments\n"
+        "for name in ('LunarLander-v3', 'CartPole-v0'):\n"
+        "    environments = make_host_environments(name, 2, render=True)\n"
+        "    environments.reset([0, 1])\n"
+        "    environments.step(np.array([0, 1]))\n"
+        "    environments.render()\n"
+        "    environments.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == ""
+    assert "Warning" not in done.stderr

@@ -1,0 +1,258 @@
+"""Objectives that solve for their weights: the oracle and large batches, against exact solves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.encoders import MLP
+from rlreps.losses import Batch, LargeBatch, Oracle, Population
+from rlreps.losses.large_batch import least_squares_weights, leverages
+
+NUM_STATES, NUM_FEATURES, NUM_TASKS = 30, 4, 9
+EXACT = LargeBatch(NUM_FEATURES, ridge=1e-12)
+PRECONDITIONED = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=0.3)
+LEFT_OUT = LargeBatch(NUM_FEATURES, ridge=1e-12, leave_one_out=True)
+
+
+@pytest.fixture
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+in_double_precision = pytest.mark.usefixtures("double_precision")
+
+
+def lookup(params, inputs):
+    return params[inputs]
+
+
+def _problem(seed=0, features=NUM_FEATURES):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(NUM_STATES, features)), rng.normal(size=(NUM_STATES, NUM_TASKS))
+
+
+def _projection_loss(features, targets):
+    """½ min_W mean (ΦW − Ψ)², differentiable through the exact solve."""
+    weights = jnp.linalg.solve(features.T @ features, features.T @ targets)
+    return 0.5 * jnp.mean((features @ weights - targets) ** 2)
+
+
+def _evaluate(objective, table, *matrices, rows=None):
+    """Value and gradient of the last of several updates at the same features."""
+    rows = np.arange(len(table)) if rows is None else rows
+
+    @jax.jit
+    def run(table, matrices):
+        state = objective.init(jax.random.key(0))
+        for matrix in matrices:
+            batch = Batch(rows, matrix[rows], None, Population(jnp.arange(len(table)), matrix))
+            (value, (state, _)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
+                table, lookup, batch, state, jax.random.key(0)
+            )
+        return value, gradient
+
+    value, gradient = run(jnp.asarray(table), tuple(map(jnp.asarray, matrices)))
+    return float(value), np.asarray(gradient)
+
+
+@in_double_precision
+def test_the_oracle_is_autodiff_through_the_exact_solve_and_finite_differences():
+    table, matrix = _problem()
+    value, gradient = _evaluate(Oracle(NUM_FEATURES), table, matrix)
+    expected = jax.grad(_projection_loss)(jnp.asarray(table), jnp.asarray(matrix))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(value, _projection_loss(table, matrix), rtol=1e-12)
+    direction = np.random.default_rng(1).normal(size=table.shape)
+    ends = [_projection_loss(table + step * direction, matrix) for step in (1e-6, -1e-6)]
+    np.testing.assert_allclose(np.sum(gradient * direction), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.integration
+@in_double_precision
+def test_the_oracle_through_a_network_is_autodiff_through_the_exact_solve():
+    encoder = MLP(3, num_inputs=2, hidden=(16,))
+    params = encoder.init(jax.random.key(0))
+    inputs, targets = (jax.random.uniform(jax.random.key(i), (20, i + 1)) for i in (1, 4))
+    batch = Batch(inputs, targets, population=Population(inputs, targets))
+    gradient = jax.jit(
+        lambda p: jax.grad(Oracle(3).loss, has_aux=True)(p, encoder.apply, batch, (), None)[0]
+    )(params)
+    expected = jax.grad(lambda p: _projection_loss(encoder.apply(p, inputs), targets))(params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-10), gradient, expected
+    )
+
+
+def test_the_oracle_keeps_the_populations_smallest_weights_whatever_rows_are_drawn():
+    table, matrix = (array.astype(np.float32) for array in _problem())
+    table[:, 3] = table[:, 0]
+    rows = np.array([4, 4, 9, 0])
+    value, gradient = _evaluate(Oracle(NUM_FEATURES), table, matrix, rows=rows)
+    exact = np.linalg.pinv(table.astype(np.float64), rcond=1e-6) @ matrix
+    residuals = table[rows] @ exact - matrix[rows]
+    expected = np.zeros_like(table, np.float64)
+    np.add.at(expected, rows, residuals @ exact.T / residuals.size)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(value, 0.5 * np.mean(residuals**2), rtol=1e-4)
+
+
+@in_double_precision
+def test_large_batch_is_autodiff_through_its_own_least_squares():
+    table, matrix = _problem()
+    rows = np.arange(20)
+    value, gradient = _evaluate(EXACT, table, matrix, rows=rows)
+    expected = jax.grad(_projection_loss)(jnp.asarray(table[rows]), jnp.asarray(matrix[rows]))
+    np.testing.assert_allclose(gradient[rows], expected, rtol=1e-8, atol=1e-11)
+    np.testing.assert_array_equal(gradient[20:], 0.0)
+    np.testing.assert_allclose(value, _projection_loss(table[rows], matrix[rows]), rtol=1e-10)
+
+
+@in_double_precision
+def test_an_exactly_preconditioned_step_leads_to_the_alternating_least_squares_features():
+    table, matrix = _problem()
+    objective = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=1e-12)
+    _, gradient = _evaluate(objective, table, matrix)
+    weights, *_ = np.linalg.lstsq(table, matrix, rcond=None)
+    best, *_ = np.linalg.lstsq(weights.T, matrix.T, rcond=None)
+    np.testing.assert_allclose(table - NUM_STATES * gradient, best.T, rtol=1e-7, atol=1e-7)
+
+
+@in_double_precision
+def test_the_preconditioner_is_the_inverse_of_a_running_moment_with_a_relative_ridge():
+    table, first = _problem()
+    matrices = (first, 5.0 * _problem(1)[1])
+    _, gradient = _evaluate(PRECONDITIONED, table, *matrices)
+    weights = [np.linalg.lstsq(table, matrix, rcond=None)[0] for matrix in matrices]
+    moments = [weight @ weight.T / NUM_TASKS for weight in weights]
+    moment = (0.99 * moments[0] + moments[1]) / 1.99
+    regular = moment + 0.3 * np.trace(moment) / NUM_FEATURES * np.eye(NUM_FEATURES)
+    residuals = table @ weights[1] - matrices[1]
+    expected = residuals @ np.linalg.solve(regular, weights[1]).T / residuals.size
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-9)
+
+
+@in_double_precision
+def test_preconditioned_gradients_turn_with_the_features_and_ignore_the_targets_scale():
+    table, matrix = _problem()
+    rotation, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(NUM_FEATURES, NUM_FEATURES)))
+    _, gradient = _evaluate(PRECONDITIONED, table, matrix, matrix)
+    _, turned = _evaluate(PRECONDITIONED, 3.0 * table @ rotation, 7.0 * matrix, 7.0 * matrix)
+    np.testing.assert_allclose(turned, 3.0 * gradient @ rotation, rtol=1e-7, atol=1e-9)
+
+
+@in_double_precision
+@pytest.mark.parametrize("objective", [PRECONDITIONED, LEFT_OUT])
+def test_the_options_leave_solved_matrices_and_the_top_subspace_stationary(objective):
+    table, matrix = _problem()
+    _, elsewhere = _evaluate(objective, _problem(4)[0], matrix)
+    scale = np.abs(elsewhere).max()
+    solvable = table @ np.random.default_rng(3).normal(size=(NUM_FEATURES, NUM_TASKS))
+    # The covariance's rounding guard keeps residuals of 1e-14 of the targets.
+    assert np.abs(_evaluate(objective, table, solvable)[1]).max() < 1e-8 * scale
+    left, singular_values, _ = np.linalg.svd(matrix, full_matrices=False)
+    mix = np.random.default_rng(5).normal(size=(NUM_FEATURES, NUM_FEATURES))
+    assert singular_values[NUM_FEATURES] > 1.0
+    _, top = _evaluate(objective, left[:, :NUM_FEATURES] @ mix, matrix)
+    assert np.abs(top).max() < 1e-6 * scale
+
+
+@in_double_precision
+def test_preconditioned_descent_finds_small_directions_that_plain_descent_leaves():
+    rng = np.random.default_rng(6)
+    left, _ = np.linalg.qr(rng.normal(size=(NUM_STATES, NUM_TASKS)))
+    right, _ = np.linalg.qr(rng.normal(size=(NUM_TASKS, NUM_TASKS)))
+    values = np.array([100.0, 30.0, 10.0, 3.0, 0.3, 0.1, 0.1, 0.1, 0.1])
+    batch = Batch(jnp.arange(NUM_STATES), jnp.asarray(left * values @ right.T))
+    start = rng.normal(size=(NUM_STATES, NUM_FEATURES))
+
+    def captured(objective, rate):
+        def update(carry, _):
+            table, state = carry
+            gradient, (state, _) = jax.grad(objective.loss, has_aux=True)(
+                table, lookup, batch, state, None
+            )
+            return (table - rate * NUM_STATES * gradient, state), None
+
+        carry = (jnp.asarray(start), objective.init(None))
+        table = jax.lax.scan(update, carry, length=25)[0][0]
+        return np.sum((np.linalg.qr(table)[0].T @ left[:, :NUM_FEATURES]) ** 2)
+
+    # The largest stable step of plain descent is set by its largest direction.
+    assert captured(EXACT, NUM_TASKS / 100.0**2) < NUM_FEATURES - 0.5
+    preconditioned = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=1e-12)
+    assert captured(preconditioned, 0.5) > NUM_FEATURES - 1e-3
+
+
+@in_double_precision
+def test_leave_one_out_residuals_are_those_of_weights_fitted_without_the_row():
+    table, matrix = _problem()
+    _, gradient = _evaluate(LEFT_OUT, table, matrix)
+    weights, *_ = np.linalg.lstsq(table, matrix, rcond=None)
+    for row in range(NUM_STATES):
+        others = np.arange(NUM_STATES) != row
+        without, *_ = np.linalg.lstsq(table[others], matrix[others], rcond=None)
+        expected = weights @ (table[row] @ without - matrix[row]) / matrix.size
+        np.testing.assert_allclose(gradient[row], expected, rtol=1e-7, atol=1e-10)
+    values = np.asarray(leverages(jnp.asarray(table), 1e-12))
+    np.testing.assert_allclose(values.sum(), NUM_FEATURES, rtol=1e-8)
+    assert np.all(np.asarray(leverages(jnp.asarray(table[:NUM_FEATURES]), 1e-6)) <= 0.999)
+
+
+def test_fewer_rows_than_features_are_fitted_and_stay_put():
+    table, matrix = (array[:4].astype(np.float32) for array in _problem(features=10))
+    value, gradient = _evaluate(LargeBatch(10), table, matrix)
+    assert 0.0 <= value < 1e-8
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
+
+
+def test_single_precision_and_features_of_any_scale_give_the_same_gradient():
+    table, matrix = (array.astype(np.float32) for array in _problem())
+    expected = np.asarray(jax.grad(_projection_loss)(jnp.asarray(table), jnp.asarray(matrix)))
+    for scale in (1.0, 1e-12, 1e12):
+        _, gradient = _evaluate(LargeBatch(NUM_FEATURES), np.float32(scale) * table, matrix)
+        np.testing.assert_allclose(gradient * scale, expected, rtol=1e-3, atol=1e-5)
+    for scale in (0.0, 1e-25):
+        value, gradient = _evaluate(LargeBatch(NUM_FEATURES), np.float32(scale) * table, matrix)
+        assert np.isfinite(value)
+        assert np.all(np.isfinite(gradient))
+
+
+def _features(kind, num_rows, num_features, seed):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(num_rows, num_features))
+    if kind == "large mean":
+        features = 1e-2 * features + rng.normal(size=(1, num_features))
+    if kind == "fresh network":
+        hidden = np.maximum(rng.uniform(size=(num_rows, 2)) @ rng.normal(size=(2, 512)), 0.0)
+        hidden = np.maximum(hidden @ rng.normal(size=(512, 512)) / 16.0, 0.0)
+        features = hidden @ rng.normal(size=(512, num_features)) / 16.0
+    if kind == "duplicates":
+        features[:, num_features // 2 :] = features[:, : num_features - num_features // 2]
+    return features.astype(np.float32)
+
+
+MORE_SHAPES = [
+    pytest.param(*shape, marks=pytest.mark.integration)
+    for shape in ((250, 10), (50, 100), (5, 200))
+]
+
+
+@pytest.mark.parametrize(("num_rows", "num_features"), [(250, 100), *MORE_SHAPES])
+def test_least_squares_weights_stay_finite_and_near_optimal(num_rows, num_features):
+    for seed, kind in enumerate(("normal", "large mean", "fresh network", "duplicates")):
+        features = _features(kind, num_rows, num_features, seed)
+        targets = np.random.default_rng(100 + seed).normal(size=(num_rows, 4)).astype(np.float32)
+        weights = np.asarray(least_squares_weights(jnp.asarray(features), targets, 1e-6))
+        assert np.all(np.isfinite(weights))
+        wide = features.astype(np.float64)
+        # In float32 the ridge is ten roundings of the trace at least.
+        scale = max(1e-6 / num_features, 10 * np.finfo(np.float32).eps) * np.sum(wide**2)
+        best = np.linalg.solve(wide.T @ wide + scale * np.eye(num_features), wide.T @ targets)
+        best_loss, loss = (
+            np.sum((wide @ each - targets) ** 2) + scale * np.sum(each**2)
+            for each in (best, weights.astype(np.float64))
+        )
+        assert best_loss <= loss * (1 + 1e-9)
+        assert loss < best_loss + 0.01 * np.sum(targets**2)

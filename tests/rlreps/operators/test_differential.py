@@ -1,0 +1,94 @@
+"""The Laplacian against closed forms and against itself at half the step."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.encoders import SeparateMLP
+from rlreps.errors import InputError
+from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, act
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+CLOSED_FORMS = {
+    "gaussian": (
+        lambda x: jnp.exp(-jnp.sum(x**2, axis=1) / 2.0),
+        lambda x: (np.sum(x**2, axis=1) - x.shape[1]) * np.exp(-np.sum(x**2, axis=1) / 2.0),
+    ),
+    "polynomial": (
+        lambda x: x[:, 0] ** 3 * x[:, 1] ** 2 + x[:, 2] ** 4 + 7.0,
+        lambda x: 6.0 * x[:, 0] * x[:, 1] ** 2 + 2.0 * x[:, 0] ** 3 + 12.0 * x[:, 2] ** 2,
+    ),
+    "harmonic": (
+        lambda x: x[:, 0] ** 2 - x[:, 2] ** 2 + x[:, 0] * x[:, 1],
+        lambda x: 0.0 * x[:, 0],
+    ),
+    "wave": (
+        lambda x: jnp.sin(2.0 * x[:, 0]) * jnp.cos(3.0 * x[:, 1]),
+        lambda x: -13.0 * np.sin(2.0 * x[:, 0]) * np.cos(3.0 * x[:, 1]),
+    ),
+}
+POINTS = np.random.default_rng(0).normal(size=(11, 3))
+
+
+def functions(inputs):
+    return jnp.stack([function(inputs) for function, _ in CLOSED_FORMS.values()], axis=1)
+
+
+EXPECTED = np.stack([closed(POINTS) for _, closed in CLOSED_FORMS.values()], axis=1)
+
+
+def images(operator, function=functions):
+    return np.asarray(jax.jit(lambda x: act(operator, function, x).images)(jnp.asarray(POINTS)))
+
+
+def test_the_exact_laplacian_agrees_with_closed_forms():
+    np.testing.assert_allclose(images(Laplacian()), EXPECTED, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.integration
+def test_the_exact_laplacian_is_the_trace_of_a_networks_hessian():
+    encoder = SeparateMLP(2, num_inputs=3, hidden=(5,))
+    params = encoder.init(jax.random.key(0))
+
+    def at_point(point):
+        return encoder.apply(params, point[None, :])[0]
+
+    hessians = jax.jit(jax.vmap(jax.hessian(at_point)))(jnp.asarray(POINTS))
+    expected = np.trace(np.asarray(hessians), axis1=2, axis2=3)
+    found = images(Laplacian(), lambda x: encoder.apply(params, x))
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_halving_the_step_of_finite_differences_quarters_their_error():
+    errors = [
+        np.abs(images(FiniteDifferenceLaplacian(step)) - EXPECTED).max(axis=0)
+        for step in (0.04, 0.02, 0.01)
+    ]
+    # The harmonic function's fourth derivatives vanish: there is no error to be quartered.
+    curved = [0, 1, 3]
+    for coarse, fine in itertools.pairwise(errors):
+        np.testing.assert_allclose(coarse[curved] / fine[curved], 4.0, rtol=0.02)
+    assert errors[-1][2] < 1e-9
+    assert np.all(errors[0][curved] > 1e-4)
+
+
+@pytest.mark.parametrize("build", [Laplacian, lambda: FiniteDifferenceLaplacian(0.1)])
+def test_states_without_coordinates_are_refused(build):
+    for inputs in (jnp.arange(4), jnp.ones((4, 2), jnp.int32), jnp.ones((4, 2, 2))):
+        with pytest.raises(InputError, match=r"expected floating coordinates of shape \[b, c\]"):
+            act(build(), lambda x: jnp.ones((len(x), 1)), inputs)
+
+
+@pytest.mark.parametrize("step", [0.0, -0.1, np.nan, np.inf])
+def test_a_step_that_is_not_positive_and_finite_is_refused(step):
+    with pytest.raises(InputError, match=r"expected step in \(0, inf\), got"):
+        FiniteDifferenceLaplacian(step)

@@ -1,0 +1,429 @@
+"""Line plots: what lines share, what limits and legends show, what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from rlreps import plotting
+from rlreps.errors import InputError
+from rlreps.plotting import Line, Look, Panel, plot_panels
+from rlreps.runs.intervals import aggregate
+
+NAN = float("nan")
+LONG = np.linspace(1.0, 0.1, 30)
+RUNS = np.random.default_rng(0).lognormal(size=(6, 30))
+
+
+def line(label, mean, **parts):
+    mean = np.asarray(mean, float)
+    given = {"x": np.arange(1, len(mean) + 1), "low": 0.8 * mean, "high": 1.2 * mean, **parts}
+    return Line(label=label, mean=mean, **given)
+
+
+def drawn(panels, **options):
+    figure = plot_panels(
+        [Panel(title=str(number), lines=lines) for number, lines in enumerate(panels)],
+        **{"x_label": "update", "y_label": "distance", **options},
+    )
+    figure.draw_without_rendering()
+    return figure
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()] if figure.legends else []
+
+
+def note(figure):
+    return figure.legends[0].get_title().get_text()
+
+
+def heights(axes):
+    """Heights of the lines, without references, bars and crosses."""
+    return [each.get_ydata() for each in axes.lines if each.get_linestyle() not in ("None", ":")]
+
+
+def look(axes, label):
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    main = handles[label].lines[0] if hasattr(handles[label], "lines") else handles[label]
+    return main.get_color(), main.get_marker(), main.get_linestyle()
+
+
+class TestLine:
+    @pytest.mark.parametrize(("name", "middle"), [("mean", False), ("interquartile_mean", True)])
+    def test_a_line_of_runs_has_the_interval_that_tables_have(self, name, middle):
+        found, expected = Line.of_runs("a", np.arange(30), RUNS, middle=middle), aggregate(RUNS)
+        np.testing.assert_array_equal(found.mean, expected[name])
+        np.testing.assert_array_equal(found.low, expected[f"{name}_low"])
+        np.testing.assert_array_equal(found.high, expected[f"{name}_high"])
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_missing_values_are_left_out_point_by_point_and_runs_are_counted(self, bad):
+        runs = RUNS[:3, :4].copy()
+        runs[1:, 2] = runs[:, 3] = bad
+        found = Line.of_runs("a", np.arange(4), runs, counted=True)
+        assert found.label == "a (1 to 3 seeds)"
+        np.testing.assert_allclose(found.mean, [*runs[:, :2].mean(axis=0), runs[0, 2], np.nan])
+        np.testing.assert_array_equal(np.isnan(found.low), [False, False, True, True])
+        np.testing.assert_array_equal(found.high[:2], aggregate(runs[:, :2])["mean_high"])
+
+    def test_one_run_and_no_value_are_said(self):
+        assert Line.of_runs("a", [1, 2], [3.0, 4.0], counted=True).label == "a (1 seed)"
+        nothing = Line.of_runs("a", [1], [[NAN], [NAN]], counted=True)
+        assert nothing.label == "a (no values)"
+        assert "a (no values)" in legend(drawn([[nothing]]))
+
+    @pytest.mark.parametrize(
+        "values", [[[1.0]], np.zeros((0, 2)), np.zeros((2, 3)), np.zeros((1, 1, 2))]
+    )
+    def test_shapes_that_do_not_fit_are_refused(self, values):
+        with pytest.raises(InputError, match=r"values \[seeds, 2\] of 'a', got shape"):
+            Line.of_runs("a", [0, 1], values)
+        with pytest.raises(InputError, match="expected low"):
+            Line(label="a", x=[1, 2], mean=[1.0, 2.0], low=[1.0])
+        with pytest.raises(InputError, match="p >= 1"):
+            Line(label="a", x=[], mean=[])
+
+
+class TestPanels:
+    @pytest.mark.parametrize("mean", [LONG[:5], LONG], ids=["bars", "bands"])
+    def test_lines_of_one_name_look_the_same_in_every_panel_and_others_do_not(self, mean):
+        names = ["d = 1", "d = 5", "d = 10"]
+        figure = drawn(
+            [
+                [line(name, mean) for name in names],
+                [line(name, mean) for name in ("d = 10", "other", "d = 1")],
+            ]
+        )
+        first, second = figure.axes
+        for name in ("d = 1", "d = 10"):
+            assert look(first, name) == look(second, name)
+        looks = [look(first, name) for name in names] + [look(second, "other")]
+        for one, other in itertools.combinations(looks, 2):
+            assert one[0] != other[0]
+            assert one[1] != other[1]
+        assert legend(figure) == [*names, "other"]
+
+    def test_panels_wrap_evenly_and_share_their_heights_unless_told_otherwise(self):
+        panels = [[line("a", LONG * 10**power)] for power in range(4)]
+        shared, own = drawn(panels), drawn(panels, share_y=False)
+        assert len({axes.get_ylim() for axes in shared.axes}) == 1
+        assert len({axes.get_ylim() for axes in own.axes}) == 4
+        boxes = [axes.get_position() for axes in shared.axes]
+        assert boxes[0].y0 == pytest.approx(boxes[1].y0)
+        assert boxes[0].y0 > boxes[2].y1
+        assert boxes[2].x0 == pytest.approx(boxes[0].x0)
+
+    @pytest.mark.parametrize("count", [3, 30])
+    def test_heights_that_are_not_positive_are_missing_on_a_logarithmic_axis(self, count):
+        mean = np.linspace(0.1, 0.2, count)
+        mean[1:3] = 0.0, -0.3
+        (shown,) = heights(drawn([[line("a", mean)]]).axes[0])
+        np.testing.assert_array_equal(np.isnan(shown[:3]), [False, True, True])
+        linear = drawn([[line("a", mean)]], log_y=False).axes[0]
+        np.testing.assert_array_equal(heights(linear)[0], mean)
+        assert linear.get_ylim()[0] < -0.3
+
+    def test_an_interval_that_reaches_zero_does_not_flatten_a_logarithmic_panel(self):
+        figure = drawn([[line("a", [0.5, 0.2], low=[1e-12, 0.0], high=[0.6, 0.3])]])
+        low, high = figure.axes[0].get_ylim()
+        assert 0.01 < low < 0.2
+        assert 0.6 < high < 3.0
+
+    @pytest.mark.parametrize("count", [3, 30])
+    def test_a_line_without_intervals_is_drawn_all_the_same(self, count):
+        figure = drawn([[line("a", LONG[:count], low=None, high=None)]])
+        np.testing.assert_array_equal(heights(figure.axes[0])[0], LONG[:count])
+        assert legend(figure) == ["a"]
+
+    def test_bands_and_bars_end_where_their_intervals_do(self):
+        low = 0.5 * LONG
+        low[:10] = NAN
+        (band,) = drawn([[line("a", LONG, low=low, high=2.0 * LONG)]]).axes[0].collections
+        corners = band.get_paths()[0].vertices
+        assert (corners[:, 0].min(), corners[:, 0].max()) == (11, 30)
+        assert corners[:, 1].min() == pytest.approx(low[-1])
+        assert corners[:, 1].max() == pytest.approx(2.0 * LONG[10])
+        figure = drawn([[line("a", [0.5, 0.4], low=[0.3, NAN], high=[0.9, NAN])]])
+        (bars,) = figure.axes[0].collections
+        first, second = (segment[:, 1] for segment in bars.get_segments())
+        np.testing.assert_allclose(first, [0.3, 0.9])
+        np.testing.assert_allclose(second, [0.4, 0.4])
+
+    @pytest.mark.parametrize("log_x", [False, True])
+    def test_bars_of_two_lines_stand_beside_each_other(self, log_x):
+        lines = [line(name, [0.5, 0.4], x=[1, 100]) for name in "ab"]
+        axes = drawn([lines], log_x=log_x).axes[0]
+        one, other = (container[0].get_xdata() for container in axes.containers)
+        assert np.all(one < other)
+        np.testing.assert_allclose(one, [1, 100], rtol=0.05 if log_x else 0.5)
+
+    def test_references_are_in_every_panel_and_once_in_the_legend_after_the_series(self):
+        floor = ([1, 2], [0.001, 0.002])
+        figure = plot_panels(
+            [Panel(title=t, lines=[line("a", [0.5, 0.4])], noise_floor=floor) for t in "xy"],
+            x_label="κ0",
+            y_label="distance",
+            reference_x=(2.0, "where it ends"),
+            reference_y=([0.3], "goal"),
+            note="what the bars are",
+        )
+        for axes in figure.axes:
+            assert [0.001, 0.002] in [list(each) for each in heights(axes)]
+            assert any(list(each.get_xdata()) == [2.0, 2.0] for each in axes.lines)
+            assert any(list(each.get_ydata()) == [0.3, 0.3] for each in axes.lines)
+            assert axes.get_ylim()[0] < 0.001
+        names = legend(figure)
+        assert names[0] == "a"
+        assert sorted(names[1:]) == ["goal", "noise floor of the ground truth", "where it ends"]
+        assert note(figure) == "what the bars are"
+
+    def test_asked_for_ticks_are_the_only_ones(self):
+        figure = drawn([[line("a", [0.5, 0.4], x=[15, 300])]], log_x=True, x_ticks=(15, 75, 300))
+        axis = figure.axes[0].xaxis
+        assert [tick.get_text() for tick in axis.get_majorticklabels()] == ["15", "75", "300"]
+        assert len(axis.get_minorticklocs()) == 0
+
+    def test_variants_share_a_series_colour_and_are_named_after_the_series(self):
+        looks = {"bold": Look(linewidth=2.0), "faint": Look(linestyle=":", alpha=0.4, marked=False)}
+        several = Line(label="a", variant="faint", x=[1, 2, 3], mean=[[3, 2, 1], [5, 0, 4]])
+        bold = [line(name, [3, 2, 1], variant="bold") for name in "ab"]
+        figure = drawn([bold, [line("b", [3, 2, 1], variant="faint"), several]], looks=looks)
+        first, second = (axes.get_lines() for axes in figure.axes)
+        assert first[0].get_color() == second[1].get_color() == second[2].get_color()
+        assert first[1].get_color() == second[0].get_color() != first[0].get_color()
+        assert [each.get_linestyle() for each in (*first, *second)] == ["-", "-", ":", ":", ":"]
+        assert second[0].get_marker() == ""
+        np.testing.assert_array_equal(second[2].get_ydata(), [5, np.nan, 4])
+        assert legend(figure) == ["a", "b", "bold", "faint"]
+
+    def test_a_legend_stays_within_the_figure(self):
+        looks = {"each worker": Look(), "combined": Look(), "one model of all rows": Look()}
+        names = ["implicit Krasulina", "explicit Krasulina", "incremental PCA", "Oja"]
+        lines = [line(name, [3, 2, 1], variant="combined") for name in names]
+        for figure in (drawn([lines], looks=looks), drawn([lines] * 3, looks=looks)):
+            box = figure.legends[0].get_window_extent()
+            assert box.x0 >= 0.0
+            assert box.x1 <= figure.bbox.width
+
+    def test_what_cannot_be_drawn_is_refused(self):
+        with pytest.raises(InputError, match="at least one panel, got 0"):
+            drawn([])
+        with pytest.raises(InputError, match="at least one line in every panel"):
+            drawn([[line("a", [0.5])], []])
+        with pytest.raises(InputError, match="dashed"):
+            drawn([[line("a", [0.5], variant="dashed")]], looks={"bold": Look()})
+
+
+class TestCurves:
+    def test_a_logarithmic_axis_shows_every_mean_and_the_noise_floor_and_says_what_bands_are(self):
+        curves = [Line.of_runs(name, np.arange(30), RUNS, counted=True) for name in "ab"]
+        figure = plotting.plot_curves(curves, x_label="steps", y_label="loss", noise_floor=1e-5)
+        low, high = figure.axes[0].get_ylim()
+        assert low < 1e-5 < RUNS.mean(axis=0).max() < high
+        names = [f"{name} (6 seeds)" for name in "ab"]
+        assert legend(figure) == [*names, "noise floor of the ground truth"]
+        assert note(figure) == "mean over seeds, 95 % bootstrap interval"
+        alone = plotting.plot_curves([line("a", LONG, low=None)], x_label="", y_label="")
+        assert note(alone) == "mean over seeds, 95 % bootstrap interval"
+        single = Line.of_runs("a", np.arange(30), LONG)
+        assert note(plotting.plot_curves([single], x_label="", y_label="")) == ""
+
+    def test_no_curve_and_an_impossible_noise_floor_are_refused(self):
+        with pytest.raises(InputError, match="at least one curve"):
+            plotting.plot_curves([], x_label="", y_label="")
+        with pytest.raises(InputError, match="noise floor above 0"):
+            plotting.plot_curves([line("a", [1.0])], x_label="", y_label="", noise_floor=0.0)
+
+
+class TestDistanceByDimension:
+    ROWS = (
+        {"method": "a", "d": 10, "subspace_distance": 0.01},
+        {"method": "a", "d": 10, "subspace_distance": 0.03},
+        {"method": "a", "d": 50, "subspace_distance": [0.1, 0.2, 0.3]},
+        {"method": "b", "d": 50, "subspace_distance": 0.5},
+    )
+
+    def test_seeds_are_pooled_ticks_are_the_dimensions_and_the_floor_is_of_their_range(self):
+        floor = np.linspace(1e-4, 2e-3, 60)
+        given = floor.copy()
+        figure = plotting.plot_distance_by_dimension(self.ROWS, noise_floor=given)
+        axes = figure.axes[0]
+        figure.draw_without_rendering()
+        np.testing.assert_array_equal(given, floor)
+        np.testing.assert_allclose(axes.containers[0][0].get_ydata(), [0.02, 0.2])
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "50"]
+        assert axes.get_yscale() == axes.get_xscale() == "log"
+        (dashed,) = [each for each in axes.lines if "noise floor" in str(each.get_label())]
+        np.testing.assert_array_equal(dashed.get_xdata(), np.arange(10, 51))
+        np.testing.assert_array_equal(dashed.get_ydata(), floor[9:50])
+        assert legend(figure)[:2] == ["a (2 to 3 seeds)", "b (1 seed)"]
+
+    def test_a_distance_of_zero_is_shown_on_a_linear_axis_and_a_missing_one_is_left_out(self):
+        zero = [{"method": "oracle", "d": 10, "subspace_distance": 0.0}, *self.ROWS]
+        assert plotting.plot_distance_by_dimension(zero).axes[0].get_yscale() == "linear"
+        lost = [{"method": "diverged", "d": 10, "subspace_distance": NAN}, *self.ROWS]
+        assert plotting.plot_distance_by_dimension(lost).axes[0].get_yscale() == "log"
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ([], "at least one row"),
+            ([{"method": "a", "d": 10}], "rows with method, d, subspace_distance"),
+            ([{"method": "a", "d": 0, "subspace_distance": 0.1}], "at least 1, got 0"),
+        ],
+    )
+    def test_rows_that_cannot_be_drawn_are_refused(self, rows, message):
+        with pytest.raises(InputError, match=message):
+            plotting.plot_distance_by_dimension(rows)
+
+
+class TestSubspaceError:
+    def test_every_error_is_a_line_over_all_dimensions_without_its_zeros(self):
+        errors = {"first": [0.0, 0.001, 0.002], "second": [0.005, 0.02]}
+        figure = plotting.plot_subspace_error(errors)
+        axes = figure.axes[0]
+        first, second = heights(axes)
+        np.testing.assert_array_equal(first, [np.nan, 0.001, 0.002])
+        np.testing.assert_array_equal(second, errors["second"])
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+        assert axes.get_ylim()[0] < 0.001 < 0.02 < axes.get_ylim()[1]
+        assert axes.get_ylabel() == "subspace distance from the truth"
+        plotting.plot_subspace_error({"a": [0.0]}).draw_without_rendering()
+
+    @pytest.mark.parametrize("values", [[], [[0.1]], [0.1, NAN], [1.5], [-0.1]])
+    def test_what_is_no_error_is_refused(self, values):
+        with pytest.raises(InputError, match=r"distances \[k\] in \[0, 1\] for 'a'"):
+            plotting.plot_subspace_error({"a": values})
+        with pytest.raises(InputError, match="at least one error"):
+            plotting.plot_subspace_error({})
+
+
+class TestSweep:
+    def test_axes_are_logarithmic_where_values_are_far_apart(self):
+        far = [line("a", [0.5, 0.01], x=[1e-3, 1e-1]), line("b", [0.4, 0.02], x=[1e-3, 1e-1])]
+        axes = plotting.plot_sweep(far, x_label="rate", y_label="distance").axes[0]
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+        near = plotting.plot_sweep(
+            [line("", [0.5, 0.4], x=[2, 3], low=None, high=None)], x_label="d", y_label=""
+        )
+        near.draw_without_rendering()
+        axes = near.axes[0]
+        assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "3"]
+        assert legend(near) == []
+
+    def test_names_stand_side_by_side_and_diverged_points_are_crossed_and_named_last(self):
+        lines = [
+            line("a", [1.0, 0.5, 1.0], x=[0, 1, 2], crossed=[True, False, True]),
+            line("b", [0.2, 1.0, 0.2], x=[0, 1, 2], crossed=[False, True, False]),
+        ]
+        names = ["sgd", "adam", "rmsprop"]
+        figure = plotting.plot_sweep(lines, names=names, x_label="x", y_label="y")
+        figure.draw_without_rendering()
+        assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == names
+        crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
+        assert [cross.get_ydata().tolist() for cross in crosses] == [[1.0, 1.0], [1.0]]
+        assert legend(figure) == ["a", "b", "some runs diverged"]
+        assert note(figure) == "mean over runs, 95 % bootstrap interval"
+
+    def test_one_point_and_a_perfect_one_can_be_drawn_and_none_is_refused(self):
+        for mean in ([0.3], [0.0]):
+            figure = plotting.plot_sweep([line("", mean, x=[5])], x_label="d", y_label="")
+            figure.draw_without_rendering()
+        with pytest.raises(InputError, match="at least one line"):
+            plotting.plot_sweep([], x_label="", y_label="")
+
+
+class TestAgents:
+    STEPS = np.arange(12) * 1000
+
+    def test_each_measure_has_a_panel_with_every_agent_and_their_interquartile_mean(self):
+        tables = {"return": 100.0 * RUNS[:, :12], "rank": RUNS[:, 12:24]}
+        tables["rank"] = np.where(np.arange(12) == 3, np.nan, tables["rank"])
+        figure = plotting.plot_learning(self.STEPS, tables)
+        figure.draw_without_rendering()
+        panels = [axes for axes in figure.axes if axes.axison]
+        assert [axes.get_title() for axes in panels] == list(tables)
+        for axes, values in zip(panels, tables.values(), strict=True):
+            *agents, mean = axes.lines
+            for each, expected in zip(agents, values, strict=True):
+                np.testing.assert_array_equal(each.get_ydata(), expected)
+            known = np.isfinite(values[0])
+            expected = aggregate(values[:, known])["interquartile_mean"]
+            np.testing.assert_allclose(mean.get_ydata()[known], expected)
+            assert np.isnan(mean.get_ydata()[~known]).all()
+        assert panels[0].get_ylim()[1] > 10 * panels[1].get_ylim()[1]
+        assert legend(figure) == ["interquartile mean (6 seeds)", "each run"]
+        assert note(figure) == "95 % bootstrap interval"
+        alone = plotting.plot_learning(self.STEPS, {"return": RUNS[:1, :12]})
+        assert len(alone.axes[0].lines) == 1
+        assert legend(alone) == ["one agent"]
+
+    @pytest.mark.parametrize("measures", [{}, {"return": np.zeros((2, 5))}])
+    def test_measures_that_do_not_fit_are_refused(self, measures):
+        with pytest.raises(InputError, match=r"at least one measure|of 'one agent'"):
+            plotting.plot_learning(self.STEPS, measures)
+
+    def test_sample_efficiency_is_the_interquartile_mean_with_a_reference_return(self):
+        figure = plotting.plot_sample_efficiency(
+            np.arange(30), {"none": RUNS}, reference=(0.5, "solved"), title="CartPole"
+        )
+        axes = figure.axes[0]
+        np.testing.assert_array_equal(heights(axes)[0], aggregate(RUNS)["interquartile_mean"])
+        assert axes.get_title() == "CartPole"
+        assert axes.get_yscale() == "linear"
+        assert legend(figure) == ["none (6 seeds)", "solved"]
+        assert note(figure) == "interquartile mean over seeds, 95 % bootstrap interval"
+
+    @pytest.mark.parametrize(
+        "returns", [{}, {"none": [[1.0, NAN]]}, {"none": [1.0, 2.0]}, {"none": np.zeros((2, 3))}]
+    )
+    def test_returns_that_do_not_fit_are_refused(self, returns):
+        with pytest.raises(InputError, match="expected"):
+            plotting.plot_sample_efficiency([1, 2], returns)
+
+    def test_improvements_are_rows_around_one_half_filled_where_it_is_left_out(self):
+        estimates = {
+            "better": (0.8, 0.6, 0.9),
+            "unclear": (0.6, 0.4, 0.8),
+            "worse": (0.2, 0.1, 0.4),
+            "single": (0.7, NAN, NAN),
+        }
+        figure = plotting.plot_improvements(estimates, baseline="none")
+        axes = figure.axes[0]
+        assert [label.get_text() for label in axes.get_yticklabels()] == list(estimates)
+        assert axes.get_ylim()[0] > axes.get_ylim()[1]  # rows are counted downwards
+        half, *rest = axes.lines
+        assert list(half.get_xdata()) == [0.5, 0.5]
+        for row, estimate in enumerate(estimates.values()):
+            bar, point = rest[2 * row : 2 * row + 2]
+            np.testing.assert_array_equal(bar.get_xdata(), estimate[1:])
+            assert (list(point.get_xdata()), list(point.get_ydata())) == ([estimate[0]], [row])
+        white = [to_rgb(point.get_markerfacecolor()) == (1.0, 1.0, 1.0) for point in rest[1::2]]
+        assert white == [False, True, False, True]
+        assert "over none" in axes.get_xlabel()
+        for bad in ((0.5, 0.4), (0.5, -0.1, 0.6), (0.5, 0.4, 1.2)):
+            with pytest.raises(InputError, match=r"\(probability, low, high\) in \[0, 1\]"):
+                plotting.plot_improvements({"a": bad})
+
+
+class TestSpectrum:
+    def test_energy_is_the_cumulative_share_of_the_squares_and_zeros_are_not_drawn(self):
+        figure = plotting.plot_spectrum([4.0, 2.0, 1.0, 0.0], 25.0, marks=(1, 3, 50))
+        left, right = figure.axes
+        np.testing.assert_array_equal(left.lines[0].get_ydata(), [4.0, 2.0, 1.0, np.nan])
+        np.testing.assert_allclose(right.lines[0].get_ydata(), [64.0, 80.0, 84.0, 84.0])
+        np.testing.assert_array_equal(right.lines[0].get_xdata(), [1, 2, 3, 4])
+        assert left.get_yscale() == "log"
+        shown = [text.get_text() for text in right.get_legend().get_texts()]
+        assert shown == ["d = 1: 64.0 %", "d = 3: 84.0 %"]
+
+    @pytest.mark.parametrize(
+        ("values", "energy"),
+        [([], 1.0), ([1.0, 2.0], 9.0), ([2.0, np.nan], 9.0), ([2.0, -1.0], 9.0), ([2.0], 3.0)],
+    )
+    def test_impossible_spectra_are_refused(self, values, energy):
+        with pytest.raises(InputError, match="expected"):
+            plotting.plot_spectrum(values, energy)

@@ -1,0 +1,296 @@
+"""Intervals over runs against scipy, closed forms, cases by hand and their promise of coverage."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlreps.errors import InputError
+from rlreps.runs.intervals import (
+    Interval,
+    aggregate,
+    interquartile_mean_difference,
+    interquartile_mean_interval,
+    mean_interval,
+    probability_of_improvement,
+    samples_difference,
+    samples_to_reach,
+)
+
+MEANS = ("mean", "interquartile_mean")
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 7, 8, 30])
+def test_the_two_means_are_numpys_mean_and_scipys_trimmed_mean(runs):
+    values = np.random.default_rng(runs).lognormal(size=(runs, 6))
+    found = aggregate(values, resamples=10)
+    np.testing.assert_allclose(found["mean"], values.mean(axis=0))
+    np.testing.assert_allclose(found["interquartile_mean"], stats.trim_mean(values, 0.25, axis=0))
+    assert found["runs"] == runs
+
+
+def test_the_interquartile_mean_ignores_what_happens_in_the_outer_quarters():
+    values = np.arange(8.0)
+    wild = np.where(values == 7, 1e9, values)
+    assert aggregate(wild)["interquartile_mean"] == aggregate(values)["interquartile_mean"] == 3.5
+    assert aggregate(wild)["mean"] > 1e8
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_intervals_are_scipys_percentile_bootstrap(name):
+    values = np.random.default_rng(0).exponential(size=25)
+    statistic = {
+        "mean": np.mean,
+        "interquartile_mean": lambda sample, axis: stats.trim_mean(sample, 0.25, axis=axis),
+    }[name]
+    other = stats.bootstrap(
+        (values,), statistic, n_resamples=20_000, confidence_level=0.9, method="percentile"
+    )
+    found = aggregate(values, confidence=0.9, resamples=20_000)
+    width = other.confidence_interval.high - other.confidence_interval.low
+    # The end of an interval from 20,000 resamples has a standard error of about 0.6 % of its width.
+    assert abs(found[f"{name}_low"] - other.confidence_interval.low) < 0.04 * width
+    assert abs(found[f"{name}_high"] - other.confidence_interval.high) < 0.04 * width
+
+
+def test_intervals_hold_the_truth_as_often_as_they_promise():
+    repeats, runs, confidence = 1000, 40, 0.9
+    # Points of one call share their resampling, but each has values of its own.
+    values = np.random.default_rng(1).normal(3.0, 2.0, size=(runs, repeats))
+    found = aggregate(values, confidence=confidence, resamples=500)
+    # What the percentile method loses with 40 runs: it takes the sample's standard deviation,
+    # divided by n instead of n - 1, and the normal quantile instead of Student's.
+    nominal = stats.norm.ppf(0.5 + confidence / 2) * np.sqrt((runs - 1) / runs)
+    expected = 1 - 2 * stats.t.sf(nominal, runs - 1)
+    error = np.sqrt(expected * (1 - expected) / repeats)
+    covered = np.mean((found["mean_low"] <= 3.0) & (found["mean_high"] >= 3.0))
+    assert abs(covered - expected) < 4 * error
+    middle = (found["interquartile_mean_low"] <= 3.0) & (found["interquartile_mean_high"] >= 3.0)
+    assert abs(np.mean(middle) - confidence) < 0.05
+
+
+def test_five_runs_are_covered_as_the_docstring_says():
+    values = np.random.default_rng(2).normal(size=(5, 2000))
+    found = aggregate(values)
+    covered = np.mean((found["mean_low"] <= 0.0) & (found["mean_high"] >= 0.0))
+    assert abs(covered - 0.84) < 4 * np.sqrt(0.84 * 0.16 / 2000)
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_equal_runs_have_an_interval_of_no_width(name):
+    found = aggregate(np.full((6, 3), 0.25))
+    for end in (name, f"{name}_low", f"{name}_high"):
+        np.testing.assert_array_equal(found[end], 0.25)
+
+
+def test_one_run_has_no_interval():
+    found = aggregate([2.0])
+    assert found["mean"] == found["interquartile_mean"] == 2.0
+    for name in MEANS:
+        assert np.isnan([found[f"{name}_low"], found[f"{name}_high"]]).all()
+
+
+def test_a_point_has_the_same_interval_alone_and_among_others():
+    values = np.random.default_rng(3).normal(size=(30, 150))  # more than one block of points
+    together = aggregate(values)
+    for index in (0, 69, 70, 149):
+        alone = aggregate(values[:, index])
+        assert isinstance(alone["mean"], float)
+        for name, value in alone.items():
+            assert value == pytest.approx(np.broadcast_to(together[name], 150)[index], rel=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_diverged_run_is_not_dropped_silently(bad):
+    message = f"expected finite values; give a diverged run its worst value, got {bad}"
+    with pytest.raises(InputError, match=message):
+        aggregate([0.1, bad, 0.2])
+
+
+@pytest.mark.parametrize("interval", [mean_interval, interquartile_mean_interval])
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ([], {}),
+        (1.0, {}),
+        (np.zeros((2, 2, 2)), {}),
+        (np.zeros((3, 0)), {}),
+        ([1.0], {"confidence": 1.0}),
+        ([1.0], {"confidence": 0.0}),
+        ([1.0], {"resamples": 0}),
+    ],
+)
+def test_values_that_are_no_runs_are_refused(interval, values, options):
+    with pytest.raises(InputError, match=r"expected .*, got"):
+        interval(values, **options)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "verdict"),
+    [
+        ((0, 1), (2, 3), True),
+        ((2, 3), (0, 1), False),
+        ((0, 2), (1, 3), None),
+        ((0, 1), (1, 2), None),
+    ],
+)
+def test_intervals_that_overlap_decide_nothing(one, other, verdict):
+    assert Interval(0.0, *one).below(Interval(0.0, *other)) is verdict
+    assert Interval(0.0, np.nan, np.nan).below(Interval(0.0, *other)) is None
+
+
+COMPARISONS = [probability_of_improvement, interquartile_mean_difference]
+
+
+class TestProbabilityOfImprovement:
+    @pytest.mark.parametrize("decimals", [0, 8], ids=["ties", "no ties"])
+    def test_it_is_mann_and_whitneys_statistic_per_pair(self, decimals):
+        generator = np.random.default_rng(0)
+        x = generator.normal(0.4, 1.0, size=11).round(decimals)
+        y = generator.normal(0.0, 2.0, size=7).round(decimals)
+        found = probability_of_improvement(x, y).value
+        assert found == pytest.approx(stats.mannwhitneyu(x, y).statistic / (11 * 7))
+
+    def test_by_hand(self):
+        # 3 beats 1, 2 and ties with 3; 0 beats none: (2 + 1/2) of 6 pairs.
+        assert probability_of_improvement([3.0, 0.0], [1.0, 2.0, 3.0]).value == 2.5 / 6
+
+    def test_swapping_the_methods_gives_the_complement(self):
+        x, y = np.random.default_rng(1).integers(0, 5, size=(2, 9))
+        one, other = probability_of_improvement(x, y), probability_of_improvement(y, x)
+        assert one.value + other.value == pytest.approx(1.0)
+        same = probability_of_improvement(x, x)
+        assert same.value == 0.5
+        assert same.low < 0.5 < same.high
+
+    def test_only_the_order_counts_and_never_is_later_than_ever(self):
+        x, y = np.random.default_rng(2).normal(size=(2, 8))
+        expected = probability_of_improvement(x, y)
+        assert probability_of_improvement(np.exp(x), np.exp(y)) == expected
+        # Infinities tie with each other and lose to all else.
+        assert probability_of_improvement([np.inf, 2.0], [np.inf, 1.0]).value == 2.5 / 4
+
+    def test_tasks_count_alike_and_are_resampled_by_themselves(self):
+        generator = np.random.default_rng(3)
+        x, y = generator.normal(0.5, 1.0, (10, 40)), generator.normal(0.0, 1.0, (12, 40))
+        many = probability_of_improvement(x, y)
+        alone = [probability_of_improvement(x[:, task], y[:, task]) for task in range(40)]
+        assert many.value == pytest.approx(np.mean([found.value for found in alone]))
+        # Independent errors average out: narrower by about sqrt(40).
+        width = np.mean([found.high - found.low for found in alone]) / np.sqrt(40)
+        assert many.high - many.low == pytest.approx(width, rel=0.2)
+
+    def test_clear_cases_have_no_width(self):
+        assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0, 1.0)
+
+
+class TestInterquartileMeanDifference:
+    def test_it_is_the_difference_of_scipys_trimmed_means(self):
+        generator = np.random.default_rng(5)
+        x, y = generator.exponential(size=13), generator.exponential(size=9)
+        found = interquartile_mean_difference(x, y)
+        assert found.value == pytest.approx(stats.trim_mean(x, 0.25) - stats.trim_mean(y, 0.25))
+        assert found.low < found.value < found.high
+
+    def test_its_interval_holds_the_truth_about_as_often_as_it_promises(self):
+        generator = np.random.default_rng(6)
+        covered = 0
+        for seed in range(200):
+            x, y = generator.normal(1.0, 1.0, 20), generator.normal(0.0, 3.0, 30)
+            found = interquartile_mean_difference(x, y, confidence=0.9, resamples=200, seed=seed)
+            covered += found.low <= 1.0 <= found.high
+        # Four standard errors of 200 draws are 0.085, and percentile intervals are a bit narrow.
+        assert 0.79 < covered / 200 < 0.98
+
+    def test_methods_are_resampled_apart_from_each_other(self):
+        # Paired resamples of equal runs would differ by nothing, ever.
+        x = np.random.default_rng(7).normal(size=10)
+        found = interquartile_mean_difference(x, x)
+        assert found.value == 0.0
+        assert found.low < -0.3
+        assert found.high > 0.3
+
+
+class TestSamplesToReach:
+    STEPS = (10, 20, 30, 40, 50)
+
+    @pytest.mark.parametrize(
+        ("curve", "expected"),
+        [
+            ([0, 0, 5, 6, 0], 40),
+            ([0, 0, 4.999, 6, 7], 50),
+            ([5, 5, 0, 0, 0], 20),  # at the threshold is reached
+            ([9, 0, 9, 0, 0], 30),
+            ([9, 0, 0, 9, 0], np.inf),  # single evaluations
+            ([0, 0, 0, 0, 9], np.inf),
+            ([0, np.nan, 9, 9, np.nan], 40),
+            ([9, np.nan, np.nan, np.nan, np.nan], np.inf),
+        ],
+    )
+    def test_cases_by_hand(self, curve, expected):
+        assert samples_to_reach(self.STEPS, [curve], 5.0) == [expected]
+
+    def test_it_is_the_first_place_where_a_running_median_of_three_is_above(self):
+        curves = np.random.default_rng(8).normal(size=(50, 30)).cumsum(axis=1)
+        steps = np.arange(30) * 7.0
+        padded = np.pad(curves, ((0, 0), (2, 0)), constant_values=-np.inf)
+        medians = np.median(np.stack([padded[:, i : i + 30] for i in range(3)]), axis=0)
+        expected = [min(steps[row >= 2.0], default=np.inf) for row in medians]
+        np.testing.assert_array_equal(samples_to_reach(steps, curves, 2.0), expected)
+        assert 5 < np.isfinite(expected).sum() < 45
+
+    @pytest.mark.parametrize(
+        ("steps", "curves", "threshold", "message"),
+        [
+            ([1, 2], [[1.0]], 0.0, r"expected curves \[runs, 2\], got 'shape \(1, 1\)'"),
+            ([2, 1], [[1.0, 2.0]], 0.0, "expected steps that increase"),
+            ([], [[]], 0.0, r"expected steps \[p\]"),
+            ([1], [[1.0]], float("nan"), "expected a threshold, got nan"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, steps, curves, threshold, message):
+        with pytest.raises(InputError, match=message):
+            samples_to_reach(steps, curves, threshold)
+
+
+def test_runs_that_never_got_there_count_as_the_cap():
+    found = samples_difference([10.0, 20.0, 30.0, np.inf], [np.inf] * 4, cap=100.0)
+    assert found.value == pytest.approx(25.0 - 100.0)
+    assert found.low < found.value < found.high <= 0.0
+    beyond = samples_difference([10.0, 150.0], [100.0, 100.0], cap=100.0)
+    assert beyond.value == pytest.approx(55.0 - 100.0)
+    with pytest.raises(InputError, match="expected a finite cap, got inf"):
+        samples_difference([1.0], [2.0], cap=np.inf)
+
+
+@pytest.mark.parametrize("compare", COMPARISONS)
+def test_intervals_follow_the_seed_and_the_confidence(compare):
+    x, y = np.random.default_rng(9).normal(size=(2, 12))
+    assert compare(x, y) == compare(x, y)
+    assert compare(x, y, resamples=50) != compare(x, y, resamples=50, seed=1)
+    wide, narrow = compare(x, y), compare(x, y, confidence=0.5)
+    assert wide.low < narrow.low < wide.value < narrow.high < wide.high
+
+
+@pytest.mark.parametrize("compare", COMPARISONS)
+def test_one_run_of_either_has_no_interval(compare):
+    for x, y in (([1.0], [0.0, 2.0]), ([0.0, 2.0], [1.0])):
+        found = compare(x, y)
+        assert np.isfinite(found.value)
+        assert np.isnan([found.low, found.high]).all()
+
+
+@pytest.mark.parametrize("compare", COMPARISONS)
+@pytest.mark.parametrize(
+    ("x", "y", "options"),
+    [
+        ([], [1.0], {}),
+        ([1.0, np.nan], [1.0], {}),
+        (np.zeros((2, 2)), np.zeros((2, 3)), {}),
+        (np.zeros((2, 2, 2)), np.zeros(2), {}),
+        ([1.0], [1.0], {"confidence": 1.0}),
+        ([1.0], [1.0], {"resamples": 0}),
+    ],
+)
+def test_what_is_no_table_of_runs_is_refused(compare, x, y, options):
+    with pytest.raises(InputError, match=r"expected .*, got"):
+        compare(x, y, **options)

@@ -1,0 +1,446 @@
+"""Runs of agents in folders: killed and resumed, refused, diverged, of a user's own; pictures."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.dqn import make_torso
+from rlreps.agents.measures import make_measurement
+from rlreps.agents.trainer import make_trainer, puddle_world_of
+from rlreps.config import as_json, from_json
+from rlreps.encoders import MLP
+from rlreps.envs import render_frame
+from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.grids import Grid
+from rlreps.workflows import agents as agents
+from rlreps.workflows.agents import (
+    OwnParts,
+    Pictures,
+    StartingTorsos,
+    TrainedAgent,
+    history,
+    load_agent_config,
+    load_agents,
+    map_of_values,
+    mean_returns,
+    run_agents,
+)
+from rlreps.workflows.train import METHODS
+
+pytestmark = pytest.mark.usefixtures("compilation_cache")
+
+CONFIG = AgentConfig(
+    environment="CartPole-v1",
+    encoder=MLP(hidden=(16,)),
+    num_features=8,
+    dqn=DQNConfig(batch_size=8, warmup=80, epsilon_steps=200, target_every=20),
+    replay=ReplayConfig(capacity=200, prioritised=True),
+    auxiliary=AuxiliaryConfig(weight=0.1, num_tasks=4, horizon=5, sequences=16),
+    num_envs=2,
+    max_episode_steps=30,
+    steps=400,
+    evaluate_every=100,
+    evaluation_episodes=3,
+    checkpoint_every=200,
+    seed=4,
+    num_seeds=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def measurements(monkeypatch):
+    """Makes what torsos are measured on once for each configuration."""
+    monkeypatch.setattr(agents, "make_measurement", cached_measurement)
+
+
+cached_measurement = functools.cache(make_measurement)
+
+
+class Killed(BaseException):
+    """Stands in for a kill, which nothing catches."""
+
+
+def without_times(record):
+    return {name: record[name] for name in record if name not in ("seconds", "steps_per_second")}
+
+
+def assert_same_run(first, second):
+    """Same metrics and summary but for times, and the same last checkpoint, bit for bit."""
+    folders = RunFolder(first), RunFolder(second)
+    lines = [[without_times(line) for line in folder.read_metrics()] for folder in folders]
+    assert json.dumps(lines[0]) == json.dumps(lines[1])  # as text, where NaN is equal to NaN
+    summaries = [without_times(folder.read_summary()) for folder in folders]
+    assert summaries[0] == summaries[1]
+    states = []
+    for folder in folders:
+        loop, state, step = load_agents(folder, load_agent_config(folder))
+        loop.close()
+        assert step == CONFIG.steps
+        states.append(jax.device_get(state))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+@pytest.fixture(scope="module")
+def finished(compilation_cache, tmp_path_factory):
+    """A run in CartPole; tests change nothing in it."""
+    out = tmp_path_factory.mktemp("agents") / "run"
+    run_agents(CONFIG, out, progress=False)
+    return out
+
+
+@pytest.mark.parametrize(
+    "environment",
+    ["CartPole-v1", pytest.param("puddle-world", marks=pytest.mark.integration)],
+)
+def test_a_killed_run_goes_on_to_what_it_would_have_been(
+    environment, finished, monkeypatch, tmp_path
+):
+    config = dataclasses.replace(CONFIG, environment=environment)
+    whole = finished
+    if environment != CONFIG.environment:
+        whole = tmp_path / "whole"
+        run_agents(config, whole, progress=False)
+    append = RunFolder.append_metrics
+
+    def append_until_killed(folder, record):
+        append(folder, record)
+        if record["step"] == 300:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "append_metrics", append_until_killed)
+        with pytest.raises(Killed):
+            run_agents(config, tmp_path / "killed", progress=False)
+    folder = RunFolder(tmp_path / "killed")
+    assert [line["step"] for line in folder.read_metrics()] == [0, 100, 200, 300]
+    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
+        assert checkpoints.latest_step() == 200
+    assert folder.read_summary() is None
+    run_agents(config, folder.path, progress=False)
+    assert_same_run(whole, folder.path)
+
+
+def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
+    folder = RunFolder(finished)
+    assert load_agent_config(folder) == CONFIG
+    stored = {name: value for name, value in folder.config.items() if name in as_json(CONFIG)}
+    assert from_json(AgentConfig, stored, METHODS) == CONFIG
+    steps, returns = history(folder, "returns")
+    assert steps.tolist() == [0, 100, 200, 300, 400]
+    assert returns.shape == (2, 5)
+    assert np.all((returns >= 1.0) & (returns <= 500.0))
+    losses = history(folder, "value_loss")[1]
+    assert np.isnan(losses[:, 0]).all()  # before the first update
+    assert np.isfinite(losses[:, 1:]).all()
+    summary = folder.read_summary()
+    assert summary["final_returns"] == returns[:, -1].tolist()
+    assert summary["mean_return"]["mean"] == pytest.approx(returns[:, 1:].mean())
+    assert summary["auxiliary"] == "large_batch"
+    assert (summary["agents"], summary["steps"]) == (2, 400)
+    assert summary["steps_per_second"] == pytest.approx(800 / summary["seconds"])
+    for name in ("effective_rank", "dormant_share", "probe_error"):
+        assert len(summary[name]) == 2
+    # CartPole has no ground truth.
+    assert "subspace_distance" not in summary
+
+
+def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
+    before = files_below(finished)
+    monkeypatch.setattr(agents, "make_trainer", None)
+    assert run_agents(CONFIG, finished, progress=False) == RunFolder(finished).read_summary()
+    assert files_below(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 5}, "holds another run: expected seed=4, got 5"),
+        (
+            {"dqn": dataclasses.replace(CONFIG.dqn, n_step=3)},
+            "holds another run: expected dqn.n_step=1, got 3",
+        ),
+    ],
+)
+def test_a_folder_of_another_configuration_is_refused(finished, files_below, changes, message):
+    before = files_below(finished)
+    with pytest.raises(InputError, match=message):
+        run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
+    assert files_below(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environment": "Pendulum-v1"}, "to have discrete actions"),
+        ({"environment": "rlreps/BouncingBalls-v0"}, "observations that are vectors"),
+        ({"environment": "Nowhere-v0"}, "an environment that can be made"),
+        (
+            {"auxiliary": dataclasses.replace(CONFIG.auxiliary, tasks="cells")},
+            "observations that are vectors of at most 3 coordinates",
+        ),
+    ],
+)
+def test_what_cannot_run_leaves_no_folder(tmp_path, changes, message):
+    with pytest.raises(InputError, match=f"expected .*{message}"):
+        run_agents(dataclasses.replace(CONFIG, **changes), tmp_path / "run", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_that_diverges_stops_with_the_step(tmp_path):
+    config = dataclasses.replace(
+        CONFIG,
+        dqn=dataclasses.replace(CONFIG.dqn, learning_rate=1e30),
+        auxiliary=AuxiliaryConfig(),
+    )
+    with pytest.raises(
+        TrainingDivergedError,
+        match=r"the losses or parameters of seeds 4, 5 became NaN or infinite before step \d00; "
+        "try a smaller --learning-rate; no checkpoint was made",
+    ):
+        run_agents(config, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
+    task = infinite_after(40)
+    for own, weight, message in (
+        (OwnParts(auxiliary=task), 0.1, "a name for parts of your own"),
+        (OwnParts(auxiliary=task, name="mine"), 0.0, "an auxiliary weight > 0"),
+    ):
+        auxiliary = dataclasses.replace(CONFIG.auxiliary, weight=weight)
+        config = dataclasses.replace(CONFIG, auxiliary=auxiliary)
+        with pytest.raises(InputError, match=f"expected {message}"):
+            run_agents(config, tmp_path / "run", own=own, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def infinite_after(updates):
+    """An auxiliary task of a user's own, whose state counts updates and whose loss ends badly."""
+
+    def loss(params, target_params, encode, rows, state, key):
+        value = jnp.mean(encode(params, rows.observation[:, 0]) ** 2)
+        return jnp.where(state < updates, value, jnp.inf), (state + 1, {})
+
+    return AuxiliaryTask(lambda key: jnp.zeros((), jnp.int32), loss, sequences=4, length=2)
+
+
+def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
+    # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
+    own = OwnParts(auxiliary=infinite_after(40), name="infinite after 40 updates")
+    with pytest.raises(
+        TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
+    ):
+        run_agents(CONFIG, tmp_path / "run", own=own, progress=False)
+    folder = RunFolder(tmp_path / "run")
+    assert [line["step"] for line in folder.read_metrics()] == [0, 100, 200]
+    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
+        assert checkpoints.latest_step() == 200
+    with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
+        load_agent_config(folder)
+    with pytest.raises(InputError, match="holds another run: expected own="):
+        run_agents(CONFIG, folder.path, progress=False)
+
+
+@pytest.mark.integration
+def test_agents_start_from_torsos_that_they_are_given(tmp_path):
+    config = dataclasses.replace(
+        CONFIG,
+        auxiliary=AuxiliaryConfig(),
+        dqn=dataclasses.replace(CONFIG.dqn, freeze_torso=True),
+        steps=100,
+        checkpoint_every=100,
+    )
+    torso = make_torso(config, (4,))
+    params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
+    start = StartingTorsos(params, "key 99")
+    run_agents(config, tmp_path / "run", start=start, progress=False)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.config["start"] == "key 99"
+    loop, state, _ = load_agents(folder, load_agent_config(folder))
+    loop.close()
+    # Frozen: as they were given. The read-out has learned.
+    learner = state.memory.learner
+    jax.tree.map(np.testing.assert_array_equal, learner.params["torso"], params)
+    jax.tree.map(np.testing.assert_array_equal, learner.target_params["torso"], params)
+    assert np.abs(np.asarray(learner.params["head"]["biases"])).min() > 0.0
+
+
+class Corridor(gymnasium.Env):
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(0.0, 0.9)
+        return np.float32([self.place]), {}
+
+    def step(self, action):
+        self.place = np.clip(self.place + (0.1 if action else -0.1), 0.0, 1.0)
+        return np.float32([self.place]), -1.0, bool(self.place >= 0.99), False, {}
+
+
+@pytest.mark.integration
+def test_a_users_own_environment_of_ten_lines_is_trained_in(tmp_path):
+    gymnasium.register(id="Corridor-v0", entry_point=Corridor)
+    try:
+        config = dataclasses.replace(
+            CONFIG,
+            environment="Corridor-v0",
+            dqn=dataclasses.replace(CONFIG.dqn, learning_rate=1e-2, reward_scale=0.1),
+            replay=ReplayConfig(capacity=1000),
+            steps=1600,
+            evaluate_every=800,
+            checkpoint_every=800,
+            num_seeds=4,
+        )
+        run_agents(config, tmp_path / "run", progress=False)
+    finally:
+        del gymnasium.registry["Corridor-v0"]
+    returns = history(RunFolder(tmp_path / "run"), "returns")[1]
+    # Ten steps at most by the way to the right; some that know nothing take all 30.
+    assert np.median(returns[:, -1]) >= -10.0
+    assert np.any(returns[:, 0] < -10.0)
+
+
+def test_without_a_checkpoint_there_is_nothing_to_load(finished, tmp_path):
+    folder = RunFolder.create_or_resume(
+        tmp_path / "run", kind="agent", config=RunFolder(finished).config, provenance={}
+    )
+    with pytest.raises(InputError, match=r"expected a checkpoint in .*, got none"):
+        load_agents(folder, CONFIG)
+    other = RunFolder.create_or_resume(tmp_path / "other", kind="train", config={}, provenance={})
+    with pytest.raises(InputError, match=r"expected a run of agents in .*, got \"kind 'train'"):
+        load_agent_config(other)
+
+
+def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
+    steps = np.array([0.0, 80.0, 100.0, 200.0])
+    returns = np.array([[1e6, 1e6, 1.0, 3.0], [-1e6, -1e6, 5.0, 6.0]])
+    # The warm-up is 80 steps: the evaluation there is of fresh networks, too.
+    np.testing.assert_array_equal(mean_returns(CONFIG, steps, returns), [2.0, 5.5])
+
+
+SMALL = AgentConfig(
+    encoder=MLP(hidden=(8,)),
+    num_features=4,
+    max_episode_steps=12,
+    num_seeds=2,
+)
+
+
+def agent_in(environment, number=0, **changes):
+    config = dataclasses.replace(SMALL, environment=environment, **changes)
+    loop = make_trainer(config)
+    params = loop.init().memory.learner.params
+    own = jax.tree.map(lambda leaf: leaf[number], params)
+    return TrainedAgent(loop, config, number, own)
+
+
+def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
+    agent = agent_in("puddle-world:two_room", dqn=DQNConfig(reward_scale=0.5))
+    found = np.asarray(map_of_values(agent, puddle_world_of(agent.config), 20))
+    centres = Grid(20).centres()
+    x, y = centres.T
+    walls = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
+    np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
+    expected = 2.0 * np.asarray(agent.trainer.agent.network.values(agent.params, centres))
+    np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)
+
+
+@pytest.mark.integration
+def test_an_episode_is_drawn_from_its_start_to_its_end():
+    agent = agent_in("puddle-world:empty", number=1)
+    world = puddle_world_of(agent.config)
+    frames = list(agents._puddle_world_frames(agent, world))
+    assert 2 <= len(frames) <= 13  # the first one, and one a step
+    again = list(agents._puddle_world_frames(agent, world))
+    np.testing.assert_array_equal(frames, again)
+    empty = render_frame(world)
+    assert all(np.any(frame != empty) for frame in frames)
+    other = agent_in("puddle-world:empty", number=0)
+    assert np.any(frames[0] != next(agents._puddle_world_frames(other, world)))
+
+
+@pytest.mark.integration
+def test_long_episodes_are_cut_with_a_note_and_large_pictures_made_smaller(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "_MOST_FRAMES", 3)
+    agent = agent_in("CartPole-v1")
+    pictures = Pictures([], [])
+    agents._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
+    agent.trainer.close()
+    assert pictures.written == [tmp_path / "episode.gif"]
+    assert pictures.notes == ["episode.gif shows the first 3 frames"]
+
+
+class Unseen(gymnasium.Env):
+    """An environment that does not draw itself."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+class Undrawable(Unseen):
+    """One that would with a package that is not there."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install`")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Unseen, "expected an environment that draws itself or whose observations are images"),
+        (Undrawable, "expected a package to draw with, got: pygame is not installed, run `pip"),
+    ],
+)
+def test_an_environment_that_cannot_be_drawn_is_a_note(tmp_path, kind, reason):
+    gymnasium.register(id="Dark-v0", entry_point=kind)
+    try:
+        agent = TrainedAgent(None, dataclasses.replace(SMALL, environment="Dark-v0"), 0, {})
+        pictures = Pictures([], [])
+        agents._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
+    finally:
+        del gymnasium.registry["Dark-v0"]
+    assert pictures.written == []
+    (note,) = pictures.notes
+    assert note.startswith(f"no episode.gif: {reason}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_ground_truth_there_are_no_components(tmp_path):
+    agent = agent_in("puddle-world:empty")
+    world, pictures = puddle_world_of(agent.config), Pictures([], [])
+    agents._draw_components(agent, world, None, tmp_path / "components.png", pictures)
+    assert pictures.written == []
+    (note,) = pictures.notes
+    assert note.startswith("no components.png: no ground truth comes with puddle-world:empty")
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((100, 80, 3), (100, 80)), ((800, 400, 3), (320, 160))]
+)
+def test_pictures_are_at_most_320_pixels_a_side(shape, expected):
+    picture = np.full(shape, 7, np.uint8)
+    small = agents._picture(lambda: picture)
+    assert small.shape == (*expected, 3)
+    assert np.all(small == 7)
