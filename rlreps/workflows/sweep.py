@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 import jax
+import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
@@ -24,7 +25,7 @@ from rlreps.encoders import ENCODERS
 from rlreps.errors import InputError, require
 from rlreps.experiments.results import write_results
 from rlreps.losses import OBJECTIVES
-from rlreps.plotting.sweeps import SweepLine, plot_sweep
+from rlreps.plotting import Line, plot_sweep
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, format_number
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
@@ -599,24 +600,27 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
 
     axis = max(config.grid, key=fitness)
     others = [other for other in config.grid if other != axis]
+    numeric, order = _is_numeric(axis.values), [_cell(value) for value in axis.values]
     lines = []
     for values in itertools.product(*(other.values for other in others)):
         key = {other.field: _cell(value) for other, value in zip(others, values, strict=True)}
         points = [row for row in rows if key.items() <= row.items()]
-        if _is_numeric(axis.values):
+        if numeric:
             points.sort(key=lambda row: float(row[axis.field]))
         places = [point[axis.field] for point in points]
         lines.append(
-            SweepLine(
+            Line(
                 label=", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
-                places=places if _is_numeric(axis.values) else [as_text(p) for p in places],
+                x=places if numeric else [order.index(place) for place in places],
                 mean=[point["subspace_distance_mean"] for point in points],
-                low=[point["subspace_distance_mean_low"] for point in points],
-                high=[point["subspace_distance_mean_high"] for point in points],
-                diverged=[point["diverged"] > 0 for point in points],
+                # None, of a single run, becomes NaN.
+                low=np.array([point["subspace_distance_mean_low"] for point in points], float),
+                high=np.array([point["subspace_distance_mean_high"] for point in points], float),
+                crossed=[point["diverged"] > 0 for point in points],
             )
         )
-    return plot_sweep(lines, x_label=flag_of(axis.field), y_label="subspace distance")
+    names = None if numeric else [as_text(value) for value in axis.values]
+    return plot_sweep(lines, names=names, x_label=flag_of(axis.field), y_label="subspace distance")
 
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
