@@ -1,13 +1,15 @@
-"""State representations for reinforcement learning: ground truth, losses and pictures, on JAX.
+"""State representations for reinforcement learning on JAX: ground truth, losses, pictures.
 
-Submodules load on first use, so that ``import rlreps`` and ``rlreps --help`` stay quick and pull in
-neither matplotlib, rlax nor gymnasium.
+``successor`` computes successor measures and loads the released one; ``losses``, ``encoders``,
+``sources`` and ``training`` train a representation; ``subspace`` measures it; ``streaming`` is
+online PCA; ``agents`` and ``envs`` use it. Submodules load on first use: ``import rlreps`` loads
+neither JAX nor matplotlib.
 """
 
 import importlib
 from types import ModuleType
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _SUBMODULES = (
     "agents",
@@ -18,6 +20,7 @@ _SUBMODULES = (
     "errors",
     "experiments",
     "losses",
+    "operators",
     "plotting",
     "report",
     "sources",

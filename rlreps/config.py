@@ -30,9 +30,11 @@ _STATIC = "static"
 def size(default: Any = dataclasses.MISSING, *, leaf: bool = False) -> Any:
     """Declare a field that the data decides, such as the number of features or tasks.
 
-    With ``leaf`` it is a pytree of arrays or a configurable with numbers of its own, as in ``leaf``.
+    With ``leaf`` it is a pytree of arrays, or a configurable with numbers of its own.
     """
-    return dataclasses.field(default=default, metadata={_SIZE: True} | ({_LEAF: True} if leaf else {}))
+    return dataclasses.field(
+        default=default, metadata={_SIZE: True} | ({_LEAF: True} if leaf else {})
+    )
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
@@ -49,8 +51,8 @@ def configurable(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as a pytree whose leaves are its numbers.
 
     Leaves are the fields annotated ``float`` or ``float | None``, but those declared by ``static``,
-    and those declared by ``leaf``. The others are static and must be hashable. JAX rebuilds nodes around tracers; that sets the
-    fields directly, so ``__post_init__`` may check what a user wrote.
+    and those declared by ``leaf``. The others are static and must be hashable. JAX rebuilds nodes
+    around tracers; that sets the fields directly, so ``__post_init__`` may check what a user wrote.
     """
     hints = get_type_hints(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
 
 
 def usable_cores() -> int:
-    """Count the cores this process may run on, or all where the system (macOS, Windows) cannot say."""
+    """Count the cores this process may use; all where the system (macOS, Windows) cannot say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
-from rlreps.experiments.amid_warmuth_2020.pca_problem import PcaProblem, make_pca_problem
+from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig, PcaProblem, make_problem
 from rlreps.plotting import save_figure
 from rlreps.plotting.style import plain_log_ticks, series_style, styled
 from rlreps.sources.datasets import Observations, load_observations
@@ -205,7 +205,7 @@ def main() -> None:
         observations = Observations("random rows", random_rows(20_000, 784), None)
     else:
         observations = load_observations(options.data)
-    problem = make_pca_problem(observations, options.k)
+    problem = make_problem(PcaConfig(components=(options.k,)), observations)
     part = problem.rows[: options.rows]
 
     print(f"\none row at a time, k = {options.k}, {part.shape[1]} features of {problem.name}")

@@ -3,12 +3,14 @@
 import pydoc
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 
+import rlreps
 from rlreps.cli.main import _parse
 from rlreps.errors import InputError
 
@@ -125,3 +127,18 @@ def test_the_readme_is_short_and_names_the_two_commands():
     assert tests is not None
     # Continuous integration runs the same.
     assert tests[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_changelog_the_package_and_its_metadata_name_one_version():
+    newest = re.search(r"^## ([\d.]+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert newest is not None
+    assert newest[1] == project["version"] == rlreps.__version__
+
+
+def test_the_new_names_of_the_changelog_exist():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for new in re.findall(r"^\|.*\| (.*?) \|$", text, re.M):
+        for name in re.findall(r"`((?:rlreps\.)?[a-z_]+(?:\.\w+)+)", new):
+            full = name if name.startswith("rlreps.") else f"rlreps.{name}"
+            assert pydoc.locate(full) is not None, full

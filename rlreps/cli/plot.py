@@ -6,8 +6,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, subcommand
 
-from rlreps.cli.parts import Switch
 from rlreps.cli.ground_truth import SubspaceOptions
+from rlreps.cli.parts import Switch
 
 
 @dataclasses.dataclass(frozen=True)

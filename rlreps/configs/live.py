@@ -53,6 +53,4 @@ class LiveTrainingConfig:
         )
         encoder, objective = self.training.encoder.name, self.training.objective
         require(encoder != "tabular", "an encoder of positions for live rollouts", encoder)
-        require(
-            objective.live, "a method that needs no matrix, for live rollouts", objective.name
-        )
+        require(objective.live, "a method that needs no matrix, for live rollouts", objective.name)

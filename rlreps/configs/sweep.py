@@ -148,7 +148,9 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
         section = getattr(config, outer)
         is_objective = isinstance(section, Objective)
         changes[outer] = (
-            _with_options(section, inside) if is_objective else dataclasses.replace(section, **inside)
+            _with_options(section, inside)
+            if is_objective
+            else dataclasses.replace(section, **inside)
         )
     return dataclasses.replace(config, **changes)
 

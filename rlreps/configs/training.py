@@ -85,8 +85,8 @@ class TrainingConfig:
     """
 
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = LargeBatch(
-        precondition=1e-2, leave_one_out=True
+    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = (
+        dataclasses.field(default_factory=lambda: LargeBatch(precondition=1e-2, leave_one_out=True))
     )
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     num_features: int = 10

@@ -142,7 +142,7 @@ def two_weight_loss(
     *,
     residual_scale: Array | None = None,
 ) -> Array:
-    """Compute a scalar whose gradient at features [b, d] is ŵ'(φᵀŵ − ψ), a mean over rows and tasks.
+    """Compute a scalar with gradient ŵ'(φᵀŵ − ψ) at features [b, d], a mean over rows and tasks.
 
     This is the form of every objective's gradient; with ŵ = ŵ' it is the gradient of half the mean
     squared residual at fixed weights.

@@ -157,9 +157,7 @@ class SampledWeights(Objective):
         def one_assignment(order: Array) -> Array:
             weights = self._weight_estimates(fixed[order], batch.targets[order], roles, state)
             chosen = order[: roles.gradient]
-            return two_weight_loss(
-                features[chosen], batch.targets[chosen], weights[0], weights[-1]
-            )
+            return two_weight_loss(features[chosen], batch.targets[chosen], weights[0], weights[-1])
 
         value = jnp.mean(jax.vmap(one_assignment)(self._orders(key, rows)))
         # A running average is data of later updates, not part of this one's gradient.

@@ -40,7 +40,7 @@ class Initialiser(Protocol):
 
     @property
     def init(self) -> Callable[[Array], Params]:
-        """key → parameters."""
+        """Key → parameters."""
 
 
 class SpectralState(NamedTuple):
@@ -109,7 +109,9 @@ class Spin(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(isinstance(self.operator, Operator), "an Operator (rlreps.operators)", self.operator)
+        require(
+            isinstance(self.operator, Operator), "an Operator (rlreps.operators)", self.operator
+        )
         require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
         if self.jacobian_rows_at_once is not None:
             require_positive("jacobian_rows_at_once", self.jacobian_rows_at_once)
@@ -183,9 +185,7 @@ class Spin(Objective):
         value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
 
-    def _held_action(
-        self, params: Params, encode: Encode, batch: Batch, features: Array
-    ) -> Action:
+    def _held_action(self, params: Params, encode: Encode, batch: Batch, features: Array) -> Action:
         """Compute the operator's action, as constants.
 
         Neither it nor the moments are differentiated: the masked gradient is written out, and the

@@ -67,7 +67,7 @@ class Slowness(Operator):
     """
 
     def apply(self, sample: Sample) -> Array:
-        """Compute 2(u − u at the other end), [b, d]; an ``InputError`` for an odd number of rows."""
+        """Compute 2(u − u at the other end), [b, d]; refuse an odd number of rows."""
         rows = len(sample.features)
         require(rows % 2 == 0, "an even number of rows, pairs of consecutive states", rows)
         return 2.0 * (sample.features - jnp.roll(sample.features, rows // 2, axis=0))

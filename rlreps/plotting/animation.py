@@ -29,7 +29,7 @@ def write_gif(
     *,
     frames_per_second: float = 20.0,
 ) -> Path:
-    """Writes frames as a GIF that plays for ever, and returns the path.
+    """Write frames as a GIF that plays for ever, and return the path.
 
     Frames share one palette without dithering, so that what stands still does not flicker: their
     own colours where these are at most 256, else half of it the most frequent ones and half a
@@ -78,18 +78,18 @@ def _require_frames(pictures: list[Picture]) -> None:
 
 
 def _packed(picture: Picture) -> npt.NDArray[np.int64]:
-    """Colours as whole numbers, [height * width]."""
+    """Pack colours into whole numbers, [height * width]."""
     numbers: npt.NDArray[np.int64] = picture.reshape(-1, 3) @ np.array([65536, 256, 1])
     return numbers
 
 
 def _unpacked(colours: npt.NDArray[np.int64]) -> Picture:
-    """Whole numbers [c] as colours [c, 3]."""
+    """Unpack whole numbers [c] into colours [c, 3]."""
     return np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8)
 
 
 def _palette(pictures: list[Picture]) -> Picture:
-    """At most 256 colours [c, 3] that stand for all."""
+    """Choose at most 256 colours [c, 3] that stand for all."""
     chosen = np.unique(np.linspace(0, len(pictures) - 1, _LOOKED_AT).astype(int))
     every = np.concatenate([_packed(pictures[index]) for index in chosen])
     colours, counts = np.unique(every, return_counts=True)
@@ -104,7 +104,7 @@ def _palette(pictures: list[Picture]) -> Picture:
 
 
 def _indexed(picture: Picture, palette: Picture, nearest: scipy.spatial.cKDTree) -> Image.Image:
-    """A picture with each colour's nearest in the palette."""
+    """Replace each colour of a picture by its nearest in the palette."""
     colours, places = np.unique(_packed(picture), return_inverse=True)
     indices = np.asarray(nearest.query(_unpacked(colours))[1], np.uint8)[places]
     height, width = picture.shape[:2]

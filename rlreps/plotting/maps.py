@@ -33,7 +33,7 @@ from rlreps.plotting.style import (
 
 
 def outline(shape: Shape) -> Path:
-    """The closed outline of a puddle's shape in the coordinates of the unit square.
+    """Return the closed outline of a puddle's shape in the coordinates of the unit square.
 
     Raises:
         InputError: The shape is none of capsule, disc and convex polygon.
@@ -52,7 +52,7 @@ def outline(shape: Shape) -> Path:
 
 
 def _capsule_outline(start: FloatArray, end: FloatArray, radius: float) -> Path:
-    """Half a circle about each end point, joined by the two straight sides."""
+    """Join half a circle about each end point by the two straight sides."""
     axis = end - start
     heading = float(np.rad2deg(np.arctan2(axis[1], axis[0])))
     far, near = Path.arc(heading - 90, heading + 90), Path.arc(heading + 90, heading + 270)
@@ -63,7 +63,7 @@ def _capsule_outline(start: FloatArray, end: FloatArray, radius: float) -> Path:
 
 
 def draw_outlines(axes: Axes, environment: PuddleWorld, *, linewidth: float = 0.8) -> None:
-    """Adds the outline of every puddle of `environment` to axes over the unit square."""
+    """Add the outline of every puddle of `environment` to axes over the unit square."""
     for puddle in environment.puddles:
         axes.add_patch(
             PathPatch(
@@ -99,7 +99,7 @@ _MOST_TICKS = 6
 
 @styled
 def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Figure:
-    """The unit square, x to the right and y up, shaded by how far a move gets.
+    """Draw the unit square, x to the right and y up, shaded by how far a move gets.
 
     A puddle of multiplier m lets the fraction m of the paper's white through, so overlaps darken
     exactly as multipliers compound: every shade stands for one product, as the colour bar shows.
@@ -137,7 +137,7 @@ def _multiplier(puddle: Puddle) -> float:
 
 
 def _shade(axes: Axes, puddle: Puddle) -> None:
-    """Fills one puddle; the opacities of overlapping ones multiply what they let through."""
+    """Fill one puddle; the opacities of overlapping ones multiply what they let through."""
     multiplier = _multiplier(puddle)
     if multiplier == 0:
         axes.add_patch(PathPatch(outline(puddle.shape), zorder=2.5, **_WALL))
@@ -154,7 +154,7 @@ def _shade(axes: Axes, puddle: Puddle) -> None:
 
 
 def _draw_cells(axes: Axes, bins: int) -> None:
-    """The borders between cells, thinner the more there are."""
+    """Draw the borders between cells, thinner the more there are."""
     inner = np.arange(1, bins) / bins
     width = min(0.5, 15 / bins)
     axes.vlines(inner, 0, 1, color=MUTED, linewidth=width, alpha=0.6, zorder=2.7)
@@ -162,14 +162,14 @@ def _draw_cells(axes: Axes, bins: int) -> None:
 
 
 def _draw_goal(axes: Axes) -> Patch:
-    """Fills the corner x + y >= 1.9 and returns its key for the legend."""
+    """Fill the corner x + y >= 1.9 and return its key for the legend."""
     cut = GOAL_SUM - 1.0
     axes.add_patch(Polygon([(cut, 1.0), (1.0, cut), (1.0, 1.0)], zorder=1.5, **_GOAL))
     return Patch(label=f"goal, x + y ≥ {GOAL_SUM:g}", **_GOAL)
 
 
 def _products(puddles: Sequence[Puddle]) -> FloatArray:
-    """The products of multipliers that occur in the square, largest first, walls left out."""
+    """Find the products of multipliers that occur in the square, largest first, walls left out."""
     places = (np.arange(200) + 0.5) / 200
     points = jnp.asarray(np.stack(np.meshgrid(places, places), axis=-1).reshape(-1, 2))
     product = np.ones(len(points))
@@ -180,7 +180,7 @@ def _products(puddles: Sequence[Puddle]) -> FloatArray:
 
 
 def _add_colour_bar(figure: Figure, axes: Axes, puddles: Sequence[Puddle]) -> None:
-    """A bar of all shades, with ticks at the products that occur where they are few."""
+    """Add a bar of all shades, with ticks at the products that occur where they are few."""
     water = LinearSegmentedColormap.from_list("rlreps_water", [_WATER, "white"])
     products = _products(puddles)
     bar = figure.colorbar(
@@ -207,7 +207,7 @@ def plot_components(
     environment: PuddleWorld | None = None,
     cosines: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Figure:
-    """Component i of every set in column i, one set under the other, as bins x bins maps.
+    """Draw component i of every set in column i, one set under the other, as bins x bins maps.
 
     All maps of one component share their limits, symmetric about zero: the largest magnitude among
     them, written above the column. Signs and order are the caller's to match beforehand. More than
@@ -252,7 +252,7 @@ def plot_components(
 
 
 def _as_maps(components: Mapping[str, npt.ArrayLike], bins: int) -> dict[str, FloatArray]:
-    """Every set as maps [k, bins, bins], row upwards in y."""
+    """Return every set as maps [k, bins, bins], row upwards in y."""
     if not components:
         raise InputError("expected at least one set of components, got none")
     tables = {name: np.asarray(table, dtype=np.float64) for name, table in components.items()}
@@ -279,7 +279,7 @@ def _as_matches(
 
 
 def _shared_limits(maps: Mapping[str, FloatArray]) -> FloatArray:
-    """Largest finite magnitude of each component over all sets [k]; 1 where everything is zero."""
+    """Find the largest finite magnitude of each component over all sets [k]; 1 if all are zero."""
     stacked = np.stack(list(maps.values()))
     limits = np.abs(np.where(np.isfinite(stacked), stacked, 0.0)).max(axis=(0, 2, 3))
     return np.where(limits > 0, limits, 1.0)
@@ -288,7 +288,7 @@ def _shared_limits(maps: Mapping[str, FloatArray]) -> FloatArray:
 def _map_grid(
     sets: int, blocks: int, columns: int, *, has_notes: bool
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """An empty figure with its grid of axes [sets * blocks, columns], sized to fit square maps."""
+    """Make an empty figure with a grid of axes [sets * blocks, columns] for square maps."""
     side = min(max(7.0 / columns, 0.9), 2.4)
     height = sets * (side + (0.24 if has_notes else 0.08)) + 0.4
     figure = Figure(
@@ -321,7 +321,7 @@ def _draw_map(axes: Axes, cells: FloatArray, limit: float, environment: PuddleWo
 def _finish_maps(
     figure: Figure, grid: npt.NDArray[np.object_], in_last_block: int, rows_in_block: int
 ) -> None:
-    """Takes the empty axes of the last block away; adds the one colour bar."""
+    """Remove the empty axes of the last block and add the one colour bar."""
     for axes in grid[-rows_in_block:, in_last_block:].ravel():
         axes.remove()
     figure.colorbar(
@@ -352,7 +352,7 @@ _EDGE: Mapping[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (3,
 def plot_policy_and_value(
     environment: PuddleWorld, values: npt.ArrayLike, *, value_label: str = "discounted return"
 ) -> Figure:
-    """Two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
+    """Draw two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
 
     Args:
         environment: Draws the outlines of its puddles, and its goal corner if it has one.
@@ -397,14 +397,14 @@ def plot_policy_and_value(
 
 
 def _cells_a_side(table: FloatArray) -> int:
-    """Cells a side of a table [bins * bins, ...]."""
+    """Count the cells a side of a table [bins * bins, ...]."""
     bins = math.isqrt(len(table))
     require(bins >= 1 and bins**2 == len(table), "rows for bins * bins cells", len(table))
     return bins
 
 
 def _draw_greedy(axes: Axes, greedy: npt.NDArray[np.int64]) -> None:
-    """Cells in the colours of their actions, -1 in none, with an arrow in every few of them."""
+    """Draw cells in the colours of their actions, -1 in none, with arrows in some of them."""
     bins = len(greedy)
     axes.imshow(
         np.ma.masked_less(greedy, 0),
@@ -438,7 +438,7 @@ def _draw_greedy(axes: Axes, greedy: npt.NDArray[np.int64]) -> None:
 def plot_torso_components(
     environment: PuddleWorld, learned: npt.ArrayLike, truth: npt.ArrayLike
 ) -> Figure:
-    """A torso's principal components below the successor measure's, with the same limits.
+    """Draw a torso's principal components below the successor measure's, with the same limits.
 
     Columns are scaled to unit length, and learned ones turned to the sign of the true ones of the
     same number; |cosine| of the two is written below. Components are not otherwise matched: those
@@ -498,7 +498,7 @@ _TITLE = 0.2
 def plot_reconstructions(
     rows: Mapping[str, npt.ArrayLike], *, notes: Mapping[str, str] | None = None
 ) -> Figure:
-    """A row of grey images for each name, the same image in each column.
+    """Draw a row of grey images for each name, the same image in each column.
 
     All images share one scale: 0 is black and 1 is white, and what lies outside is clipped.
 
@@ -527,7 +527,7 @@ def plot_signed_images(
     titles: Sequence[str],
     cosines: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Figure:
-    """A row of images of signed values for each name, such as principal components.
+    """Draw a row of images of signed values for each name, such as principal components.
 
     The images of one column share their limits, symmetric about zero: the largest magnitude among
     them. Signs and order are the caller's to match beforehand. More than ten columns wrap into
@@ -580,7 +580,7 @@ def plot_signed_images(
 def _image_grid(
     tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """A figure with one axes an image; each block has ``text_height`` inches for text beside."""
+    """Make a figure with one axes an image and ``text_height`` inches of text a block."""
     _, height, width = next(iter(tables.values())).shape
     block_height = _SIDE * height / width * len(tables) + text_height
     figure = Figure(figsize=(_LABEL + _SIDE * columns, _MARGIN + block_height * blocks))
@@ -606,7 +606,7 @@ def _require_known(
 
 
 def _as_tables(rows: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-    """Every row as images [count, height, width]."""
+    """Return every row as images [count, height, width]."""
     if not rows:
         raise InputError("expected at least one row of images, got none")
     tables = {name: np.asarray(images, dtype=np.float64) for name, images in rows.items()}

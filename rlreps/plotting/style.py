@@ -97,7 +97,7 @@ class SeriesStyle(TypedDict):
 
 
 def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Runs `function` under `STYLE` and puts matplotlib's settings back afterwards."""
+    """Run `function` under `STYLE` and restore matplotlib's settings afterwards."""
 
     @functools.wraps(function)
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -108,7 +108,7 @@ def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 
 def series_style(index: int) -> SeriesStyle:
-    """Colour, marker and dash of series `index`; the three cycles differ in length.
+    """Return colour, marker and dash of series `index`; the three cycles differ in length.
 
     No two of the first 280 series share all three, and neighbours differ in each, so that lines can
     be told apart in grey print and by readers who do not see the colours.
@@ -121,7 +121,7 @@ def series_style(index: int) -> SeriesStyle:
 
 
 def plain_log_ticks(axis: Axis) -> None:
-    """Labels a logarithmic axis, whose limits are set, with plain numbers, not powers of ten."""
+    """Label a logarithmic axis, whose limits are set, with plain numbers, not powers of ten."""
     low, high = axis.get_view_interval()
     few_decades = high / low < 10**2.5
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few_decades else (1.0,)))
@@ -130,7 +130,7 @@ def plain_log_ticks(axis: Axis) -> None:
 
 
 def _srgb_from_lab(lab: FloatArray) -> FloatArray:
-    """CIELAB under the D65 white [m, 3] to sRGB in [0, 1] [m, 3] (IEC 61966-2-1)."""
+    """Convert CIELAB under the D65 white [m, 3] to sRGB in [0, 1] [m, 3] (IEC 61966-2-1)."""
     level = (lab[:, 0] + 16.0) / 116.0
     ratios = np.stack([level + lab[:, 1] / 500.0, level, level - lab[:, 2] / 200.0], axis=1)
     cubes = np.where(ratios > 6 / 29, ratios**3, 3 * (6 / 29) ** 2 * (ratios - 4 / 29))
@@ -150,7 +150,7 @@ def _srgb_from_lab(lab: FloatArray) -> FloatArray:
 
 
 def _even_walk(arm: tuple[tuple[float, float, float], ...], number: int) -> FloatArray:
-    """`number` CIELAB colours [number, 3] at equal colour differences along the arm's curve."""
+    """Place `number` CIELAB colours [number, 3] at equal differences along the arm's curve."""
     lightness, chroma, hue = np.array(arm).T
     angle = np.deg2rad(hue)
     control = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=1)
@@ -165,7 +165,7 @@ def _even_walk(arm: tuple[tuple[float, float, float], ...], number: int) -> Floa
 
 @functools.cache
 def signed_colormap() -> Colormap:
-    """Perceptually uniform diverging map: blue below zero, near-white at zero, red above.
+    """Return a perceptually uniform diverging map: blue below zero, near-white at zero, red above.
 
     Equal steps in value are equal steps in colour (CIE76 difference), lightness is mirrored about
     the centre, and blue against red stays distinct under every common colour-vision deficiency.
@@ -187,7 +187,7 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 @styled
 def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
-    """The contents of an image file of `figure`.
+    """Return the contents of an image file of `figure`.
 
     Args:
         figure: What to draw.
@@ -206,9 +206,9 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Writes `figure` to `path` in the format of its suffix and returns the path.
+    """Write `figure` to `path` in the format of its suffix and return the path.
 
-    Folders on the way are made. Not even a kill halfway leaves part of a file at `path`.
+    Folders on the way are made. A file appears at `path` only when it is complete.
 
     Raises:
         InputError: The suffix is not .png, .svg or .pdf.

@@ -1,4 +1,4 @@
-"""One self-contained HTML page a run: figures, tables, the whole configuration and the versions.
+"""One self-contained HTML page for a run: figures, tables, the configuration and the versions.
 
 The page needs no script and no network: figures are embedded, styles are inline, and a content
 security policy forbids everything else. The same arguments give the same bytes.
@@ -8,10 +8,12 @@ import base64
 import dataclasses
 import html
 import importlib.metadata
+import importlib.resources
 import io
 import json
 import os
 import platform
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +24,6 @@ from rlreps.errors import InputError
 from rlreps.files import write_atomically
 from rlreps.plotting import figure_bytes
 from rlreps.report.table import Table, format_number
-from rlreps.report.template import PAGE
 
 __all__ = ["Report", "Section", "Table", "format_number", "write_report"]
 
@@ -51,7 +52,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """A page to be.
+    """A page before it is written.
 
     Attributes:
         title: Title of the page.
@@ -68,7 +69,7 @@ class Report:
     git_revision: str | None = None
 
     def to_html(self) -> str:
-        """The page as HTML.
+        """Return the page as HTML.
 
         Raises:
             InputError: A figure's path that is not a readable PNG file.
@@ -79,7 +80,8 @@ class Report:
             for number, section in enumerate(self.sections, start=1)
         ]
         config = json.dumps(self.config, indent=2, ensure_ascii=False, default=_to_json)
-        return PAGE.substitute(
+        page = importlib.resources.files(__package__).joinpath("page.html")
+        return string.Template(page.read_text(encoding="utf-8")).substitute(
             title=html.escape(self.title),
             summary=_paragraphs(self.summary),
             contents=_contents(self.sections),
@@ -98,9 +100,9 @@ def write_report(
     config: object,
     git_revision: str | None = None,
 ) -> Path:
-    """Writes one self-contained HTML page and returns its path; see `Report` for the arguments.
+    """Write one self-contained HTML page and return its path; see `Report` for the arguments.
 
-    Not even a kill halfway leaves part of a page at `path`.
+    The page replaces an old one only when it is complete.
 
     Raises:
         InputError: A figure's path that is not a readable PNG file.
@@ -117,7 +119,7 @@ def write_report(
 
 
 def _to_json(value: object) -> object:
-    """What `json` does not know, as something it does."""
+    """Convert a value that `json` does not know to one that it does."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -144,7 +146,7 @@ def _contents(sections: Sequence[Section]) -> str:
 
 
 def _section_html(number: int, section: Section, counts: dict[str, int]) -> str:
-    """One section; `counts` numbers figures and tables through the page."""
+    """Return one section; `counts` numbers figures and tables through the page."""
     parts = [_paragraphs(section.text)]
     for table in section.tables:
         counts["Table"] += 1
@@ -179,7 +181,7 @@ def _read_png(path: Path) -> bytes:
 
 
 def _displayed_size(data: bytes) -> tuple[int, int]:
-    """Width and height in CSS pixels, 96 an inch, from the resolution the PNG states."""
+    """Return width and height in CSS pixels (96 an inch) from the PNG's stated resolution."""
     with Image.open(io.BytesIO(data)) as image:
         horizontal, vertical = image.info.get("dpi", (96.0, 96.0))
         return round(image.width * 96 / horizontal), round(image.height * 96 / vertical)

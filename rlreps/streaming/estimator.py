@@ -146,7 +146,9 @@ class StreamingPCA(
                 model = model._replace(state=state)
             mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
-            self._accept(_measured(model._replace(state=model.state._replace(running=once)), basis, X))
+            self._accept(
+                _measured(model._replace(state=model.state._replace(running=once)), basis, X)
+            )
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -192,7 +194,7 @@ class StreamingPCA(
         return coordinates
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Return the rows in the components' span with given coordinates, [n_samples, n_features]."""
+        """Return the rows with given coordinates in the components' span, [samples, features]."""
         check_is_fitted(self)
         X = check_array(X, dtype=[np.float64, np.float32])
         expected = f"{self.n_components_} coordinates a row"

@@ -184,7 +184,9 @@ def run_workers(
         state = make_rule(rate).init(key)
         return broadcast(state, workers), state
 
-    run_states = RunStates(runs, rows, start=start, advance=advance, observe=observe, devices=devices)
+    run_states = RunStates(
+        runs, rows, start=start, advance=advance, observe=observe, devices=devices
+    )
     points = [_measure(run_states, evaluate, 0)]
     for index in range(passes):
         shares = runs.orders(index, len(rows))[:, : workers * each].reshape(-1, workers, each)

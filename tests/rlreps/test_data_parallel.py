@@ -12,10 +12,10 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.losses import LargeBatch
 from rlreps.cli.main import main
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
+from rlreps.losses import OBJECTIVES, LargeBatch
 from rlreps.sources.matrix import matrix_source
 from rlreps.training import train
 from rlreps.training.devices import choose_devices, make_placement

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.experiments.amid_warmuth_2020.pca_problem import make_pca_problem
+from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig, make_problem
 from rlreps.sources.datasets import Observations
 from rlreps.streaming import ImplicitKrasulina, PowerDecay
 from rlreps.streaming.rules.factor import FactorState, inverse_gram
@@ -44,7 +44,9 @@ def test_the_slope_of_a_power_law_is_its_exponent(benchmark):
 
 
 def test_every_method_and_batch_size_is_timed_and_measured(benchmark):
-    problem = make_pca_problem(Observations("rows", benchmark.random_rows(600, 12), None), 3)
+    problem = make_problem(
+        PcaConfig(components=(3,)), Observations("rows", benchmark.random_rows(600, 12), None)
+    )
     points = benchmark.accuracy_against_time(problem, 3, (1, 20, 100), repeats=1)
     assert [(point.method, point.rows_per_update) for point in points] == [
         ("implicit Krasulina", 1),

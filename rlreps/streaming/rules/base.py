@@ -203,7 +203,9 @@ class AnchoredRule(Rule):
         def to_next_anchor(carry: tuple[Array, Any]) -> tuple[Array, Any]:
             done, state = carry
             until_due = UPDATES_BETWEEN_ANCHORS - state.step % UPDATES_BETWEEN_ANCHORS
-            length = jnp.where(state.step < self.first_anchored, jnp.ones_like(until_due), until_due)
+            length = jnp.where(
+                state.step < self.first_anchored, jnp.ones_like(until_due), until_due
+            )
             stop = jnp.minimum(done + length, count)
             moved = lax.fori_loop(
                 done, stop, lambda index, state: self.step_row(state, rows[index]), state

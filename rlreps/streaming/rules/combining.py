@@ -27,9 +27,7 @@ def online_em_average(rows: Array, weights: Array) -> Array:
     Returns:
         Cᵀ, [k, features].
     """
-    mean: Array = jnp.einsum(
-        "m,mkf->kf", shares(weights), rows, precision=lax.Precision.HIGHEST
-    )
+    mean: Array = jnp.einsum("m,mkf->kf", shares(weights), rows, precision=lax.Precision.HIGHEST)
     return mean
 
 

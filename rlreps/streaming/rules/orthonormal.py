@@ -97,10 +97,14 @@ def sums_of_earlier(rows: Array) -> Array:
     """Compute Σ_{i<j} of rows [k, features], for every j."""
     # XLA sums prefixes on a CPU in O(k² · features): ten times slower than a loop at k = 20.
     sums: Array = lax.platform_dependent(
-        rows,
-        cpu=lambda rows: lax.scan(lambda sum_, row: (sum_ + row, sum_), jnp.zeros_like(rows[0]), rows)[1],
-        default=lambda rows: jnp.cumsum(rows, axis=0) - rows,
+        rows, cpu=_add_one_by_one, default=lambda rows: jnp.cumsum(rows, axis=0) - rows
     )
+    return sums
+
+
+def _add_one_by_one(rows: Array) -> Array:
+    start = jnp.zeros_like(rows[0])
+    sums: Array = lax.scan(lambda total, row: (total + row, total), start, rows)[1]
     return sums
 
 

@@ -8,10 +8,9 @@ difference goes first, so that nobody finds a matrix whose error is missing.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlreps.errors import InputError
-from rlreps.successor.measure import RowEstimates
 from rlreps.successor.store.format import (
     MatrixStore,
     create_or_resume,
@@ -20,6 +19,9 @@ from rlreps.successor.store.format import (
     require_place,
 )
 from rlreps.successor.store.verification import VerifyReport, verify
+
+if TYPE_CHECKING:
+    from rlreps.successor.measure import RowEstimates
 
 HALF_DIFFERENCE = "half_difference"
 
@@ -44,7 +46,7 @@ class EstimateStore:
         """Indices of the blocks that are not written in full, in order."""
         return sorted({index for store in self.stores() for index in store.missing_blocks()})
 
-    def write_block(self, index: int, estimates: RowEstimates) -> None:
+    def write_block(self, index: int, estimates: "RowEstimates") -> None:
         """Writes a block so that it is on disk, whole, when this returns.
 
         Raises:

@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
+from scipy.optimize import brentq
 
 from rlreps.config import as_json, from_json
 from rlreps.errors import InputError
 from rlreps.streaming import RULES, CappedMSG, ImplicitKrasulina, Oja, PowerDecay
 from rlreps.streaming.learning_rates import learning_rate_at
 from rlreps.streaming.passes import scan_updates
+from rlreps.streaming.rules.factor import FactorRule
 from rlreps.subspace import longest_eigenvector_streak, subspace_distance
 
 FEATURES, K, WORKERS, COUNT = 10, 4, 3, 2400
@@ -120,8 +123,151 @@ def exact_components(data):
     return np.linalg.eigh(data.T @ data)[1][:, ::-1][:, :K]
 
 
+def gram_schmidt(columns):
+    q, r = scipy.linalg.qr(columns, mode="economic")
+    return q * np.sign(np.diag(r))
+
+
+def projected_by_root_finding(values, total):
+    """The nearest numbers in [0, 1] with a given sum, their shift found by Brent's method."""
+
+    def excess(shift):
+        return np.sum(np.clip(values + shift, 0.0, 1.0)) - total
+
+    bound = np.abs(values).max() + 2.0
+    return np.clip(values + brentq(excess, -bound, bound, xtol=1e-14), 0.0, 1.0)
+
+
+def leading(dense, rank, values_of=lambda values: values):
+    """The matrix of the leading eigenpairs, with other eigenvalues."""
+    values, vectors = np.linalg.eigh(dense)
+    values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+    return vectors * values_of(values) @ vectors.T
+
+
+def players_step(columns, gradients, rate):
+    tangent = gradients - columns * np.sum(gradients * columns, axis=0)
+    moved = columns + rate * tangent
+    return moved / np.linalg.norm(moved, axis=0)
+
+
+def oja(c, x, rate):
+    return gram_schmidt(c + rate / len(x) * x.T @ x @ c)
+
+
+def krasulina(c, x, rate):
+    return gram_schmidt(c + rate / len(x) * (x - x @ c @ c.T).T @ (x @ c))
+
+
+def sanger(c, x, rate):
+    moved = c.copy()
+    for row in x:
+        outputs = c.T @ row
+        for i in range(K):
+            left = row - sum(outputs[j] * c[:, j] for j in range(i + 1))
+            moved[:, i] += rate / len(x) * outputs[i] * left
+    return moved
+
+
+def eigengame(c, x, rate):
+    gradients = []
+    for i in range(K):
+        inner = x @ c[:, i]
+        for j in range(i):
+            other = x @ c[:, j]
+            inner = inner - (x @ c[:, i] @ other) / (other @ other) * other
+        gradients.append(2.0 * x.T @ inner / len(x))
+    return players_step(c, np.stack(gradients, axis=1), rate)
+
+
+def mu_eigengame(c, x, rate):
+    covariance, gradients = x.T @ x / len(x), []
+    for i in range(K):
+        parents = sum(((c[:, i] @ covariance @ c[:, j]) * c[:, j] for j in range(i)), np.zeros(()))
+        gradients.append(covariance @ c[:, i] - parents)
+    return players_step(c, np.stack(gradients, axis=1), rate)
+
+
+def implicit_krasulina(c, x, rate):
+    """Eq. 12 of Amid & Warmuth 2020 as it stands."""
+    y, share = np.linalg.pinv(c) @ x.T, rate / len(x)
+    return (c + share * x.T @ y.T) @ np.linalg.inv(np.eye(K) + share * y @ y.T)
+
+
+def explicit_krasulina(c, x, rate):
+    y = np.linalg.pinv(c) @ x.T
+    return c + rate / len(x) * (x.T - c @ y) @ y.T
+
+
+def msg(rank):
+    def step(p, x, rate):
+        moved = p + rate / len(x) * x.T @ x
+        return leading(moved, rank, lambda values: projected_by_root_finding(values, K))
+
+    return step
+
+
+STEPS = {
+    "capped_msg": msg(K + 1),
+    "eigengame": eigengame,
+    "explicit_krasulina": explicit_krasulina,
+    "implicit_krasulina": implicit_krasulina,
+    "incremental_msg": msg(FEATURES),
+    "incremental_pca": lambda p, x, rate: leading(p + x.T @ x, K),
+    "krasulina": krasulina,
+    "mu_eigengame": mu_eigengame,
+    "oja": oja,
+    "sanger": sanger,
+}
+"""The published update in NumPy, (C or P, rows, η) → C or P."""
+
+
+@every_rule
+@pytest.mark.parametrize(
+    ("before", "after"), [("learned", "row"), ("learned", "batch"), ("start", "fresh batch")]
+)
+def test_a_step_is_the_published_one_in_float64(name, before, after):
+    states, _ = outcome(name)
+    if (name, after) == ("eigengame", "row"):
+        pytest.skip("one row cancels the payment of all players but the first")
+    data = {key: np.asarray(value, np.float64) for key, value in data_of().items()}
+    rows = data["rows"][:1] if after == "row" else data["batch"]
+    start, found = matrix(states[before]).T, matrix(states[after]).T
+    expected = STEPS[name](start, rows, LEARNING[name][0])
+    # The step itself, not where it leads to, is what has to agree.
+    assert_near(found - start, expected - start, 2e-5 * max(1.0, np.abs(start).max()))
+    if hasattr(states[after], "pseudo_inverse") and before == "learned":
+        assert_near(states[after].pseudo_inverse, np.linalg.pinv(found), 1e-5)
+
+
+@every_rule
+def test_a_combination_is_what_theory_says(name):
+    states, components = outcome(name)
+    workers = [states[f"worker {i}"] for i in range(WORKERS)]
+    shares = np.asarray(WEIGHTS) / sum(WEIGHTS)
+    found = matrix(states["combined"])
+    mean = np.tensordot(shares, np.stack([matrix(state) for state in workers]), axes=1)
+    if isinstance(rule_of(name), FactorRule):
+        assert_near(found, mean, 1e-5)
+        assert_near(states["combined"].pseudo_inverse, np.linalg.pinv(mean.T), 1e-5)
+    elif name == "incremental_pca":
+        assert_near(found, leading(mean, K), 1e-5)
+    elif name.endswith("msg"):
+        rank = FEATURES if name == "incremental_msg" else K + 1
+        expected = leading(mean, rank, lambda values: projected_by_root_finding(values, K))
+        assert_near(found, expected, 1e-5)
+    else:
+        # Of the bases of the span of the mean projector the one nearest to the mean basis.
+        bases = [gram_schmidt(np.asarray(state.rows, np.float64).T) for state in workers]
+        projector = sum(share * each @ each.T for share, each in zip(shares, bases, strict=True))
+        basis = np.linalg.eigh(projector)[1][:, -K:]
+        target = np.tensordot(shares, np.stack(bases), axes=1)
+        rotation, _ = scipy.linalg.orthogonal_procrustes(basis, target)
+        assert_near(components["combined"], basis @ rotation, 1e-4)
+
+
 def test_the_table_of_learning_rates_covers_the_registry():
-    assert set(LEARNING) == set(RULES)
+    assert set(LEARNING) == set(STEPS) == set(RULES)
 
 
 @every_rule

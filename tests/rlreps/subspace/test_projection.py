@@ -7,10 +7,10 @@ from rlreps.errors import InputError
 from rlreps.subspace import (
     ArrayBlocks,
     project_rows,
-    row_blocks,
     randomized_svd,
     relative_excess_loss,
     representation_loss,
+    row_blocks,
 )
 
 

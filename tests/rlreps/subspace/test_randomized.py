@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.subspace import ArrayBlocks, exact_svd, nested_distances, products, randomized_svd
-from rlreps.subspace import RandomizedSVD
+from rlreps.subspace import (
+    ArrayBlocks,
+    RandomizedSVD,
+    exact_svd,
+    nested_distances,
+    products,
+    randomized_svd,
+)
 
 
 class _Counted:

@@ -7,8 +7,7 @@ import pytest
 import scipy.stats
 
 from rlreps.errors import InputError
-from rlreps.successor.grids import BoxGrid
-from rlreps.successor.grids import Grid
+from rlreps.successor.grids import BoxGrid, Grid
 
 MOUNTAIN = BoxGrid((-1.2, -0.07), (0.6, 0.07), (40, 30))
 SOLID = BoxGrid((-2.0, 10.0, 0.0), (1.0, 11.0, 5.0), (3, 4, 5))

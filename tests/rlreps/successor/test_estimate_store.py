@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.successor.store.estimates import HALF_DIFFERENCE, create_estimates, open_estimates
 from rlreps.successor.measure import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
+from rlreps.successor.store.estimates import HALF_DIFFERENCE, create_estimates, open_estimates
 
 ROW_SUM = 10.0
 SETTINGS = {"quantity": "successor measure", "row_sum": ROW_SUM}

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from rlreps.subspace import DECOMPOSITIONS, ExactSVD, RandomizedSVD
 from rlreps.errors import InputError
-from rlreps.successor import ground_truth
-from rlreps.subspace import svd
+from rlreps.subspace import DECOMPOSITIONS, ExactSVD, RandomizedSVD, svd
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
 from rlreps.successor.store import create_or_resume, open_store
 

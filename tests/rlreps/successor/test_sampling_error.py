@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.configs import (
     EncoderConfig,
     OptimizerConfig,

@@ -9,9 +9,9 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.losses import Batch, DanskinLissa, Explicit, LargeBatch, Objective, Oracle
 from rlreps.encoders import MLP, FourierMLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.losses import Batch, DanskinLissa, Explicit, LargeBatch, Objective, Oracle
 from rlreps.runs import metrics_log
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder

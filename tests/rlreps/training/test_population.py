@@ -11,15 +11,14 @@ import pytest
 from jax import Array
 
 from rlreps.config import with_sizes
-from rlreps.losses import DanskinLissa, LargeBatch, OBJECTIVES
 from rlreps.encoders import MLP, Tabular
 from rlreps.errors import TrainingDivergedError
+from rlreps.losses import OBJECTIVES, DanskinLissa, LargeBatch
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace import subspace_distance
 from rlreps.training import train, train_members
-from rlreps.training.hyperparameters import Hyperparameters
 from rlreps.training.population import Members, Population
 from rlreps.training.update import Learner
 

@@ -10,8 +10,8 @@ from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import RandomizedSVD
-from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.ground_truth import sampling_error
+from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows import figures
 from rlreps.workflows.train import ground_truth_for, run_training
 

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.losses import Explicit, Oracle
 from rlreps.cli.main import main
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.live import CumulantsName, LiveTrainingConfig
 from rlreps.cumulants import cumulant_matrix
 from rlreps.encoders.registry import make_encoder
 from rlreps.errors import InputError
+from rlreps.losses import Explicit, Oracle
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store

@@ -2,10 +2,10 @@ import dataclasses
 
 import pytest
 
-from rlreps.losses import Explicit, Spin
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.errors import InputError
 from rlreps.experiments.ours.agent_arms_config import NO_TASK, ComparedAgents
+from rlreps.losses import Explicit, Spin
 
 EXPLICIT = AuxiliaryConfig(objective=Explicit(), weight=0.5, num_tasks=7)
 COMPARED = ComparedAgents(

@@ -12,6 +12,7 @@ from rlreps.configs import EncoderConfig, TrainingConfig
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.losses import Explicit, LargeBatch
+from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 from rlreps.workflows import train as store_training
@@ -250,7 +251,7 @@ def test_the_printed_table_names_every_run_and_the_report(finished, capsys):
     assert out.count("paper") == 2
     for figures in summary["methods"].values():
         for run in figures["runs"]:
-            assert f"{run['subspace_distance']:.4f}" in out
+            assert format_number(run["subspace_distance"]) in out
     assert out.rstrip().endswith(f"Report: {summary['report']}")
 
 
@@ -259,7 +260,7 @@ def test_a_figure_without_a_value_is_a_dash_in_the_table(finished, capsys):
     broken = json.loads(json.dumps(summary))
     broken["methods"]["explicit"]["runs"][0]["relative_excess_loss"] = None
     print_quickstart(broken)
-    assert re.search(r"explicit .* -\s*$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert re.search("explicit .* \N{EN DASH}\\s*$", capsys.readouterr().out, flags=re.MULTILINE)
 
 
 def test_presets_give_every_method_equal_budgets_under_both_recipes():

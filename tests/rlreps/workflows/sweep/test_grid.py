@@ -2,8 +2,7 @@ import dataclasses
 
 import pytest
 
-from rlreps.losses import DanskinLissa, Naive
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import (
     GridAxis,
@@ -16,6 +15,7 @@ from rlreps.configs.sweep import (
     with_fields,
 )
 from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Naive
 from rlreps.training.hyperparameters import Hyperparameters
 from rlreps.workflows.sweep.grid import Member, groups_of
 

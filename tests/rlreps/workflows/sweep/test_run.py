@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlreps.losses import Explicit
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.configs.sweep import SweepConfig, parse_grid
 from rlreps.errors import InputError
+from rlreps.losses import Explicit
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.workflows.sweep import run as sweep_run

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rlreps import subspace
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch
 from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.encoders import MLP
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
@@ -14,6 +13,7 @@ from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_learner,
     masks,
 )
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch
 from rlreps.sources.matrix import matrix_source
 from rlreps.workflows.train import make_learner
 

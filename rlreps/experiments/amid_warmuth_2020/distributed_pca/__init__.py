@@ -1,1 +1,0 @@
-"""Workers on shares of the rows whose models are combined: Table 2 of Amid & Warmuth."""

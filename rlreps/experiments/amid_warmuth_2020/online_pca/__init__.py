@@ -1,1 +1,0 @@
-"""Streaming rules against exact components: excess loss over rows and over time."""

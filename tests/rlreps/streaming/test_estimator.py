@@ -1,0 +1,430 @@
+"""StreamingPCA as scikit-learn knows estimators, against exact principal component analysis."""
+
+import subprocess
+import sys
+
+import jax
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from rlreps.errors import TrainingDivergedError
+from rlreps.streaming import RULES, StreamingPCA
+from rlreps.streaming.model import ROWS_AT_ONCE
+
+FEATURES, K = 8, 3
+SPREADS = np.array([6.0, 4.0, 2.5, 0.3, 0.3, 0.3, 0.3, 0.3])
+MARK = pytest.mark.integration
+ATTRIBUTES = ("components_", "mean_", "explained_variance_", "n_samples_seen_", "n_features_in_")
+
+
+def observations(count, seed=0, offset=10.0, dtype=np.float64):
+    random = np.random.default_rng(seed)
+    turn = np.linalg.qr(np.random.default_rng(99).normal(size=(FEATURES, FEATURES)))[0]
+    rows = (random.normal(size=(count, FEATURES)) * SPREADS) @ turn.T + offset
+    return rows.astype(dtype)
+
+
+FIRST = ("implicit_krasulina", "incremental_pca")
+every_rule = pytest.mark.parametrize(
+    "rule",
+    [pytest.param(rule, marks=() if rule in FIRST else MARK) for rule in sorted(RULES)],
+)
+
+
+def subspace_distance(one, other):
+    return 1.0 - np.sum((one @ other.T) ** 2) / len(one)
+
+
+def copies(estimator):
+    return {name: np.copy(getattr(estimator, name)) for name in ATTRIBUTES}
+
+
+@pytest.mark.integration
+@parametrize_with_checks(
+    [StreamingPCA(), StreamingPCA(1, rule="oja", batch_size=4, passes=2, missing=True)]
+)
+def test_scikit_learns_own_checks_pass(estimator, check):
+    check(estimator)
+
+
+OPTIONS = {
+    "eigengame": {"batch_size": 32},
+    "mu_eigengame": {"batch_size": 8, "power": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rule": "incremental_pca", "batch_size": 10},
+        pytest.param({"rule": "oja", "passes": 1}, marks=pytest.mark.integration),
+        pytest.param({"batch_size": 16}, marks=pytest.mark.integration),
+        *(
+            pytest.param({"rule": rule, **OPTIONS.get(rule, {})}, marks=pytest.mark.integration)
+            for rule in sorted(RULES)
+        ),
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_fit_is_near_exact_pca(options):
+    X = observations(2000)
+    found = StreamingPCA(K, random_state=0, **options).fit(X)
+    exact = PCA(K).fit(X)
+    assert subspace_distance(found.components_, exact.components_) < 2e-3
+    np.testing.assert_allclose(
+        np.abs(np.sum(found.components_ * exact.components_, axis=1)), 1.0, atol=5e-3
+    )
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.01)
+    np.testing.assert_allclose(
+        found.explained_variance_ratio_, exact.explained_variance_ratio_, rtol=0.01
+    )
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-7)
+    assert found.n_samples_seen_ == len(X)
+
+
+@every_rule
+def test_components_of_every_rule_are_orthonormal_ordered_and_of_known_sign(rule):
+    found = StreamingPCA(K, rule=rule, batch_size=5, random_state=0).fit(observations(83))
+    np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(K), atol=1e-12)
+    assert np.all(np.diff(found.explained_variance_) <= 0.0)
+    peaks = np.argmax(np.abs(found.components_), axis=1)
+    assert np.all(found.components_[np.arange(K), peaks] > 0.0)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_all_components_of_a_full_basis_are_those_of_exact_pca(method):
+    X = observations(ROWS_AT_ONCE + 50)
+    found, exact = getattr(StreamingPCA(random_state=0), method)(X), PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(found.explained_variance_ratio_.sum(), 1.0, rtol=1e-9)
+    overlaps = np.abs(np.sum(found.components_[:K] * exact.components_[:K], axis=1))
+    np.testing.assert_allclose(overlaps, 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["implicit_krasulina", "incremental_pca"])
+def test_batches_of_fewer_rows_than_components_work(rule):
+    X = observations(1200)
+    found = StreamingPCA(K, rule=rule, random_state=0)
+    sizes = [1, 2, 1, 1, 2] * 20
+    for batch in np.split(X, np.cumsum(sizes)):
+        found.partial_fit(batch)
+        assert np.isfinite(found.explained_variance_).all()
+    assert found.n_samples_seen_ == 1200
+    exact = PCA(K).fit(X)
+    assert subspace_distance(found.components_, exact.components_) < 5e-3
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.1)
+
+
+def test_incremental_pca_counts_the_whole_shift_of_the_mean_between_batches():
+    # Sums of squares: 1.5 along the second feature within batches, 2 along the first between them;
+    # of these a batch less the new mean alone shows 1.
+    within = np.sqrt(0.75 / 10) * np.tile([1.0, -1.0], 5)
+    batches = [np.stack([np.full(10, at / np.sqrt(10)), within], axis=1) for at in (1.0, -1.0)]
+    found = StreamingPCA(1, rule="incremental_pca", batch_size=10, random_state=0)
+    for batch in batches:
+        found.partial_fit(batch)
+    np.testing.assert_allclose(found.components_, [[1.0, 0.0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("unit", "origin"),
+    [
+        (1e15, 1e20),
+        *(
+            pytest.param(unit, origin, marks=MARK)
+            for unit, origin in ((1e6, 1e13), (1e15, 0.0), (1e-15, 0.0), (1e-15, 1e-10))
+        ),
+    ],
+)
+def test_units_and_a_distant_origin_do_not_matter(unit, origin, method):
+    X = observations(600, offset=0.0)
+    plain = getattr(StreamingPCA(K, random_state=0), method)(X)
+    moved = getattr(StreamingPCA(K, random_state=0), method)(unit * X + origin)
+    assert subspace_distance(plain.components_, moved.components_) < 1e-4
+    np.testing.assert_allclose(
+        moved.explained_variance_ / unit**2, plain.explained_variance_, rtol=1e-3
+    )
+    np.testing.assert_allclose((moved.mean_ - origin) / unit, plain.mean_, atol=1e-3)
+
+
+@every_rule
+def test_no_rule_minds_the_unit_of_rows_that_come_in_batches(rule):
+    X = observations(400)
+    plain, large = (
+        StreamingPCA(K, rule=rule, batch_size=8, missing=RULES[rule].imputes, random_state=0)
+        for _ in range(2)
+    )
+    for batch in np.split(X, 10):
+        plain.partial_fit(batch)
+        large.partial_fit(2.0**60 * batch)
+    np.testing.assert_allclose(large.components_, plain.components_, atol=1e-3)
+
+
+def test_a_given_learning_rate_is_in_units_of_one_over_a_variance():
+    X = observations(300)
+    plain = StreamingPCA(K, rule="oja", learning_rate=0.01, random_state=0).fit(X)
+    large = StreamingPCA(K, rule="oja", learning_rate=0.01 * 2.0**-40, random_state=0)
+    np.testing.assert_allclose(large.fit(2.0**20 * X).components_, plain.components_, atol=1e-4)
+
+
+def test_first_rows_that_differ_by_rounding_alone_do_not_give_the_unit():
+    X = observations(600, offset=0.0) + 0.3
+    X[:2] = [[0.3] * FEATURES, [0.1 + 0.2] * FEATURES]
+    assert X[0, 0] != X[1, 0]
+    found = StreamingPCA(K, random_state=0).partial_fit(X[:2]).partial_fit(X[2:])
+    assert subspace_distance(found.components_, PCA(K).fit(X).components_) < 0.02
+
+
+def test_incremental_pca_goes_on_from_fit_with_every_row_counted_once():
+    random = np.random.default_rng(0)
+    first, second = np.zeros((2, 300, 5))
+    first[:, :2] = random.normal(size=(300, 2)) * np.array([3.0, 2.0])
+    second[:, 2] = random.normal(size=300) * 2.6
+    found = StreamingPCA(2, rule="incremental_pca", batch_size=300, random_state=0)
+    found.fit(first).partial_fit(second)
+    exact = PCA(2).fit(np.concatenate([first, second]))
+    assert subspace_distance(found.components_, exact.components_) < 0.01
+    assert int(found._model.state.inner.step) == 2
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_rows_too_few_for_an_update_of_their_own_join_the_one_before(left):
+    X = observations(2 * ROWS_AT_ONCE + left)
+    found = StreamingPCA(K, rule="eigengame", batch_size=ROWS_AT_ONCE, random_state=0)
+    assert int(found.partial_fit(X)._model.state.step) == 2
+    assert found.n_samples_seen_ == len(X)
+    np.testing.assert_allclose(found.mean_, X.mean(axis=0), rtol=1e-6)
+    small = StreamingPCA(K, rule="eigengame", batch_size=10, random_state=0)
+    assert int(small.partial_fit(X[: 50 + left])._model.state.step) == 5
+    assert int(small.partial_fit(X[:53])._model.state.step) == 11
+    with pytest.raises(ValueError, match="at least 3 rows at once"):
+        small.partial_fit(X[:left])
+
+
+def test_inverse_transform_undoes_transform_within_the_span():
+    X = observations(800)
+    found = StreamingPCA(K, random_state=0).fit(X)
+    coordinates = found.transform(X)
+    assert coordinates.shape == (800, K)
+    np.testing.assert_allclose(
+        found.transform(found.inverse_transform(coordinates)), coordinates, atol=1e-9
+    )
+    residuals = X - found.inverse_transform(coordinates)
+    exact = X - PCA(K).fit(X).inverse_transform(PCA(K).fit_transform(X))
+    assert np.mean(residuals**2) < 1.2 * np.mean(exact**2)
+    with pytest.raises(ValueError, match="3 coordinates"):
+        found.inverse_transform(coordinates[:, :2])
+
+
+@pytest.mark.integration
+def test_float64_computations_go_on_in_float64():
+    X = observations(300)
+    with jax.enable_x64(True):
+        found = StreamingPCA(K, missing=True, random_state=0).fit(X)
+        found.partial_fit(np.where(X > 14.0, np.nan, X))
+        assert found._model.state.running.value.dtype == np.float64
+    assert np.isfinite(found.components_).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_and_coordinates_keep_their_dtype(dtype):
+    X = observations(60, dtype=dtype)
+    found = StreamingPCA(K, random_state=0).fit(X)
+    assert found.transform(X).dtype == dtype
+    assert found.inverse_transform(found.transform(X)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("bad", "missing"),
+    [
+        ("nan", False),
+        ("infinity", True),
+        pytest.param("infinity", False, marks=MARK),
+        ("width", False),
+        ("empty", False),
+    ],
+)
+def test_a_batch_that_cannot_be_used_leaves_the_model_as_it_was(bad, missing):
+    X = observations(100)
+    found, other = (StreamingPCA(K, missing=missing, random_state=0) for _ in range(2))
+    for one in (found, other):
+        one.partial_fit(X[:50])
+    batch = X[50:60].copy()
+    batch[3, 2] = {"nan": np.nan, "infinity": np.inf}.get(bad, 0.0)
+    batch = {"width": batch[:, :5], "empty": batch[:0]}.get(bad, batch)
+    before = copies(found)
+    with pytest.raises(ValueError, match=r"NaN|infinity|8 features|0 sample"):
+        found.partial_fit(batch)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    for one in (found, other):
+        one.partial_fit(X[60:])
+    np.testing.assert_array_equal(found.components_, other.components_)
+
+
+def test_a_fit_that_fails_leaves_the_model_of_the_one_before():
+    X = observations(100)
+    found = StreamingPCA(K, random_state=0).fit(X)
+    before = copies(found)
+    for unusable in (X[:, :2], np.full((4, 9), np.nan)):
+        with pytest.raises(ValueError, match=r"n_components from 1 to 2|NaN"):
+            found.fit(unusable)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    assert found.partial_fit(X).n_samples_seen_ == 200
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_model_that_diverges_is_told_and_stays_as_it_was(method):
+    X = observations(100)
+    found = StreamingPCA(K, rule="sanger", learning_rate=1e-3, random_state=0).partial_fit(X)
+    before = copies(found)
+    found.set_params(learning_rate=1e3)
+    with pytest.raises(TrainingDivergedError, match="smaller learning_rate"):
+        getattr(found, method)(X)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    found.set_params(learning_rate=1e-3).partial_fit(X)
+    assert found.n_samples_seen_ == 200
+
+
+@every_rule
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_constant_stream_has_no_variance_and_some_orthonormal_basis(rule, method):
+    X = np.full((20, 4), 0.1)
+    least = RULES[rule].least_rows_per_update(2)
+    found = getattr(StreamingPCA(2, rule=rule, batch_size=least, random_state=0), method)(X)
+    found.partial_fit(X[:least])
+    np.testing.assert_array_equal(found.explained_variance_, np.zeros(2))
+    np.testing.assert_array_equal(found.explained_variance_ratio_, np.zeros(2))
+    np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(found.mean_, 0.1, rtol=1e-12)
+    np.testing.assert_allclose(found.transform(X), 0.0, atol=1e-12)
+
+
+def test_a_stream_that_begins_constant_learns_once_it_varies():
+    X = observations(600)
+    found = StreamingPCA(K, rule="sanger", random_state=0)
+    found.partial_fit(np.repeat(X[:1], 5, axis=0))
+    for batch in np.split(X, 60):
+        found.partial_fit(batch)
+    assert subspace_distance(found.components_, PCA(K).fit(X).components_) < 0.05
+
+
+@pytest.mark.parametrize("method", [pytest.param("fit", marks=MARK), "partial_fit"])
+def test_a_subspace_is_found_with_two_entries_in_five_missing(method):
+    X = observations(4000)
+    holed = np.where(np.random.default_rng(1).random(X.shape) < 0.4, np.nan, X)
+    found = getattr(StreamingPCA(K, missing=True, random_state=0), method)(holed)
+    exact = PCA(K).fit(X)
+    assert subspace_distance(found.components_, exact.components_) < 0.02
+    np.testing.assert_allclose(found.mean_, np.nanmean(holed, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.3)
+    rebuilt = found.inverse_transform(found.transform(holed))
+    # Rows with more observed entries than components; means of the features are 10 ± 3.
+    many = np.isfinite(holed).sum(axis=1) > K + 2
+    assert np.sqrt(np.mean((rebuilt - X)[many] ** 2)) < 1.0
+    assert np.isfinite(found.partial_fit(np.full((2, FEATURES), np.nan)).components_).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_components": FEATURES + 1}, "n_components from 1 to 8, got 9"),
+        ({"n_components": 0}, "n_components from 1 to 8"),
+        ({"n_components": 1.5}, "whole n_components"),
+        ({"rule": "pca"}, "rule to be one of"),
+        ({"rule": "sanger", "missing": True}, "missing entries"),
+        ({"learning_rate": 0.0}, "learning_rate > 0"),
+        ({"learning_rate": "a"}, "learning_rate > 0"),
+        ({"learning_rate": np.inf}, "finite learning_rate"),
+        ({"learning_rate": True}, "finite learning_rate"),
+        ({"power": -1.0}, "power >= 0"),
+        ({"power": np.inf}, "finite power"),
+        ({"power": np.nan}, "finite power"),
+        ({"power": None}, "finite power"),
+        ({"batch_size": 0}, "batch_size >= 1"),
+        ({"batch_size": 2.5}, "whole batch_size"),
+        ({"batch_size": True}, "whole batch_size"),
+        ({"passes": 0}, "passes >= 1"),
+        ({"passes": 1.5}, "whole passes"),
+        ({"n_components": True}, "whole n_components"),
+        ({"missing": "no"}, "missing to be True or False"),
+        ({"n_components": 3, "rule": "eigengame"}, "batch_size >= 3 for 3 components.*single"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(options, message):
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=message):
+            getattr(StreamingPCA(**options), method)(observations(20))
+
+
+def test_numpys_numbers_are_parameters_and_no_rows_are_refused():
+    numpys = {"power": np.float32(0.5), "batch_size": np.int32(2), "missing": np.False_}
+    StreamingPCA(np.int64(2), passes=np.uint8(1), **numpys).fit(observations(20))
+    with pytest.raises(ValueError, match="0 sample"):
+        StreamingPCA().fit(np.zeros((0, FEATURES)))
+
+
+def test_a_stream_keeps_its_rule_and_size_until_fit_starts_anew():
+    X = observations(60)
+    found = StreamingPCA(K, random_state=0).partial_fit(X)
+    before = copies(found)
+    for changed in ({"rule": "oja"}, {"n_components": 2}, {"missing": True}):
+        with pytest.raises(ValueError, match="fit starts anew"):
+            found.set_params(**changed).partial_fit(X)
+        found.set_params(rule="implicit_krasulina", n_components=K, missing=False)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    assert found.set_params(rule="oja", n_components=2).fit(X).components_.shape == (2, FEATURES)
+
+
+def test_a_seed_gives_the_same_model_again_and_clones_know_nothing():
+    X = observations(150)
+    first = StreamingPCA(K, random_state=7).fit(X)
+    other = clone(first)
+    assert not hasattr(other, "components_")
+    np.testing.assert_array_equal(other.fit(X).components_, first.components_)
+
+
+def test_pipelines_name_what_comes_out():
+    X = observations(200)
+    pipeline = make_pipeline(StandardScaler(), StreamingPCA(2, random_state=0)).fit(X)
+    assert pipeline.transform(X).shape == (200, 2)
+    assert list(pipeline.get_feature_names_out()) == ["streamingpca0", "streamingpca1"]
+
+
+def test_a_stored_model_goes_on_as_the_one_that_was_stored(tmp_path):
+    X = observations(100)
+    found = StreamingPCA(K, random_state=0).partial_fit(X[:60])
+    joblib.dump(found, tmp_path / "model.joblib")
+    restored = joblib.load(tmp_path / "model.joblib")
+    for one in (found, restored):
+        one.partial_fit(X[60:])
+    np.testing.assert_array_equal(restored.components_, found.components_)
+
+
+def test_the_rules_are_imported_without_scikit_learn_and_the_estimator_says_what_it_needs():
+    program = """
+import sys
+sys.modules["sklearn"] = None
+import rlreps.streaming
+assert "StreamingPCA" in rlreps.streaming.__all__
+try:
+    rlreps.streaming.StreamingPCA
+except ImportError as error:
+    print(error)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "rlreps[sklearn]" in found.stdout

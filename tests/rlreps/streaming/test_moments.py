@@ -1,0 +1,72 @@
+"""Variances of a stream along turning components, against NumPy's weighted covariances."""
+
+import numpy as np
+import pytest
+
+from rlreps.streaming.model import no_moments, take_in, with_positive_peaks
+
+FEATURES = 5
+
+
+def rows_and_basis(count, k, seed=0):
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(count, FEATURES)) * np.arange(1, FEATURES + 1) + 7.0
+    # A trend, so that weights matter.
+    rows *= np.linspace(0.5, 2.0, count)[:, None]
+    return rows, np.linalg.qr(random.normal(size=(FEATURES, k)))[0].T
+
+
+def streamed(rows, basis, sizes, fading):
+    moments, components = no_moments(FEATURES, len(basis)), np.zeros_like(basis)
+    for batch in np.split(rows, np.cumsum(sizes)):
+        moments, components = take_in(moments, components, basis, batch, fading)
+    return moments, components
+
+
+@pytest.mark.parametrize("fading", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("k", [2, FEATURES])
+def test_rows_weigh_by_their_place_in_the_stream(fading, k):
+    rows, basis = rows_and_basis(60, k)
+    moments, components = streamed(rows, basis, [1] * 59, fading)
+    weights = (np.arange(1, 61) / 60) ** fading
+    covariance = np.cov(rows.T, aweights=weights)
+    along = np.linalg.eigvalsh(basis @ covariance @ basis.T)[::-1]
+    np.testing.assert_allclose(moments.variances, along, rtol=1e-9)
+    np.testing.assert_allclose(moments.total_variance, np.trace(covariance), rtol=1e-9)
+    np.testing.assert_allclose(moments.mean, np.average(rows, axis=0, weights=weights), rtol=1e-9)
+    np.testing.assert_allclose(
+        components @ covariance @ components.T, np.diag(along), atol=1e-8 * along[0]
+    )
+    assert moments.rows_seen == 60
+
+
+def test_batches_of_any_size_have_the_covariance_of_all_rows_without_fading():
+    rows, basis = rows_and_basis(40, FEATURES)
+    moments, _ = streamed(rows, basis, [7, 1, 2, 20], 0.0)
+    expected = np.linalg.eigvalsh(np.cov(rows.T))[::-1]
+    np.testing.assert_allclose(moments.variances, expected, rtol=1e-9)
+
+
+def test_what_lies_outside_of_the_new_span_is_lost_along_it_and_kept_in_total():
+    rows, _ = rows_and_basis(30, 1)
+    first, second = np.eye(FEATURES)[:2], np.eye(FEATURES)[1:3]
+    moments, components = take_in(no_moments(FEATURES, 2), first * 0.0, first, rows[:20])
+    moments, _ = take_in(moments, components, second, rows[20:], fading=0.0)
+    covariance = np.cov(rows.T)
+    assert moments.variances.sum() < covariance[1, 1] + covariance[2, 2]
+    # The second direction is in both spans, but for the shift of the mean that the third shares.
+    assert moments.variances.sum() > 0.9 * covariance[1, 1]
+    np.testing.assert_allclose(moments.total_variance, np.trace(covariance), rtol=1e-9)
+
+
+def test_one_row_has_no_variance():
+    rows, basis = rows_and_basis(1, 2)
+    moments, components = take_in(no_moments(FEATURES, 2), 0.0 * basis, basis, rows)
+    np.testing.assert_array_equal(moments.variances, np.zeros(2))
+    assert moments.total_variance == 0.0
+    np.testing.assert_allclose(components @ components.T, np.eye(2), atol=1e-12)
+
+
+def test_the_largest_entry_of_each_component_is_made_positive():
+    rows = np.array([[0.1, -0.9, 0.3], [0.8, -0.1, 0.2]])
+    np.testing.assert_array_equal(with_positive_peaks(rows), rows * np.array([[-1.0], [1.0]]))

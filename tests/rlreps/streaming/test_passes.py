@@ -1,0 +1,238 @@
+"""Passes over stored rows and workers that combine, simulated and spread over processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.streaming import (
+    ImplicitKrasulina,
+    Oja,
+    PowerDecay,
+    Runs,
+    run_passes,
+    run_workers,
+    start_workers,
+    worker_mesh,
+    worker_step,
+)
+
+PROGRAM = Path(__file__).with_name("workers_program.py")
+FEATURES, K, WORKERS, ROWS = 6, 2, 4, 40
+
+
+def data(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=(*shape, FEATURES)).astype(np.float32)
+
+
+class Recorder:
+    """A rule that sums the first entry of all rows and counts its updates."""
+
+    num_inputs, num_components = FEATURES, 1
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def init(self, key):
+        return 0.0 * self.rate, jnp.zeros((), jnp.int32)
+
+    def update(self, state, batch):
+        return state[0] + jnp.sum(batch[:, 0]), state[1] + 1
+
+    def update_each(self, state, rows):
+        return state[0] + jnp.sum(rows[:, 0]), state[1] + len(rows)
+
+    def components(self, state):
+        return jnp.stack([state[0], state[1].astype(jnp.float32), self.rate])[:, None]
+
+
+def krasulina(rate):
+    return ImplicitKrasulina(FEATURES, K, learning_rate=PowerDecay(rate, 0.8))
+
+
+def rule():
+    return ImplicitKrasulina(FEATURES, K, learning_rate=1.0, initial_scale=0.1)
+
+
+def magnitude(components):
+    return float(np.abs(components).sum())
+
+
+def test_every_row_is_seen_once_a_pass_in_updates_of_as_many_rows():
+    rows = data(24)
+    for rows_per_update in (1, 5):
+        found = run_passes(
+            Recorder,
+            rows,
+            Runs([3, 3], [1.0, 7.0]),
+            evaluate=lambda components: float(components[0, 0]),
+            evaluate_every=24,
+            rows_per_update=rows_per_update,
+            passes=2,
+        )
+        updates, seen = 24 // rows_per_update, 24 - 24 % rows_per_update
+        assert found.rows_seen.tolist() == [0, seen, 2 * seen]
+        ended = [[2 * updates, 1], [2 * updates, 7]]
+        np.testing.assert_array_equal(found.components[:, 1:, 0], ended)
+        assert (np.diff(found.seconds) > 0.0).all()
+        if rows_per_update == 1:
+            sums = np.asarray([0.0, 1.0, 2.0]) * rows[:, 0].sum()
+            np.testing.assert_allclose(found.figures, np.stack([sums, sums], axis=1), rtol=1e-5)
+
+
+def test_orders_differ_between_seeds_and_passes_and_come_again():
+    runs = Runs([3, 4, 3], [1.0, 1.0, 1.0])
+    first, second = runs.orders(0, 50), runs.orders(1, 50)
+    assert (np.sort(first, axis=1) == np.arange(50)).all()
+    assert (first[0] == first[2]).all()
+    assert (first[0] != first[1]).any()
+    assert (first[0] != second[0]).any()
+    np.testing.assert_array_equal(first, runs.orders(0, 50))
+
+
+def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
+    options = {"evaluate": magnitude}
+    runs = Runs([0, 1, 0], [1.0, 1.0, 10.0])
+    together = run_passes(krasulina, data(24), runs, evaluate_every=8, **options)
+    for index, (seed, rate) in enumerate(zip(*runs, strict=True)):
+        alone = run_passes(
+            krasulina,
+            data(24),
+            Runs([seed], [rate]),
+            evaluate_every=24,
+            devices=jax.local_devices(backend="cpu")[:1],
+            **options,
+        )
+        np.testing.assert_allclose(together.components[index], alone.components[0], atol=1e-5)
+        np.testing.assert_allclose(together.figures[-1, index], alone.figures[-1, 0], atol=1e-4)
+
+
+def two_steps():
+    """The combined factor after two steps of simulated workers of unequal weight."""
+    states = start_workers(rule(), jax.random.key(0), WORKERS)
+    step = jax.jit(worker_step(rule()))
+    for half in np.split(data(WORKERS, ROWS), 2, axis=1):
+        _, states = step(states, jnp.asarray(half), jnp.arange(1.0, WORKERS + 1.0))
+    return np.asarray(states.rows)
+
+
+def test_workers_learn_alone_and_go_on_from_what_they_combine_to():
+    start = rule().init(jax.random.key(0))
+    states = start_workers(rule(), jax.random.key(0), WORKERS)
+    before, after = jax.jit(worker_step(rule()))(states, data(WORKERS, ROWS), jnp.ones(WORKERS))
+    update_each = jax.jit(rule().update_each)
+    alone = [update_each(start, rows).rows for rows in data(WORKERS, ROWS)]
+    np.testing.assert_allclose(before.rows, np.stack(alone), atol=1e-5)
+    expected = np.broadcast_to(np.mean(alone, axis=0), after.rows.shape)
+    np.testing.assert_allclose(after.rows, expected, atol=1e-5)
+    assert after.step.tolist() == [ROWS] * WORKERS
+
+
+def test_a_mesh_of_one_device_does_what_simulated_workers_do():
+    mesh = worker_mesh(jax.devices()[:1])
+    states = start_workers(rule(), jax.random.key(0), WORKERS, mesh=mesh)
+    step = jax.jit(worker_step(rule(), mesh=mesh))
+    for half in np.split(data(WORKERS, ROWS), 2, axis=1):
+        _, states = step(states, jnp.asarray(half), jnp.arange(1.0, WORKERS + 1.0))
+    np.testing.assert_allclose(states.rows, two_steps(), atol=1e-5)
+
+
+def test_one_worker_is_a_plain_pass():
+    rows, runs = data(60), Runs([5], [1.0])
+    workers = run_workers(
+        krasulina, rows, runs, workers=1, combine_every=20, evaluate=magnitude, passes=2
+    )
+    plain = run_passes(krasulina, rows, runs, evaluate=magnitude, evaluate_every=20, passes=2)
+    assert workers.rows_seen.tolist() == [0, 20, 40, 60, 80, 100, 120]
+    np.testing.assert_allclose(workers.components, plain.components, atol=1e-4)
+    np.testing.assert_allclose(workers.combined, plain.figures, atol=1e-3)
+    np.testing.assert_allclose(workers.workers[:, :, 0], plain.figures, atol=1e-3)
+
+
+def test_combined_models_are_nearer_to_the_truth_than_their_workers():
+    deviations = np.asarray([3.0, 2.5, 0.7, 0.7, 0.7, 0.7], np.float32)
+    found = run_workers(
+        lambda rate: Oja(FEATURES, K, learning_rate=rate),
+        data(8000, seed=1) * deviations,
+        Runs([0, 1], [0.01, 0.01]),
+        workers=8,
+        combine_every=200,
+        evaluate=lambda components: 1.0 - float(np.sum(components[:2] ** 2)) / 2.0,
+    )
+    assert found.workers.shape == (6, 2, 8)
+    assert (found.combined[-1] < 0.5 * found.workers[-1].mean(axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"evaluate_every": 25}, r"evaluate_every in \[1, 24\].*got 25"),
+        ({"evaluate_every": 3, "rows_per_update": 4}, r"evaluate_every in \[4, 24\].*got 3"),
+        ({"passes": 0}, "passes >= 1, got 0"),
+        ({"rows_per_update": 0}, "rows_per_update >= 1, got 0"),
+        ({"runs": Runs([], [])}, "runs >= 1, got 0"),
+        ({"runs": Runs([1, 2], [1.0])}, "a learning rate for each of the 2 seeds"),
+        ({"devices": []}, "at least one device"),
+        ({"devices": jax.devices()[:1] * 2}, "each once"),
+        ({"workers": 0, "combine_every": 5}, "workers >= 1, got 0"),
+        ({"workers": 4, "combine_every": 16}, r"combine_every in \[1, 6\].*got 16"),
+        ({"workers": 2, "combine_every": 10, "rows_per_update": 3}, "multiple of rows_per_update"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(options, message):
+    settings = {"runs": Runs([0], [1.0]), "evaluate": magnitude, **options}
+    run = run_passes
+    if "workers" in options:
+        run = run_workers
+    else:
+        settings.setdefault("evaluate_every", 8)
+    with pytest.raises(InputError, match=f"expected .*{message}"):
+        run(krasulina, data(24), **settings)
+
+
+def test_steps_on_shapes_that_do_not_fit_are_refused():
+    states = start_workers(rule(), jax.random.key(0), WORKERS)
+    rows, weights = jnp.asarray(data(WORKERS, ROWS)), jnp.ones(WORKERS)
+    with pytest.raises(InputError, match="n a multiple of 3, got"):
+        worker_step(rule(), rows_per_update=3)(states, rows, weights)
+    with pytest.raises(InputError, match=r"expected a weight for each worker, got \(3,\)"):
+        worker_step(rule())(states, rows, weights[:3])
+    with pytest.raises(InputError, match="expected workers >= 1 and a multiple of"):
+        start_workers(rule(), jax.random.key(0), 0, mesh=worker_mesh())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_mesh_over_processes_does_what_simulated_workers_do(processes):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    devices = "--xla_force_host_platform_device_count=2"
+    started = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, address, str(processes), str(index)],
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(processes)
+    ]
+    expected = two_steps()
+    for process in started:
+        out, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+        # Gloo, which carries what CPU processes exchange, prints to standard output.
+        found = json.loads(out.splitlines()[-1])
+        assert found["devices"] == 2 * processes
+        assert f"a multiple of the mesh's {2 * processes} devices, got 3" in found["refused"]
+        np.testing.assert_allclose(found["rows"], expected[0], atol=1e-5)
+        np.testing.assert_allclose(found["spread"], found["alone"], atol=1e-6)
