@@ -895,9 +895,9 @@ def _about_eigenvalues(config: Config) -> str:
         f"{config.components} leading principal components of frames averaged over squares of "
         f"{config.pooling} x {config.pooling} pixels. Functions of positions are symmetric "
         f"polynomials of cosines to degree {config.degree}: an exact solution in a space that "
-        "knows the balls, and an upper bound of the smallest eigenvalues that a frame allows. Linear "
-        "combinations of pixels are sums over balls of functions of one ball, so linear analysis "
-        "cannot see pairs."
+        "knows the balls, and an upper bound of the smallest eigenvalues that a frame allows. "
+        "Linear combinations of pixels are sums over balls of functions of one ball, so linear "
+        "analysis cannot see pairs."
     )
 
 

@@ -603,11 +603,11 @@ def report(run: Run[Config], found: Mapping[str, TrainingResult]) -> Findings:
         "grid_solver": {"points": config.grid_points, "energies": grid.energies.tolist()},
         "closed_form": ENERGIES.tolist(),
     }
-    learned = {
-        (result.contender.name, seed): row
+    rows: list[tuple[str, int | None, DoubleArray]] = [
+        (result.contender.name, seed, row)
         for result in results
         for seed, row in enumerate(result.energies[-1])
-    }
+    ]
     energy_rows = [
         {
             "contender": name,
@@ -617,7 +617,7 @@ def report(run: Run[Config], found: Mapping[str, TrainingResult]) -> Findings:
             "closed_form": ENERGIES[index],
             "relative_error": energy / ENERGIES[index] - 1.0,
         }
-        for (name, seed), row in {**learned, ("grid solver", None): grid.energies}.items()
+        for name, seed, row in [*rows, ("grid solver", None, grid.energies)]
         for index, energy in enumerate(row)
     ]
     error_rows = [

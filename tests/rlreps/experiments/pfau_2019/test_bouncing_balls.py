@@ -234,6 +234,9 @@ def test_the_smoke_preset_makes_features_slower_and_is_not_run_twice(tmp_path, m
         pooling=8,
         components=30,
         degree=2,
+        linear_batches=20,
+        test_batches=20,
+        frame_batches=20,
     )
     summary = bouncing_balls.EXPERIMENT.run(config, tmp_path, progress=False)
     for name in ("eigenvalues", "exciting_frames", "maps", "training"):
