@@ -26,7 +26,7 @@ from typing import (
 import docstring_parser
 import tyro
 
-from rlreps.config import name_of, options
+from rlreps.config import options
 from rlreps.errors import InputError, require_choice
 
 C = TypeVar("C")
@@ -97,7 +97,7 @@ class _Parser:
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, or of the default's."""
-        name = name_of(type(default))
+        (name,) = (name for name, cls in choice.classes.items() if cls is type(default))
         for index, argument in enumerate(self.arguments):
             flag, equals, value = argument.partition("=")
             if _spelled(flag) == f"--{choice.flag}":
