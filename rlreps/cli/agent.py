@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
