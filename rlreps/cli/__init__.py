@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        command = _command(words)
+        command = parse_command(words)
         if command is not None:
             command.run()
         sys.stdout.flush()
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(error, 2)
 
 
-def _command(words: list[str]) -> Any:
+def parse_command(words: list[str]) -> Any:
     """Parse the command; None after printing the list of commands or the version.
 
     Raises:

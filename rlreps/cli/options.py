@@ -31,6 +31,9 @@ from rlreps.errors import InputError, require_choice
 
 C = TypeVar("C")
 
+RENAMED = {"--data-dir": "--data"}
+"""Options of earlier versions → what they are called now."""
+
 
 class Choice(NamedTuple):
     """A kind of thing that the user chooses by name.
@@ -136,6 +139,8 @@ class _Parser:
             if flag.startswith("--") and flag not in self.known:
                 close = difflib.get_close_matches(flag, sorted(self.known), 1, 0.75)
                 hint = f"; did you mean {close[0]}?" if close else ""
+                if flag in RENAMED:
+                    hint = f", which is now {RENAMED[flag]}"
                 owned = "".join(
                     f"; options of {name}: {', '.join(sorted(_shown(flags))) or 'none'}"
                     for name, flags in self.chosen.items()
