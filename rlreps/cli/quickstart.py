@@ -13,18 +13,17 @@ class Quickstart:
 
     Attributes:
         out: Folder of the run; run again to resume.
-        preset: smoke takes seconds on a small grid, laptop minutes on the full 100 x 100 one.
+        preset: smoke takes seconds on a small grid; laptop takes two minutes on the full 100 x 100
+            one; full compares more dimensions and seeds.
         quiet: Show no progress bars.
     """
 
     out: Path
-    preset: Literal["smoke", "laptop"] = "laptop"
+    preset: Literal["smoke", "laptop", "full"] = "laptop"
     quiet: Switch = False
 
     def run(self) -> None:
-        """Runs the pipeline, then prints the table and the report's path."""
-        from rlreps.cli.tables import print_quickstart
-        from rlreps.workflows.quickstart.config import PRESETS
-        from rlreps.workflows.quickstart.run import run_quickstart
+        """Run the pipeline, then print the table and the report's path."""
+        from rlreps.workflows.quickstart import PRESETS, print_quickstart, run_quickstart
 
         print_quickstart(run_quickstart(PRESETS[self.preset], self.out, progress=not self.quiet))

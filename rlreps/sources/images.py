@@ -38,7 +38,7 @@ _AXES = 3
 _OPENML_TRAIN = 60_000
 _WAYS = (
     f"expected a data directory with {TRAIN_IMAGES} and {TEST_IMAGES} (each gzipped or not; "
-    "--data-dir), or scikit-learn and a network to fetch mnist_784 with"
+    "--data), or scikit-learn and a network to fetch mnist_784 with"
 )
 
 
@@ -59,6 +59,16 @@ class Images(NamedTuple):
     def num_pixels(self) -> int:
         """Pixels of an image."""
         return self.shape[0] * self.shape[1]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what identifies the images, as JSON values."""
+        return {
+            "train_images": len(self.train),
+            "test_images": len(self.test),
+            "height": self.shape[0],
+            "width": self.shape[1],
+            "checksum": zlib.crc32(self.test.data, zlib.crc32(self.train.data)),
+        }
 
 
 def load_images(data_dir: Path | None) -> Images:

@@ -53,7 +53,7 @@ def test_a_data_directory_gives_grey_levels_an_image_a_row(tmp_path, suffix):
 
 def test_a_missing_file_is_refused_with_both_ways_to_get_images(tmp_path):
     write_idx_images(tmp_path / TRAIN_IMAGES, DIGITS)
-    message = rf"--data-dir\), or scikit-learn and a network.* got no {TEST_IMAGES}\[.gz\] in"
+    message = rf"--data\), or scikit-learn and a network.* got no {TEST_IMAGES}\[.gz\] in"
     with pytest.raises(InputError, match=message) as error:
         load_images(tmp_path)
     assert "\n" not in str(error.value)
@@ -127,7 +127,7 @@ def test_what_is_no_image_is_not_written(tmp_path, images, message):
 
 def test_without_scikit_learn_the_error_names_both_ways(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(InputError, match=r"--data-dir\), or scikit-learn and a network.*neither"):
+    with pytest.raises(InputError, match=r"--data\), or scikit-learn and a network.*neither"):
         load_images(None)
 
 
@@ -136,7 +136,7 @@ def test_without_a_network_the_error_names_both_ways_in_one_line(monkeypatch):
         raise OSError("<urlopen error no such host>\nmore of it")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", refuse)
-    with pytest.raises(InputError, match=r"--data-dir\).*a network.*no such host") as error:
+    with pytest.raises(InputError, match=r"--data\).*a network.*no such host") as error:
         load_images(None)
     assert "\n" not in str(error.value)
 
