@@ -6,11 +6,12 @@ after the ground truth, the learned ones after each training run.
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.config import as_json
@@ -182,10 +183,10 @@ class _Pipeline:
         if self.progress:
             print(f"[{time.perf_counter() - self.began:4.0f} s] {text}", flush=True)
 
-    def draw(self, name: str, make: Callable[[], Any]) -> None:
+    def draw(self, name: str, figure: Figure) -> None:
         """Write a figure."""
         path = self.folder.figures / f"{name}.png"
-        self.figures[name] = plotting.save_figure(make(), path)
+        self.figures[name] = plotting.save_figure(figure, path)
 
     def run(self) -> dict[str, Any]:
         """Run every part and return the summary."""
@@ -196,7 +197,7 @@ class _Pipeline:
             f"{config.successor.transitions:,} transitions, then {len(runs)} training runs; about "
             f"{config.estimated_seconds} s in all on two cores"
         )
-        self.draw("environment", lambda: plotting.plot_environment(self.environment))
+        self.draw("environment", plotting.plot_environment(self.environment))
         ground = own_ground_truth(
             config.successor, self.folder, max(config.dimensions), progress=self.progress
         )
@@ -204,9 +205,9 @@ class _Pipeline:
         principal = truth.principal
         self.draw(
             "spectrum",
-            lambda: plotting.plot_spectrum(principal.singular_values, principal.total_energy),
+            plotting.plot_spectrum(principal.singular_values, principal.total_energy),
         )
-        self.draw("noise_floor", lambda: plotting.plot_subspace_error({"noise floor": floor}))
+        self.draw("noise_floor", plotting.plot_subspace_error({"noise floor": floor}))
         self.draw_components("components", {}, {}, truth)
         self.say(f"wrote the {d} leading components to {self.figures['components']}")
         summaries: list[dict[str, Any]] = []
@@ -227,15 +228,13 @@ class _Pipeline:
                 maps[title], cosines[title] = aligned_components(RunFolder(out), truth, d)
         for recipe, (maps, cosines) in learned.items():
             self.draw_components(f"components_{recipe}", maps, cosines, truth)
-            self.draw(
-                f"curves_{recipe}",
-                lambda recipe=recipe: plotting.plot_curves(
-                    curves[recipe],
-                    x_label="update",
-                    y_label=f"subspace distance (d = {d})",
-                    noise_floor=float(floor[d - 1]) or None,
-                ),
+            figure = plotting.plot_curves(
+                curves[recipe],
+                x_label="update",
+                y_label=f"subspace distance (d = {d})",
+                noise_floor=float(floor[d - 1]) or None,
             )
+            self.draw(f"curves_{recipe}", figure)
         if len(config.dimensions) > 1:
             rows = [
                 {
@@ -248,7 +247,7 @@ class _Pipeline:
             ]
             self.draw(
                 "distance_by_dimension",
-                lambda: plotting.plot_distance_by_dimension(rows, noise_floor=floor),
+                plotting.plot_distance_by_dimension(rows, noise_floor=floor),
             )
         described = {
             **generation_figures(self.folder, config.successor),
@@ -274,7 +273,7 @@ class _Pipeline:
         basis = truth.principal.truncated(self.config.headline_dimension).basis
         self.draw(
             name,
-            lambda: plotting.plot_components(
+            plotting.plot_components(
                 {"ground truth": basis, **maps},
                 bins=self.config.successor.bins,
                 environment=self.environment,
