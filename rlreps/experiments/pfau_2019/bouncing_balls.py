@@ -20,7 +20,6 @@ import scipy.linalg
 from jax import Array
 from matplotlib.figure import Figure
 
-from rlreps.configs.training import OptimizerConfig
 from rlreps.encoders import Convolutional, Encoder, FunctionEncoder, Params, WithConstant
 from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import require, require_interval, require_positive
@@ -35,9 +34,8 @@ from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import mean_interval
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
-from rlreps.training import train
-from rlreps.training.optimizers import make_optimizer
-from rlreps.training.spectral_evaluation import sampled_moments
+from rlreps.training import Optimizer, train
+from rlreps.training.evaluation import sampled_moments
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
@@ -88,8 +86,8 @@ class Config:
     hidden: int = 64
     averaging_rate: float = 1.0
     jacobian_rows_at_once: int | None = None
-    optimizer: OptimizerConfig = dataclasses.field(
-        default_factory=lambda: OptimizerConfig(learning_rate=3e-3, schedule="cosine")
+    optimizer: Optimizer = dataclasses.field(
+        default=Optimizer(learning_rate=3e-3, schedule="cosine")
     )
     rows: int = 256
     steps: int = 1000
@@ -151,7 +149,7 @@ PRESETS = {
     "smoke": Config(
         channels=(8, 8),
         hidden=32,
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="cosine"),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
         rows=64,
         steps=300,
         evaluations=6,
@@ -168,13 +166,13 @@ PRESETS = {
     "laptop": Config(
         channels=(8, 16, 16),
         hidden=256,
-        optimizer=OptimizerConfig(learning_rate=5e-3, schedule="cosine"),
+        optimizer=Optimizer(learning_rate=5e-3, schedule="cosine"),
         steps=2000,
         num_seeds=2,
     ),
     "paper": Config(
         averaging_rate=0.01,
-        optimizer=OptimizerConfig(name="rmsprop", learning_rate=1e-3, schedule="constant"),
+        optimizer=Optimizer(name="rmsprop", learning_rate=1e-3, schedule="constant"),
         steps=100_000,
         num_seeds=5,
     ),
@@ -542,7 +540,7 @@ def measure(run: Run[Config], name: str, seed: int) -> Network:
             jacobian_rows_at_once=config.jacobian_rows_at_once,
         ),
         source,
-        optimizer=make_optimizer(config.optimizer, config.steps),
+        optimizer=config.optimizer,
         steps=config.steps,
         rows=config.rows,
         seeds=[seed],

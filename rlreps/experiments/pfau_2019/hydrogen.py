@@ -23,7 +23,6 @@ from scipy.sparse.linalg import eigsh
 from scipy.special import genlaguerre
 
 from rlreps.config import as_json
-from rlreps.configs.training import ScheduleName
 from rlreps.encoders import MLP, Encoder, FunctionEncoder, Params, SeparateMLP
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
@@ -36,11 +35,9 @@ from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training import TrainingResult, train_members
+from rlreps.training import TrainingResult, train
 from rlreps.training.devices import largest_even_share
-from rlreps.training.optimizers import SCHEDULES
-from rlreps.training.population import Members
-from rlreps.training.update import Learner
+from rlreps.training.optimizers import SCHEDULES, Schedule
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Sampling: TypeAlias = Literal["radial", "uniform"]
@@ -88,7 +85,7 @@ class Contender:
     rows: int = 128
     optimizer: OptimizerName = "adam"
     learning_rate: float = 0.01
-    schedule: ScheduleName = "cosine"
+    schedule: Schedule = "cosine"
     steps: int = 5000
 
     def __post_init__(self) -> None:
@@ -96,7 +93,7 @@ class Contender:
         require_choice("inputs", self.inputs, get_args(Inputs))
         require_choice("networks", self.networks, get_args(Networks))
         require_choice("optimizer", self.optimizer, get_args(OptimizerName))
-        require_choice("schedule", self.schedule, get_args(ScheduleName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
         for width in self.hidden:
             require_positive("hidden layer widths", width)
         require_positive("rows", self.rows)
@@ -434,9 +431,15 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
     source = make_source(contender, config.half_width)
     encoder = make_encoder(contender, config.half_width)
     schedule = SCHEDULES[contender.schedule](contender.learning_rate, contender.steps)
-    learner = Learner(
-        encoder=encoder,
-        objective=Spin(
+    optimizer = (
+        optax.rmsprop(schedule, decay=0.999)
+        if contender.optimizer == "rmsprop"
+        else optax.adam(schedule)
+    )
+    every = contender.steps // config.evaluations
+    return train(
+        encoder,
+        Spin(
             NUM_FEATURES,
             operator=hamiltonian(),
             averaging_rate=contender.averaging_rate,
@@ -444,28 +447,17 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
             separate=contender.networks == "separate",
             weights=source.weights(),
         ),
-        optimizer=(
-            optax.rmsprop(schedule, decay=0.999)
-            if contender.optimizer == "rmsprop"
-            else optax.adam(schedule)
-        ),
-        rows=contender.rows,
-        tasks=1,
-        resets_diverged=True,
-    )
-    evaluate = make_evaluation(encoder, config.half_width)
-    every = contender.steps // config.evaluations
-    return train_members(
-        Members(lambda _: learner),
         source,
-        (),
+        optimizer=optimizer,
         steps=contender.steps,
+        rows=contender.rows,
         seeds=range(config.num_seeds),
-        evaluate=lambda params, _: evaluate(params),
+        evaluate=make_evaluation(encoder, config.half_width),
         evaluate_every=every,
         folder=run.training_folder(name, contender=as_json(contender)),
         checkpoint_every=every * _EVALUATIONS_PER_CHECKPOINT,
         devices=run.devices and largest_even_share(run.devices, config.num_seeds),
+        resets_diverged=True,
         description=contender.name,
         progress=run.progress,
     )

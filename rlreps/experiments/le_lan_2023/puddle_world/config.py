@@ -2,14 +2,12 @@
 
 import dataclasses
 
-from rlreps.configs import (
-    EncoderConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from rlreps.encoders import MLP
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.successor.measure import MonteCarlo
+from rlreps.training import Optimizer
+from rlreps.workflows.train import TrainingConfig
 
 MASKABLE = ("danskin_lissa", "explicit", "large_batch")
 """Methods to which a feature that is zero at every state is the same as one that is not there."""
@@ -69,8 +67,8 @@ class PuddleWorldConfig:
 
 
 _PROTOCOL = TrainingConfig(
-    encoder=EncoderConfig(name="mlp", hidden=(512, 512)),
-    optimizer=OptimizerConfig(name="adam", learning_rate=1e-4, schedule="constant"),
+    encoder=MLP(hidden=(512, 512)),
+    optimizer=Optimizer(name="adam", learning_rate=1e-4, schedule="constant"),
     rows=250,
     tasks=1,
     steps=100_000_000,
@@ -84,7 +82,7 @@ PRESETS: dict[str, PuddleWorldConfig] = {
         successor=MonteCarlo(bins=16, rollouts=50, horizon=200, block_rows=64),
         training=dataclasses.replace(
             _PROTOCOL,
-            encoder=EncoderConfig(name="mlp", hidden=(32,)),
+            encoder=MLP(hidden=(32,)),
             steps=100,
             num_seeds=2,
             evaluate_every=50,

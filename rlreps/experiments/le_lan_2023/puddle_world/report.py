@@ -258,7 +258,7 @@ def _abstract(config: PuddleWorldConfig, results: Results) -> str:
     training, published = config.training, PRESETS["paper"].training.steps
     seconds = sum(result.seconds for result in results.values())
     runs = len(config.dimensions) * training.num_seeds
-    hidden = " x ".join(map(str, training.encoder.hidden))
+    hidden = " x ".join(map(str, getattr(training.encoder, "hidden", ())))
     fewer = (
         ""
         if training.steps >= published

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps import subspace
-from rlreps.configs import TrainingConfig, as_json
+from rlreps.config import as_json
 from rlreps.experiments.le_lan_2023.puddle_world.config import PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
-    masked_learner,
+    masked_learners,
     masks,
 )
 from rlreps.experiments.le_lan_2023.puddle_world.report import (
@@ -22,15 +22,13 @@ from rlreps.experiments.le_lan_2023.puddle_world.report import (
     write_puddle_world_report,
 )
 from rlreps.losses import Objective
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.runs.provenance import provenance
 from rlreps.successor.store import open_store
-from rlreps.training import TrainingResult, evaluation, train_members
+from rlreps.training import TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
-from rlreps.training.population import Members
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
-from rlreps.workflows.train import batches_of, encoder_and_inputs
+from rlreps.workflows.train import TrainingConfig, batches_of, inputs_for, learner_for
 
 KIND = "puddle-world"
 GROUP_KIND = "puddle-world-group"
@@ -151,16 +149,18 @@ def _train(
         provenance=provenance(),
     )
     store = open_store(ground.path)
-    encoder, inputs = encoder_and_inputs(training, ground.truth)
+    learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
+    encoder, inputs = learner.encoder, inputs_for(learner.encoder, ground.truth)
+    mask = masks([member.d for member in members], largest)
     basis = jnp.asarray(ground.truth.principal.truncated(largest).basis)
-    with batches_of(training, store, ground.truth, inputs) as source:
-        return train_members(
-            Members(masked_learner(training, encoder, store.shape[1])),
+    with batches_of(training.objective, store, ground.truth, inputs) as source:
+        return train_population(
+            masked_learners(learner, mask),
             source,
-            masks([member.d for member in members], largest),
             steps=training.steps,
             seeds=[member.seed for member in members],
             evaluate=masked_evaluation(encoder, inputs, basis),
+            measured=mask,
             evaluate_every=training.evaluate_every,
             folder=folder,
             checkpoint_every=training.checkpoint_every,
@@ -192,5 +192,6 @@ def _features(
     place: _Place, training: TrainingConfig, result: TrainingResult, index: int, d: int
 ) -> npt.NDArray[np.float32]:
     """The d features of one member at all states, [n, d]."""
-    encoder, inputs = encoder_and_inputs(training, place.ground.truth)
+    encoder = learner_for(training, place.ground.truth, None).encoder
+    inputs = inputs_for(encoder, place.ground.truth)
     return np.asarray(jax.jit(encoder.apply)(result.params(index), inputs)[:, :d])

@@ -2,14 +2,12 @@
 
 import dataclasses
 
-from rlreps.configs import (
-    EncoderConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from rlreps.encoders import Cosine, Encoder, FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.successor.measure import SuccessorMeasure, Transition
+from rlreps.training import Optimizer
+from rlreps.workflows.train import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +80,7 @@ def _training(
     d: int,
     *,
     objective: Objective,
-    encoder: EncoderConfig,
+    encoder: Encoder,
     learning_rate: float,
     steps: int,
     rows: int = 1000,
@@ -93,7 +91,7 @@ def _training(
     return TrainingConfig(
         encoder=encoder,
         objective=objective,
-        optimizer=OptimizerConfig(learning_rate=learning_rate, schedule="linear"),
+        optimizer=Optimizer(learning_rate=learning_rate, schedule="linear"),
         num_features=d,
         steps=20 * every,
         rows=rows,
@@ -103,12 +101,12 @@ def _training(
     )
 
 
-def _cosine(frequencies: int) -> EncoderConfig:
-    return EncoderConfig(name="cosine", frequencies=frequencies)
+def _cosine(frequencies: int) -> Encoder:
+    return Cosine(frequencies=frequencies)
 
 
-def _network(frequencies: int) -> EncoderConfig:
-    return EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=frequencies)
+def _network(frequencies: int) -> Encoder:
+    return FourierMLP(hidden=(256, 256), frequencies=frequencies)
 
 
 # Found by a search on the refinement-1 transition matrix; every trial is in

@@ -10,21 +10,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.configs import TrainingConfig, as_json
+from rlreps.config import as_json
 from rlreps.experiments.ours.puddle_world_fast.config import PuddleWorldFastConfig
 from rlreps.experiments.ours.puddle_world_fast.report import FastRun, write_fast_report
 from rlreps.losses.base import Params
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.runs.provenance import provenance
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.released import load
 from rlreps.successor.store import open_store
-from rlreps.training import train_members
+from rlreps.training import train_population
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.population import Members
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
-from rlreps.workflows.train import batches_of, encoder_and_inputs, make_learner
+from rlreps.workflows.train import TrainingConfig, batches_of, inputs_for, learner_for
 
 KIND = "puddle-world-fast"
 RUN_KIND = "puddle-world-fast-run"
@@ -116,20 +114,18 @@ def _run(place: _Place, recipe: str, training: TrainingConfig) -> FastRun:
         provenance=provenance(),
     )
     store = open_store(ground.path)
-    encoder, inputs = encoder_and_inputs(training, ground.truth)
-    learner = dataclasses.replace(
-        make_learner(training, encoder, store.shape[1]), resets_diverged=True
-    )
+    learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
+    encoder, inputs = learner.encoder, inputs_for(learner.encoder, ground.truth)
     measure = distance_evaluation(encoder, inputs, ground.truth.principal.truncated(d).basis)
 
     def evaluate(params: Params, _: tuple[()]) -> Mapping[str, Array]:
         return measure(params)
 
-    with batches_of(training, store, ground.truth, inputs) as source:
-        result = train_members(
-            Members(lambda _: learner),
+    with batches_of(training.objective, store, ground.truth, inputs) as source:
+        result = train_population(
+            learner,
             source,
-            (),
+            own_numbers=False,
             steps=training.steps,
             seeds=[training.seed],
             evaluate=evaluate,

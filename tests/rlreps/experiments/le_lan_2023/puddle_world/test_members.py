@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from rlreps import subspace
-from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
 from rlreps.encoders import MLP
 from rlreps.experiments.le_lan_2023.puddle_world.members import (
     masked_evaluation,
-    masked_learner,
+    masked_learners,
     masks,
 )
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch
 from rlreps.sources.matrix import matrix_source
-from rlreps.workflows.train import make_learner
+from rlreps.training import Optimizer
+from rlreps.workflows.train import TrainingConfig, make_learner
 
 STATES, TASKS, LARGEST, D = 40, 30, 6, 3
 HIDDEN = 16
@@ -38,21 +38,19 @@ def first_features(params):
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
 def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective):
     config = TrainingConfig(
-        encoder=EncoderConfig(name="mlp", hidden=(HIDDEN,)),
+        encoder=MLP(hidden=(HIDDEN,)),
         objective=objective,
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
         num_features=LARGEST,
         steps=10,
         rows=40,
         tasks=2,
     )
     source = matrix_source(MATRIX, INPUTS)
-    settings = masks([D], LARGEST)
-    build = masked_learner(config, MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,)), TASKS)
-    masked = build(jax.tree.map(lambda leaf: leaf[0], settings))
-    alone = make_learner(
-        dataclasses.replace(config, num_features=D), MLP(D, num_inputs=2, hidden=(HIDDEN,)), TASKS
-    )
+    whole = make_learner(config, num_inputs=2, num_tasks=TASKS, resets_diverged=True)
+    population = masked_learners(whole, masks([D, LARGEST], LARGEST))
+    masked = jax.tree.map(lambda leaf: leaf[0], population)
+    alone = make_learner(dataclasses.replace(config, num_features=D), num_inputs=2, num_tasks=TASKS)
     start = masked.init(jnp.uint32(1))
     small = alone.init(jnp.uint32(1))._replace(params=first_features(start.params))
     seed = jnp.uint32(1)
@@ -75,7 +73,7 @@ def test_the_distance_of_a_masked_member_is_that_of_its_own_features():
     evaluate = masked_evaluation(encoder, jnp.asarray(INPUTS), basis)
     features = encoder.apply(params, jnp.asarray(INPUTS))
     for d in (1, D, LARGEST):
-        settings = jax.tree.map(lambda leaf: leaf[0], masks([d], LARGEST))
+        settings = masks([d], LARGEST)[0]
         expected = subspace.subspace_distance(features[:, :d], basis[:, :d])
         found = evaluate(params, settings)["subspace_distance"]
         np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -85,6 +83,6 @@ def test_a_member_without_features_left_is_as_far_as_can_be():
     encoder = MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,))
     params = jax.tree.map(jnp.zeros_like, encoder.init(jax.random.key(0)))
     basis = jnp.asarray(np.linalg.svd(MATRIX)[0][:, :LARGEST])
-    settings = jax.tree.map(lambda leaf: leaf[0], masks([D], LARGEST))
+    settings = masks([D], LARGEST)[0]
     evaluate = masked_evaluation(encoder, jnp.asarray(INPUTS), basis)
     assert float(evaluate(params, settings)["subspace_distance"]) == pytest.approx(1.0)

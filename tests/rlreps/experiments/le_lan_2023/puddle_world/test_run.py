@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.experiments.le_lan_2023.puddle_world.config import PRESETS, PuddleWorldConfig
 from rlreps.experiments.le_lan_2023.puddle_world.report import MethodResult, compare_with_paper
@@ -22,7 +22,7 @@ CONFIG = dataclasses.replace(
     successor=MonteCarlo(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
     training=dataclasses.replace(
         PRESETS["smoke"].training,
-        encoder=EncoderConfig(name="mlp", hidden=(16,)),
+        encoder=MLP(hidden=(16,)),
         steps=40,
         evaluate_every=20,
         checkpoint_every=20,
