@@ -3,12 +3,14 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, subcommand
 
 from rlreps.agents import AgentConfig
+from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch, print_json
+from rlreps.cli.training import METHODS, NAMES
 from rlreps.runs.machine import keep_lapack_to_one_thread
 
 
@@ -28,6 +30,14 @@ class TrainAgents:
     config: AgentConfig = dataclasses.field(default_factory=AgentConfig)
     store: Path | None = None
     quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = METHODS
+    names: ClassVar[dict[str, str]] = {
+        **NAMES,
+        "AgentConfig.environment": "env",
+        "AuxiliaryConfig.weight": "auxiliary_weight",
+        "AuxiliaryConfig.tasks": "auxiliary_tasks",
+    }
 
     def run(self) -> None:
         """Trains, then prints a table of all agents."""

@@ -19,8 +19,20 @@ from typing import Any, NoReturn
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
+from rlreps.cli.agent import TrainAgents
 from rlreps.cli.commands import Command
+from rlreps.cli.options import parse
+from rlreps.cli.sweep import Sweep
+from rlreps.cli.training import Train, TrainLive
 from rlreps.errors import InputError, ProcessDiedError, TrainingDivergedError
+
+_WITH_CHOICES: dict[tuple[str, ...], Any] = {
+    ("train",): Train,
+    ("train-live",): TrainLive,
+    ("sweep",): Sweep,
+    ("agent", "train"): TrainAgents,
+}
+"""Commands whose options depend on the methods that are named."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _INTERNAL_PLACE = re.compile(r"^Error parsing \S+: (?=expected )")
@@ -80,6 +92,15 @@ def _parse(arguments: list[str]) -> Any:
         InputError: If they describe none.
         SystemExit: With code 0, after printing the help that was asked for.
     """
+    for words, command in _WITH_CHOICES.items():
+        if tuple(arguments[: len(words)]) == words:
+            return parse(
+                command,
+                arguments[len(words) :],
+                prog=f"rlreps {' '.join(words)}",
+                choices=command.choices,
+                names=command.names,
+            )
     said = io.StringIO()
     try:
         # Help wraps its text to the terminal; an error is to be one line however long.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlreps.configs.sweep import as_text, flag_of
 from rlreps.report.table import Table, format_number
+from rlreps.workflows.sweep import as_text, flag_of
 
 
 def print_quickstart(summary: Mapping[str, Any]) -> None:

@@ -2,14 +2,12 @@
 
 import dataclasses
 
-from rlreps.configs import (
-    EncoderConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from rlreps.encoders import MLP
 from rlreps.errors import require, require_positive
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.successor.measure import MonteCarlo
+from rlreps.training import Optimizer
+from rlreps.workflows.train import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +67,8 @@ class QuickstartConfig:
 
 
 _PAPER_PROTOCOL = TrainingConfig(
-    encoder=EncoderConfig(name="mlp", hidden=(512, 512)),
-    optimizer=OptimizerConfig(learning_rate=1e-4, schedule="constant"),
+    encoder=MLP(hidden=(512, 512)),
+    optimizer=Optimizer(learning_rate=1e-4, schedule="constant"),
     rows=250,
     tasks=1,
     steps=3000,

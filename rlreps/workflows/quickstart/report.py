@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps import plotting
-from rlreps.configs import TrainingConfig
 from rlreps.envs import PuddleWorld
 from rlreps.losses import Objective
 from rlreps.report.method_names import method_name
@@ -17,6 +16,7 @@ from rlreps.report.page import Section, Table, write_report
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.quickstart.config import QuickstartConfig
+from rlreps.workflows.train import TrainingConfig
 
 _RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
 _DISTANCE = "subspace distance"
@@ -232,9 +232,9 @@ def _recipe_section(
 
 
 def _describe(config: TrainingConfig) -> str:
-    hidden = " x ".join(str(width) for width in config.encoder.hidden)
+    hidden = " x ".join(str(width) for width in getattr(config.encoder, "hidden", ()))
     inputs = (
-        f"coordinates and {config.encoder.frequencies} cosines of each"
+        f"coordinates and {getattr(config.encoder, 'frequencies', 0)} cosines of each"
         if config.encoder.name == "fourier_mlp"
         else "coordinates"
     )

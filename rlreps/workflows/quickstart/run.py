@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.configs import TrainingConfig, as_json
+from rlreps.config import as_json
 from rlreps.envs import load_arena
 from rlreps.errors import require
 from rlreps.plotting import Line
@@ -17,7 +17,7 @@ from rlreps.workflows.figures import aligned_components
 from rlreps.workflows.ground_truths import STORE, generation_figures, own_ground_truth
 from rlreps.workflows.quickstart.config import QuickstartConfig
 from rlreps.workflows.quickstart.report import RecipeResult, write_quickstart_report
-from rlreps.workflows.train import run_training
+from rlreps.workflows.train import TrainingConfig, run_training
 
 KIND = "quickstart"
 RUNS = "runs"

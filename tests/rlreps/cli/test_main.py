@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from rlreps.cli import main as cli
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import FourierMLP
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
@@ -223,7 +223,7 @@ def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_
     smoke = PRESETS["smoke"]
     training = dataclasses.replace(
         smoke.recommended,
-        encoder=EncoderConfig(hidden=(16,)),
+        encoder=FourierMLP(hidden=(16,)),
         steps=20,
         num_seeds=1,
         evaluate_every=20,

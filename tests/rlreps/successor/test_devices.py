@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.envs import load_arena
 from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import Grid

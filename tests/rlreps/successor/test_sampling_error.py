@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps import cli
-from rlreps.configs import (
-    EncoderConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from rlreps.encoders import FourierMLP
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import ArrayBlocks, CentredBlocks, ExactSVD, RandomizedSVD
 from rlreps.successor import ground_truth
@@ -19,9 +15,10 @@ from rlreps.successor import ground_truth as module
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
 from rlreps.successor.measure import MonteCarlo, RowEstimates
 from rlreps.successor.store.estimates import create_estimates, open_estimates
+from rlreps.training import Optimizer
 from rlreps.workflows.evaluate import evaluate_run, load_encoder
 from rlreps.workflows.generate import generate
-from rlreps.workflows.train import run_training
+from rlreps.workflows.train import TrainingConfig, run_training
 
 BINS, RANK = 6, 4
 N = BINS**2
@@ -203,8 +200,8 @@ def test_training_and_evaluation_of_a_matrix_larger_than_memory_end_in_the_same_
     store = tmp_path / "psi"
     generate(SUCCESSOR, store, progress=False)
     config = TrainingConfig(
-        encoder=EncoderConfig(hidden=(16,), frequencies=2),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
+        encoder=FourierMLP(hidden=(16,), frequencies=2),
+        optimizer=Optimizer(learning_rate=1e-2),
         num_features=3,
         steps=40,
         rows=20,

@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Literal, get_args
 
-from rlreps.configs import EncoderConfig, OptimizerConfig
+from rlreps.encoders import Encoder, FourierMLP
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.successor.measure import Transition
+from rlreps.training import Optimizer
 
 ActionName = Literal["exact", "sampled"]
 
@@ -29,9 +30,7 @@ class Contender:
     averaging_rate: float = 1.0
     rows: int = 2000
     steps: int = 5000
-    optimizer: OptimizerConfig = dataclasses.field(
-        default_factory=lambda: OptimizerConfig(schedule="cosine")
-    )
+    optimizer: Optimizer = dataclasses.field(default=Optimizer(schedule="cosine"))
 
     def __post_init__(self) -> None:
         require_choice("action", self.action, get_args(ActionName))
@@ -82,7 +81,7 @@ class SlowPuddleConfig:
 
     successor: Transition
     contenders: tuple[Contender, ...]
-    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    encoder: Encoder = dataclasses.field(default=FourierMLP())
     dimensions: tuple[int, ...] = (2, 5, 10)
     num_seeds: int = 3
     evaluations: int = 20
@@ -131,14 +130,14 @@ class SlowPuddleConfig:
 # backward passes an update and learns slowly: 0.093 after 1,200 updates with β = 0.1; with
 # β = 0.01, one seed, 0.37 after 1,000. The exact operator, which needs the transition matrix, has
 # neither bias nor noise at the eigenfunctions: 0.00011.
-_ENCODER = EncoderConfig(name="fourier_mlp", hidden=(128, 128), frequencies=8)
+_ENCODER = FourierMLP(hidden=(128, 128), frequencies=8)
 _CONTENDERS = (
     Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=8000),
     Contender(name="pairs, 256 rows, β = 1", rows=256, steps=40_000),
     Contender(name="pairs, 256 rows, β = 0.1", averaging_rate=0.1, rows=256, steps=1200),
     Contender(name="exact operator, 256 rows", action="exact", rows=256, steps=6000),
 )
-_FAST = OptimizerConfig(learning_rate=1e-2, schedule="cosine")
+_FAST = Optimizer(learning_rate=1e-2, schedule="cosine")
 
 PRESETS: dict[str, SlowPuddleConfig] = {
     "smoke": SlowPuddleConfig(
@@ -156,7 +155,7 @@ PRESETS: dict[str, SlowPuddleConfig] = {
                 name="exact operator, 64 rows", action="exact", rows=64, steps=500, optimizer=_FAST
             ),
         ),
-        encoder=EncoderConfig(name="fourier_mlp", hidden=(32,), frequencies=8),
+        encoder=FourierMLP(hidden=(32,), frequencies=8),
         dimensions=(2, 4),
         num_seeds=2,
         evaluations=10,

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.configs import as_json
+from rlreps.config import as_json, with_sizes
 from rlreps.encoders import AtStates, Encoder, WithConstant
-from rlreps.encoders.registry import make_encoder
 from rlreps.experiments.ours.slow_puddle.config import Contender, SlowPuddleConfig
 from rlreps.experiments.ours.slow_puddle.figures import ContenderResult
 from rlreps.experiments.ours.slow_puddle.measures import measure_features, training_measures
@@ -27,12 +26,9 @@ from rlreps.experiments.ours.slow_puddle.report import write_slow_puddle_report
 from rlreps.losses.base import Params
 from rlreps.losses.spectral import Spin
 from rlreps.operators import Operator, Slowness
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.sources.matrix import Source
-from rlreps.training import train_members
-from rlreps.training.optimizers import make_optimizer
-from rlreps.training.population import Members
+from rlreps.training import train_population
 from rlreps.training.update import Learner
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 
@@ -127,10 +123,10 @@ def _run(place: _Place, contender: Contender) -> ContenderResult:
         return measures(params)
 
     every = contender.steps // config.evaluations
-    result = train_members(
-        Members(lambda _: learner),
+    result = train_population(
+        learner,
         source,
-        (),
+        own_numbers=False,
         steps=contender.steps,
         seeds=range(config.num_seeds),
         evaluate=evaluate,
@@ -157,7 +153,7 @@ def _run(place: _Place, contender: Contender) -> ContenderResult:
 
 def slow_encoder(config: SlowPuddleConfig, problem: Problem) -> Encoder:
     """The network of cell centres [b, 2] → the constant and d features, [b, 1 + d]."""
-    encoder = make_encoder(
+    encoder = with_sizes(
         config.encoder,
         num_inputs=problem.centres.shape[1],
         num_states=len(problem.centres),
@@ -188,7 +184,7 @@ def make_learner(
     learner = Learner(
         encoder=of_batch,
         objective=objective,
-        optimizer=make_optimizer(contender.optimizer, contender.steps),
+        optimizer=with_sizes(contender.optimizer, steps=contender.steps),
         rows=contender.rows,
         tasks=1,
         resets_diverged=True,

@@ -11,7 +11,7 @@ from rlreps.experiments.pfau_2019.atari.frames import DoubleArray, IndexArray
 from rlreps.experiments.pfau_2019.atari.problem import Problem
 from rlreps.subspace import orthonormal_basis, principal_angles, subspace_distance
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
-from rlreps.training.spectral_evaluation import Moments
+from rlreps.training.evaluation import Moments
 
 EXCITED_SHARE = 0.01
 """Share of the frames whose average shows what excites a feature."""

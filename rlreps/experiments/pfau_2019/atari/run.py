@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.encoders import Convolutional, Encoder, Params, WithConstant
 from rlreps.experiments.pfau_2019.atari.config import AtariConfig
 from rlreps.experiments.pfau_2019.atari.features import (
@@ -31,8 +31,7 @@ from rlreps.experiments.pfau_2019.atari.report import Outcome, write_atari_repor
 from rlreps.losses.base import Objective
 from rlreps.losses.spectral import Spin
 from rlreps.operators import Slowness, act
-from rlreps.runs.complete import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train
 

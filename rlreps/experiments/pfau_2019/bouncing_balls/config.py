@@ -5,8 +5,8 @@ This module does not import JAX.
 
 import dataclasses
 
-from rlreps.configs.training import OptimizerConfig
 from rlreps.errors import require, require_positive
+from rlreps.training.optimizers import Optimizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class BouncingBallsConfig:
     hidden: int = 64
     averaging_rate: float = 1.0
     jacobian_rows_at_once: int | None = None
-    optimizer: OptimizerConfig = dataclasses.field(
-        default_factory=lambda: OptimizerConfig(learning_rate=3e-3, schedule="cosine")
+    optimizer: Optimizer = dataclasses.field(
+        default=Optimizer(learning_rate=3e-3, schedule="cosine")
     )
     rows: int = 256
     steps: int = 1000
@@ -101,7 +101,7 @@ PRESETS: dict[str, BouncingBallsConfig] = {
     "smoke": BouncingBallsConfig(
         channels=(8, 8),
         hidden=32,
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="cosine"),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
         rows=64,
         steps=300,
         evaluations=6,
@@ -118,13 +118,13 @@ PRESETS: dict[str, BouncingBallsConfig] = {
     "laptop": BouncingBallsConfig(
         channels=(8, 16, 16),
         hidden=256,
-        optimizer=OptimizerConfig(learning_rate=5e-3, schedule="cosine"),
+        optimizer=Optimizer(learning_rate=5e-3, schedule="cosine"),
         steps=2000,
         num_seeds=2,
     ),
     "paper": BouncingBallsConfig(
         averaging_rate=0.01,
-        optimizer=OptimizerConfig(name="rmsprop", learning_rate=1e-3, schedule="constant"),
+        optimizer=Optimizer(name="rmsprop", learning_rate=1e-3, schedule="constant"),
         steps=100_000,
         num_seeds=5,
     ),

@@ -20,7 +20,7 @@ from rlreps.envs import BouncingBalls
 from rlreps.errors import require
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
 from rlreps.operators import Slowness
-from rlreps.training.spectral_evaluation import sampled_moments
+from rlreps.training.evaluation import sampled_moments
 
 DoubleArray = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from rlreps.experiments.pfau_2019.bouncing_balls.linear import DoubleArray, expl
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
 from rlreps.operators import Slowness
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
-from rlreps.training.spectral_evaluation import sampled_moments
+from rlreps.training.evaluation import sampled_moments
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.encoders import Convolutional, Encoder, Params, WithConstant
 from rlreps.envs import BouncingBalls
 from rlreps.experiments.pfau_2019.bouncing_balls.config import BouncingBallsConfig
@@ -29,12 +29,10 @@ from rlreps.experiments.pfau_2019.bouncing_balls.report import Network, Results,
 from rlreps.experiments.pfau_2019.bouncing_balls.video import FramePairs
 from rlreps.losses.spectral import Spin
 from rlreps.operators import Slowness
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import TrainingResult, train
-from rlreps.training.optimizers import make_optimizer
-from rlreps.training.spectral_evaluation import sampled_moments
+from rlreps.training.evaluation import sampled_moments
 
 KIND = "bouncing-balls"
 RUN_KIND = "bouncing-balls-network"
@@ -156,7 +154,7 @@ def _train(
         encoder,
         objective,
         source,
-        optimizer=make_optimizer(config.optimizer, config.steps),
+        optimizer=config.optimizer,
         steps=config.steps,
         rows=config.rows,
         seeds=[seed],

@@ -4,8 +4,8 @@ import dataclasses
 import math
 from typing import Literal, get_args
 
-from rlreps.configs.training import ScheduleName
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.training.optimizers import Schedule
 
 SamplingName = Literal["radial", "uniform"]
 InputsName = Literal["cartesian", "radial"]
@@ -48,7 +48,7 @@ class Contender:
     rows: int = 128
     optimizer: OptimizerName = "adam"
     learning_rate: float = 0.01
-    schedule: ScheduleName = "cosine"
+    schedule: Schedule = "cosine"
     steps: int = 5000
 
     @property
@@ -66,7 +66,7 @@ class Contender:
         require_choice("inputs", self.inputs, get_args(InputsName))
         require_choice("networks", self.networks, get_args(NetworksName))
         require_choice("optimizer", self.optimizer, get_args(OptimizerName))
-        require_choice("schedule", self.schedule, get_args(ScheduleName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
         for width in self.hidden:
             require_positive("hidden layer widths", width)
         require_positive("rows", self.rows)

@@ -8,17 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.experiments.pfau_2019.hydrogen import problem
 from rlreps.experiments.pfau_2019.hydrogen.config import NUM_FEATURES, Contender, HydrogenConfig
 from rlreps.experiments.pfau_2019.hydrogen.grid_solver import GridSolution, solve_on_grid
 from rlreps.experiments.pfau_2019.hydrogen.report import ContenderResult, write_hydrogen_report
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training import TrainingResult, train_members
+from rlreps.training import TrainingResult, train_population
 from rlreps.training.devices import largest_even_share
-from rlreps.training.population import Members
+from rlreps.training.optimizers import GivenOptimizer
 from rlreps.training.update import Learner
 
 KIND = "hydrogen"
@@ -109,17 +108,17 @@ def _train(
     learner = Learner(
         encoder=encoder,
         objective=problem.make_objective(contender, encoder, source),
-        optimizer=problem.make_optimizer(contender),
+        optimizer=GivenOptimizer(problem.make_optimizer(contender)),
         rows=contender.rows,
         tasks=1,
         resets_diverged=True,
     )
     evaluate = problem.make_evaluation(encoder, config.half_width)
     every = contender.steps // config.evaluations
-    return train_members(
-        Members(lambda _: learner),
+    return train_population(
+        learner,
         source,
-        (),
+        own_numbers=False,
         steps=contender.steps,
         seeds=range(config.num_seeds),
         evaluate=lambda params, _: evaluate(params),

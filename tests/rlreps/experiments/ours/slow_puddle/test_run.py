@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import Tabular
 from rlreps.errors import InputError
 from rlreps.experiments.ours.slow_puddle import run as run_module
 from rlreps.experiments.ours.slow_puddle.config import PRESETS, Contender, SlowPuddleConfig
@@ -106,7 +106,8 @@ def test_the_report_holds_the_goals_and_needs_nothing_but_itself(finished):
 def test_a_finished_run_does_nothing_when_it_is_started_again(finished, monkeypatch, files_below):
     out, summary = finished
     before = files_below(out)
-    for name in ("train_members", "own_ground_truth", "make_problem", "write_slow_puddle_report"):
+    names = ("train_population", "own_ground_truth", "make_problem", "write_slow_puddle_report")
+    for name in names:
         monkeypatch.setattr(run_module, name, None)
     assert run_slow_puddle(SMOKE, out, progress=False) == summary
     assert files_below(out) == before
@@ -168,7 +169,7 @@ def config(**changes):
             r"evaluations \(20\), got 30",
         ),
         (lambda: config(successor=MonteCarlo(bins=4)), "method transition, got 'monte_carlo'"),
-        (lambda: config(encoder=EncoderConfig(name="tabular")), "an encoder of coordinates"),
+        (lambda: config(encoder=Tabular()), "an encoder of coordinates"),
         (lambda: config(dimensions=(4, 2)), "dimensions >= 1, rising"),
         (lambda: config(dimensions=(0, 2)), "dimensions >= 1, rising"),
         (lambda: config(dimensions=(2, 14)), "dimensions <= 13, got 14"),

@@ -18,7 +18,7 @@ from rlreps.experiments.pfau_2019.bouncing_balls.linear import (
 from rlreps.losses.base import Batch
 from rlreps.operators import Slowness
 from rlreps.subspace.ordered import ordered_spectrum
-from rlreps.training.spectral_evaluation import sampled_moments
+from rlreps.training.evaluation import sampled_moments
 
 VIDEO = BouncingBalls(frame_size=16)
 CORRELATIONS = np.asarray([0.98, 0.9, 0.7, 0.4, 0.0])

@@ -1,4 +1,4 @@
-"""Moments over fresh batches."""
+"""Moments of features under an operator, over fresh batches."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from rlreps.losses.base import Batch
 from rlreps.operators import Kernel, MatrixOperator, Slowness, TargetKernel
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace.ordered import ritz_spectrum
-from rlreps.training.spectral_evaluation import sampled_moments
+from rlreps.training.evaluation import sampled_moments
 
 RNG = np.random.default_rng(0)
 PSI = RNG.normal(size=(6, 4)).astype(np.float32)
