@@ -40,8 +40,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 
 from rlreps.subspace.products import Products
 

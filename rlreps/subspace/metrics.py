@@ -9,7 +9,7 @@ columns and are unchanged under scalings and signs only. NaN or infinite feature
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import scipy
 
 from rlreps.errors import InputError
 from rlreps.numerics import jit, matmul

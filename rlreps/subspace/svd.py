@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-import scipy.linalg
+import scipy
 
 from rlreps.config import configurable
 from rlreps.errors import InputError, require, require_positive

@@ -128,9 +128,7 @@ def test_what_a_diverged_run_leaves_behind_is_named_and_untouched(tmp_path):
     with pytest.raises(TrainingDivergedError, match=r"large one at 0; no checkpoint was made$"):
         finish(run_folder(tmp_path / "early"), Sums(diverges_at=1))
     folder = run_folder(tmp_path / "late")
-    with pytest.raises(
-        TrainingDivergedError, match="at 12; the checkpoint of step 8 is unt"
-    ):
+    with pytest.raises(TrainingDivergedError, match="at 12; the checkpoint of step 8 is unt"):
         finish(folder, Sums(diverges_at=13))
     assert [record["step"] for record in folder.read_metrics()] == [0, 4, 8, 12]
     assert [entry.name for entry in (tmp_path / "late" / "checkpoints").iterdir()] == ["8"]
