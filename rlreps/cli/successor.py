@@ -1,26 +1,22 @@
-"""The commands of the command line: one dataclass each, whose fields are the arguments.
-
-Commands import what they need when they run, so that ``rlreps --help`` answers at once.
-"""
+"""The commands on ground truth: generate, inspect, verify, compare and decompose stores."""
 
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Any, ClassVar
 
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional
 
-from rlreps.cli.agent import Agent
-from rlreps.cli.experiment import Experiment
-from rlreps.cli.ground_truth import SubspaceOptions, SuccessorOptions
+from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch, print_json
-from rlreps.cli.plot import Plot
-from rlreps.cli.sweep import Sweep
-from rlreps.cli.training import Evaluate, Train, TrainLive
 from rlreps.errors import InputError
 from rlreps.runs.processes import ProcessesConfig
+from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
+from rlreps.successor.measure import METHODS, MonteCarlo, SuccessorMeasure
 
 DATA = Path("data")
+
+DECOMPOSITION_CHOICE: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,28 +24,29 @@ class Generate:
     """Compute a successor measure; run again to resume.
 
     Attributes:
-        config: What to compute.
+        measure: What to compute.
         processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
         repair: Compute damaged blocks again instead of refusing to go on.
         quiet: Show no progress bar.
     """
 
-    config: SuccessorOptions = dataclasses.field(default_factory=SuccessorOptions)
+    measure: SuccessorMeasure = dataclasses.field(default_factory=MonteCarlo)
     processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
     out: Path | None = None
     repair: Switch = False
     quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = {SuccessorMeasure: Choice("method", METHODS)}
 
     def run(self) -> None:
         """Generates, then says what was done."""
         from rlreps.runs.processes import join
         from rlreps.workflows.generate import generate
 
-        measure = self.config.build()
-        out = self.out if self.out is not None else DATA / measure.store_name
+        out = self.out if self.out is not None else DATA / self.measure.store_name
         figures = generate(
-            measure,
+            self.measure,
             out,
             repair=self.repair,
             processes=join(self.processes),
@@ -155,22 +152,6 @@ class Compare:
 
 
 @dataclasses.dataclass(frozen=True)
-class Successor:
-    """Ground truth: generate, inspect, verify and compare successor measures."""
-
-    command: (
-        Annotated[Generate, subcommand("generate")]
-        | Annotated[Info, subcommand("info")]
-        | Annotated[Verify, subcommand("verify")]
-        | Annotated[Compare, subcommand("compare")]
-    )
-
-    def run(self) -> None:
-        """Runs the chosen command."""
-        self.command.run()
-
-
-@dataclasses.dataclass(frozen=True)
 class Svd:
     """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
 
@@ -181,8 +162,10 @@ class Svd:
     """
 
     store: Positional[Path]
-    config: SubspaceOptions = dataclasses.field(default_factory=SubspaceOptions)
+    config: Decomposition = dataclasses.field(default_factory=RandomizedSVD)
     quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = DECOMPOSITION_CHOICE
 
     def run(self) -> None:
         """Prints the spectrum."""
@@ -193,7 +176,7 @@ class Svd:
 
         principal = principal_subspace(
             open_store(self.store),
-            self.config.build(),
+            self.config,
             progress=functools.partial(progress_bar, show=not self.quiet),
         )
         energy = principal.energy_captured()
@@ -204,40 +187,3 @@ class Svd:
         ):
             print(f"{index:9d}  {value:14.6g}  {100 * share:14.2f} %")
         print(f"peak memory {peak_memory_mib()} MiB")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Quickstart:
-    """Everything at once: ground truth, training, evaluation, pictures and a report.
-
-    Attributes:
-        out: Folder of the run; run again to resume.
-        preset: smoke takes seconds on a small grid, laptop minutes on the full 100 x 100 one.
-        quiet: Show no progress bars.
-    """
-
-    out: Path
-    preset: Literal["smoke", "laptop"] = "laptop"
-    quiet: Switch = False
-
-    def run(self) -> None:
-        """Runs the pipeline, then prints the table and the report's path."""
-        from rlreps.cli.tables import print_quickstart
-        from rlreps.workflows.quickstart.config import PRESETS
-        from rlreps.workflows.quickstart.run import run_quickstart
-
-        print_quickstart(run_quickstart(PRESETS[self.preset], self.out, progress=not self.quiet))
-
-
-Command: TypeAlias = (
-    Annotated[Quickstart, subcommand("quickstart")]
-    | Annotated[Experiment, subcommand("experiment")]
-    | Annotated[Successor, subcommand("successor")]
-    | Annotated[Svd, subcommand("svd")]
-    | Annotated[Train, subcommand("train")]
-    | Annotated[TrainLive, subcommand("train-live")]
-    | Annotated[Sweep, subcommand("sweep")]
-    | Annotated[Evaluate, subcommand("evaluate")]
-    | Annotated[Agent, subcommand("agent")]
-    | Annotated[Plot, subcommand("plot")]
-)
