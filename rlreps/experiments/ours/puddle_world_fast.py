@@ -174,7 +174,7 @@ _RECIPES = (
 
 def _smaller(recipe: Recipe) -> Recipe:
     """Keep a recipe's d = 2 and 10, with few updates, for a small grid."""
-    changes = {"steps": 100, "rows": 240, "tasks": 128, "evaluate_every": 20}
+    changes: dict[str, Any] = {"steps": 100, "rows": 240, "tasks": 128, "evaluate_every": 20}
     return dataclasses.replace(
         recipe,
         trainings=tuple(
