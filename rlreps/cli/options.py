@@ -125,8 +125,10 @@ class _Parser:
         shown = self.names.get(place, name)
         dashed = shown.replace("_", "-")
         self.known |= {f"--{dashed}", f"--no-{dashed}"}
-        marks = [tyro.conf.arg(help=helps.get(name, ""), name=None if shown == name else dashed)]
-        return name, Annotated[(hint, *marks)], dataclasses.field(default=default)
+        if name in helps or shown != name:
+            mark = tyro.conf.arg(help=helps.get(name), name=None if shown == name else dashed)
+            hint = Annotated[hint, mark]
+        return name, hint, dataclasses.field(default=default)
 
     def check(self, prog: str) -> None:
         """Refuse options that the command does not have.

@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.encoders import FourierMLP
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
-from rlreps.workflows.quickstart.config import PRESETS
-
-pytestmark = pytest.mark.usefixtures("compilation_cache")
+from rlreps.workflows.quickstart import PRESETS
 
 
 def words(text):
@@ -101,6 +99,7 @@ def trained(toy_store, compilation_cache, tmp_path_factory):
     return out
 
 
+@pytest.mark.integration
 def test_two_stores_are_compared_beside_their_noise_floors(rlreps, tmp_path):
     sampled, exact = tmp_path / "sampled", tmp_path / "exact"
     rlreps("successor", "generate", "--out", sampled, "--quiet", *GENERATE)
@@ -183,6 +182,7 @@ def test_training_improves_and_the_same_command_returns_at_once(rlreps, trained,
 SPIN = words("--method spin --steps 200 --evaluate-every 100 --checkpoint-every 100")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("changes", [[], ["--averaging-rate", "0.1"]], ids=["plain", "averaged"])
 def test_spectral_inference_trains_on_a_store_and_on_rollouts(rlreps, toy_store, tmp_path, changes):
     run, live = tmp_path / "run", tmp_path / "live"
@@ -232,7 +232,7 @@ def test_the_quickstart_command_prints_a_table_and_the_reports_path(rlreps, tmp_
     tiny = dataclasses.replace(
         smoke,
         successor=MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
-        objectives=smoke.objectives[1:2],
+        objectives=smoke.objectives[:1],
         paper=training,
         recommended=training,
         dimensions=(3,),
@@ -301,22 +301,30 @@ def test_an_arena_file_that_cannot_be_used_is_refused_in_one_line(
         assert message in refused(*command, "--arena", file)
 
 
+LISSA = ["--method", "danskin_lissa"]
+
 BAD_TRAIN = {
-    "unknown method": (["--method", "magic"], "'magic' for argument '--method'.*danskin_lissa"),
-    "unknown encoder": (["--encoder", "cnn"], "'cnn' for argument '--encoder'.*fourier_mlp"),
+    "unknown method": (["--method", "magic"], "method to be one of .*danskin_lissa.* got 'magic'"),
+    "unknown encoder": (["--encoder", "cnn"], "encoder to be one of .*fourier_mlp.* got 'cnn'"),
     "unknown optimizer": (["--optimizer", "lion"], "'lion' for argument '--optimizer'"),
-    "kappa0 of zero": (["--kappa0", "0"], "expected kappa0 strictly between 0 and 2, got 0.0"),
-    "kappa0 of two": (["--kappa0", "2"], "expected kappa0 strictly between 0 and 2, got 2.0"),
-    "kappa0 of nan": (["--kappa0", "nan"], "between 0 and 2, got nan"),
+    "kappa0 of zero": ([*LISSA, "--kappa0", "0"], r"expected kappa0 in \(0, 2\), got 0.0"),
+    "kappa0 of two": ([*LISSA, "--kappa0", "2"], r"expected kappa0 in \(0, 2\), got 2.0"),
+    "kappa0 of nan": ([*LISSA, "--kappa0", "nan"], r"expected kappa0 in \(0, 2\), got nan"),
     "no steps": (["--steps", "0"], "expected steps >= 1, got 0"),
     "no features": (["--num-features", "0"], "expected num_features >= 1, got 0"),
     "as many features as states": (["--num-features", "64"], "expected d < 64, .*, got 64"),
     "no seeds": (["--num-seeds", "0"], "expected num_seeds >= 1, got 0"),
-    "no learning rate": (["--learning-rate", "0"], "expected a finite learning_rate > 0, got 0.0"),
+    "no learning rate": (
+        ["--learning-rate", "0"],
+        r"expected learning_rate in \(0, inf\), got 0.0",
+    ),
     "odd checkpoints": (["--checkpoint-every", "30"], "multiple of evaluate_every .20., got 30"),
-    "one role alone": (["--gradient-rows", "5"], r"all given or all None, got \(5, None, None\)"),
+    "one role alone": (
+        [*LISSA, "--gradient-rows", "5"],
+        r"all None, got \(5, None, None\)",
+    ),
     "too few rows": (["--method", "danskin_lissa", "--rows", "3"], "rows.* got 3"),
-    "fewer rows than features": (["--method", "spin", "--rows", "2"], "at least 3 rows.* got 2"),
+    "fewer rows than features": (["--method", "spin", "--rows", "2"], "rows >= 3.* got 2"),
     "averages of nothing": (
         ["--method", "spin", "--averaging-rate", "0"],
         r"averaging_rate in \(0, 1\], got 0.0",
@@ -416,7 +424,7 @@ def test_an_output_folder_with_something_else_in_it_is_refused(
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write")
 def test_a_place_that_cannot_be_written_is_refused(refused, toy_store, command):
     message = refused(*(part.format(store=toy_store) for part in command))
-    assert "/proc/none" in message
+    assert "/proc" in message
 
 
 def test_runs_that_are_none_are_refused(refused, toy_store, trained, tmp_path):
@@ -443,10 +451,12 @@ def test_runs_that_are_none_are_refused(refused, toy_store, trained, tmp_path):
             assert "config.json" in refused(*arguments)
 
 
+# Orbax leaves its event loop closed behind a failed read.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     (run / "summary.json").unlink()
-    for file in (run / "checkpoints" / "60" / "default" / "ocdbt.process_0" / "d").iterdir():
+    for file in (run / "checkpoints" / "60").rglob("d/*"):
         file.write_bytes(file.read_bytes()[:30])
     for arguments in (["evaluate", run], ["train", toy_store, "--out", run, *TRAIN]):
         message = refused(*arguments)
@@ -457,22 +467,25 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            [],
-            "quickstart, experiment, successor, svd, train, train-live, sweep, evaluate, agent, "
-            "plot",
-        ),
-        (["trian"], "Unrecognized options: trian; Available subcommands: quickstart"),
-        (["successor"], "generate, info, verify"),
-        (["plot", "curve"], "env, components, spectrum, curves"),
+        (["trian"], r"expected a command of rlreps \(.*\), got 'trian'; did you mean train\?"),
+        (["plot", "curve"], r"of rlreps plot \(components, curves, env, spectrum\).* mean curves"),
         (["quickstart"], "--out"),
-        (["quickstart", "--preset", "huge", "--out", "x"], "'huge' .*'smoke', 'laptop'"),
+        (["quickstart", "--preset", "huge", "--out", "x"], "'huge' .*'smoke', 'laptop', 'full'"),
         (["train"], "--out"),
+        (
+            ["train", "psi", "--out", "run", "--method", "explicit", "--permutations", "8"],
+            "got --permutations; .*options of explicit: --weight-learning-rate$",
+        ),
+        (
+            ["successor", "generate", "--method", "transition", "--rollouts", "9"],
+            "got --rollouts; options of transition: .*--points, --refinement",
+        ),
+        (["experiment", "mnist", "--data-dir", "x", "--out", "y"], "which is now --data"),
         (["plot", "env", "--out", "picture.bmp"], r"\.png, \.svg, \.pdf, got 'picture\.bmp'"),
         (["plot", "env", "--out", "a.png", "--bins", "0"], "expected .*, got 0"),
     ],
 )
-def test_a_command_line_that_is_none_is_refused_in_one_line(
+def test_a_command_line_that_does_not_fit_is_refused_in_one_line(
     refused, tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
@@ -481,8 +494,8 @@ def test_a_command_line_that_is_none_is_refused_in_one_line(
 
 def test_a_long_message_stays_on_one_line_in_a_narrow_terminal(refused, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    name = "no-such-method-" + 200 * "x"
-    assert name in refused("train", "psi", "--out", "run", "--method", name)
+    name = f"--{'x' * 300}"
+    assert name in refused("train", "psi", "--out", "run", name, "5")
     assert os.environ["COLUMNS"] == "40"
 
 
@@ -494,12 +507,13 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
     assert ending.value.code == 1
     assert re.fullmatch(
         r"rlreps: error: expected finite losses and parameters, got NaN or infinity at step \d+ of "
-        r"seed 0; no checkpoint was made; try a smaller learning rate or kappa0\n",
+        r"seed 0; try a smaller learning rate or kappa0; no checkpoint was made\n",
         err,
     )
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
+@pytest.mark.integration
 def test_ctrl_c_ends_a_process_with_code_130_and_one_line(
     toy_store, tmp_path, compilation_cache_folder
 ):
@@ -530,7 +544,7 @@ def test_help_comes_fast_and_neither_it_nor_the_package_imports_the_heavy_librar
     heavy = "{'jax', 'matplotlib', 'gymnasium', 'rlax', 'numpy'}"
     for statement in (
         "import rlreps",
-        "import rlreps.cli; exec('try: rlreps.cli.main([\"--help\"])\\nexcept SystemExit: pass')",
+        'import rlreps.cli; rlreps.cli.main(["--help"])',
     ):
         code = f"import sys; {statement}; print('loaded', sorted({heavy} & sys.modules.keys()))"
         done = subprocess.run(
@@ -561,21 +575,7 @@ def test_every_command_explains_itself(capsys, command):
     assert "dummy" not in out
 
 
-def test_a_process_prints_one_line_and_no_traceback_for_bad_input(tmp_path, toy_store, trained):
-    run = shutil.copytree(trained, tmp_path / "run")
-    for file in (run / "checkpoints" / "60").rglob("*"):
-        if file.is_file() and file.parent.name == "d":
-            file.write_bytes(file.read_bytes()[:30])
-    for arguments in (
-        ["train", tmp_path / "none", "--out", tmp_path / "new", *TRAIN],
-        ["evaluate", run],
-    ):
-        code, out, err = finish(process(*arguments))
-        assert (code, out) == (2, "")
-        assert err.startswith("rlreps: error: expected ")
-        assert err.count("\n") == 1
-
-
+@pytest.mark.integration
 def test_a_reader_that_has_enough_is_no_error(toy_store):
     running = process("svd", toy_store, "--rank", "60", "--quiet")
     running.stdout.close()
@@ -596,7 +596,7 @@ def final_leaves(run):
         return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_kills_at_any_moment_end_in_the_same_parameters_and_metrics(
     toy_store, tmp_path, compilation_cache_folder
 ):
