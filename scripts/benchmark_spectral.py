@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from benchmark_training import bare_pass, step_seconds
 
 from rlreps.encoders import MLP, Encoder, SeparateMLP
-from rlreps.experiments.pfau_2019.hydrogen.problem import BoxSource, hamiltonian
+from rlreps.experiments.pfau_2019.hydrogen import BoxSource, hamiltonian
 from rlreps.losses.spectral import CovarianceJacobian, Spin
 from rlreps.operators import Diagonal, Operator
 from rlreps.training import Optimizer
