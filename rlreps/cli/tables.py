@@ -3,26 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlreps.configs.sweep import as_text, flag_of
 from rlreps.report.table import Table, format_number
-
-
-def print_quickstart(summary: Mapping[str, Any]) -> None:
-    """Print a quickstart's summary: ground truth, every training run, the report's path."""
-    truth = summary["ground_truth"]
-    print(
-        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
-        f"({truth['transitions_per_second']:.3g} a second)"
-    )
-    names = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
-    rows = [
-        (method, run["recipe"], *(run[name] for name in names))
-        for method, figures in summary["methods"].items()
-        for run in figures["runs"]
-    ]
-    header = ("method", "recipe", "d", "updates", "seconds", "subspace distance", "excess loss")
-    Table(header, rows, "Learned subspaces against the ground truth").print()
-    print(f"Report: {summary['report']}")
+from rlreps.workflows.sweep import as_text, flag_of
 
 
 def print_sweep(summary: Mapping[str, Any]) -> None:

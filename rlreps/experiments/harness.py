@@ -39,8 +39,7 @@ from rlreps.files import write_atomically
 from rlreps.plotting import save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, finite_or_none
-from rlreps.runs.complete import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
 
 Config = TypeVar("Config")

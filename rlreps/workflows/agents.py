@@ -31,7 +31,7 @@ from rlreps.agents.trainer import (
     make_trainer,
     puddle_world_of,
 )
-from rlreps.configs import as_json, from_json
+from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
@@ -39,8 +39,7 @@ from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.complete import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder, without_nan
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
@@ -49,6 +48,7 @@ from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.training.loop import Program, run
 from rlreps.workflows.evaluate import named_store
+from rlreps.workflows.train import METHODS
 
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
@@ -302,7 +302,7 @@ def load_agent_config(folder: RunFolder) -> AgentConfig:
     stored = dict(folder.config)
     own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
     require(own is None, "agents that their configuration describes", own)
-    return from_json(AgentConfig, stored)
+    return from_json(AgentConfig, stored, METHODS)
 
 
 def load_agents(

@@ -22,8 +22,6 @@ from matplotlib.figure import Figure
 
 from rlreps import subspace
 from rlreps.config import as_json
-from rlreps.configs import OptimizerConfig
-from rlreps.configs.training import ScheduleName
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Rows, Run
@@ -40,9 +38,8 @@ from rlreps.sources.matrix import draw_rows_and_tasks
 from rlreps.streaming import Eigengame
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.svd import components_kept, fix_signs
-from rlreps.training import train_members
-from rlreps.training.optimizers import SCHEDULES, make_optimizer
-from rlreps.training.population import Members
+from rlreps.training import Optimizer, train_population
+from rlreps.training.optimizers import SCHEDULES, Schedule
 from rlreps.training.streams import fit_stream
 from rlreps.training.update import Learner
 
@@ -74,7 +71,7 @@ class DanskinConfig:
 
     runs: tuple[tuple[int, float], ...] = ((32, 0.01), (64, 0.005), (128, 0.005))
     objective: DanskinLissa = dataclasses.field(default=DanskinLissa(kappa0=1.9))
-    schedule: ScheduleName = "constant"
+    schedule: Schedule = "constant"
     steps: int = 2_500_000
     images: int = 1
 
@@ -85,7 +82,7 @@ class DanskinConfig:
         for each, rate in self.runs:
             require_positive("pixels", each)
             require_interval("learning_rate", rate, "(0, inf)")
-        require_choice("schedule", self.schedule, get_args(ScheduleName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
         require_positive("steps", self.steps)
         require_positive("images", self.images)
 
@@ -104,13 +101,13 @@ class EigenGameConfig:
     steps: int = 100_000
     images: int = 1024
     learning_rate: float = 0.1
-    schedule: ScheduleName = "constant"
+    schedule: Schedule = "constant"
 
     def __post_init__(self) -> None:
         require_positive("steps", self.steps)
         require_positive("images", self.images)
         require_interval("learning_rate", self.learning_rate, "(0, inf)")
-        require_choice("schedule", self.schedule, get_args(ScheduleName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -399,8 +396,8 @@ def _train_danskin(
             weight_rows=pixels,
             covariance_rows=pixels,
         ),
-        optimizer=make_optimizer(
-            OptimizerConfig(learning_rate=learning_rate, schedule=options.schedule), options.steps
+        optimizer=Optimizer(
+            learning_rate=learning_rate, schedule=options.schedule, steps=options.steps
         ),
         rows=5 * pixels,
         tasks=options.images,
@@ -408,10 +405,10 @@ def _train_danskin(
     )
     evaluate, all_pixels = evaluation(problem), jnp.arange(num_pixels)
     every = options.steps // config.evaluations
-    result = train_members(
-        Members(lambda _: learner),
+    result = train_population(
+        learner,
         problem.source,
-        (),
+        own_numbers=False,
         steps=options.steps,
         seeds=config.seeds,
         evaluate=lambda params, _: evaluate(encoder.apply(params, all_pixels)),

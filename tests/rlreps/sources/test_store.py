@@ -246,7 +246,7 @@ def test_training_never_waits_for_itself(store, cores):
         for seeds in ((0,), (0, 1, 2)):
             for rows in (50, 40_000):
                 with StoreReader(store, np.zeros(store.shape[1])) as reader:
-                    train(FourierMLP(3, num_inputs=2, hidden=(16,)), LargeBatch(),
+                    train(FourierMLP(3, hidden=(16,)), LargeBatch(3),
                           streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
                           rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
                           checkpoint_every=10, progress=False)

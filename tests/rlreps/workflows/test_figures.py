@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.configs import EncoderConfig, TrainingConfig
+from rlreps.encoders import FourierMLP
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
@@ -13,12 +13,12 @@ from rlreps.subspace import RandomizedSVD
 from rlreps.successor.ground_truth import sampling_error
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows import figures
-from rlreps.workflows.train import ground_truth_for, run_training
+from rlreps.workflows.train import TrainingConfig, ground_truth_for, run_training
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 CONFIG = TrainingConfig(
-    encoder=EncoderConfig(hidden=(16,)),
+    encoder=FourierMLP(hidden=(16,)),
     num_features=4,
     steps=20,
     rows=40,

@@ -10,12 +10,11 @@ from typing import Any
 import jax
 
 from rlreps.agents.environments import describe
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.experiments.ours.agent_arms import RUNS, Arm, in_path, run_arms
 from rlreps.experiments.ours.agent_control.config import AgentControlConfig
 from rlreps.experiments.ours.agent_control.report import write_control_report
-from rlreps.runs.complete import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 
 KIND = "agent-control"
 

@@ -1,12 +1,9 @@
-"""Configuration and presets of the experiment on agents in PuddleWorld.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the experiment on agents in PuddleWorld."""
 
 import dataclasses
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.ours.agent_arms_config import ComparedAgents
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Spin
@@ -61,7 +58,7 @@ THRESHOLD = -40.0
 
 LAPTOP = AgentConfig(
     environment="puddle-world",
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=4),
+    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
     num_features=32,
     # Sutton's penalties reach -40 a step: scaled, an error of one step of -1 is within the Huber
     # loss's square part, and values stay near 1.
@@ -77,7 +74,7 @@ LAPTOP = AgentConfig(
 
 SMOKE = dataclasses.replace(
     LAPTOP,
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(16, 16), frequencies=2),
+    encoder=FourierMLP(hidden=(16, 16), frequencies=2),
     num_features=8,
     # Steps to warm up are those of an evaluation: one program less to compile.
     dqn=dataclasses.replace(LAPTOP.dqn, warmup=500, batch_size=16, epsilon_steps=500),
@@ -92,7 +89,7 @@ SMOKE = dataclasses.replace(
 
 PAPER = dataclasses.replace(
     LAPTOP,
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=4),
+    encoder=FourierMLP(hidden=(256, 256), frequencies=4),
     num_features=64,
     steps=500_000,
     evaluate_every=10_000,

@@ -6,12 +6,11 @@ from typing import Any
 
 import jax
 
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.experiments.ours.agent_arms import RUNS, Arm, run_arms
 from rlreps.experiments.ours.agent_puddle_world.config import AgentPuddleWorldConfig
 from rlreps.experiments.ours.agent_puddle_world.report import write_puddle_world_report
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 
 KIND = "agent-puddle-world"
 

@@ -1,20 +1,15 @@
-"""Configuration and presets of the experiment on pre-trained torsos.
-
-Like ``rlreps.configs``, this module does not import JAX.
-"""
+"""Configuration and presets of the experiment on pre-trained torsos."""
 
 import dataclasses
 import math
 
 from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
-from rlreps.configs import (
-    EncoderConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from rlreps.encoders import FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.losses import LargeBatch
 from rlreps.successor.measure import SuccessorMeasure, Transition
+from rlreps.training import Optimizer
+from rlreps.workflows.train import TrainingConfig
 
 SCRATCH = "learning from scratch"
 FINE_TUNED = "pre-trained, fine-tuned"
@@ -71,7 +66,7 @@ class RepresentationTransferConfig:
         return {SCRATCH: self.base, FINE_TUNED: self.base, FROZEN: frozen, RANDOM: frozen}
 
 
-ENCODER = EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=4)
+ENCODER = FourierMLP(hidden=(64, 64), frequencies=4)
 """Torso and encoder alike; see the README's recipes."""
 
 FEATURES = 32
@@ -97,7 +92,7 @@ AGENTS = AgentConfig(
 PRETRAINING = TrainingConfig(
     encoder=ENCODER,
     objective=LargeBatch(precondition=1e-2, leave_one_out=True),
-    optimizer=OptimizerConfig(learning_rate=2e-3, schedule="linear"),
+    optimizer=Optimizer(learning_rate=2e-3, schedule="linear"),
     num_features=FEATURES,
     steps=2_000,
     rows=500,
@@ -108,7 +103,7 @@ PRETRAINING = TrainingConfig(
 )
 """How the encoders of the preset laptop are trained."""
 
-_SMALL = EncoderConfig(name="fourier_mlp", hidden=(16,), frequencies=2)
+_SMALL = FourierMLP(hidden=(16,), frequencies=2)
 
 PRESETS: dict[str, RepresentationTransferConfig] = {
     "smoke": RepresentationTransferConfig(
@@ -151,7 +146,7 @@ PRESETS: dict[str, RepresentationTransferConfig] = {
         successor=Transition(bins=100),
         pretraining=dataclasses.replace(
             PRETRAINING,
-            encoder=EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=8),
+            encoder=FourierMLP(hidden=(256, 256), frequencies=8),
             num_features=124,
             steps=4_000,
             rows=1_000,
@@ -160,7 +155,7 @@ PRESETS: dict[str, RepresentationTransferConfig] = {
         ),
         base=dataclasses.replace(
             AGENTS,
-            encoder=EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=8),
+            encoder=FourierMLP(hidden=(256, 256), frequencies=8),
             num_features=124,
             steps=500_000,
             evaluate_every=10_000,

@@ -9,7 +9,7 @@ import jax
 
 from rlreps.agents import AgentConfig
 from rlreps.agents.trainer import make_trainer
-from rlreps.configs import as_json
+from rlreps.config import as_json
 from rlreps.experiments.ours.agent_arms import RUNS, Arm, run_arms
 from rlreps.experiments.ours.representation_transfer.config import (
     FINE_TUNED,
@@ -19,8 +19,7 @@ from rlreps.experiments.ours.representation_transfer.config import (
 )
 from rlreps.experiments.ours.representation_transfer.report import write_transfer_report
 from rlreps.experiments.ours.representation_transfer.whitening import whitened
-from rlreps.runs.complete import complete_run
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.successor.store import open_store
 from rlreps.workflows.agents import StartingTorsos
 from rlreps.workflows.evaluate import load_encoder

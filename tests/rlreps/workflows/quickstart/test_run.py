@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from rlreps.cli.tables import print_quickstart
-from rlreps.configs import EncoderConfig, TrainingConfig
+from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.losses import Explicit, LargeBatch
@@ -19,11 +19,12 @@ from rlreps.workflows import train as store_training
 from rlreps.workflows.quickstart import run as quickstart
 from rlreps.workflows.quickstart.config import PRESETS, QuickstartConfig
 from rlreps.workflows.quickstart.run import run_quickstart
+from rlreps.workflows.train import TrainingConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compilation_cache")]
 
 TRAINING = TrainingConfig(
-    encoder=EncoderConfig(hidden=(32,), frequencies=4),
+    encoder=FourierMLP(hidden=(32,), frequencies=4),
     steps=100,
     rows=40,
     tasks=16,
@@ -37,7 +38,7 @@ CONFIG = QuickstartConfig(
         LargeBatch(),
         Explicit(weight_learning_rate=0.1),
     ),
-    paper=dataclasses.replace(TRAINING, encoder=EncoderConfig(name="mlp", hidden=(32,)), tasks=1),
+    paper=dataclasses.replace(TRAINING, encoder=MLP(hidden=(32,)), tasks=1),
     recommended=dataclasses.replace(TRAINING, tasks=64),
     dimensions=(2, 3),
     headline_dimension=3,

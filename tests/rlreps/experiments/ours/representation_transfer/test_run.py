@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP, Cosine
 from rlreps.errors import InputError
 from rlreps.experiments.ours.representation_transfer import run as run_module
 from rlreps.experiments.ours.representation_transfer.config import PRESETS
@@ -144,8 +144,8 @@ def test_another_configuration_is_refused_in_the_same_folder(finished, files_bel
         ("base", {"environment": "puddle-world:empty"}, "successor measure of puddle-world:empty"),
         ("base", {"num_seeds": 3}, "pretraining.num_seeds = 3"),
         ("base", {"num_features": 5}, "pretraining.num_features = 5"),
-        ("base", {"encoder": EncoderConfig(name="cosine")}, "one of the encoders fourier_mlp, mlp"),
-        ("pretraining", {"encoder": EncoderConfig(name="mlp")}, "pretraining.encoder"),
+        ("base", {"encoder": Cosine()}, "one of the encoders fourier_mlp, mlp"),
+        ("pretraining", {"encoder": MLP()}, "pretraining.encoder"),
         (
             "base",
             {"dqn": dataclasses.replace(SMOKE.base.dqn, freeze_torso=True)},
