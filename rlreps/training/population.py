@@ -24,7 +24,7 @@ from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
 from rlreps.training.loop import Figures, Program, run
-from rlreps.training.optimizers import GivenOptimizer, Optimizer
+from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import ChunkReport, Learner, TrainState, zero_unless
 
 Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
@@ -277,7 +277,7 @@ def train(
         objective=objective,
         optimizer=with_sizes(optimizer, steps=steps)
         if isinstance(optimizer, Optimizer)
-        else GivenOptimizer(optimizer),
+        else optimizer,
         rows=rows,
         tasks=tasks,
         resets_diverged=resets_diverged,

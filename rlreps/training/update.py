@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -17,7 +18,7 @@ from rlreps.losses.base import Batch, Objective
 from rlreps.numerics import optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
-from rlreps.training.optimizers import GivenOptimizer, Optimizer
+from rlreps.training.optimizers import GivenOptimizer
 
 Tree = TypeVar("Tree")
 
@@ -69,7 +70,7 @@ class Learner:
     Attributes:
         encoder: The encoder being trained.
         objective: What it is trained on.
-        optimizer: How its parameters move.
+        optimizer: How its parameters move; an optax transformation is wrapped.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
         row_mesh: A mesh of one axis, over whose devices the rows of every batch are spread; None
@@ -80,11 +81,15 @@ class Learner:
 
     encoder: Encoder = leaf()
     objective: Objective = leaf()
-    optimizer: Optimizer | GivenOptimizer = leaf()
+    optimizer: Any = leaf()
     rows: int
     tasks: int
     row_mesh: Mesh | None = None
     resets_diverged: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.optimizer, optax.GradientTransformation):
+            object.__setattr__(self, "optimizer", GivenOptimizer(self.optimizer))
 
     def init(self, seed: Array) -> TrainState:
         """Return the state before the first update, for a seed [] (uint32)."""

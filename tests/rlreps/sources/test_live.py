@@ -192,6 +192,7 @@ def test_any_key_and_any_family_serve_puddle_world(cumulants):
     assert np.all((np.asarray(batch.inputs) >= 0.0) & (np.asarray(batch.inputs) <= 1.0))
 
 
+@pytest.mark.integration
 def test_an_environment_as_it_is_gives_the_sums_of_the_chain_made_for_it():
     arena, family = load_arena("sutton"), Discs(smallest=0.3, largest=0.3)
     settings = {"horizon": 6, "discount": 0.9, "centring_starts": 0}
@@ -241,6 +242,7 @@ def test_settings_out_of_range_are_refused(changes, message):
 
 
 @pytest.mark.usefixtures("compilation_cache")
+@pytest.mark.integration
 def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_truth(toy_store):
     family, centres, d = RandomFourier(length_scale=0.3), Grid(8).centres(), 2
     store = open_store(toy_store)

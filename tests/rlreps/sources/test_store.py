@@ -321,7 +321,7 @@ def test_means_inputs_and_stores_that_do_not_fit_are_refused(store, reader, tmp_
             reader.entries(np.array(rows), np.array(columns))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("cores", [1, 2])
 def test_training_never_waits_for_itself(store, cores):
     """A callback can wait for the very threads that called it: here, with as few as there are."""
@@ -332,7 +332,8 @@ def test_training_never_waits_for_itself(store, cores):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(sys.argv[2])])
         import numpy as np, optax
         from rlreps.encoders import FourierMLP
-                from rlreps.streamed_source import StoreReader, streamed_source
+        from rlreps.losses import LargeBatch
+        from rlreps.sources.store import StoreReader, streamed_source
         from rlreps.successor.store import open_store
         from rlreps.training import train
         store = open_store(sys.argv[1])
@@ -340,7 +341,7 @@ def test_training_never_waits_for_itself(store, cores):
         for seeds in ((0,), (0, 1, 2)):
             for rows in (50, 40_000):
                 with StoreReader(store, np.zeros(store.shape[1])) as reader:
-                    train(FourierMLP(3, num_inputs=2, hidden=(16,)), LargeBatch(),
+                    train(FourierMLP(3, hidden=(16,)), LargeBatch(3),
                           streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
                           rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
                           checkpoint_every=10, progress=False)
