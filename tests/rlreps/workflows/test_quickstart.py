@@ -103,8 +103,8 @@ def test_a_finished_run_does_nothing_and_another_is_refused(finished, monkeypatc
     out, summary = finished
     monkeypatch.setattr(quickstart, "run_training", None)
     assert run_quickstart(CONFIG, out, progress=False) == summary
-    with pytest.raises(InputError, match=r"headline_dimension=3|got headline_dimension"):
-        changed = dataclasses.replace(CONFIG, headline_dimension=2)
+    changed = dataclasses.replace(CONFIG, headline_dimension=2)
+    with pytest.raises(InputError, match="headline_dimension=3"):
         run_quickstart(changed, out, progress=False)
 
 
