@@ -23,9 +23,8 @@ from matplotlib.figure import Figure
 from rlreps.config import as_json, options
 from rlreps.encoders import ENCODERS
 from rlreps.errors import InputError, require
-from rlreps.experiments.results import write_results
 from rlreps.losses import OBJECTIVES
-from rlreps.plotting import Line, plot_sweep
+from rlreps.plotting import Line, plot_sweep, save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
@@ -549,7 +548,8 @@ def write_sweep_report(
 ) -> Path:
     """Write the numbers, the figure and the report; returns the path of ``report.html``."""
     figure = draw_sweep(config, rows)
-    write_results(folder, KIND, rows, figure)
+    folder.write_rows(KIND, rows)
+    save_figure(figure, folder.figures / f"{KIND}.png")
     fields = [axis.field for axis in config.grid]
     runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
     best = min(rows, key=lambda row: row["subspace_distance_mean"])
