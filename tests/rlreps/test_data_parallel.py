@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.cli.main import main
+from rlreps.cli import main
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, LargeBatch

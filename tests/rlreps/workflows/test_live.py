@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.cli.main import main
+from rlreps.cli import main
 from rlreps.cumulants import CUMULANTS, Cells, cumulant_matrix
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
