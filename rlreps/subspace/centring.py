@@ -17,7 +17,7 @@ _BLOCK_ROWS = 64
 
 @jit
 def centre_columns(matrix: jax.Array) -> jax.Array:
-    """Subtracts each column's mean over the rows.
+    """Subtract each column's mean over the rows.
 
     Args:
       matrix: [n, t] floating-point array, states by tasks.
@@ -36,7 +36,7 @@ def centre_columns(matrix: jax.Array) -> jax.Array:
 
 
 def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS) -> None:
-    """Subtracts each column's mean over the rows, in the matrix's own memory.
+    """Subtract each column's mean over the rows, in the matrix's own memory.
 
     Means are accumulated and subtracted in float64 and rounded once. Beside the matrix it needs one
     float64 number a column, so a 400 MB host matrix is centred without a second copy.
@@ -78,7 +78,7 @@ _MOMENT_ROWS = 4096
 
 
 def second_moments(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Σ x xᵀ / n over rows x [n, features], summed in float64; the covariance of centred rows.
+    """Compute Σ x xᵀ / n over rows x [n, features] in float64: the covariance of centred rows.
 
     Returns:
         [features, features].

@@ -29,7 +29,7 @@ class RowBlocks(Protocol):
         ...
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, rows [r, t]) in order, from row 0 to row n - 1 without a gap."""
+        """Yield (first row, rows [r, t]) in order, from row 0 to row n - 1 without a gap."""
         ...
 
 
@@ -63,7 +63,7 @@ class ArrayBlocks:
         return self.matrix.dtype
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, view of the rows)."""
+        """Yield (first row, view of the rows)."""
         for start in range(0, self.shape[0], self.block_rows):
             yield start, self.matrix[start : start + self.block_rows]
 
@@ -110,7 +110,7 @@ class CentredBlocks(DerivedBlocks):
             )
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, centred copy of the rows), blocked as the source is."""
+        """Yield (first row, centred copy of the rows), blocked as the source is."""
         for start, rows in self.source.blocks():
             centred = np.empty_like(rows)
             subtract_means(rows, self.means, out=centred)
@@ -118,7 +118,7 @@ class CentredBlocks(DerivedBlocks):
 
 
 def column_means(source: RowBlocks) -> np.ndarray:
-    """Mean of every column over the rows, in one pass.
+    """Compute the mean of every column over the rows in one pass.
 
     Summed in float64 over groups of rows that do not depend on how the source is blocked, so
     neither do the means.
@@ -144,12 +144,12 @@ def column_means(source: RowBlocks) -> np.ndarray:
 
 
 def subtract_means(rows: np.ndarray, means: np.ndarray, *, out: np.ndarray) -> None:
-    """Writes rows [r, t] minus means [t] to out [r, t], in float64 and rounded once."""
+    """Write rows [r, t] minus means [t] to out [r, t], in float64 and rounded once."""
     np.subtract(rows, means, out=out, casting="same_kind")
 
 
 def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The same rows in groups of a fixed size, whatever the source's own blocks are.
+    """Yield the same rows in groups of a fixed size, whatever the source's own blocks are.
 
     Args:
       source: the matrix [n, t].
@@ -204,7 +204,7 @@ _GROUP_BYTES = 64 * 2**20
 
 
 def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
-    """Coefficients Q^T Psi of the tasks in a basis of states, in one read of the matrix.
+    """Compute the coefficients Q^T Psi of the tasks in a basis of states, in one read.
 
     Args:
       basis: Q, [n, d] columns over the states.
@@ -224,7 +224,7 @@ def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
 
 
 def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
-    """Squared norm of what an orthonormal basis leaves of a matrix, ||(I - Q Q^T) Psi||_F^2.
+    """Compute the squared norm of what a basis leaves of a matrix, ||(I - Q Q^T) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel), and its
     squares are summed in float64. Two reads of the matrix.

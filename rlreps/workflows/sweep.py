@@ -27,7 +27,7 @@ from rlreps.experiments.results import write_results
 from rlreps.losses import OBJECTIVES
 from rlreps.plotting import Line, plot_sweep
 from rlreps.report.page import Section, write_report
-from rlreps.report.table import Table, format_number
+from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import aggregate
 from rlreps.runs.provenance import provenance
@@ -625,3 +625,27 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+_SWEEP_FIGURES = {
+    "mean distance": "subspace_distance_mean",
+    "interquartile mean": "subspace_distance_interquartile_mean",
+    "excess loss": "excess_loss_mean",
+}
+
+
+def print_sweep(summary: Mapping[str, Any]) -> None:
+    """Print a sweep's summary: every point of its grid with intervals, and the report's path."""
+    rows = [
+        (
+            *(as_text(point[field]) for field in summary["fields"]),
+            *(point["runs"], point["diverged"]),
+            *(with_interval(point, name) for name in _SWEEP_FIGURES.values()),
+            *(point["group"], point["seconds"]),
+        )
+        for point in summary["points"]
+    ]
+    fields = [flag_of(field) for field in summary["fields"]]
+    header = (*fields, "runs", "diverged", *_SWEEP_FIGURES, "group", "group's seconds")
+    Table(header, rows, "Final distances, with 95 % intervals over runs").print()
+    print(f"Report: {summary['report']}")

@@ -33,7 +33,7 @@ from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
-from rlreps.sources.images import FloatArray, Images, load_images
+from rlreps.sources.datasets import FloatArray, Images, load_images
 from rlreps.sources.matrix import draw_rows_and_tasks
 from rlreps.streaming import Eigengame
 from rlreps.subspace.centring import second_moments

@@ -69,7 +69,7 @@ def verify(
     relative_tolerance: float = 1e-5,
     scale: float | None = None,
 ) -> VerifyReport:
-    """Reads a store block by block and reports everything that is wrong with it.
+    """Read a store block by block and reports everything that is wrong with it.
 
     Args:
         store: The store.
@@ -115,7 +115,7 @@ def _check_block(
     row_sum: float | None,
     tolerance: float,
 ) -> tuple[dict[str, str], float | None]:
-    """Findings on one block by kind, and the worst deviation of its finite rows' sums.
+    """Return findings on one block by kind, and the worst deviation of its finite rows' sums.
 
     ``consume`` is handed the block's bytes, if it can be read.
     """

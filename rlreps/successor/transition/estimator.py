@@ -54,7 +54,7 @@ class TransitionEstimator:
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
-        """Counts the transitions and factorises.
+        """Count the transitions and factorises.
 
         Args:
             environment: The dynamics.
@@ -81,7 +81,7 @@ class TransitionEstimator:
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yields the rows of each block of start cells, in the order given.
+        """Yield the rows of each block of start cells, in the order given.
 
         Args:
             blocks: Start cells of each block, each in [0, bins²).
@@ -96,7 +96,7 @@ class TransitionEstimator:
             yield RowEstimates(self.rows(block))
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows [len(cells), bins²] (float32) of the given start cells.
+        """Return rows [len(cells), bins²] (float32) of the given start cells.
 
         Raises:
             InputError: If a cell is out of range.
@@ -132,7 +132,7 @@ class TransitionEstimator:
                 return
 
     def _compute_tile(self, tile: int) -> np.ndarray:
-        """Rows [at most TILE_ROWS, bins²] (float32)."""
+        """Return rows [at most TILE_ROWS, bins²] (float32)."""
         start = tile * TILE_ROWS
         cells = np.arange(start, min(start + TILE_ROWS, self._grid.num_cells))
         first = self._first[start : start + len(cells)].toarray()
@@ -151,7 +151,7 @@ class TransitionEstimator:
         return rows.astype(np.float32)
 
     def _summed(self, first: np.ndarray) -> np.ndarray:
-        """Rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
+        """Return rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
         if self._dense_sum is not None:
             return np.asarray(first @ self._dense_sum)
         if self._solver is None:
@@ -163,21 +163,21 @@ class TransitionEstimator:
         return rows
 
     def _summed_term_by_term(self, first: np.ndarray) -> np.ndarray:
-        """As ``_summed``, by Horner's rule."""
+        """Compute ``_summed`` by Horner's rule."""
         rows = first
         for _ in range(self._terms - 1):
             rows = first + self._settings.discount * (rows @ self._chain)
         return rows
 
     def _coarse(self, fine_rows: np.ndarray) -> np.ndarray:
-        """[rows, sub-cells] → [rows, cells], by sums over the sub-cells."""
+        """Sum [rows, sub-cells] over the sub-cells of each cell, [rows, cells]."""
         bins, refinement = self._grid.bins, self._settings.refinement
         parts = fine_rows.reshape(-1, bins, refinement, bins, refinement)
         return np.asarray(parts.sum(axis=(2, 4)).reshape(len(fine_rows), -1))
 
 
 def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
-    """Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
+    """Compute Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
     identity, step = np.eye(len(chain)), discount * chain
     powers = np.linalg.matrix_power(step, terms)
     total: np.ndarray = np.linalg.solve(identity - step, identity - powers)
@@ -185,14 +185,14 @@ def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
 
 
 def _geometric(discount: float, terms: int) -> float:
-    """Σ_{t<m} γᵗ."""
+    """Compute Σ_{t<m} γᵗ."""
     return (1.0 - discount**terms) / (1.0 - discount)
 
 
 def _from_cells(
     steps: OneStep, bins: int, refinement: int
 ) -> tuple[scipy.sparse.csr_array, np.ndarray]:
-    """First step and held share, from starts uniform in a cell rather than in a sub-cell."""
+    """Return first step and held share from starts uniform in a cell, not in a sub-cell."""
     fine = bins * refinement
     index = np.arange(fine**2)
     cells = index // fine // refinement * bins + index % fine // refinement
@@ -202,14 +202,14 @@ def _from_cells(
 
 
 def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, all that lies beyond the horizon."""
+    """Return factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, all beyond the horizon."""
     power = np.linalg.matrix_power(discount * modes.step, terms)
     left = np.linalg.solve(np.eye(len(modes.step)) - discount * modes.step, modes.left)
     return modes.right, power @ left
 
 
 def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Rows without the rounding of single precision: none negative, and of the sums they have.
+    """Remove the rounding of single precision: no entry negative, exact row sums.
 
     Raises:
         InputError: If the sums are off by more than rounding explains.
@@ -246,7 +246,7 @@ class AggregationError(NamedTuple):
 def aggregation_error(
     environment: PuddleWorld, grid: Grid, settings: TransitionSettings, *, rank: int
 ) -> AggregationError:
-    """Compares a refinement with its double and extrapolates.
+    """Compare a refinement with its double and extrapolates.
 
     The error of an entry falls with the square of the sub-cells' width once that is below the
     scale on which rows vary (the noise of a move, 0.01). Doubling the refinement then removes three

@@ -21,7 +21,7 @@ from rlreps.experiments.le_lan_2023.mnist import (
 )
 from rlreps.losses import DanskinLissa
 from rlreps.runs.folder import RunFolder
-from rlreps.sources.images import TEST_IMAGES, TRAIN_IMAGES, Images, write_idx_images
+from rlreps.sources.datasets import TEST_IMAGES, TRAIN_IMAGES, Images, write_idx_images
 from rlreps.sources.matrix import matrix_source
 
 DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Cells of a box: indices, faces, samples and the square as a special case."""
+"""Cells of the unit square and of boxes: indices, edges, samples."""
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +9,25 @@ import scipy.stats
 from rlreps.errors import InputError
 from rlreps.successor.grids import BoxGrid, Grid
 
+
+def cells_of(grid, positions):
+    return np.asarray(jax.vmap(grid.cell)(jnp.asarray(positions, jnp.float32)))
+
+
+def test_a_cell_is_row_times_bins_plus_column_with_the_row_from_y():
+    positions = [[0.1, 0.1], [0.9, 0.1], [0.1, 0.9], [0.3, 0.6]]
+    np.testing.assert_array_equal(cells_of(Grid(4), positions), [0, 3, 12, 9])
+
+
 MOUNTAIN = BoxGrid((-1.2, -0.07), (0.6, 0.07), (40, 30))
+
+
 SOLID = BoxGrid((-2.0, 10.0, 0.0), (1.0, 11.0, 5.0), (3, 4, 5))
+
+
 LINE = BoxGrid((100.0,), (101.0,), (50,))
+
+
 GRIDS = pytest.mark.parametrize("grid", [MOUNTAIN, SOLID, LINE], ids=["plane", "solid", "line"])
 
 
@@ -21,13 +37,7 @@ def test_indices_count_the_first_coordinate_fastest():
     assert SOLID.num_cells == 60
 
 
-def test_values_by_cell_reshape_to_an_array_whose_last_axis_is_the_first_coordinate():
-    table = SOLID.centres()[:, 0].reshape(SOLID.bins[::-1])
-    assert table.shape == (5, 4, 3)
-    np.testing.assert_allclose(table[2, 1], [-1.5, -0.5, 0.5])
-
-
-@pytest.mark.parametrize("bins", [1, 7, 100])
+@pytest.mark.parametrize("bins", [7, 100])
 def test_on_the_unit_square_cells_and_centres_are_those_of_the_square_grid(bins):
     box, square = BoxGrid((0, 0), (1, 1), (bins, bins)), Grid(bins)
     points = jax.random.uniform(jax.random.key(bins), (200_000, 2))
@@ -55,18 +65,6 @@ def test_the_far_edges_and_all_beyond_belong_to_the_last_cells(grid, array):
             grid.num_cells - 1
         )
         assert int(grid.cell(array(np.nextafter(low, -np.inf) - np.float32(factor)))) == 0
-
-
-def test_leading_axes_are_kept_and_jax_cells_can_be_jitted():
-    points = np.random.default_rng(0).uniform(-2, 2, (5, 6, 2)).astype(np.float32)
-    expected = MOUNTAIN.cell(points)
-    assert expected.shape == (5, 6)
-    assert expected.dtype == np.int64
-    jitted = jax.jit(MOUNTAIN.cell)(jnp.asarray(points))
-    assert jitted.dtype == jnp.int32
-    np.testing.assert_array_equal(jitted, expected)
-    single = jax.vmap(jax.vmap(MOUNTAIN.cell))(jnp.asarray(points))
-    np.testing.assert_array_equal(single, expected)
 
 
 @GRIDS
@@ -123,3 +121,17 @@ def test_points_that_cannot_have_a_cell_are_refused():
 def test_boxes_without_cells_are_refused(low, high, bins, message):
     with pytest.raises(InputError, match=message):
         BoxGrid(low, high, bins)
+    with pytest.raises(InputError, match="expected bins >= 1, got 0"):
+        Grid(0)
+
+
+def test_samples_of_the_square_stay_in_their_cells_with_the_same_bits_under_x64():
+    grid = Grid(300)
+    cells = jnp.asarray(np.random.default_rng(0).integers(0, 300**2, 500_000), jnp.int32)
+    keys = jax.random.split(jax.random.key(0), len(cells))
+    drawn = jax.jit(jax.vmap(grid.sample))(keys, cells)
+    assert np.count_nonzero(np.asarray(jax.jit(jax.vmap(grid.cell))(drawn)) != cells) == 0
+    with jax.enable_x64(True):
+        wide = jax.jit(jax.vmap(grid.sample))(keys[:100], cells[:100])
+    assert wide.dtype == jnp.float32
+    np.testing.assert_array_equal(wide, drawn[:100])
