@@ -40,9 +40,8 @@ class TrainAgents:
 
     def run(self) -> None:
         """Trains, then prints a table of all agents."""
-        from rlreps.cli.tables import print_agents
         from rlreps.training.devices import devices_for_small_runs
-        from rlreps.workflows.agents import train_agents
+        from rlreps.workflows.agents import print_agents, train_agents
 
         summary = train_agents(
             self.config,

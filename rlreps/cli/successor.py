@@ -73,8 +73,7 @@ class Info:
 
     def run(self) -> None:
         """Prints shape, completeness, digest, settings, provenance and the table of errors."""
-        from rlreps.cli.tables import print_error_table
-        from rlreps.workflows.describe import describe_store, draw_errors
+        from rlreps.workflows.describe import describe_store, draw_errors, print_error_table
 
         description = describe_store(self.store, progress=not self.quiet)
         if self.json:
@@ -138,8 +137,12 @@ class Compare:
 
     def run(self) -> None:
         """Prints the distances for every number of components."""
-        from rlreps.cli.tables import print_by_dimension
-        from rlreps.workflows.describe import compare_stores, draw_errors, shared_randomness
+        from rlreps.workflows.describe import (
+            compare_stores,
+            draw_errors,
+            print_by_dimension,
+            shared_randomness,
+        )
 
         distances = compare_stores(self.store, self.other, progress=not self.quiet)
         if shared := shared_randomness(self.store, self.other):

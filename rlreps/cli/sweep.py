@@ -43,9 +43,8 @@ class Sweep:
 
         config = SweepConfig(base=self.config, grid=parse_grid(self.grid))
 
-        from rlreps.cli.tables import print_sweep
         from rlreps.training.devices import choose_devices
-        from rlreps.workflows.sweep import run_sweep
+        from rlreps.workflows.sweep import print_sweep, run_sweep
 
         summary = run_sweep(
             config,

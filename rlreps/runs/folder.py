@@ -1,14 +1,17 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
+import csv
+import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from rlreps.errors import InputError
 from rlreps.files import unfinished_writes, write_atomically
+from rlreps.report.table import finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.runs.provenance import provenance as current_provenance
 
@@ -240,6 +243,28 @@ class RunFolder:
         if not isinstance(found, dict):
             raise InputError(f"expected a JSON object in {path}, got {type(found).__name__}")
         return {key: _with_nan(value) for key, value in found.items()}
+
+    def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Write ``results/<name>.csv`` and ``.json``.
+
+        Columns come in the order in which the rows first name them; a row without one leaves it
+        empty. What is None, NaN or infinite is empty in the CSV and null in the JSON file.
+
+        Args:
+            name: Of the files.
+            rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
+        """
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        table = [{column: finite_or_none(row.get(column)) for column in columns} for row in rows]
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        # A row a line: small, and readable as text.
+        lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in table)
+        results = self.path / "results"
+        write_atomically(results / f"{name}.csv", text.getvalue().encode())
+        write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
 
     def _drop_unfinished_metrics(self) -> None:
         """Drop a last line cut short by a kill, which the next one would run into."""

@@ -38,6 +38,7 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
+from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate
@@ -656,3 +657,24 @@ def _picture(render: Callable[[], Picture]) -> Picture:
     )
     small = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
     return np.asarray(small, np.uint8)
+
+
+_AGENT_MEASURES = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
+
+
+def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
+    """Print a run of agents: what was run, every agent, and what they come to together."""
+    auxiliary = summary["auxiliary"]
+    print(
+        f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
+        f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
+        f"({format_number(summary['steps_per_second'])} a second)"
+    )
+    measures = [name for name in _AGENT_MEASURES if name in summary]
+    agents = zip(summary["final_returns"], *(summary[name] for name in measures), strict=True)
+    header = ("seed", "return", *(name.replace("_", " ") for name in measures))
+    rows = [(seed, *row) for seed, row in enumerate(agents, start=first_seed)]
+    Table(header, rows, "Agents at the end of training").print()
+    for name, title in (("final_return", "last evaluation"), ("mean_return", "all evaluations")):
+        found = with_interval(summary[name], "interquartile_mean")
+        print(f"interquartile mean of returns, {title}: {found}")

@@ -128,7 +128,7 @@ PRESETS = {
             Explicit(weight_learning_rate=0.01),
         ),
         paper=_paper(1000, 1),
-        recommended=TrainingConfig(steps=400, evaluate_every=40, checkpoint_every=200),
+        recommended=TrainingConfig(),
         estimated_seconds=110,
     ),
     "full": QuickstartConfig(

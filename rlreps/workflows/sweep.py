@@ -23,11 +23,10 @@ from matplotlib.figure import Figure
 from rlreps.config import as_json, options
 from rlreps.encoders import ENCODERS
 from rlreps.errors import InputError, require
-from rlreps.experiments.results import write_results
 from rlreps.losses import OBJECTIVES
-from rlreps.plotting import Line, plot_sweep
+from rlreps.plotting import Line, plot_sweep, save_figure
 from rlreps.report.page import Section, write_report
-from rlreps.report.table import Table, format_number
+from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import aggregate
 from rlreps.runs.provenance import provenance
@@ -549,7 +548,8 @@ def write_sweep_report(
 ) -> Path:
     """Write the numbers, the figure and the report; returns the path of ``report.html``."""
     figure = draw_sweep(config, rows)
-    write_results(folder, KIND, rows, figure)
+    folder.write_rows(KIND, rows)
+    save_figure(figure, folder.figures / f"{KIND}.png")
     fields = [axis.field for axis in config.grid]
     runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
     best = min(rows, key=lambda row: row["subspace_distance_mean"])
@@ -625,3 +625,27 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+_SWEEP_FIGURES = {
+    "mean distance": "subspace_distance_mean",
+    "interquartile mean": "subspace_distance_interquartile_mean",
+    "excess loss": "excess_loss_mean",
+}
+
+
+def print_sweep(summary: Mapping[str, Any]) -> None:
+    """Print a sweep's summary: every point of its grid with intervals, and the report's path."""
+    rows = [
+        (
+            *(as_text(point[field]) for field in summary["fields"]),
+            *(point["runs"], point["diverged"]),
+            *(with_interval(point, name) for name in _SWEEP_FIGURES.values()),
+            *(point["group"], point["seconds"]),
+        )
+        for point in summary["points"]
+    ]
+    fields = [flag_of(field) for field in summary["fields"]]
+    header = (*fields, "runs", "diverged", *_SWEEP_FIGURES, "group", "group's seconds")
+    Table(header, rows, "Final distances, with 95 % intervals over runs").print()
+    print(f"Report: {summary['report']}")

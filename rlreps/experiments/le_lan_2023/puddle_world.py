@@ -21,11 +21,10 @@ from rlreps.encoders import MLP, Encoder, Params
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, title_of
 from rlreps.numerics import matmul
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
 from rlreps.plotting.lines import DISTANCE
-from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import aggregate, mean_interval
@@ -325,7 +324,7 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
             for name in ends
             if name != "danskin_lissa" and "danskin_lissa" in ends
         )
-        found = [f"{method_name(name)} {ends[name].value:.3f}" for name in nearest_first]
+        found = [f"{title_of(name)} {ends[name].value:.3f}" for name in nearest_first]
         claims.append(
             Claim(
                 statement=f"methods at d = {d} after {config.training.steps:,} updates",
@@ -366,7 +365,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
         header,
         [
             (
-                method_name(row["method"]),
+                title_of(row["method"]),
                 *(row[name] for name in numbers),
                 f"{row['diverged']} of {row['runs']}",
             )
@@ -404,7 +403,7 @@ def _by_dimension(
     dimensions, known = run.config.dimensions, run.shared.noise_floor
     lines = [
         Line.of_runs(
-            method_name(name),
+            title_of(name),
             dimensions,
             np.stack([method.distances[d][:, -1] for d in dimensions], axis=1),
         )
@@ -443,7 +442,7 @@ def _curves(run: Run[Config], methods: Methods, note: str) -> tuple[Any, str]:
             ]
     panels = [
         Panel(
-            title=method_name(name),
+            title=title_of(name),
             lines=[
                 Line.of_runs(f"d = {d}", method.steps, distances)
                 for d, distances in method.distances.items()
@@ -462,8 +461,8 @@ def _components(run: Run[Config], methods: Methods) -> tuple[Any, str]:
     maps, cosines, rows = {"ground truth": basis}, {}, []
     for name, method in methods.items():
         aligned = np.asarray(subspace.align(method.features, jnp.asarray(basis)))
-        maps[method_name(name)] = aligned
-        cosines[method_name(name)] = np.abs(np.sum(aligned * basis, axis=0))
+        maps[title_of(name)] = aligned
+        cosines[title_of(name)] = np.abs(np.sum(aligned * basis, axis=0))
         found = evaluation.evaluate_features(method.features, truth)
         pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
         rows += [

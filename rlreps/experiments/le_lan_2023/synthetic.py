@@ -20,10 +20,9 @@ from jax import Array
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
-from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle
+from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import Interval, aggregate, mean_interval
@@ -159,7 +158,7 @@ class Config:
                 for rows in self.rows_by_total
             },
             "final_distance_by_method": {
-                method_name(method): {
+                title_of(method): {
                     total: Setting(
                         method, self.dimension, total // ROLES[method], spectrum, self.kappa0
                     )
@@ -535,7 +534,7 @@ def _final_table(ends: Iterator[Mapping[str, Any]]) -> Table:
         (*header, "diverged"),
         [
             (
-                *(end["spectrum"], method_name(end["method"])),
+                *(end["spectrum"], title_of(end["method"])),
                 *(end[name] for name in (*names, "interquartile_mean")),
                 f"{end['diverged']} of {end['runs']}",
             )
