@@ -89,7 +89,7 @@ class LiveSource:
         return None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw start states and cumulants, and estimates the entries where they meet.
+        """Draw start states and cumulants, and estimate the entries where they meet.
 
         Args:
             key: Random key.

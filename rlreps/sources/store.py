@@ -124,7 +124,7 @@ class StreamedSource:
         return Batch(self.inputs[rows], targets, tasks)
 
     def raise_failure(self) -> None:
-        """Raise the ``InputError`` that made targets NaN, if there was one, and forgets it."""
+        """Raise the ``InputError`` that made targets NaN, if there was one, and forget it."""
         failure, self.reads.failure = self.reads.failure, None
         if failure is not None:
             raise failure

@@ -50,7 +50,8 @@ def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS
         rows, or block_rows is not positive.
     """
     if not isinstance(matrix, np.ndarray) or not matrix.flags.writeable:
-        raise InputError(f"expected a writeable NumPy array, got {_describe(matrix)}")
+        found = "a read-only array" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+        raise InputError(f"expected a writeable NumPy array, got {found}")
     _require_matrix(matrix)
     if block_rows < 1:
         raise InputError(f"expected block_rows >= 1, got {block_rows}")
@@ -67,10 +68,6 @@ def _require_matrix(matrix: jax.Array | np.ndarray) -> None:
             "expected a floating-point matrix [states, tasks] with at least one row, "
             f"got {matrix.dtype} of shape {matrix.shape}"
         )
-
-
-def _describe(value: object) -> str:
-    return "a read-only array" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 _MOMENT_ROWS = 4096

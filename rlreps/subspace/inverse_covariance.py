@@ -6,18 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require_interval
 from rlreps.numerics import jit, matmul
-
-
-def validate_kappa0(kappa0: float) -> None:
-    """Check that LISSA's relative step size lies in (0, 2), where it converges.
-
-    Raises:
-      InputError: if it does not.
-    """
-    if not 0.0 < kappa0 < 2.0:
-        raise InputError(f"expected kappa0 in the open interval (0, 2), got {kappa0}")
 
 
 def lissa_kappa(
@@ -39,8 +29,7 @@ def lissa_kappa(
     Raises:
       InputError: if kappa0 is a number outside (0, 2).
     """
-    if not isinstance(kappa0, jax.Array):
-        validate_kappa0(kappa0)
+    require_interval("kappa0", kappa0, "(0, 2)")
     if squared_norm is None:
         largest = jnp.max(jnp.sum(jnp.square(features), axis=1))
     else:

@@ -45,19 +45,15 @@ def orthonormalising_factor(covariance: Array) -> Array:
     alive = variances > 0.0
     scale = jnp.where(alive, jnp.sqrt(jnp.abs(variances)), 1.0)
     correlation = covariance / (scale[:, None] * scale[None, :])
+    rounding = max(10, covariance.shape[0]) * float(np.finfo(covariance.dtype).eps)
+    # A few roundings of a correlation matrix, and more than any sum of products is off.
     small, large = (
         inverse_cholesky_factor(correlation + jnp.diag(jnp.where(alive, ridge, 1.0)))
-        for ridge in _ridges(covariance)
+        for ridge in (rounding, rounding**0.5)
     )
     usable = jnp.all(jnp.isfinite(small), axis=1, keepdims=True)
     factor: Array = jnp.where(usable, small, large) / scale[None, :]
     return factor
-
-
-def _ridges(covariance: Array) -> tuple[float, float]:
-    """Return a few roundings of a correlation matrix, and more than any sum of products is off."""
-    rounding = max(10, covariance.shape[0]) * float(np.finfo(covariance.dtype).eps)
-    return rounding, rounding**0.5
 
 
 def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:

@@ -36,15 +36,17 @@ class Products(abc.ABC):
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
+    _energy: float | None = None
 
     @property
-    @abc.abstractmethod
     def total_energy(self) -> float:
         """Squared Frobenius norm in float64; for a streamed matrix known after the first product.
 
         Raises:
           InputError: if the matrix is not finite (a streamed matrix's first product raises it).
         """
+        assert self._energy is not None
+        return self._energy
 
     @abc.abstractmethod
     def multiply(self, panel: np.ndarray) -> np.ndarray:
@@ -74,12 +76,7 @@ class HostProducts(Products):
         self.shape = (matrix.shape[0], matrix.shape[1])
         self.dtype = matrix.dtype
         self._matrix = matrix
-        self._total_energy = _require_finite(_squared_norm(matrix))
-
-    @property
-    def total_energy(self) -> float:
-        """See `Products`."""
-        return self._total_energy
+        self._energy = _require_finite(_squared_norm(matrix))
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
         """Return A times a panel [t, m], [n, m]."""
@@ -99,12 +96,7 @@ class AcceleratorProducts(Products):
         self._matrix = matrix
         # Rows are summed on the device in its own precision, and the sums of rows in float64.
         rows = jax.jit(lambda values: jnp.sum(jnp.square(values), axis=1))(matrix)
-        self._total_energy = _require_finite(float(np.sum(np.asarray(rows), dtype=np.float64)))
-
-    @property
-    def total_energy(self) -> float:
-        """See `Products`."""
-        return self._total_energy
+        self._energy = _require_finite(float(np.sum(np.asarray(rows), dtype=np.float64)))
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
         """Return A times a panel [t, m], [n, m]."""
@@ -128,16 +120,14 @@ class StreamedProducts(Products):
         self.dtype = source.dtype
         self._source = source
         self._group_rows = max(1, _GROUP_BYTES // (self.dtype.itemsize * self.shape[1]))
-        self._total_energy: float | None = None
 
     @property
     def total_energy(self) -> float:
         """See `Products`."""
-        if self._total_energy is None:
+        if self._energy is None:
             for _ in self._rows():
                 pass
-        assert self._total_energy is not None
-        return self._total_energy
+        return super().total_energy
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
         """Return A times a panel [t, m], [n, m]."""
@@ -182,11 +172,11 @@ class StreamedProducts(Products):
         """Read the matrix; the first time, take its norm on the way and check that it is finite."""
         energy = 0.0
         for start, rows in regrouped(self._source, self._group_rows):
-            if self._total_energy is None:
+            if self._energy is None:
                 energy += _require_finite(_squared_norm(rows))
             yield start, rows
-        if self._total_energy is None:
-            self._total_energy = _require_finite(energy)
+        if self._energy is None:
+            self._energy = _require_finite(energy)
 
 
 def products_of(matrix: np.ndarray | jax.Array | RowBlocks) -> Products:

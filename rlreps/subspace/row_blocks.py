@@ -166,7 +166,13 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
     buffer: np.ndarray | None = None
     start = filled = 0  # first row of the group at hand, and how many of its rows are in the buffer
     for first, rows in source.blocks():
-        _require_next_block(source, first, rows, expected=start + filled)
+        expected = start + filled
+        fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
+        if first != expected or not fits or rows.dtype != source.dtype:
+            raise InputError(
+                f"expected a {source.dtype} block from row {expected} of a {num_rows} x "
+                f"{num_columns} matrix, got {rows.dtype} of shape {rows.shape} from row {first}"
+            )
         taken = 0
         while taken < len(rows):
             size = min(group_rows, num_rows - start)
@@ -187,16 +193,6 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
             start, filled = start + size, 0
     if start != num_rows:
         raise InputError(f"expected blocks of {num_rows} rows in all, got {start + filled}")
-
-
-def _require_next_block(source: RowBlocks, first: int, rows: np.ndarray, *, expected: int) -> None:
-    num_rows, num_columns = source.shape
-    fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
-    if first != expected or not fits or rows.dtype != source.dtype:
-        raise InputError(
-            f"expected a {source.dtype} block from row {expected} of a {num_rows} x {num_columns} "
-            f"matrix, got {rows.dtype} of shape {rows.shape} from row {first}"
-        )
 
 
 # Bytes of the rows that enter one product.

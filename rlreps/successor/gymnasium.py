@@ -25,7 +25,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates
+from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates, checked_cells
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""
@@ -165,7 +165,12 @@ class CellStepper:
     def step(self) -> CellStep:
         """Take one action in every copy."""
         environment = self._environment
-        observations, _, terminated, truncated, infos = environment.step(self._actions())
+        policy = self._process.policy
+        if policy is None:
+            actions = environment.action_space.sample()
+        else:
+            actions = policy(self._observations, self.generator)
+        observations, _, terminated, truncated, infos = environment.step(actions)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         ended = terminated | truncated
         cells = self._process.cells(observations)
@@ -184,11 +189,6 @@ class CellStepper:
             restarts = np.where(ended, cells, NO_CELL)
         self._observations = observations
         return CellStep(arrivals, terminated, truncated, restarts)
-
-    def _actions(self) -> Any:
-        if self._process.policy is None:
-            return self._environment.action_space.sample()
-        return self._process.policy(self._observations, self.generator)
 
     def _final_cells(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
         """Return cells of the last observations of the episodes that have ended."""
@@ -249,7 +249,7 @@ class GymnasiumRowSampler:
             InputError: If a cell is outside that range, the environment truncates a rollout, or
                 ``set_state`` starts one in another cell.
         """
-        checked = [self._checked(block) for block in blocks]
+        checked = [checked_cells(block, self._process.num_cells) for block in blocks]
         for block in checked:
             sums = np.zeros((2, len(block), self._process.num_cells))
             for row, cell in enumerate(block):
@@ -259,17 +259,6 @@ class GymnasiumRowSampler:
                 rows=((sums[0] + sums[1]) / rollouts).astype(np.float32),
                 half_difference=((sums[0] - sums[1]) / rollouts).astype(np.float32),
             )
-
-    def _checked(self, block: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return start cells as an array of integers [r]."""
-        cells = np.asarray(block)
-        if cells.size == 0:
-            return np.empty(0, np.int64)
-        require(np.issubdtype(cells.dtype, np.integer), "integer start cells", cells.dtype.name)
-        lowest, highest = int(cells.min()), int(cells.max())
-        valid = lowest >= 0 and highest < self._process.num_cells
-        require(valid, f"start cells in [0, {self._process.num_cells})", (lowest, highest))
-        return cells
 
     def _visits_by_half(self, cell: int) -> np.ndarray:
         """Sum discounted visits [2, num_cells] over the even and over the odd rollouts."""
@@ -452,11 +441,19 @@ def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEsti
             f"{record.time_limit}: pass a larger max_episode_steps to make_vec, or use a shorter "
             "horizon"
         )
-    halves = [
+    (rows_a, visits_a), (rows_b, visits_b) = (
         _mean_futures(record, np.flatnonzero(counts & (record.halves == half)), process, settings)
         for half in range(2)
-    ]
-    return _combined(halves)
+    )
+    visits = np.stack([visits_a, visits_b])
+    with np.errstate(invalid="ignore"):
+        shares = (visits / visits.sum(axis=0)).astype(np.float32)
+    rows = shares[0][:, None] * rows_a + shares[1][:, None] * rows_b
+    scale = np.sqrt(np.prod(shares, axis=0))
+    scale[visits.min(axis=0) == 0] = np.nan
+    return VisitEstimates(
+        estimates=RowEstimates(rows, scale[:, None] * (rows_a - rows_b)), visits=visits
+    )
 
 
 class _Record(NamedTuple):
@@ -530,17 +527,3 @@ def _mean_futures(
             total += np.bincount(record.cells[futures].ravel(), discounts, n)
         rows[cell] = total / visits[cell]
     return rows, visits
-
-
-def _combined(halves: list[tuple[np.ndarray, np.ndarray]]) -> VisitEstimates:
-    """Combine the halves: the mean over all visits and their scaled difference."""
-    (rows_a, visits_a), (rows_b, visits_b) = halves
-    visits = np.stack([visits_a, visits_b])
-    with np.errstate(invalid="ignore"):
-        shares = (visits / visits.sum(axis=0)).astype(np.float32)
-    rows = shares[0][:, None] * rows_a + shares[1][:, None] * rows_b
-    scale = np.sqrt(np.prod(shares, axis=0))
-    scale[visits.min(axis=0) == 0] = np.nan
-    return VisitEstimates(
-        estimates=RowEstimates(rows, scale[:, None] * (rows_a - rows_b)), visits=visits
-    )

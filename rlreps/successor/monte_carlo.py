@@ -24,10 +24,14 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.errors import require
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.chains import MarkovChain
-from rlreps.successor.measure import ROLLOUTS_PER_BLOCK, RolloutSettings, RowEstimates
+from rlreps.successor.measure import (
+    ROLLOUTS_PER_BLOCK,
+    RolloutSettings,
+    RowEstimates,
+    checked_cells,
+)
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""
@@ -122,20 +126,6 @@ def _lanes(leaf: Array) -> Array:
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
 
 
-def _halves(rollouts: int) -> tuple[int, int]:
-    """Return the rollouts of each half; the first has one more where their number is odd."""
-    return rollouts - rollouts // 2, rollouts // 2
-
-
-def _block_sizes(rollouts: int) -> list[int]:
-    """Return the rollouts in each block of a half: full blocks, then what is left."""
-    full, rest = divmod(rollouts, ROLLOUTS_PER_BLOCK)
-    return [ROLLOUTS_PER_BLOCK] * full + ([rest] if rest else [])
-
-
-_NO_CELLS = np.empty(0, np.int32)
-
-
 class RowSampler:
     """Estimates rows of a successor measure; compiled once, for any rows in any order."""
 
@@ -155,8 +145,13 @@ class RowSampler:
                 how many there are.
         """
         self._chain = chain
-        self._halves = _halves(settings.rollouts)
-        self._sizes = [_block_sizes(half) for half in self._halves]
+        # The first half has one more where the number of rollouts is odd.
+        self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
+        # Rollouts in each block of a half: full blocks, then what is left.
+        self._sizes = [
+            [min(ROLLOUTS_PER_BLOCK, half - done) for done in range(0, half, ROLLOUTS_PER_BLOCK)]
+            for half in self._halves
+        ]
         mesh = Mesh(np.asarray(jax.local_devices() if devices is None else devices), (CELLS,))
         self._kernels = {
             size: rollout_kernel(chain, settings, size, mesh)
@@ -203,7 +198,8 @@ class RowSampler:
         Raises:
             InputError: If a cell is not an integer in [0, num_cells).
         """
-        cells = np.concatenate([_NO_CELLS, *(self._checked(block) for block in blocks)])
+        checked = (checked_cells(block, self._chain.num_cells) for block in blocks)
+        cells = np.concatenate([np.empty(0, np.int32), *checked])
         with contextlib.closing(self._tiles(cells)) as tiles:
             tile = np.empty((2, 0, self._chain.num_cells), np.float32)
             for block in blocks:
@@ -217,17 +213,6 @@ class RowSampler:
                     tile = tile[:, count:]
                     filled += count
                 yield RowEstimates(*estimates)
-
-    def _checked(self, block: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return start cells as int32."""
-        cells = np.asarray(block)
-        if cells.size == 0:
-            return _NO_CELLS
-        require(np.issubdtype(cells.dtype, np.integer), "integer start cells", cells.dtype.name)
-        lowest, highest = int(cells.min()), int(cells.max())
-        valid = lowest >= 0 and highest < self._chain.num_cells
-        require(valid, f"start cells in [0, {self._chain.num_cells})", (lowest, highest))
-        return cells.astype(np.int32)
 
     def _tiles(self, cells: np.ndarray) -> Generator[np.ndarray, None, None]:
         """Yield the estimates [2, c, cells] of successive tiles, a few ahead of the consumer."""

@@ -99,7 +99,7 @@ def create_estimates(
     provenance: Mapping[str, Any],
     sampled: bool,
 ) -> EstimateStore:
-    """Make the stores of a matrix, or opens those that are there under the same settings.
+    """Make the stores of a matrix, or open those that are there under the same settings.
 
     Args:
         path: A folder that does not exist, is empty, or holds a store.

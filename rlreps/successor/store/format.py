@@ -280,7 +280,7 @@ def create_or_resume(
     settings: Mapping[str, Any],
     provenance: Mapping[str, Any],
 ) -> MatrixStore:
-    """Make a store, or opens the one that is there if it was made under the same settings.
+    """Make a store, or open the one that is there if it was made under the same settings.
 
     Args:
         path: A folder that does not exist, is empty, or holds a store.

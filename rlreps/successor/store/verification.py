@@ -69,7 +69,7 @@ def verify(
     relative_tolerance: float = 1e-5,
     scale: float | None = None,
 ) -> VerifyReport:
-    """Read a store block by block and reports everything that is wrong with it.
+    """Read a store block by block and report everything that is wrong with it.
 
     Args:
         store: The store.

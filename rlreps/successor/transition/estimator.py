@@ -20,10 +20,10 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError
 from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import RowEstimates, TransitionSettings
+from rlreps.successor.measure import RowEstimates, TransitionSettings, checked_cells
 from rlreps.successor.transition.matrix import OneStep, one_step
 from rlreps.successor.transition.modes import SlowModes, slow_modes
 from rlreps.successor.transition.solver import BandedSolver, factorise
@@ -54,7 +54,7 @@ class TransitionEstimator:
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
-        """Count the transitions and factorises.
+        """Count the transitions and factorise.
 
         Args:
             environment: The dynamics.
@@ -101,9 +101,7 @@ class TransitionEstimator:
         Raises:
             InputError: If a cell is out of range.
         """
-        wanted = np.asarray(cells, dtype=np.int64)
-        valid = bool(np.all((wanted >= 0) & (wanted < self._grid.num_cells)))
-        require(valid, f"start cells in [0, {self._grid.num_cells})", cells)
+        wanted = checked_cells(cells, self._grid.num_cells)
         rows = np.empty((len(wanted), self._grid.num_cells), np.float32)
         for tile in np.unique(wanted // TILE_ROWS):
             here = wanted // TILE_ROWS == tile
@@ -136,7 +134,8 @@ class TransitionEstimator:
         start = tile * TILE_ROWS
         cells = np.arange(start, min(start + TILE_ROWS, self._grid.num_cells))
         first = self._first[start : start + len(cells)].toarray()
-        geometric = _geometric(self._settings.discount, self._terms)
+        discount = self._settings.discount
+        geometric = (1.0 - discount**self._terms) / (1.0 - discount)
         held = self._held[cells]
         if self._terms == 0:
             rows = np.zeros((len(cells), self._grid.num_cells))
@@ -146,7 +145,7 @@ class TransitionEstimator:
         local = np.arange(len(cells))
         rows[local, cells] += geometric * held
         if self._settings.count_start:
-            rows *= self._settings.discount
+            rows *= discount
             rows[local, cells] += 1.0
         return rows.astype(np.float32)
 
@@ -182,11 +181,6 @@ def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
     powers = np.linalg.matrix_power(step, terms)
     total: np.ndarray = np.linalg.solve(identity - step, identity - powers)
     return total
-
-
-def _geometric(discount: float, terms: int) -> float:
-    """Compute Σ_{t<m} γᵗ."""
-    return (1.0 - discount**terms) / (1.0 - discount)
 
 
 def _from_cells(
@@ -246,7 +240,7 @@ class AggregationError(NamedTuple):
 def aggregation_error(
     environment: PuddleWorld, grid: Grid, settings: TransitionSettings, *, rank: int
 ) -> AggregationError:
-    """Compare a refinement with its double and extrapolates.
+    """Compare a refinement with its double and extrapolate.
 
     The error of an entry falls with the square of the sub-cells' width once that is below the
     scale on which rows vary (the noise of a move, 0.01). Doubling the refinement then removes three

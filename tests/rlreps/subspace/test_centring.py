@@ -1,7 +1,6 @@
 """Column means, centring in memory and in row blocks, second moments."""
 
 import itertools
-import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
@@ -96,18 +95,6 @@ def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, dty
     centre_columns_in_place(in_memory)
     assert streamed.dtype == dtype
     np.testing.assert_array_equal(streamed, in_memory)
-
-
-@pytest.mark.integration
-def test_means_and_centring_hold_a_few_blocks_at_a_time():
-    matrix = _offset_matrix(4000, 500)
-    source = ArrayBlocks(matrix, 50)
-    tracemalloc.start()
-    for _ in CentredBlocks(source, column_means(source)).blocks():
-        pass
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < matrix.nbytes / 15
 
 
 @pytest.mark.parametrize(

@@ -89,17 +89,6 @@ def test_small_distances_keep_their_digits_in_float32(angle):
     np.testing.assert_allclose(distance, np.sin(angle) ** 2, rtol=2e-2)
 
 
-def test_angles_agree_with_scipy_in_both_precisions():
-    rng = np.random.default_rng(2)
-    features, basis = rng.standard_normal((30, 5)), np.linalg.qr(rng.standard_normal((30, 5)))[0]
-    expected = np.sort(scipy.linalg.subspace_angles(features, basis))
-    np.testing.assert_allclose(principal_angles(*_single(features, basis)), expected, atol=2e-6)
-    with jax.enable_x64(True):
-        angles = principal_angles(jnp.asarray(features), jnp.asarray(basis))
-        assert angles.dtype == jnp.float64
-        np.testing.assert_allclose(angles, expected, atol=1e-13)
-
-
 @pytest.mark.parametrize(("d", "k"), [(7, 3), (3, 7)])
 def test_distance_is_one_minus_the_share_that_the_projector_keeps(d, k):
     rng = np.random.default_rng(d * 10 + k)
@@ -268,13 +257,6 @@ def test_relative_excess_is_zero_at_the_optimum_and_in_closed_form_elsewhere():
     np.testing.assert_allclose(relative_excess(loss, subspace, 2), excess, rtol=1e-5)
 
 
-def test_relative_excess_has_no_value_where_nothing_is_left_to_predict():
-    matrix, left = _planted_problem(np.array([2.0, 1.0]))
-    single, features = _single(matrix, left[:, :2])
-    subspace = exact_svd(np.asarray(single), 2)
-    assert np.isnan(relative_excess_loss(features, single, subspace, 2))
-
-
 @pytest.fixture
 def several_groups(monkeypatch):
     monkeypatch.setattr(row_blocks, "_GROUP_BYTES", 4 * 40 * 16)
@@ -304,13 +286,6 @@ def test_the_streamed_loss_is_the_least_squares_residual(block_rows):
     assert found.dtype == jnp.float32
     assert float(found) == pytest.approx(np.sum(residual**2), rel=1e-6)
     assert float(found) == pytest.approx(float(representation_loss(features, matrix)), rel=1e-5)
-
-
-@pytest.mark.usefixtures("several_groups")
-def test_features_that_are_not_finite_give_a_streamed_loss_of_nan():
-    features = _matrix(90, 3, seed=5)
-    features[4, 1] = np.nan
-    assert np.isnan(float(representation_loss(jnp.asarray(features), ArrayBlocks(_matrix()))))
 
 
 METRICS = [

@@ -102,19 +102,6 @@ def test_a_second_load_reads_the_same_subspace_and_decomposes_nothing(
         assert (kept.method, dict(kept.settings)) == (first.method, dict(first.settings))
 
 
-def test_other_settings_or_another_matrix_are_decomposed_anew(full_store, decompositions):
-    load_ground_truth(full_store.path, RANDOMIZED_6)
-    more = load_ground_truth(full_store.path, RandomizedSVD(rank=7, oversampling=8))
-    exact = load_ground_truth(full_store.path, EXACT_6)
-    assert more.principal.basis.shape == (NUM_STATES, 7)
-    assert exact.principal.method == "exact"
-    assert decompositions == ["randomized_svd", "randomized_svd", "exact_svd"]
-    full_store.write_block(0, 2 * matrix()[:4])
-    changed = load_ground_truth(full_store.path, EXACT_6)
-    assert len(decompositions) == 4
-    assert changed.principal.singular_values[0] > 1.5 * exact.principal.singular_values[0]
-
-
 @pytest.mark.parametrize("method", ["randomized", "exact"])
 def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
     full = load_ground_truth(full_store.path, DECOMPOSITIONS[method]())
@@ -125,16 +112,6 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
         load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=25))
     with pytest.raises(InputError, match=r"expected 1 <= rank <= 25 .* got 26"):
         load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=26))
-
-
-def test_a_corrupt_block_is_refused(full_store):
-    load_ground_truth(full_store.path, EXACT_6)
-    file = full_store.block_file(2)
-    content = bytearray(file.read_bytes())
-    content[5] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(InputError, match=r"expected a readable block 2 \(rows 8-11"):
-        load_ground_truth(full_store.path, EXACT_6)
 
 
 @pytest.mark.parametrize("settings", [{}, {"bins": "5"}, {"bins": 4}, {"bins": None}])

@@ -1,17 +1,14 @@
 """Gymnasium environments, rolled out by the host, against exact successor measures."""
 
 import gymnasium
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.chains import puddle_world_chain
-from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.grids import BoxGrid
 from rlreps.successor.gymnasium import (
     GymnasiumProcess,
     GymnasiumRowSampler,
@@ -20,7 +17,6 @@ from rlreps.successor.gymnasium import (
     starts_in_cells,
 )
 from rlreps.successor.measure import RolloutSettings
-from rlreps.successor.monte_carlo import RowSampler
 
 SIZE = 8
 
@@ -206,15 +202,6 @@ def test_visits_of_a_walk_that_ends_are_unbiased_with_and_without_a_time_limit(
     np.testing.assert_allclose(visited.sum(axis=1), row_sum, rtol=1e-6)
 
 
-def test_modes_without_a_wasted_step_give_the_same_bits():
-    same, disabled = (
-        every_visit(walk_process(4, mode=mode, limit=20, last_ends=True), visit_settings(steps=300))
-        for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
-    )
-    np.testing.assert_array_equal(same.visits, disabled.visits)
-    np.testing.assert_array_equal(same.estimates.rows, disabled.estimates.rows)
-
-
 def test_a_visit_counts_only_if_a_whole_horizon_precedes_the_time_limit_and_the_end():
     process = walk_process(2, limit=10)
     estimates = every_visit(process, visit_settings(steps=32))
@@ -240,56 +227,6 @@ def test_cells_without_visits_are_listed_and_left_out_of_the_reduced_rows():
     assert np.isfinite(reduced.estimates.half_difference).all()
     with pytest.raises(InputError, match="minimum_visits <= "):
         estimates.reduced(minimum_visits=1000)
-
-
-def test_a_cell_that_one_half_has_not_visited_has_a_row_but_no_half_difference():
-    def apart(states, generator):
-        return np.array([0, 1])
-
-    process = walk_process(2, starts=1, policy=apart)
-    estimates = every_visit(process, visit_settings(steps=8, horizon=3))
-    lonely = np.flatnonzero((estimates.visits > 0).sum(axis=0) == 1)
-    assert lonely.size > 0
-    assert np.isfinite(estimates.estimates.rows[lonely]).all()
-    assert np.isnan(estimates.estimates.half_difference[lonely]).all()
-    assert not np.isin(lonely, estimates.reduced().cells).any()
-
-
-def puddle_process(copies, **options):
-    environment = gymnasium.make_vec("rlreps/PuddleWorld-v0", copies, task=False, **options)
-    return GymnasiumProcess(environment=environment, cell=puddle_grid().cell, num_cells=16)
-
-
-def puddle_grid():
-    return BoxGrid((0, 0), (1, 1), (4, 4))
-
-
-def set_puddle_state(environment, cells, generator):
-    positions = puddle_grid().sample_with(generator, cells).astype(np.float32)
-    environment._states = PuddleWorldState(jnp.asarray(positions), jnp.zeros(len(cells), jnp.int32))
-    return positions
-
-
-@pytest.fixture(scope="module")
-def puddle_rows():
-    """Rows of the JAX kernel, with errors much below those of the estimates compared to them."""
-    settings = RolloutSettings(rollouts=20_000, horizon=10, discount=0.9, count_start=False)
-    chain = puddle_world_chain(load_arena("sutton"), Grid(4))
-    return RowSampler(chain, settings).rows(range(16))
-
-
-def assert_puddle_rows_agree(estimates, rows):
-    ratio = np.sum((estimates.rows - rows) ** 2) / np.sum(estimates.half_difference**2)
-    assert 0.4 < ratio < 2.0
-
-
-@pytest.mark.integration
-def test_rows_of_puddle_world_through_gymnasium_are_those_of_the_jax_kernel(puddle_rows):
-    settings = RolloutSettings(rollouts=400, horizon=10, discount=0.9, count_start=False, seed=5)
-    sampler = GymnasiumRowSampler(
-        puddle_process(200), set_state=set_puddle_state, settings=settings
-    )
-    assert_puddle_rows_agree(next(sampler.row_blocks([range(16)])), puddle_rows)
 
 
 @pytest.mark.integration

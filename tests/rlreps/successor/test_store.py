@@ -2,10 +2,6 @@
 
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -141,58 +137,6 @@ def test_what_a_killed_writer_leaves_is_absorbed_by_the_resume(full_store):
     assert hashes(full_store.path) == before
 
 
-WRITER = """
-import sys
-import numpy as np
-from rlreps.successor import store as stores
-
-store = stores.create_or_resume(
-    sys.argv[1], shape=(2999, 500), block_rows=10, settings={"seed": 1}, provenance={}
-)
-for count, index in enumerate(store.missing_blocks()):
-    start, stop = store.block_range(index)
-    rows = np.random.default_rng(index).random((stop - start, 500), dtype=np.float32)
-    store.write_block(index, rows)
-    print(index, flush=True)
-    if count + 1 == int(sys.argv[2]):
-        sys.stdin.read()
-"""
-
-
-def write_in_subprocess(path, kill_after=None):
-    """Runs the writer, killed without warning once it has reported a number of blocks.
-
-    It stands still a few blocks later, so that a slow parent kills it before its end all the same.
-    """
-    pause = 0 if kill_after is None else kill_after + 10
-    command = [sys.executable, "-c", WRITER, str(path), str(pause)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:
-        written = 0
-        for _ in process.stdout:
-            written += 1
-            if written == kill_after:
-                os.kill(process.pid, signal.SIGKILL)
-    assert process.returncode == (0 if kill_after is None else -signal.SIGKILL)
-    return written
-
-
-@pytest.mark.integration
-def test_kill_9_and_the_same_command_again_end_with_the_bytes_of_an_unbroken_run(tmp_path):
-    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    assert write_in_subprocess(unbroken) == 300
-    write_in_subprocess(broken, kill_after=40)
-    survived = stores.open_store(broken)
-    missing = survived.missing_blocks()
-    assert 250 <= len(missing) <= 260
-    assert len(stores.verify(survived).problems()) == len(missing)  # nothing half written
-    write_in_subprocess(broken, kill_after=30)
-    remaining = len(survived.missing_blocks())
-    assert 210 <= remaining <= 230
-    assert write_in_subprocess(broken) == remaining
-    assert hashes(broken) == hashes(unbroken)
-
-
 def test_other_settings_are_refused_by_name_with_both_values_and_nothing_is_touched(full_store):
     before = hashes(full_store.path)
     settings = {**SETTINGS, "arena": {"name": "sutton", "bins": 5}, "rollouts": 500, "centring": 1}
@@ -282,17 +226,6 @@ def test_a_flipped_byte_anywhere_in_a_chunk_is_found_and_named(full_store, posit
         with pytest.raises(InputError, match=r"expected a readable block 2 \(rows 10-14"):
             call()
     np.testing.assert_array_equal(full_store.read_rows(0, 10), matrix()[:10])
-
-
-@pytest.mark.parametrize("length", [0, 143])
-def test_a_truncated_chunk_is_found_and_named(full_store, length):
-    file = full_store.block_file(4)
-    file.write_bytes(file.read_bytes()[:length])
-    report = stores.verify(full_store)
-    assert [problem.index for problem in report.corrupt_blocks] == [4]
-    assert "block 4 (rows 20-22, file c/4/0): corrupt" in report.problems()[0]
-    with pytest.raises(InputError, match=r"block 4 .* to hold 144 bytes"):
-        full_store.content_key()
 
 
 def test_verification_reports_every_problem_in_the_order_of_blocks(full_store):
@@ -461,18 +394,6 @@ def test_verification_checks_both_and_rows_of_half_differences_sum_to_nothing(pa
     assert [problem.index for problem in difference.damaged_blocks] == [0]
     assert "expected rows that sum to 0 within 0.0001, got 0.0" in difference.problems()[0]
     assert all(report.ok for report in pair.verify(None))
-
-
-def test_a_sampled_matrix_without_its_half_difference_is_a_problem(tmp_path):
-    pair = create_pair(tmp_path / "psi", sampled=False, settings={**PAIR_SETTINGS, "halves": 2})
-    for index in range(3):
-        pair.write_block(index, block(pair, index))
-    (problem,) = pair.problems(pair.verify(PAIR_SUM))
-    assert "expected the difference of its halves in half_difference, got none" in problem
-    alone = create_pair(tmp_path / "exact", sampled=False)
-    for index in range(3):
-        alone.write_block(index, block(alone, index))
-    assert alone.problems(alone.verify(PAIR_SUM)) == []
 
 
 HALF_SHAPE, HALF_ROWS = (11, 6), 4

@@ -13,26 +13,15 @@ import numpy as np
 import pytest
 import zarr
 
-from rlreps import cli
-from rlreps.envs import ArenaError, arena_from_settings, load_arena
+from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.measure import MonteCarlo, RowEstimates, Transition
+from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.store import open_store, verify
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.store.format import MatrixStore
-from rlreps.workflows.generate import MatrixPlan, fill_store, generate
+from rlreps.workflows.generate import generate
 
 SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
-
-
-ARENA = """
-noise = 0.02
-[[puddles]]
-shape = "disc"
-centre = [0.5, 0.5]
-radius = 0.3
-multiplier = {multiplier}
-"""
 
 
 RUN = """
@@ -149,25 +138,6 @@ def test_a_store_made_under_other_settings_is_refused_and_left_alone(small_store
     assert small_store.digest() == digest
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "expected an arena .* got 'nowhere'"),
-        ("puddles = 3", "expected puddles to be an array of tables"),
-        (ARENA.format(multiplier=1.5), r"expected multiplier to be in \[0, 1\], got 1.5"),
-        ("not toml", "expected TOML"),
-    ],
-)
-def test_a_bad_arena_leaves_nothing_behind(tmp_path, content, message):
-    arena = "nowhere"
-    if content is not None:
-        (tmp_path / "arena.toml").write_text(content, encoding="utf-8")
-        arena = str(tmp_path / "arena.toml")
-    with pytest.raises(ArenaError, match=message):
-        run(dataclasses.replace(SMALL, arena=arena), tmp_path / "data" / "psi")
-    assert not (tmp_path / "data").exists()
-
-
 @pytest.mark.parametrize("measure", [MonteCarlo(bins=10**6), Transition(bins=10**6)])
 def test_a_matrix_that_fits_no_disk_is_refused_before_anything_is_made(measure, tmp_path):
     with pytest.raises(InputError, match=r"got 1,000,000,000,000 x 1,000,000,000,000 entries"):
@@ -216,48 +186,6 @@ def test_a_store_of_either_convention_is_the_other_one_shifted_by_a_step(tmp_pat
 SHAPE, ROW_SUM = (10, 4), 8.0
 
 
-def estimate(states):
-    """Rows that sum to ROW_SUM, and half differences that sum to nothing, of given states."""
-    states = np.asarray(states, np.float32)[:, None]
-    signs = np.float32([[1, -1, 1, -1]])
-    return RowEstimates(np.float32(2) + signs * states / 16, signs * states / 32)
-
-
-class Recorder:
-    """An estimator that notes what was asked of it."""
-
-    def __init__(self):
-        self.asked = []
-        self.closed = False
-
-    def row_blocks(self, blocks):
-        try:
-            for block in blocks:
-                self.asked.append(list(block))
-                yield estimate(block)
-        finally:
-            self.closed = True
-
-
-def plan(estimator, **changes):
-    defaults = {
-        "shape": SHAPE,
-        "block_rows": 4,
-        "settings": {"quantity": "test", "row_sum": ROW_SUM},
-        "provenance": {},
-        "sampled": True,
-        "make_estimator": lambda: estimator,
-    }
-    return MatrixPlan(**{**defaults, **changes})
-
-
-def fill(path, **changes):
-    estimator = Recorder()
-    rows, seconds = fill_store(plan(estimator, **changes), path, progress=False)
-    assert seconds >= 0.0
-    return rows, estimator
-
-
 @pytest.fixture
 def store(small_store, tmp_path):
     return open_estimates(shutil.copytree(small_store.path, tmp_path / "psi"))
@@ -280,24 +208,6 @@ def flip(file):
     content = bytearray(file.read_bytes())
     content[5] ^= 1
     file.write_bytes(content)
-
-
-def test_only_missing_blocks_are_asked_for_and_an_estimator_only_if_there_are_any(tmp_path):
-    rows, estimator = fill(tmp_path / "psi")
-    assert (rows, estimator.asked) == (10, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])
-    assert estimator.closed
-    store = open_estimates(tmp_path / "psi")
-    np.testing.assert_array_equal(store.matrix.read(), estimate(range(10)).rows)
-    np.testing.assert_array_equal(store.half_difference.read(), estimate(range(10)).half_difference)
-    store.matrix.block_file(2).unlink()
-    store.half_difference.block_file(0).unlink()
-    rows, estimator = fill(tmp_path / "psi")
-    assert (rows, estimator.asked) == (6, [[0, 1, 2, 3], [8, 9]])
-
-    def none():
-        pytest.fail("made an estimator for nothing")
-
-    assert fill(tmp_path / "psi", make_estimator=none)[0] == 0
 
 
 @pytest.mark.parametrize("part", ["matrix", "half_difference"])
@@ -325,35 +235,3 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(store, 
         assert content == before[name, index][0]
         assert (written == before[name, index][1]) == (index != 2)
     assert not any(report.problems() for report in store.verify(SMALL.row_sum))
-
-
-def test_repair_does_not_touch_a_store_of_other_settings(store):
-    flip(store.matrix.block_file(1))
-    before = state_of(store)
-    other = dataclasses.replace(SMALL, seed=1)
-    with pytest.raises(InputError, match="expected seed=0 as stored, got seed=1"):
-        generate(other, store.matrix.path, repair=True, progress=False)
-    assert state_of(store) == before
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("part", ["matrix", "half_difference"])
-def test_the_commands_name_the_damaged_block_and_repair_it(store, part, capsys):
-    damaged = getattr(store, part)
-    flip(damaged.block_file(3))
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["successor", "verify", str(store.matrix.path)])
-    said = capsys.readouterr().err
-    assert ending.value.code == 2
-    assert said.count("\n") == 1
-    assert f"{damaged.path}: block 3 (rows 9-11, file c/3/0): corrupt" in said
-    assert "generate --repair" in said
-    options = "--arena empty --bins 4 --rollouts 6 --horizon 5 --discount 0.9 --block-rows 3"
-    again = ["successor", "generate", "--out", str(store.matrix.path), *options.split(), "--quiet"]
-    with pytest.raises(SystemExit):
-        cli.main(again)
-    assert "block 3 (" in capsys.readouterr().err
-    cli.main([*again, "--repair"])
-    assert '"computed_rows": 3' in capsys.readouterr().out
-    cli.main(["successor", "verify", str(store.matrix.path)])
-    assert "6 blocks are whole" in capsys.readouterr().out
