@@ -30,9 +30,11 @@ CONFIG = AgentConfig(
 )
 
 
-def make(config: AgentConfig = CONFIG, arena: str = "sutton") -> CompiledTrainer:
+def make(
+    config: AgentConfig = CONFIG, arena: str = "sutton", noise: float = 0.01
+) -> CompiledTrainer:
     world = load_arena(arena).with_task()
-    world = dataclasses.replace(world, max_steps=config.max_episode_steps)
+    world = dataclasses.replace(world, max_steps=config.max_episode_steps, noise=noise)
     return CompiledTrainer(config, world, make_agent(config, (2,), world.num_actions))
 
 
@@ -135,6 +137,14 @@ def test_evaluation_keeps_to_the_limit_and_counts_every_step_before_it() -> None
     assert (returns <= -1.0).all()
     assert (returns >= -CONFIG.max_episode_steps).all()
     assert (returns == -CONFIG.max_episode_steps).any()
+
+
+def test_evaluation_ends_at_the_goal() -> None:
+    # Noise throws the agent to a uniform corner in nearly every step: one in four is the goal.
+    loop = make(dataclasses.replace(CONFIG, evaluation_episodes=64), "empty", noise=100.0)
+    returns = loop.evaluate(loop.init(), 0)
+    shares = np.mean(np.asarray(returns)[..., None] == -np.arange(1.0, 5.0), axis=(0, 1))
+    np.testing.assert_allclose(shares, 0.25 * 0.75 ** np.arange(4), atol=0.12)
 
 
 @pytest.mark.integration
