@@ -39,8 +39,6 @@ from rlreps.workflows.agents import (
 )
 from rlreps.workflows.train import METHODS
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 CONFIG = AgentConfig(
     environment="CartPole-v1",
     encoder=MLP(hidden=(16,)),

@@ -15,8 +15,6 @@ from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows import figures
 from rlreps.workflows.train import TrainingConfig, ground_truth_for, run_training
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 CONFIG = TrainingConfig(
     encoder=FourierMLP(hidden=(16,)),
     num_features=4,
@@ -82,7 +80,10 @@ def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(runs, tmp
     for chosen in ([runs[0], other], runs):
         with pytest.raises(InputError, match="enough"):
             figures.draw_curves(chosen, tmp_path / "curves.png")
-    assert labels == [["run", "other"], [str(run) for run in runs]]
+    assert labels == [
+        ["run (2 seeds)", "other (2 seeds)"],
+        [f"{run} (2 seeds)" for run in runs],
+    ]
 
 
 def test_both_runs_of_the_same_name_get_their_own_row(toy_store, runs, tmp_path, monkeypatch):

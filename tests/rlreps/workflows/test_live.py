@@ -19,8 +19,6 @@ from rlreps.training import Optimizer
 from rlreps.workflows.live import LiveConfig, live_ground_truth, run_live_training
 from rlreps.workflows.train import TrainingConfig, make_learner
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
     optimizer=Optimizer(learning_rate=1e-2),

@@ -20,8 +20,6 @@ from rlreps.workflows.evaluate import distance_history, evaluate_run, load_confi
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import TrainingConfig, ground_truth_for, run_training
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 CONFIG = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
     optimizer=Optimizer(learning_rate=1e-2),

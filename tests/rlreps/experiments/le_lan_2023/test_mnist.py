@@ -31,8 +31,6 @@ METHODS = ["danskin-lissa-4", "danskin-lissa-8", "eigengame"]
 FIGURES = ["reconstructions", "components", "curves", "curves_by_entries"]
 SMOKE = PRESETS["smoke"]
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 @pytest.fixture(scope="module")
 def problem():

@@ -21,8 +21,6 @@ from rlreps.successor.measure import MonteCarlo
 from rlreps.training import Optimizer
 from rlreps.workflows.train import TrainingConfig, make_learner
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 SMOKE = PRESETS["smoke"]
 STATES, TASKS, LARGEST, D, HIDDEN = 40, 30, 6, 3, 16
 RNG = np.random.default_rng(0)

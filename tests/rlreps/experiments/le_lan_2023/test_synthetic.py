@@ -15,8 +15,6 @@ from rlreps.experiments.le_lan_2023 import synthetic
 from rlreps.experiments.le_lan_2023.synthetic import PRESETS, ROLES, Result, Setting
 from rlreps.runs.folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 SMOKE = PRESETS["smoke"]
 LONG = dataclasses.replace(SMOKE, steps=PRESETS["paper"].steps)
 STATES, FEATURES, ROWS, KAPPA0, SEED = 6, 2, 4, 1.5, 5

@@ -11,8 +11,6 @@ from rlreps.experiments.harness import Run
 from rlreps.experiments.ours import puddle_world_fast
 from rlreps.experiments.ours.puddle_world_fast import EXPERIMENT, PRESETS, Goal, Timed
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 SMOKE = PRESETS["smoke"]
 FIRST, SECOND = SMOKE.dimensions
 WINNER, DANSKIN = (recipe.name for recipe in SMOKE.recipes[:2])

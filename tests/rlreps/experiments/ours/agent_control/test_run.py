@@ -36,8 +36,6 @@ FIGURES = [
     "returns_MountainCar-v0",
 ]
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 @pytest.fixture(scope="module")
 def finished(compilation_cache, tmp_path_factory):

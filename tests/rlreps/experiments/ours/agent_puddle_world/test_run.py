@@ -35,8 +35,6 @@ FIGURES = sorted(
     ]
 )
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 @pytest.fixture(scope="module")
 def finished(compilation_cache, tmp_path_factory):

@@ -33,8 +33,6 @@ FIGURES = sorted(
     + [f"{kind}_{name}" for kind in ("components", "policy") for name in SHOWN]
 )
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 @pytest.fixture(scope="module")
 def finished(compilation_cache, tmp_path_factory):
