@@ -261,6 +261,7 @@ def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon
     np.testing.assert_allclose(rows, [[even, odd], [odd, even]], atol=1e-6 * powers.sum())
 
 
+@pytest.mark.integration
 def test_one_step_of_the_empty_arena_matches_an_independent_simulation():
     cells, bins, discount, rollouts, draws = [0, 9, 44, 50, 99], 10, 0.9, 5000, 400_000
     rows = puddle_sampler("empty", bins, rollouts=rollouts, horizon=2, discount=discount).rows(

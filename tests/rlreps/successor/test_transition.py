@@ -112,6 +112,7 @@ def test_probabilities_sum_to_one(arena):
     assert one.chain.data.min() > 0.0
 
 
+@pytest.mark.integration
 def test_starts_are_held_in_walls_and_only_there():
     held = steps("two_room", 20).held.reshape(20, 20)
     walls = np.zeros((20, 20))
