@@ -1,4 +1,4 @@
-"""Where batches of (inputs, targets) come from: pure, jittable samplers that are pytrees.
+"""Sources of batches of (inputs, targets): pure, jittable samplers that are pytrees.
 
 A source carries its arrays as leaves, so that it passes through ``jit`` as an argument: a matrix of
 400 MB must not become a constant of the compiled program. Sources that hold no matrix are in

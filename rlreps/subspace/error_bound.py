@@ -1,4 +1,4 @@
-"""How far a computed principal subspace can be from the exact one, from residuals alone.
+"""Bounds on the distance of a computed principal subspace from the exact one, from residuals alone.
 
 Subspace iteration ends with m Ritz triplets (u_i, theta_i, v_i), m a little above the rank, that
 satisfy A'U = V Theta exactly and A V = U Theta + R with U'R = 0. In orthonormal bases (U, U_rest)

@@ -1,4 +1,4 @@
-"""How far a representation's span is from a principal subspace.
+"""Distances between a representation's span and a principal subspace.
 
 Features Phi are [n, d] (states by features), the basis F_k is [n, k] with orthonormal columns.
 Every function that compares spans orthonormalises the features first, so it is unchanged under

@@ -1,4 +1,4 @@
-"""How far an averaged matrix's principal subspaces are from the truth, from two halves of it."""
+"""The noise floor: distance of an averaged matrix's subspaces from the truth, from two halves."""
 
 import numpy as np
 

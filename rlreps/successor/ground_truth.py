@@ -59,7 +59,7 @@ def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GroundTruth:
-    """What a representation is measured against.
+    """A ground truth that representations are measured against.
 
     Attributes:
         coordinates: Position of every state in [0, 1]ᵏ, [n, k].

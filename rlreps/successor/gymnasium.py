@@ -80,7 +80,7 @@ class GymnasiumProcess:
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """What the environment does after the end of an episode."""
+        """Behaviour of the environment after the end of an episode."""
         # Before 1.4, copies made by Gymnasium shared one metadata; the attribute is their own.
         mode = getattr(self.environment.unwrapped, "autoreset_mode", None)
         if mode is None:

@@ -93,7 +93,7 @@ class DiscountedSum:
 
     @property
     def row_sum(self) -> float:
-        """What every row sums to: (1 - γʰ) / (1 - γ)."""
+        """Sum of every row: (1 - γʰ) / (1 - γ)."""
         return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
 
 

@@ -11,6 +11,9 @@ from rlreps.sources import matrix as sources
 from rlreps.sources.matrix import matrix_source
 
 NUM_STATES, NUM_TASKS = 12, 7
+SAMPLE = jax.jit(
+    lambda source, key, rows, tasks: source.sample(key, rows, tasks), static_argnums=(2, 3)
+)
 
 
 def _matrix(dtype=np.float32):
@@ -39,31 +42,26 @@ def test_rows_are_drawn_with_replacement_and_independently_of_each_other_and_of_
 
 def test_targets_are_the_entries_where_rows_and_tasks_meet():
     matrix, positions = _matrix(), np.random.default_rng(1).uniform(size=(NUM_STATES, 2))
-    source = matrix_source(matrix, positions.astype(np.float32))
-    batch = source.sample(jax.random.key(0), 30, 5)
+    source = matrix_source(matrix, positions.astype(np.float32), with_population=True)
+    batch = SAMPLE(source, jax.random.key(0), 30, 5)
     # Positions are distinct, so that each input names its state.
     rows = np.argmin(np.abs(positions[:, None, 0] - np.asarray(batch.inputs)[None, :, 0]), axis=0)
     np.testing.assert_array_equal(batch.inputs, positions[rows].astype(np.float32))
     np.testing.assert_array_equal(batch.targets, matrix[np.ix_(rows, batch.tasks)])
     assert batch.targets.shape == (30, 5)
     assert batch.tasks.dtype == jnp.int32
-    assert batch.population is None
-
-
-def test_the_population_is_every_state_in_the_sampled_tasks():
-    batch = matrix_source(_matrix(), with_population=True).sample(jax.random.key(0), 4, 3)
-    np.testing.assert_array_equal(batch.population.inputs, np.arange(NUM_STATES))
-    np.testing.assert_array_equal(batch.population.targets, _matrix()[:, np.asarray(batch.tasks)])
+    np.testing.assert_array_equal(batch.population.inputs, positions.astype(np.float32))
+    np.testing.assert_array_equal(batch.population.targets, matrix[:, np.asarray(batch.tasks)])
+    assert SAMPLE(matrix_source(matrix), jax.random.key(0), 6, 2).population is None
 
 
 def test_the_key_alone_decides_the_batch_and_more_tasks_do_not_change_its_rows():
     source = matrix_source(_matrix())
-    batch = source.sample(jax.random.key(0), 6, 2)
-    again = jax.jit(lambda s, key: s.sample(key, 6, 2))(source, jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, batch, again)
-    other = source.sample(jax.random.key(1), 6, 2)
+    batch = SAMPLE(source, jax.random.key(0), 6, 2)
+    jax.tree.map(np.testing.assert_array_equal, batch, source.sample(jax.random.key(0), 6, 2))
+    other = SAMPLE(source, jax.random.key(1), 6, 2)
     assert np.any(other.inputs != batch.inputs)
-    wider = source.sample(jax.random.key(0), 6, 5)
+    wider = SAMPLE(source, jax.random.key(0), 6, 5)
     np.testing.assert_array_equal(wider.inputs, batch.inputs)
 
 

@@ -152,6 +152,7 @@ def test_the_streamed_result_does_not_depend_on_the_blocks(monkeypatch):
         assert result.total_energy == pytest.approx(results[0].total_energy, rel=1e-6)
 
 
+@pytest.mark.integration
 def test_squaring_the_spectrum_costs_a_float32_subspace_no_digits():
     left, right = _factors(500, 400, 0.9 ** np.arange(120.0))
     matrix = left @ right.T

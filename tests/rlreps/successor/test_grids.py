@@ -25,10 +25,7 @@ MOUNTAIN = BoxGrid((-1.2, -0.07), (0.6, 0.07), (40, 30))
 SOLID = BoxGrid((-2.0, 10.0, 0.0), (1.0, 11.0, 5.0), (3, 4, 5))
 
 
-LINE = BoxGrid((100.0,), (101.0,), (50,))
-
-
-GRIDS = pytest.mark.parametrize("grid", [MOUNTAIN, SOLID, LINE], ids=["plane", "solid", "line"])
+GRIDS = pytest.mark.parametrize("grid", [MOUNTAIN, SOLID], ids=["plane", "solid"])
 
 
 def test_indices_count_the_first_coordinate_fastest():
@@ -37,7 +34,7 @@ def test_indices_count_the_first_coordinate_fastest():
     assert SOLID.num_cells == 60
 
 
-@pytest.mark.parametrize("bins", [7, 100])
+@pytest.mark.parametrize("bins", [100])
 def test_on_the_unit_square_cells_and_centres_are_those_of_the_square_grid(bins):
     box, square = BoxGrid((0, 0), (1, 1), (bins, bins)), Grid(bins)
     points = jax.random.uniform(jax.random.key(bins), (200_000, 2))
@@ -127,7 +124,7 @@ def test_boxes_without_cells_are_refused(low, high, bins, message):
 
 def test_samples_of_the_square_stay_in_their_cells_with_the_same_bits_under_x64():
     grid = Grid(300)
-    cells = jnp.asarray(np.random.default_rng(0).integers(0, 300**2, 500_000), jnp.int32)
+    cells = jnp.asarray(np.random.default_rng(0).integers(0, 300**2, 200_000), jnp.int32)
     keys = jax.random.split(jax.random.key(0), len(cells))
     drawn = jax.jit(jax.vmap(grid.sample))(keys, cells)
     assert np.count_nonzero(np.asarray(jax.jit(jax.vmap(grid.cell))(drawn)) != cells) == 0

@@ -10,7 +10,6 @@ from rlreps.successor import load, puddle_world_chain, released_names
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.training import evaluation
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +76,6 @@ def test_features_are_measured_in_one_line(truth):
     assert truth.distance(truth.principal.basis[:, 10:20]) == pytest.approx(1.0, abs=1e-5)
     random = generator.normal(size=(10_000, 10)).astype(np.float32)
     assert truth.distance(random) == pytest.approx(1 - 10 / 10_000, abs=1e-3)
-
-
-def test_an_evaluation_without_a_matrix_leaves_out_what_needs_one(truth):
-    figures = evaluation.evaluate_features(truth.principal.basis[:, :5], truth)
-    assert figures["subspace_distance"] < 1e-6
-    assert figures["longest_eigenvector_streak"] == 5
-    assert figures["representation_loss"] is None
-    assert figures["relative_excess_loss"] is None
 
 
 def test_an_unknown_name_and_misfitting_features_are_refused(truth):

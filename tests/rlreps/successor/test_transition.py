@@ -56,15 +56,18 @@ def averages(bins, refinement):
 def brute_force(arena, bins, refinement, horizon, discount, count_start):
     """The sum, term by term, in float64."""
     one = steps(arena, bins * refinement)
-    chain = one.chain.toarray()
     mean = averages(bins, refinement)
-    gather = mean.T * refinement**2
+    # Transposed and sparse: 700 dense products would take most of these tests' time.
+    chain, gather = (
+        scipy.sparse.csr_array(one.chain.T),
+        scipy.sparse.csr_array(mean) * refinement**2,
+    )
     moved, held = mean @ one.first.toarray(), np.diag(mean @ one.held)
     total = np.eye(bins**2) if count_start else np.zeros((bins**2, bins**2))
     weight = discount if count_start else 1.0
     for _ in range(horizon - 1 if count_start else horizon):
-        total += weight * (moved @ gather + held)
-        moved, weight = moved @ chain, weight * discount
+        total += weight * ((gather @ moved.T).T + held)
+        moved, weight = (chain @ moved.T).T, weight * discount
     return total
 
 
@@ -109,6 +112,7 @@ def test_probabilities_sum_to_one(arena):
     assert one.chain.data.min() > 0.0
 
 
+@pytest.mark.integration
 def test_starts_are_held_in_walls_and_only_there():
     held = steps("two_room", 20).held.reshape(20, 20)
     walls = np.zeros((20, 20))
@@ -236,3 +240,26 @@ def test_settings_and_cells_out_of_range_are_refused(monkeypatch, change, expect
     for cells in ([-1], [256]):
         with pytest.raises(InputError, match=r"start cells in \[0, 256\)"):
             estimator(monkeypatch).rows(cells)
+
+
+def test_the_aggregation_error_extrapolates_one_that_falls_with_the_squared_width(monkeypatch):
+    rng = np.random.default_rng(3)
+    left, right = (np.linalg.qr(rng.standard_normal((36, 5)))[0] for _ in range(2))
+    truth = (left * (9.0, 7.0, 5.0, 4.0, 3.0)) @ right.T
+    noise = 1e-3 * rng.standard_normal((36, 36))
+
+    class Planted:
+        def __init__(self, environment, grid, settings):
+            self.refinement = settings.refinement
+
+        def rows(self, cells):
+            return truth + noise / self.refinement**2
+
+    monkeypatch.setattr(transition, "TransitionEstimator", Planted)
+    settings = TransitionSettings(horizon=5, discount=0.9)
+    found = aggregation_error(load_arena("sutton"), Grid(6), settings, rank=5)
+    np.testing.assert_allclose(found.entries, noise, rtol=1e-9, atol=1e-12)
+    bases = [np.linalg.svd(m - m.mean(axis=0))[0] for m in (truth + noise, truth)]
+    for d in range(1, 6):
+        kept = np.sum(np.square(bases[0][:, :d].T @ bases[1][:, :d]))
+        assert found.distances[d - 1] == pytest.approx(1.0 - kept / d, rel=0.05)
