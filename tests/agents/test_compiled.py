@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.compiled import CompiledTrainer, TrainerState
-from rlreps.agents.dqn import make_agent
+from rlreps.agents.dqn import Use, agent_keys, keys_for, make_agent
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.envs.puddle_world import GOAL_SUM
@@ -98,6 +98,21 @@ def test_an_agent_is_the_same_alone_and_in_company() -> None:
         alone.memory.learner.params,
         together.memory.learner.params,
     )
+
+
+def test_acting_moving_and_learning_draw_from_keys_of_their_own(
+    loop: CompiledTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, uses = loop.init(), []
+
+    def recorded(keys: jax.Array, use: Use, count: jax.Array) -> jax.Array:
+        uses.append(use)
+        return keys_for(keys, use, count)
+
+    monkeypatch.setattr("rlreps.agents.compiled.keys_for", recorded)
+    keys, span = agent_keys(CONFIG), jax.ShapeDtypeStruct((2,), jnp.int32)
+    jax.eval_shape(make()._chunk(True), state, span, keys, keys)
+    assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}
 
 
 def test_training_returns_are_the_sums_of_rewards_between_ends(loop: CompiledTrainer) -> None:
