@@ -110,7 +110,10 @@ def parse_command(words: list[str]) -> Any:
 
 def _parse(name: str, place: str, arguments: list[str]) -> Any:
     """Import the class of a command and build it from its arguments."""
-    if name.startswith(("agent", "experiment")):
+    from rlreps.experiments import EXPERIMENTS
+
+    group, _, leaf = name.partition(" ")
+    if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
         # Their programs factorise small matrices all the time. JAX is not loaded yet.
         keep_lapack_to_one_thread()
     from rlreps.cli.options import parse

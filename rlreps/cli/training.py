@@ -18,7 +18,12 @@ METHODS: dict[Any, Choice] = {
     Encoder: Choice("encoder", ENCODERS),
     Objective: Choice("method", OBJECTIVES),
 }
-NAMES = {"Optimizer.name": "optimizer", "DanskinChunked.ridge": "chunked_ridge"}
+NAMES = {
+    "Optimizer.name": "optimizer",
+    # Encoders have hidden layers too.
+    "RandomNetwork.hidden": "cumulant_hidden",
+    "RandomIndicators.hidden": "cumulant_hidden",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Cells:
     """Indicators of the cells of a uniform grid over [0, 1]^c: all of them, nothing is random.
 
     Cell index = Σ_i (index along axis i) · bins^i, so that the first axis runs fastest; in two
-    dimensions that is row · bins + column with the row from y, as in ``successor.grid.Grid``. A
+    dimensions that is row · bins + column with the row from y, as in ``successor.grids.Grid``. A
     position outside the box belongs to the nearest cell.
 
     Attributes:

@@ -102,14 +102,14 @@ class DanskinChunked(Objective):
             on the running covariance's largest eigenvalue where that exceeds 2.
         gauge: γ ≥ 0, in units of the preconditioned gradient: weight of the term that keeps the
             features near white and leaves their span free.
-        ridge: Added to mean ŵŵᵀ before it is inverted, relative to its mean eigenvalue.
+        chunked_ridge: Added to mean ŵŵᵀ before it is inverted, relative to its mean eigenvalue.
     """
 
     groups: int = 3
     chunks: int = 4
     chunk_step: float = 0.5
     gauge: float = 1.0
-    ridge: float = 1e-2
+    chunked_ridge: float = 1e-2
 
     title: ClassVar[str] = "danskin chunked"
 
@@ -119,7 +119,7 @@ class DanskinChunked(Objective):
         require_positive("chunks", self.chunks)
         require_interval("chunk_step", self.chunk_step, "(0, 1)")
         require_interval("gauge", self.gauge, "[0, inf)")
-        require_interval("ridge", self.ridge, "(0, inf)")
+        require_interval("chunked_ridge", self.chunked_ridge, "(0, inf)")
 
     def require_rows(self, rows: int) -> None:
         """Raise an ``InputError`` unless there is a row for each chunk."""
@@ -151,7 +151,10 @@ class DanskinChunked(Objective):
         inverse = _trust(state) * state.inverse_moment
         slopes, value = _pairwise_gradient(dealt, inverse, self.gauge)
         surrogate = jnp.mean(jnp.sum(slopes.reshape(features.shape) * features, axis=1))
-        return with_gradient_of(surrogate, value), (_update_state(state, dealt, self.ridge), {})
+        return with_gradient_of(surrogate, value), (
+            _update_state(state, dealt, self.chunked_ridge),
+            {},
+        )
 
 
 def _step(state: ChunkedState, chunk_step: float | Array) -> Array:

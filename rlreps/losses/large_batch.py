@@ -17,6 +17,7 @@ from rlreps.losses.base import (
     Params,
     RunningMean,
     mean_product,
+    require_features,
     two_weight_loss,
 )
 from rlreps.numerics import matmul
@@ -78,6 +79,7 @@ class LargeBatch(Objective):
         """Compute half the mean squared residual, without the row itself if ``leave_one_out``."""
         del key  # Deterministic given the batch.
         features = encode(params, batch.inputs)
+        require_features(features, len(batch.inputs), self.num_features)
         held = lax.stop_gradient(features)  # Danskin: the weights are constants.
         weights = least_squares_weights(held, batch.targets, self.ridge)
         front = weights

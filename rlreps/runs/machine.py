@@ -45,14 +45,11 @@ def keep_compiled_programs() -> None:
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / (
-        "Library/Caches" if sys.platform == "darwin" else ".cache"
-    )
-    folder = Path(os.environ.get("RLREPS_CACHE_DIR") or Path(base) / "rlreps") / "compiled"
     try:
+        folder = _cache_folder() / "compiled"
         folder.mkdir(parents=True, exist_ok=True)
         _delete_least_recent(folder, CACHE_BYTES)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return
     if not os.access(folder, os.W_OK):
         return
@@ -60,6 +57,15 @@ def keep_compiled_programs() -> None:
     # Short runs consist of many small programs.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _cache_folder() -> Path:
+    """Return the folder for what can be computed again: the user's choice or the system's."""
+    if chosen := os.environ.get("RLREPS_CACHE_DIR"):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "rlreps"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "rlreps"
 
 
 def _delete_least_recent(folder: Path, limit: int) -> None:

@@ -252,8 +252,9 @@ def _parser(hint: Any) -> Callable[[str], FieldValue]:
 
 
 def _choice(choices: Mapping[str, FieldValue], text: str) -> FieldValue:
-    require(text in choices, f"one of {', '.join(choices)}", text)
-    return choices[text]
+    name = text.replace("-", "_")
+    require(name in choices, f"one of {', '.join(choices)}", text)
+    return choices[name]
 
 
 def _number(kind: Callable[[str], Any], text: str) -> Any:

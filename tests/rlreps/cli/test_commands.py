@@ -15,7 +15,9 @@ import pytest
 from PIL import Image
 
 from rlreps import cli
-from rlreps.encoders import FourierMLP
+from rlreps.cumulants import CUMULANTS
+from rlreps.encoders import ENCODERS, FourierMLP
+from rlreps.losses import OBJECTIVES
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
@@ -573,6 +575,23 @@ def test_every_command_explains_itself(capsys, command):
     assert ending.value.code in (0, None)
     assert f"usage: rlreps {command}" in out
     assert "dummy" not in out
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "names"),
+    [
+        ("train", "method", OBJECTIVES),
+        ("train", "encoder", ENCODERS),
+        ("train-live", "cumulants", CUMULANTS),
+        ("train-live", "method", OBJECTIVES),
+    ],
+)
+def test_every_choice_of_a_command_can_be_parsed(capsys, command, flag, names):
+    for name in names:
+        with pytest.raises(SystemExit) as ending:
+            cli.main([command, f"--{flag}", name.replace("_", "-"), "--help"])
+        assert ending.value.code in (0, None)
+        assert f"--{flag}" in capsys.readouterr().out
 
 
 @pytest.mark.integration

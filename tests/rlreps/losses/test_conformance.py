@@ -32,7 +32,7 @@ ENCODER = Tabular(NUM_FEATURES, num_states=NUM_STATES)
 
 PLAIN = [cls() for cls in OBJECTIVES.values()]
 WITH_OPTIONS = [
-    DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1, ridge=0.1),
+    DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1, chunked_ridge=0.1),
     DanskinLissa(whitening=True, permutations=3, feature_norm="running", **ROLES),
     DanskinEmpirical(whitening=True, permutations=2, **ROLES),
     Explicit(weight_learning_rate=0.1),
@@ -234,12 +234,13 @@ REFUSALS = [
         (lambda value=value: LargeBatch(ridge=value), r"ridge in \(0, inf\), got")
         for value in (0.0, -1.0, INFINITY)
     ),
+    (lambda: loss_of(LargeBatch(NUM_FEATURES + 1)), r"features of shape \(30, 5\), got"),
     (lambda: LargeBatch(precondition=0.0), r"precondition in \(0, inf\), got 0.0"),
     (lambda: DanskinChunked(groups=2), "groups >= 3, got 2"),
     (lambda: DanskinChunked(chunks=0), "chunks >= 1, got 0"),
     (lambda: DanskinChunked(chunk_step=1.0), r"chunk_step in \(0, 1\), got 1.0"),
     (lambda: DanskinChunked(gauge=-0.1), r"gauge in \[0, inf\), got -0.1"),
-    (lambda: DanskinChunked(ridge=0.0), r"ridge in \(0, inf\), got 0.0"),
+    (lambda: DanskinChunked(chunked_ridge=0.0), r"chunked_ridge in \(0, inf\), got 0.0"),
     (
         lambda: DanskinChunked().require_rows(11),
         "rows >= 12, one for each chunk of dan",

@@ -58,6 +58,7 @@ def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys
             (axis,) = parse_grid([f"{name}={sample(field)}"])
             assert axis == GridAxis(field, axis.values)
             assert as_text(axis.values[0]) == sample(field)
+    assert parse_grid(["method=danskin-lissa"]) == parse_grid(["method=danskin_lissa"])
     config = sweep("num-features=5,10", "learning_rate=1e-3, 3e-4", steps=7)
     assert [point.values for point in config.points] == [
         {"num_features": d, "optimizer.learning_rate": rate}
