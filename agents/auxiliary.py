@@ -52,17 +52,15 @@ its features grow; ``whitening`` and several ``permutations`` help (``DanskinLis
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jax import Array, lax
 
 from rlreps.agents.replay import Rows, Window, episode_window, rows_at
 from rlreps.config import with_sizes
-from rlreps.configs.flags import objective_from_flags
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses import LargeBatch, Objective
@@ -103,11 +101,11 @@ class AuxiliaryConfig:
         sequences: Sequences of an update, each of which gives a row of the objective's batch.
     """
 
-    objective: Annotated[Objective, tyro.conf.arg(constructor=objective_from_flags)] = (
-        dataclasses.field(default_factory=lambda: LargeBatch(precondition=1e-2, leave_one_out=True))
+    objective: Objective = dataclasses.field(
+        default=LargeBatch(precondition=1e-2, leave_one_out=True)
     )
-    weight: Annotated[float, tyro.conf.arg(name="auxiliary-weight")] = 0.0
-    tasks: Annotated[TaskName, tyro.conf.arg(name="auxiliary-tasks")] = "random_fourier"
+    weight: float = 0.0
+    tasks: TaskName = "random_fourier"
     num_tasks: int = 64
     cells_per_axis: int = 10
     length_scale: float = 0.2

@@ -8,12 +8,11 @@ remembers, and how it learns from what it remembers. Whatever else shapes its to
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-import tyro
 from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, as_inputs, make_auxiliary_task
@@ -29,9 +28,8 @@ from rlreps.agents.replay import (
     set_priorities,
     transitions,
 )
-from rlreps.configs import EncoderConfig
-from rlreps.encoders import Encoder
-from rlreps.encoders.registry import make_encoder
+from rlreps.config import with_sizes
+from rlreps.encoders import MLP, Encoder
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import optimizer_step
@@ -114,10 +112,8 @@ class AgentConfig:
         num_seeds: Agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
     """
 
-    environment: Annotated[str, tyro.conf.arg(name="env")] = "puddle-world"
-    encoder: EncoderConfig = dataclasses.field(
-        default_factory=lambda: EncoderConfig(name="mlp", hidden=(64, 64))
-    )
+    environment: str = "puddle-world"
+    encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
     num_features: int = 32
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
     replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
@@ -490,7 +486,7 @@ def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder
         "convolutional one",
         tuple(observation_shape),
     )
-    return make_encoder(
+    return with_sizes(
         config.encoder,
         num_inputs=observation_shape[0],
         num_states=1,

@@ -13,7 +13,6 @@ __version__ = "0.2.0"
 
 _SUBMODULES = (
     "agents",
-    "configs",
     "cumulants",
     "encoders",
     "envs",

@@ -19,12 +19,11 @@ import jax
 import jax.numpy as jnp
 from benchmark_training import bare_pass, step_seconds
 
-from rlreps.configs import OptimizerConfig
 from rlreps.encoders import MLP, Encoder, SeparateMLP
-from rlreps.experiments.pfau_2019.hydrogen.problem import BoxSource, hamiltonian
+from rlreps.experiments.pfau_2019.hydrogen import BoxSource, hamiltonian
 from rlreps.losses.spectral import CovarianceJacobian, Spin
 from rlreps.operators import Diagonal, Operator
-from rlreps.training.optimizers import make_optimizer
+from rlreps.training import Optimizer
 from rlreps.training.update import Learner
 
 HIDDEN = {"shared": (128, 128, 128), "separate": (32, 32)}
@@ -60,7 +59,7 @@ def update(
             encoder=encoder,
             separate=separate,
         ),
-        optimizer=make_optimizer(OptimizerConfig(), 1000),
+        optimizer=Optimizer(steps=1000),
         rows=rows,
         tasks=1,
     )

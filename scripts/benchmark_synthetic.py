@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from rlreps.experiments.le_lan_2023.synthetic import PRESETS, ROLES, Setting, make_members
 from rlreps.training.devices import devices_for_small_runs, largest_even_share, make_placement
-from rlreps.training.population import Members
+from rlreps.training.population import Population
 
 STATES, FEATURES, ROWS = 50, 10, 5
 CONFIG = dataclasses.replace(PRESETS["laptop"], num_states=STATES, step_size=1e-6)
@@ -33,14 +33,16 @@ GOALS = {"danskin_lissa": 50.0}
 def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Callable[[], Any]]:
     """[a scan of ``length`` updates of all seeds, a loop of ``loop_length`` updates of one]."""
     setting = Setting(method, FEATURES, ROWS, "exponential", CONFIG.kappa0)
-    build, source, settings = make_members(CONFIG, [(setting, seed) for seed in range(seeds)])
-    members = Members(build, own_sources=True)
-    numbers = jnp.arange(seeds, dtype=jnp.uint32)
-    states = members.init(numbers, settings)
+    learners, source, _ = make_members(CONFIG, [(setting, seed) for seed in range(seeds)])
     placement = make_placement(largest_even_share(devices_for_small_runs(), seeds), seeds)
+    members = Population(
+        learners, source, range(seeds), placement, own_numbers=True, own_sources=True
+    )
+    numbers = jnp.arange(seeds, dtype=jnp.uint32)
+    states = members.init()
     spread = placement.spread_seeds(functools.partial(members.chunk, length), own_sources=True)
-    one = jax.tree.map(lambda leaf: leaf[0], (states, source, numbers, settings))
-    update = jax.jit(build(one[3]).update)
+    one = jax.tree.map(lambda leaf: leaf[0], (states, source, numbers, learners))
+    update = jax.jit(one[3].update)
 
     def loop() -> Any:
         state = one[0]
@@ -48,7 +50,7 @@ def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Cal
             state, loss = update(state, one[1], one[2])
         return state, loss
 
-    arguments = placement.put_seeds((states, source, numbers, settings))
+    arguments = placement.put_seeds((states, source, numbers, learners))
     return [functools.partial(jax.jit(spread).lower(*arguments).compile(), *arguments), loop]
 
 

@@ -23,12 +23,11 @@ from jax import Array, lax
 
 from rlreps import encoders
 from rlreps.config import with_sizes
-from rlreps.configs import OptimizerConfig, TrainingConfig
 from rlreps.losses import OBJECTIVES
 from rlreps.sources import matrix as sources
-from rlreps.training.optimizers import make_optimizer
+from rlreps.training import Optimizer
 from rlreps.training.update import Learner
-from rlreps.workflows.train import run_training
+from rlreps.workflows.train import TrainingConfig, run_training
 
 STATES = 10_000
 FEATURES = 10
@@ -71,7 +70,7 @@ def compare(tasks: int, rows: int, length: int, repeats: int) -> None:
         learner = Learner(
             encoder=encoder,
             objective=with_sizes(objective, num_tasks=STATES, encoder_learning_rate=1e-3),
-            optimizer=make_optimizer(OptimizerConfig(), 1000),
+            optimizer=Optimizer(steps=1000),
             rows=rows,
             tasks=tasks,
         )

@@ -33,6 +33,7 @@ from rlreps.encoders import FourierMLP
 from rlreps.plotting import save_figure, signed_colormap
 from rlreps.plotting.style import styled
 from rlreps.sources.matrix import matrix_source
+from rlreps.successor.chains import environment_chain
 from rlreps.successor.grids import BoxGrid
 from rlreps.successor.gymnasium import (
     GymnasiumProcess,
@@ -41,8 +42,8 @@ from rlreps.successor.gymnasium import (
     every_visit,
     starts_in_cells,
 )
-from rlreps.successor.measure import RowEstimates
-from rlreps.successor.monte_carlo import RolloutSettings, RowSampler, environment_chain
+from rlreps.successor.measure import RolloutSettings, RowEstimates
+from rlreps.successor.monte_carlo import RowSampler
 from rlreps.training import train
 
 COMPONENTS = 6

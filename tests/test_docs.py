@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import rlreps
-from rlreps.cli.main import _parse
+from rlreps.cli import parse_command
 from rlreps.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +72,7 @@ def commands(text: str) -> list[tuple[str, bool]]:
 
 def complaint(line: str) -> str:
     try:
-        _parse(shlex.split(line)[1:])
+        parse_command(shlex.split(line)[1:])
     except InputError as error:
         return str(error)
     return ""

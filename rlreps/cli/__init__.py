@@ -1,15 +1,173 @@
-"""The command line: parsing only; ``workflows`` and ``experiments`` hold what commands run."""
+"""The command line: parsing only. ``workflows`` and ``experiments`` hold what commands run.
 
-from rlreps.cli.main import main
+Invalid input exits with code 2 and one line on standard error. Diverged training and the death of
+another process exit with 1, an interruption from the keyboard with 130.
+"""
 
-__all__ = ["main"]
-
+import contextlib
+import difflib
+import importlib
+import logging
+import os
+import signal
 import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NoReturn
 
-from rlreps.runs.machine import keep_lapack_to_one_thread
+from rlreps import __version__
+from rlreps.errors import InputError, ProcessDiedError, TrainingDivergedError
+from rlreps.runs.machine import keep_compiled_programs, keep_lapack_to_one_thread
 
-_RULES = {"online-pca", "learning-rate-sensitivity", "distributed-pca"}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": ("quickstart:Quickstart", "Run the whole pipeline: ground truth to report."),
+    "successor generate": ("successor:Generate", "Compute a successor measure, or go on with it."),
+    "successor info": ("successor:Info", "Describe a store and how far it is from the truth."),
+    "successor verify": ("successor:Verify", "Read a store back and check every block."),
+    "successor compare": ("successor:Compare", "Compare the leading components of two stores."),
+    "svd": ("successor:Svd", "Compute the principal subspace of a store."),
+    "train": ("training:Train", "Train an encoder on a store."),
+    "train-live": ("training:TrainLive", "Train an encoder on fresh rollouts, without a matrix."),
+    "sweep": ("sweep:Sweep", "Train at every point of a grid and gather one table."),
+    "evaluate": ("training:Evaluate", "Measure a trained encoder against a ground truth."),
+    "agent train": ("agent:TrainAgents", "Train agents, with an auxiliary task or without."),
+    "agent evaluate": ("agent:EvaluateAgents", "Play greedy episodes and measure the torsos."),
+    "agent render": ("agent:RenderAgents", "Draw an episode, policy, components and curves."),
+    "plot env": ("plot:PlotEnv", "Draw an arena."),
+    "plot components": ("plot:PlotComponents", "Draw principal components, true and learned."),
+    "plot spectrum": ("plot:PlotSpectrum", "Draw the singular values of a store."),
+    "plot curves": ("plot:PlotCurves", "Draw the learning curves of training runs."),
+}
+"""Command → (module of this package:class, summary). Classes load when they are called."""
 
-# Commands whose programs factorise small matrices all the time; options of the others load JAX.
-if sys.argv[1:2] == ["agent"] or any(n in _RULES or n.startswith("agent-") for n in sys.argv[2:3]):
-    keep_lapack_to_one_thread()
+_NO_CACHE = "--no-cache"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the ``rlreps`` command.
+
+    Args:
+        arguments: Command-line arguments; None takes the process's own.
+    """
+    own_process = arguments is None
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if own_process:
+        signal.signal(signal.SIGINT, _leave)
+        if _NO_CACHE not in words:
+            keep_compiled_programs()
+    words = [word for word in words if word != _NO_CACHE]
+    # Orbax warns of what a killed run left behind, and reports a full disk from each of its threads
+    # beside raising it.
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        command = parse_command(words)
+        if command is not None:
+            command.run()
+        sys.stdout.flush()
+    except (ProcessDiedError, TrainingDivergedError) as error:
+        _fail(error, 1)
+    except BrokenPipeError:
+        # The reader has enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (ValueError, OSError) as error:
+        # The environments' own error class lives apart from the library's.
+        from rlreps.envs.core import ArenaError
+
+        if not isinstance(error, InputError | ArenaError | OSError):
+            raise
+        _fail(error, 2)
+
+
+def parse_command(words: list[str]) -> Any:
+    """Parse the command; None after printing the list of commands or the version.
+
+    Raises:
+        InputError: For a command or arguments that do not exist.
+    """
+    if words == ["--version"]:
+        print(f"rlreps {__version__}")
+        return None
+    commands = _commands()
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if len(words) >= length and name in commands:
+            return _parse(name, commands[name][0], words[length:])
+    group = words[0] if words and any(key.startswith(f"{words[0]} ") for key in commands) else ""
+    rest = words[1:] if group else words
+    if not rest or rest[0] in ("-h", "--help"):
+        _print_help(group, commands)
+        return None
+    known = {key.split()[1 if group else 0] for key in commands if key.startswith(group)}
+    close = difflib.get_close_matches(rest[0], sorted(known), 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    place = f"rlreps {group}".strip()
+    raise InputError(
+        f"expected a command of {place} ({', '.join(sorted(known))}), got {rest[0]!r}{hint}"
+    )
+
+
+def _parse(name: str, place: str, arguments: list[str]) -> Any:
+    """Import the class of a command and build it from its arguments."""
+    if name.startswith(("agent", "experiment")):
+        # Their programs factorise small matrices all the time. JAX is not loaded yet.
+        keep_lapack_to_one_thread()
+    from rlreps.cli.options import parse
+
+    home, _, leaf = place.partition(":")
+    module = importlib.import_module(f"rlreps.cli.{home}")
+    cls = module.command_of(leaf) if home == "experiment" else getattr(module, leaf)
+    return parse(
+        cls,
+        arguments,
+        prog=f"rlreps {name}",
+        choices=getattr(cls, "choices", {}),
+        names=getattr(cls, "names", {}),
+    )
+
+
+def _commands() -> Mapping[str, tuple[str, str]]:
+    """List every command, experiments included."""
+    from rlreps.experiments import EXPERIMENTS
+
+    listed = {
+        f"experiment {name}": (f"experiment:{name}", f"{entry.description} ({entry.paper})")
+        for name, entry in EXPERIMENTS.items()
+    }
+    return {**COMMANDS, **listed}
+
+
+def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
+    """Print the commands, or those of a group, without importing any."""
+    place = f"rlreps {group}".strip()
+    print(f"usage: {place} COMMAND [OPTIONS]\n")
+    if not group:
+        print("State representations for reinforcement learning.\n")
+    print("commands:")
+    width = max(len(name) for name in commands)
+    for name, (_, summary) in commands.items():
+        if name.startswith(group):
+            print(f"  {name:{width}}  {summary}")
+    print(
+        f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
+        f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."
+    )
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process at once, as a kill would: everything on disk is made for that.
+
+    A callback of JAX's would swallow a ``KeyboardInterrupt``, and unwinding through XLA's and
+    Orbax's threads crashed now and then.
+    """
+    if sys.stderr.isatty():
+        os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
+    os.write(2, b"rlreps: interrupted; the same command goes on from here\n")
+    os._exit(130)
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    with contextlib.suppress(BrokenPipeError):
+        print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+    sys.exit(code)

@@ -3,13 +3,14 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Any, ClassVar
 
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig
+from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch, print_json
-from rlreps.runs.machine import keep_lapack_to_one_thread
+from rlreps.cli.training import METHODS, NAMES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,14 +30,18 @@ class TrainAgents:
     store: Path | None = None
     quiet: Switch = False
 
+    choices: ClassVar[dict[Any, Choice]] = METHODS
+    names: ClassVar[dict[str, str]] = {
+        **NAMES,
+        "AgentConfig.environment": "env",
+        "AuxiliaryConfig.weight": "auxiliary_weight",
+        "AuxiliaryConfig.tasks": "auxiliary_tasks",
+    }
+
     def run(self) -> None:
         """Trains, then prints a table of all agents."""
-        # Objectives factorise small matrices in every update.
-        keep_lapack_to_one_thread()
-
-        from rlreps.cli.tables import print_agents
         from rlreps.training.devices import devices_for_small_runs
-        from rlreps.workflows.agents import train_agents
+        from rlreps.workflows.agents import print_agents, train_agents
 
         summary = train_agents(
             self.config,
@@ -64,8 +69,6 @@ class EvaluateAgents:
 
     def run(self) -> None:
         """Prints everything."""
-        keep_lapack_to_one_thread()
-
         from rlreps.workflows.agents import evaluate_agents
 
         print_json(evaluate_agents(self.run_folder, episodes=self.episodes, store=self.store))
@@ -89,7 +92,6 @@ class RenderAgents:
 
     def run(self) -> None:
         """Writes the pictures, then says which, and why others were not."""
-        keep_lapack_to_one_thread()
         # Environments draw into memory; without a screen, SDL would complain on standard error.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
@@ -102,18 +104,3 @@ class RenderAgents:
             print(f"wrote {path}")
         for note in pictures.notes:
             print(f"note: {note}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Agent:
-    """Agents that learn representations on the side: train, evaluate and draw them."""
-
-    command: (
-        Annotated[TrainAgents, subcommand("train")]
-        | Annotated[EvaluateAgents, subcommand("evaluate")]
-        | Annotated[RenderAgents, subcommand("render")]
-    )
-
-    def run(self) -> None:
-        """Runs the chosen command."""
-        self.command.run()

@@ -2,13 +2,12 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import Annotated, Any, ClassVar, Literal
 
-from tyro.conf import arg, subcommand
+from tyro.conf import arg
 
 from rlreps.cli.parts import Switch
 from rlreps.experiments import EXPERIMENTS, Entry
-from rlreps.runs.machine import keep_lapack_to_one_thread
 
 DATA = (
     "Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or "
@@ -24,8 +23,6 @@ class ExperimentCommand:
 
     def run(self) -> None:
         """Run the experiment, then print what was stated beforehand and what was found."""
-        if self.entry.one_lapack_thread:
-            keep_lapack_to_one_thread()
         from rlreps.experiments.harness import print_claims
         from rlreps.training.devices import choose_devices, devices_for_small_runs
 
@@ -41,8 +38,9 @@ class ExperimentCommand:
         print_claims(experiment.run(experiment.presets[given["preset"]], given["out"], **options))
 
 
-def command_of(name: str, entry: Entry) -> Any:
-    """Build the subcommand of an experiment with the options that it takes."""
+def command_of(name: str) -> type[ExperimentCommand]:
+    """Build the command of an experiment with the options that it takes."""
+    entry = EXPERIMENTS[name]
     presets = Literal["smoke", "laptop", "paper"]
     sizes = f"smoke takes seconds, laptop minutes; paper {entry.largest}."
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
@@ -54,29 +52,11 @@ def command_of(name: str, entry: Entry) -> Any:
         fields.append(("data", Annotated[Path | None, arg(help=DATA)], None))
     if entry.devices == "chosen":
         fields.append(("devices", Annotated[int | None, arg(help="As for train.")], None))
-    cls = dataclasses.make_dataclass(
-        name,
+    return dataclasses.make_dataclass(
+        name.title().replace("-", ""),
         fields,
         bases=(ExperimentCommand,),
         namespace={"__doc__": entry.description, "entry": entry},
         frozen=True,
         kw_only=True,
     )
-    return Annotated[cls, subcommand(name)]
-
-
-if TYPE_CHECKING:
-    AnyExperiment = ExperimentCommand
-else:
-    AnyExperiment = Union[tuple(command_of(*each) for each in EXPERIMENTS.items())]  # noqa: UP007
-
-
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """Published experiments by name, each with what its paper states beside what was found."""
-
-    command: AnyExperiment
-
-    def run(self) -> None:
-        """Run the chosen experiment."""
-        self.command.run()

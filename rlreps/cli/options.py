@@ -26,10 +26,13 @@ from typing import (
 import docstring_parser
 import tyro
 
-from rlreps.config import name_of, options
+from rlreps.config import options
 from rlreps.errors import InputError, require_choice
 
 C = TypeVar("C")
+
+RENAMED = {"--data-dir": "--data"}
+"""Options of earlier versions → what they are called now."""
 
 
 class Choice(NamedTuple):
@@ -97,7 +100,7 @@ class _Parser:
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, or of the default's."""
-        name = name_of(type(default))
+        (name,) = (name for name, cls in choice.classes.items() if cls is type(default))
         for index, argument in enumerate(self.arguments):
             flag, equals, value = argument.partition("=")
             if _spelled(flag) == f"--{choice.flag}":
@@ -122,8 +125,10 @@ class _Parser:
         shown = self.names.get(place, name)
         dashed = shown.replace("_", "-")
         self.known |= {f"--{dashed}", f"--no-{dashed}"}
-        marks = [tyro.conf.arg(help=helps.get(name, ""), name=None if shown == name else dashed)]
-        return name, Annotated[(hint, *marks)], dataclasses.field(default=default)
+        if name in helps or shown != name:
+            mark = tyro.conf.arg(help=helps.get(name), name=None if shown == name else dashed)
+            hint = Annotated[hint, mark]
+        return name, hint, dataclasses.field(default=default)
 
     def check(self, prog: str) -> None:
         """Refuse options that the command does not have.
@@ -136,6 +141,8 @@ class _Parser:
             if flag.startswith("--") and flag not in self.known:
                 close = difflib.get_close_matches(flag, sorted(self.known), 1, 0.75)
                 hint = f"; did you mean {close[0]}?" if close else ""
+                if flag in RENAMED:
+                    hint = f", which is now {RENAMED[flag]}"
                 owned = "".join(
                     f"; options of {name}: {', '.join(sorted(_shown(flags))) or 'none'}"
                     for name, flags in self.chosen.items()

@@ -2,12 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Any, ClassVar
 
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional
 
-from rlreps.cli.ground_truth import SubspaceOptions
+from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch
+from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +67,15 @@ class PlotSpectrum:
 
     store: Positional[Path]
     out: Path
-    config: SubspaceOptions = dataclasses.field(default_factory=SubspaceOptions)
+    config: Decomposition = dataclasses.field(default_factory=RandomizedSVD)
+
+    choices: ClassVar[dict[Any, Choice]] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
     def run(self) -> None:
         """Writes the figure."""
         from rlreps.workflows import figures
 
-        _say_written(figures.draw_spectrum(self.store, self.config.build(), self.out))
+        _say_written(figures.draw_spectrum(self.store, self.config, self.out))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,22 +97,6 @@ class PlotCurves:
         from rlreps.workflows import figures
 
         _say_written(figures.draw_curves(self.runs, self.out, progress=not self.quiet))
-
-
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """Pictures: environments, components, spectra and learning curves."""
-
-    command: (
-        Annotated[PlotEnv, subcommand("env")]
-        | Annotated[PlotComponents, subcommand("components")]
-        | Annotated[PlotSpectrum, subcommand("spectrum")]
-        | Annotated[PlotCurves, subcommand("curves")]
-    )
-
-    def run(self) -> None:
-        """Runs the chosen command."""
-        self.command.run()
 
 
 def _say_written(path: Path) -> None:

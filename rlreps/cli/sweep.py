@@ -2,12 +2,14 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch
-from rlreps.configs import TrainingConfig
+from rlreps.cli.training import METHODS, NAMES
+from rlreps.workflows.train import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,19 +30,21 @@ class Sweep:
     store: Positional[Path]
     out: Path
     grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]]
-    config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    config: TrainingConfig = dataclasses.field(default=TrainingConfig())
     devices: int | None = None
     quiet: Switch = False
 
+    choices: ClassVar[dict[Any, Choice]] = METHODS
+    names: ClassVar[dict[str, str]] = NAMES
+
     def run(self) -> None:
         """Trains, then prints the table."""
-        from rlreps.configs.sweep import SweepConfig, parse_grid
+        from rlreps.workflows.sweep import SweepConfig, parse_grid
 
         config = SweepConfig(base=self.config, grid=parse_grid(self.grid))
 
-        from rlreps.cli.tables import print_sweep
         from rlreps.training.devices import choose_devices
-        from rlreps.workflows.sweep.run import run_sweep
+        from rlreps.workflows.sweep import print_sweep, run_sweep
 
         summary = run_sweep(
             config,

@@ -2,12 +2,23 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
+from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch, print_json
-from rlreps.configs import TrainingConfig
-from rlreps.configs.live import LiveTrainingConfig
+from rlreps.cumulants import CUMULANTS, Cumulants
+from rlreps.encoders import ENCODERS, Encoder
+from rlreps.losses import OBJECTIVES, Objective
+from rlreps.workflows.live import LiveConfig
+from rlreps.workflows.train import TrainingConfig
+
+METHODS: dict[Any, Choice] = {
+    Encoder: Choice("encoder", ENCODERS),
+    Objective: Choice("method", OBJECTIVES),
+}
+NAMES = {"Optimizer.name": "optimizer", "DanskinChunked.ridge": "chunked_ridge"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +36,12 @@ class Train:
 
     store: Positional[Path]
     out: Path
-    config: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    config: TrainingConfig = dataclasses.field(default=TrainingConfig())
     devices: int | None = None
     quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = METHODS
+    names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
         """Trains, then prints the summary."""
@@ -57,10 +71,13 @@ class TrainLive:
     """
 
     out: Path
-    config: LiveTrainingConfig = dataclasses.field(default_factory=LiveTrainingConfig)
+    config: LiveConfig = dataclasses.field(default=LiveConfig())
     store: Path | None = None
     devices: int | None = None
     quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = {**METHODS, Cumulants: Choice("cumulants", CUMULANTS)}
+    names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
         """Trains, then prints the summary."""

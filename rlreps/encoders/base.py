@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import jax
 from jax import Array
 
-from rlreps.config import configurable
+from rlreps.config import configurable, name_of
 from rlreps.errors import require
 
 if TYPE_CHECKING:  # Flax takes longer to import than JAX.
@@ -18,7 +18,12 @@ Params: TypeAlias = Any
 
 
 class Encoder:
-    """An encoder φ: S → R^d; subclasses are frozen dataclasses, equal and hashable by value."""
+    """An encoder φ: S → R^d and its configuration; subclasses are configurable dataclasses."""
+
+    @property
+    def name(self) -> str:
+        """The class's name as options and files spell it."""
+        return name_of(type(self))
 
     def init(self, key: Array) -> Params:
         """Draw parameters."""

@@ -23,10 +23,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 7. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
 """
 
-import csv
 import dataclasses
-import io
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -35,12 +32,10 @@ import jax
 from matplotlib.figure import Figure
 
 from rlreps.config import as_json
-from rlreps.files import write_atomically
 from rlreps.plotting import save_figure
 from rlreps.report.page import Section, write_report
-from rlreps.report.table import Table, finite_or_none
-from rlreps.runs.complete import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
 
 Config = TypeVar("Config")
@@ -142,26 +137,8 @@ class Run(Generic[Config]):
         return save_figure(figure, self.folder.figures / f"{name}.png"), caption
 
     def write_rows(self, name: str, rows: Rows) -> None:
-        """Write ``results/<name>.csv`` and ``.json``.
-
-        Columns come in the order in which the rows first name them; a row without one leaves it
-        empty. What is None, NaN or infinite is empty in the CSV and null in the JSON file.
-
-        Args:
-            name: Of the files.
-            rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
-        """
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        table = [{column: finite_or_none(row.get(column)) for column in columns} for row in rows]
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
-        # A row a line: small, and readable as text.
-        lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in table)
-        results = self.folder.path / "results"
-        write_atomically(results / f"{name}.csv", text.getvalue().encode())
-        write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
+        """Write ``results/<name>.csv`` and ``.json``; see ``RunFolder.write_rows``."""
+        self.folder.write_rows(name, rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

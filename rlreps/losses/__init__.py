@@ -29,5 +29,11 @@ __all__ = [
     "Oracle",
     "Population",
     "Spin",
+    "title_of",
     "two_weight_loss",
 ]
+
+
+def title_of(method: str) -> str:
+    """Return a method's name as the papers write it, such as ``Danskin-LISSA``."""
+    return OBJECTIVES[method].title

@@ -6,7 +6,8 @@ import html
 import io
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -138,3 +139,9 @@ def finite_or_none(value: object) -> object:
     """Return a value as JSON and CSV hold it: None for NaN and infinity."""
     value = plain_value(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def with_interval(figures: Mapping[str, Any], name: str) -> str:
+    """Write a figure with the interval that ``<name>_low`` and ``<name>_high`` hold, if any."""
+    value, low, high = (format_number(figures[f"{name}{end}"]) for end in ("", "_low", "_high"))
+    return value if figures[f"{name}_low"] is None else f"{value} [{low}, {high}]"

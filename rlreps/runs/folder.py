@@ -1,15 +1,22 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
+import csv
+import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from rlreps.errors import InputError
 from rlreps.files import unfinished_writes, write_atomically
-from rlreps.runs.locks import LOCK
+from rlreps.report.table import finite_or_none
+from rlreps.runs.locks import LOCK, exclusive
+from rlreps.runs.provenance import provenance as current_provenance
+
+FORMAT = 2
+"""Version of a run folder's files; 0.1 wrote none."""
 
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
@@ -18,7 +25,7 @@ _PARTS = "parts"
 
 
 def differences(expected: Any, got: Any, name: str = "") -> list[str]:
-    """What differs between two JSON values, as "expected name=a, got b" with dotted names."""
+    """List how two JSON values differ, as "expected name=a, got b" with dotted names."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
         found = []
         for key in sorted({*expected, *got}):
@@ -29,7 +36,7 @@ def differences(expected: Any, got: Any, name: str = "") -> list[str]:
 
 
 def without_nan(value: Any) -> Any:
-    """JSON values with None for the NaN and infinities that JSON cannot hold."""
+    """Replace the NaN and infinities that JSON cannot hold by None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -50,7 +57,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens an existing run; nothing is changed.
+        """Open an existing run; nothing is changed.
 
         Args:
             path: A folder made by ``create_or_resume``.
@@ -67,13 +74,18 @@ class RunFolder:
             raise InputError(
                 f"expected a run's configuration, got something else in {path}/{_CONFIG}"
             )
+        if stored.get("format") != FORMAT:
+            raise InputError(
+                f"expected a run folder of format {FORMAT}, got {path} of an older version, whose "
+                "runs this one cannot go on with; choose a new folder"
+            )
         self.kind: str = stored["kind"]
         self.config: dict[str, Any] = stored["config"]
         self.provenance: dict[str, Any] = stored["provenance"]
 
     @classmethod
     def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
-        """The run in a folder, if it is this one; nothing is changed.
+        """Find the run in a folder, if it is this one; nothing is changed.
 
         Args:
             path: The folder.
@@ -114,7 +126,7 @@ class RunFolder:
     def create_or_resume(
         cls, path: Path, *, kind: str, config: Mapping[str, Any], provenance: Mapping[str, Any]
     ) -> "RunFolder":
-        """Starts a run in a new or empty folder, or resumes the same run in its own.
+        """Start a run in a new or empty folder, or resume the same run in its own.
 
         Args:
             path: The folder.
@@ -133,7 +145,12 @@ class RunFolder:
         if existing is not None:
             existing._drop_unfinished_metrics()
             return existing
-        content = {"kind": kind, "config": dict(config), "provenance": dict(provenance)}
+        content = {
+            "format": FORMAT,
+            "kind": kind,
+            "config": dict(config),
+            "provenance": dict(provenance),
+        }
         try:
             path.mkdir(parents=True, exist_ok=True)
             for leftover in unfinished_writes(path, _CONFIG):
@@ -147,13 +164,13 @@ class RunFolder:
 
     @property
     def figures(self) -> Path:
-        """The folder of figures, created on first use."""
+        """Return the folder of figures, created on first use."""
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
         return folder
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Adds one line to the metrics, on disk when this returns; NaN and infinity become null."""
+        """Add a line to the metrics, on disk when this returns; NaN and infinity become null."""
         with (self.path / _METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(without_nan(record), allow_nan=False) + "\n")
             file.flush()
@@ -161,7 +178,7 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All metrics, oldest first, null as NaN; a last line cut short by a kill is left out.
+        """Read all metrics, oldest first, null as NaN, without a last line cut short by a kill.
 
         Raises:
             InputError: If a line is not a JSON object.
@@ -177,7 +194,7 @@ class RunFolder:
         ]
 
     def keep_metrics_until(self, step: int) -> list[dict[str, Any]]:
-        """Drops metrics after ``step``, which a resumed run will write again; returns the rest.
+        """Drop metrics after ``step``, which a resumed run will write again; return the rest.
 
         Raises:
             InputError: If a line is not a JSON object with a ``step``.
@@ -192,11 +209,11 @@ class RunFolder:
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Writes the run's summary; NaN and infinity become null."""
+        """Write the run's summary; NaN and infinity become null."""
         _write_json(self.path / _SUMMARY, summary)
 
     def read_summary(self) -> dict[str, Any] | None:
-        """The run's summary, or None before it has ended."""
+        """Read the run's summary; None before it has ended."""
         path = self.path / _SUMMARY
         if not path.exists():
             return None
@@ -206,7 +223,7 @@ class RunFolder:
         return summary
 
     def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """A part of the run's results, computed once: what a resumed run does not do again.
+        """Compute a part of the run's results once; a resumed run reads it.
 
         Args:
             name: Of the file ``parts/<name>.json``.
@@ -227,12 +244,80 @@ class RunFolder:
             raise InputError(f"expected a JSON object in {path}, got {type(found).__name__}")
         return {key: _with_nan(value) for key, value in found.items()}
 
+    def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Write ``results/<name>.csv`` and ``.json``.
+
+        Columns come in the order in which the rows first name them; a row without one leaves it
+        empty. What is None, NaN or infinite is empty in the CSV and null in the JSON file.
+
+        Args:
+            name: Of the files.
+            rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
+        """
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        table = [{column: finite_or_none(row.get(column)) for column in columns} for row in rows]
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        # A row a line: small, and readable as text.
+        lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in table)
+        results = self.path / "results"
+        write_atomically(results / f"{name}.csv", text.getvalue().encode())
+        write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
+
     def _drop_unfinished_metrics(self) -> None:
-        """Drops a last line cut short by a kill, which the next one would run into."""
+        """Drop a last line cut short by a kill, which the next one would run into."""
         path = self.path / _METRICS
         content = path.read_bytes() if path.exists() else b""
         if content and not content.endswith(b"\n"):
             write_atomically(path, content[: content.rfind(b"\n") + 1])
+
+
+def complete_run(
+    out: Path,
+    *,
+    kind: str,
+    config: Mapping[str, Any],
+    compute: Callable[[RunFolder], Mapping[str, Any]],
+    origin: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Bring a run to its end in its folder, which nobody else may use meanwhile.
+
+    Args:
+        out: The folder; one with the same run in it is resumed.
+        kind: What kind of run it is.
+        config: Everything that decides the result, as JSON values.
+        compute: Does what is left in the folder and returns the summary; not called where there is
+            one.
+        origin: Where its data came from, as JSON values; informative only.
+
+    Returns:
+        The summary, as ``summary.json`` holds it.
+
+    Raises:
+        InputError: If the folder holds another run, or another process is at work there.
+    """
+    finished = finished_summary(out, kind, config)
+    if finished is not None:
+        return finished
+    with exclusive(out):
+        came = {**(origin or {}), **current_provenance()}
+        folder = RunFolder.create_or_resume(out, kind=kind, config=config, provenance=came)
+        folder.write_summary(compute(folder))
+        written = folder.read_summary()
+    assert written is not None
+    return written
+
+
+def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Read the summary of a run that a folder holds finished; None where work is left.
+
+    Raises:
+        InputError: If the folder holds something else.
+    """
+    existing = RunFolder.find(out, kind=kind, config=described)
+    return existing.read_summary() if existing is not None else None
 
 
 def _parse_record(line: bytes, place: str) -> dict[str, Any]:
@@ -246,7 +331,7 @@ def _parse_record(line: bytes, place: str) -> dict[str, Any]:
 
 
 def _with_nan(value: Any) -> Any:
-    """Metrics with NaN where a figure had no finite value."""
+    """Put NaN where a figure had no finite value."""
     if value is None:
         return math.nan
     return [_with_nan(item) for item in value] if isinstance(value, list) else value

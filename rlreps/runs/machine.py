@@ -1,7 +1,18 @@
-"""The machine this process runs on: its threads and the memory it has needed."""
+"""The machine this process runs on: its cores and the memory it has needed."""
 
 import os
 import sys
+from pathlib import Path
+
+CACHE_BYTES = 2**31
+"""Size that the cache of compiled programs is cut back to."""
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, or all where the system (macOS, Windows) cannot say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def keep_lapack_to_one_thread() -> None:
@@ -23,3 +34,40 @@ def peak_memory_mib() -> float | None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts KiB, macOS bytes.
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def keep_compiled_programs() -> None:
+    """Turn on JAX's persistent compilation cache, for this process and those it starts.
+
+    Programs are kept in the user's cache folder, or in ``RLREPS_CACHE_DIR``, up to 2 GiB: the ones
+    unused for longest are deleted first. Call it before JAX is imported. What the user has set for
+    JAX stands, and a folder that cannot be written keeps nothing and is no error.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / (
+        "Library/Caches" if sys.platform == "darwin" else ".cache"
+    )
+    folder = Path(os.environ.get("RLREPS_CACHE_DIR") or Path(base) / "rlreps") / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _delete_least_recent(folder, CACHE_BYTES)
+    except OSError:
+        return
+    if not os.access(folder, os.W_OK):
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    # Short runs consist of many small programs.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _delete_least_recent(folder: Path, limit: int) -> None:
+    """Delete the files of a folder that were read longest ago until the rest fit a limit."""
+    files = [(file, file.stat()) for file in folder.iterdir() if file.is_file()]
+    excess = sum(status.st_size for _, status in files) - limit
+    for file, status in sorted(files, key=lambda pair: pair[1].st_atime):
+        if excess <= 0:
+            return
+        file.unlink(missing_ok=True)
+        excess -= status.st_size

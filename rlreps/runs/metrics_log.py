@@ -1,4 +1,4 @@
-"""Training metrics: one JSON line each, and TensorBoard where its extra is installed."""
+"""The log of a run: ``metrics.jsonl`` and, where its extra is installed, TensorBoard."""
 
 import contextlib
 import importlib.util
@@ -12,19 +12,15 @@ from rlreps.runs.folder import RunFolder
 
 
 class MetricsLog:
-    """Appends records to a run's ``metrics.jsonl`` and, with the extra, to TensorBoard."""
+    """Appends records to a run's ``metrics.jsonl`` and to TensorBoard."""
 
     def __init__(self, folder: RunFolder | None) -> None:
-        """Opens the log.
-
-        Args:
-            folder: The run's folder; None logs nowhere.
-        """
+        """Open the log of a folder; None logs nowhere."""
         self._folder = folder
         self._writer: Any = None
 
     def resume(self, step: int) -> list[dict[str, Any]]:
-        """Drops what was logged after ``step`` and returns what is left, oldest first.
+        """Drop what was logged after ``step`` and return the rest, oldest first.
 
         Args:
             step: That of the checkpoint from which the run goes on; -1 starts afresh.
@@ -44,24 +40,23 @@ class MetricsLog:
         if importlib.util.find_spec("tensorboardX") is not None:
             from tensorboardX import SummaryWriter  # An extra: absent in a plain installation.
 
-            self._writer = SummaryWriter(
-                str(self._folder.path / "tensorboard"), purge_step=step + 1
-            )
+            path = str(self._folder.path / "tensorboard")
+            self._writer = SummaryWriter(path, purge_step=step + 1)
         return history
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Adds a record; every figure but ``step`` is a number or a list over seeds."""
+        """Add a record; every figure but ``step`` is a number or a list over runs."""
         if self._folder is None:
             return
         self._folder.append_metrics(record)
         if self._writer is not None:
             for name, value in record.items():
-                # TensorBoard has no place for the NaN of members that diverged, and complains.
+                # TensorBoard has no place for the NaN of runs that diverged, and complains.
                 if name != "step" and np.isfinite(mean := float(np.mean(value))):
                     self._writer.add_scalar(name, mean, record["step"])
 
     def close(self) -> None:
-        """Flushes and closes TensorBoard's file."""
+        """Flush and close TensorBoard's file."""
         if self._writer is not None:
             # All is in metrics.jsonl too, whose own error on a full disk must not be hidden.
             with contextlib.suppress(OSError):

@@ -1,5 +1,12 @@
-"""Observations as the rows of one matrix, from files that a user names."""
+"""Data sets as matrices: IDX files, as MNIST's are, NumPy files, or scikit-learn's download.
 
+An IDX file is a magic number (two zero bytes, a type, the number of axes), the length of each axis
+as a big-endian 32-bit integer, and the entries, big-endian, in C order.
+"""
+
+import gzip
+import http.client
+import math
 import os
 import zipfile
 import zlib
@@ -9,27 +16,69 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError
-from rlreps.sources.images import TEST_IMAGES, TRAIN_IMAGES, WHITE, load_images
+from rlreps.errors import InputError, require
+from rlreps.files import write_atomically
 
 FloatArray = npt.NDArray[np.float32]
+
+WHITE = 255.0
+"""The brightest pixel of a file; loaded images lie in [0, 1]."""
+
+TRAIN_IMAGES = "train-images-idx3-ubyte"
+TEST_IMAGES = "t10k-images-idx3-ubyte"
+"""Names of a data directory's files, with or without ``.gz``."""
 
 MNIST_CHECKSUM = 2993465071
 """CRC-32 of MNIST's 70,000 images, training before test, as the rows of float32 that they become.
 Others come in files of the same names and shapes."""
 
-_ARRAY_FILES = (".npy", ".npz")
-_WAYS = (
+_TYPES = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
+_AXES = 3
+_OPENML_TRAIN = 60_000
+_IMAGE_WAYS = (
+    f"expected a data directory with {TRAIN_IMAGES} and {TEST_IMAGES} (each gzipped or not; "
+    "--data), or scikit-learn and a network to fetch mnist_784 with"
+)
+_ROW_WAYS = (
     f"expected a folder with {TRAIN_IMAGES} and {TEST_IMAGES} (each gzipped or not), a folder with "
     "train.npz, or a .npy or .npz file"
 )
+
+
+class Images(NamedTuple):
+    """Images of one size.
+
+    Attributes:
+        train: Grey levels in [0, 1], [images, pixels], pixels row by row from the top.
+        test: Likewise, other images.
+        shape: (height, width); their product is the number of pixels.
+    """
+
+    train: FloatArray
+    test: FloatArray
+    shape: tuple[int, int]
+
+    @property
+    def num_pixels(self) -> int:
+        """Pixels of an image."""
+        return self.shape[0] * self.shape[1]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what identifies the images, as JSON values."""
+        return {
+            "train_images": len(self.train),
+            "test_images": len(self.test),
+            "height": self.shape[0],
+            "width": self.shape[1],
+            "checksum": zlib.crc32(self.test.data, zlib.crc32(self.train.data)),
+        }
 
 
 class Observations(NamedTuple):
     """A data set.
 
     Attributes:
-        name: What to call it, its size included.
+        name: Name for titles, its size included.
         rows: One observation each, [n, features]; bytes have been divided by 255.
         image_shape: (height, width) or (height, width, channels) of rows that are images, or None.
     """
@@ -39,7 +88,7 @@ class Observations(NamedTuple):
     image_shape: tuple[int, ...] | None
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data, as JSON values."""
+        """Return what identifies the data, as JSON values."""
         count, features = self.rows.shape
         return {
             "name": self.name,
@@ -50,7 +99,7 @@ class Observations(NamedTuple):
 
 
 def load_observations(path: Path | None) -> Observations:
-    """The rows of a data set.
+    """Load the rows of a data set.
 
     Args:
         path: A folder with MNIST's IDX files, whose training and test images are taken together; a
@@ -59,7 +108,7 @@ def load_observations(path: Path | None) -> Observations:
             MNIST through scikit-learn.
 
     Returns:
-        The rows. MNIST is called so where it is MNIST, image for image.
+        The rows. They are called MNIST where they are MNIST, image for image.
 
     Raises:
         InputError: If there is nothing to read, it is no matrix of numbers with at least two rows,
@@ -68,22 +117,131 @@ def load_observations(path: Path | None) -> Observations:
     if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
         images = load_images(path)
         rows = np.concatenate([images.train, images.test])
-        known = zlib.crc32(rows.data) == MNIST_CHECKSUM
-        title = "MNIST" if path is None or known else path.resolve().name
-        name = f"{title} ({len(rows):,} images)"
-        return Observations(name, rows, images.shape)
+        known = path is None or zlib.crc32(rows.data) == MNIST_CHECKSUM
+        title = "MNIST" if known or path is None else path.resolve().name
+        return Observations(f"{title} ({len(rows):,} images)", rows, images.shape)
     file = path / "train.npz" if path.is_dir() else path
-    if file.suffix not in _ARRAY_FILES or not file.is_file():
-        raise InputError(f"{_WAYS}; got {os.fspath(path)!r}")
-    array = _read(file)
-    rows = _as_rows(array, file)
-    image = array.ndim >= 3
+    if file.suffix not in (".npy", ".npz") or not file.is_file():
+        raise InputError(f"{_ROW_WAYS}; got {os.fspath(path)!r}")
+    array = _read_array(file)
+    numeric = array.dtype.kind in "fiub"
+    if array.ndim < 2 or not numeric or len(array) < 2 or array[0].size == 0:
+        raise InputError(
+            f"expected numbers of shape [rows >= 2, features, ...] in {file}, got shape "
+            f"{array.shape} of {array.dtype}"
+        )
+    # In C order, whatever the file's: the fingerprint reads the bytes. What single precision cannot
+    # hold becomes infinite, which is refused below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = array.reshape(len(array), -1).astype(np.float32, order="C")
+        if array.dtype == np.uint8:
+            rows /= np.float32(WHITE)
+        unusable = np.flatnonzero(~np.isfinite(np.einsum("ij,ij->i", rows, rows)))
+    if unusable.size:
+        raise InputError(
+            f"expected finite numbers in {file} whose squares single precision holds, got "
+            f"{unusable.size} rows without, the first of them row {unusable[0]}"
+        )
+    image_shape = array.shape[1:] if array.ndim >= 3 else None
     stem = (path if path.is_dir() else path.with_suffix("")).resolve().name
-    name = f"{stem} ({len(rows):,} {'images' if image else 'rows'})"
-    return Observations(name, rows, array.shape[1:] if image else None)
+    name = f"{stem} ({len(rows):,} {'rows' if image_shape is None else 'images'})"
+    return Observations(name, rows, image_shape)
 
 
-def _read(file: Path) -> npt.NDArray[Any]:
+def load_images(data_dir: Path | None) -> Images:
+    """Load training and test images as the rows of two matrices.
+
+    Args:
+        data_dir: Folder with IDX files named as MNIST's; None fetches MNIST through scikit-learn.
+
+    Returns:
+        The images, divided by 255.
+
+    Raises:
+        InputError: If there is neither a folder nor a download, a file is missing, truncated or
+            not of images, training and test images differ in size, or pixels are NaN or outside
+            0 to 255.
+    """
+    if data_dir is None:
+        pixels = _download()
+        side = math.isqrt(pixels.shape[1])
+        train, test = (
+            _grey_levels(part, "mnist_784")
+            for part in (pixels[:_OPENML_TRAIN], pixels[_OPENML_TRAIN:])
+        )
+        return Images(train, test, (side, side))
+    parts = []
+    for name in (TRAIN_IMAGES, TEST_IMAGES):
+        found = [file for file in (data_dir / name, data_dir / f"{name}.gz") if file.is_file()]
+        if not found:
+            raise InputError(f"{_IMAGE_WAYS}; got no {name}[.gz] in {os.fspath(data_dir)!r}")
+        parts.append(read_idx_images(found[0]))
+    height, width = parts[0].shape[1:]
+    expected = f"test images of the training images' {height} x {width} pixels"
+    require(parts[1].shape[1:] == (height, width), expected, parts[1].shape[1:])
+    return Images(
+        _grey_levels(parts[0], TRAIN_IMAGES), _grey_levels(parts[1], TEST_IMAGES), (height, width)
+    )
+
+
+def read_idx_images(path: Path) -> npt.NDArray[Any]:
+    """Read the images [count, height, width] of one IDX file, gzipped or not, as they are stored.
+
+    Raises:
+        InputError: If the file cannot be read, is truncated, or does not hold images: three axes
+            of unsigned bytes or floats.
+    """
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except EOFError as error:
+        raise InputError(f"expected a whole gzip file, got a truncated one: {path}") from error
+    except (OSError, zlib.error) as error:
+        raise InputError(f"expected a readable file, got {error}: {path}") from error
+    magic = content[:4]
+    dtypes = {code: np.dtype(name).newbyteorder(">") for name, code in _TYPES.items()}
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] != _AXES or magic[2] not in dtypes:
+        raise InputError(
+            f"expected an IDX file of images (three axes of bytes or floats), got {path} "
+            f"beginning with {magic.hex(' ') or 'nothing'}"
+        )
+    dtype, header = dtypes[magic[2]], 4 + 4 * _AXES
+    if len(content) < header:
+        raise InputError(f"expected {header} bytes of header in {path}, got {len(content)}")
+    shape = tuple(np.frombuffer(content, ">u4", _AXES, 4).tolist())
+    require(math.prod(shape) > 0, f"at least one image of one pixel in {path}", shape)
+    needed = header + dtype.itemsize * math.prod(shape)
+    if len(content) != needed:
+        found = "truncated" if len(content) < needed else "with more behind them"
+        raise InputError(
+            f"expected {needed} bytes for {shape[0]} images of {shape[1]} x {shape[2]} in {path}, "
+            f"got {len(content)} ({found})"
+        )
+    entries: npt.NDArray[Any] = np.frombuffer(content, dtype, offset=header)
+    return entries.reshape(shape)
+
+
+def write_idx_images(path: Path, images: npt.NDArray[Any]) -> Path:
+    """Write images as an IDX file, gzipped if its name ends in ``.gz``; return the path.
+
+    Args:
+        path: The file.
+        images: [count, height, width] of uint8, float32 or float64, in 0 to 255.
+
+    Raises:
+        InputError: For other shapes or types.
+    """
+    require(images.ndim == _AXES, "images of shape [count, height, width]", images.shape)
+    require(images.dtype.name in _TYPES, f"images of {', '.join(_TYPES)}", images.dtype.name)
+    header = bytes([0, 0, _TYPES[images.dtype.name], _AXES])
+    lengths = np.asarray(images.shape, ">u4").tobytes()
+    content = header + lengths + images.astype(images.dtype.newbyteorder(">")).tobytes()
+    if path.suffix == ".gz":
+        content = gzip.compress(content, mtime=0)
+    return write_atomically(path, content)
+
+
+def _read_array(file: Path) -> npt.NDArray[Any]:
     try:
         # Opened here: NumPy would leave an archive that it cannot read open.
         with file.open("rb") as stream:
@@ -104,24 +262,28 @@ def _read(file: Path) -> npt.NDArray[Any]:
     )
 
 
-def _as_rows(array: npt.NDArray[Any], file: Path) -> FloatArray:
-    numeric = array.dtype.kind in "fiub"
-    if array.ndim < 2 or not numeric or len(array) < 2 or array[0].size == 0:
-        raise InputError(
-            f"expected numbers of shape [rows >= 2, features, ...] in {file}, got shape "
-            f"{array.shape} of {array.dtype}"
-        )
-    # In C order, whatever the file's: the fingerprint reads the bytes. What single precision cannot
-    # hold becomes infinite, which is refused below.
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = array.reshape(len(array), -1).astype(np.float32, order="C")
-        if array.dtype == np.uint8:
-            rows /= np.float32(WHITE)
-        squares = np.einsum("ij,ij->i", rows, rows)
-    unusable = np.flatnonzero(~np.isfinite(squares))
-    if unusable.size:
-        raise InputError(
-            f"expected finite numbers in {file} whose squares single precision holds, got "
-            f"{unusable.size} rows without, the first of them row {unusable[0]}"
-        )
-    return rows
+def _grey_levels(images: npt.NDArray[Any], name: str) -> FloatArray:
+    """Return images [count, ...] as grey levels [count, pixels] in [0, 1], checked."""
+    flat = images.reshape(len(images), -1)
+    low, high = float(flat.min()), float(flat.max())
+    # Written so that NaN, which neither comparison holds for, is refused too.
+    if not (low >= 0.0 and high <= WHITE):
+        found = "NaN" if math.isnan(low) or math.isnan(high) else f"{low:g} to {high:g}"
+        raise InputError(f"expected pixels of {name} in 0 to 255, got {found}")
+    return flat.astype(np.float32) / np.float32(WHITE)
+
+
+def _download() -> npt.NDArray[Any]:
+    """Fetch the pixels [70,000, 784] of MNIST from OpenML; the first 60,000 are for training."""
+    try:
+        from sklearn.datasets import fetch_openml  # Optional.
+    except ImportError as error:
+        raise InputError(f"{_IMAGE_WAYS}; got neither") from error
+    try:
+        # "liac-arff" needs no pandas.
+        found = fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        message = f"{_IMAGE_WAYS}; got no data directory, and from the download: {cause}"
+        raise InputError(message) from error
+    return np.asarray(found.data)

@@ -89,7 +89,7 @@ class LiveSource:
         return None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draws start states and cumulants, and estimates the entries where they meet.
+        """Draw start states and cumulants, and estimate the entries where they meet.
 
         Args:
             key: Random key.
@@ -112,19 +112,19 @@ class LiveSource:
         return Batch(self._observe(states)[:num_rows], targets)
 
     def _starts(self, key: Array, count: int) -> Any:
-        """Independent start states, the last axis of every leaf running over them."""
+        """Draw independent start states, the last axis of every leaf running over them."""
         cell_key, start_key = jax.random.split(key)
         cells = jax.random.randint(cell_key, (count,), 0, self.chain.num_cells, jnp.int32)
         start_keys = jax.random.split(_pinned(start_key), count)
         return jax.vmap(self.chain.start, out_axes=-1)(start_keys, cells)
 
     def _observe(self, states: Any) -> Array:
-        """Observations [count, c] of states whose last axis runs over them."""
+        """Return observations [count, c] of states whose last axis runs over them."""
         observations: Array = jax.vmap(self.observe, in_axes=-1)(states)
         return observations
 
     def _discounted_sums(self, key: Array, states: Any, params: Any) -> Array:
-        """Estimates of ψ [starts, t], summed up as the rollouts go along."""
+        """Estimate ψ [starts, t], summed up as the rollouts go along."""
         repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.rollouts, axis=-1), states)
         lanes = jax.tree.leaves(repeated)[0].shape[-1]
         counters = jnp.arange(lanes, dtype=jnp.uint32)
@@ -133,7 +133,7 @@ class LiveSource:
         advance = jax.vmap(self.chain.advance, in_axes=-1, out_axes=-1)
 
         def at(states: Any) -> Array:
-            """Cumulants [starts, t] at the states, averaged over the rollouts of each start."""
+            """Return cumulants [starts, t], averaged over the rollouts of each start."""
             values = self.cumulants.apply(params, self._observe(states))
             return values.reshape(lanes // self.rollouts, self.rollouts, -1).mean(axis=1)
 
@@ -172,7 +172,7 @@ def puddle_world_source(
     count_start: bool = True,
     centring_starts: int | None = None,
 ) -> LiveSource:
-    """A live source over PuddleWorld's square under the uniformly random policy.
+    """Return a live source over PuddleWorld under the uniformly random policy.
 
     Args:
         environment: The dynamics.
@@ -203,12 +203,12 @@ def puddle_world_source(
 
 
 def _position(position: Array) -> Array:
-    """A state of ``puddle_world_chain`` is a position."""
+    """Return a state of ``puddle_world_chain``, which is a position."""
     return position
 
 
 def _pinned(key: Array) -> Array:
-    """A key of the kind that chains ask for, whatever kind the caller's is."""
+    """Return a key of the kind that chains ask for, whatever kind the caller's is."""
     words = jax.random.bits(key, (2,), jnp.uint32)
     pinned: Array = jax.random.wrap_key_data(words, impl=PRNG)
     return pinned

@@ -1,4 +1,4 @@
-"""Where batches of (inputs, targets) come from: pure, jittable samplers that are pytrees.
+"""Sources of batches of (inputs, targets): pure, jittable samplers that are pytrees.
 
 A source carries its arrays as leaves, so that it passes through ``jit`` as an argument: a matrix of
 400 MB must not become a constant of the compiled program. Sources that hold no matrix are in
@@ -26,7 +26,7 @@ class Source(Protocol):
         ...
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draws inputs [num_rows, ...] and targets [num_rows, num_tasks]."""
+        """Draw inputs [num_rows, ...] and targets [num_rows, num_tasks]."""
         ...
 
 
@@ -56,7 +56,7 @@ class MatrixSource:
         return self.matrix.shape[1]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draws independent rows and columns and the entries where they meet.
+        """Draw independent rows and columns and the entries where they meet.
 
         Args:
             key: Random key.
@@ -77,7 +77,7 @@ class MatrixSource:
 def draw_rows_and_tasks(
     key: Array, shape: tuple[int, ...], num_rows: int, num_tasks: int
 ) -> tuple[Array, Array]:
-    """Rows [num_rows] and columns [num_tasks] (integers) of a matrix, uniform, with replacement.
+    """Draw rows [num_rows] and columns [num_tasks] of a matrix, uniform, with replacement.
 
     Args:
         key: Random key; it alone decides, so that a matrix gives the same batches wherever it is.
@@ -94,7 +94,7 @@ def draw_rows_and_tasks(
 
 
 def _scaled(words: Array, size: int) -> Array:
-    """Words [m] (uint32) to integers in [0, size), ⌊word · size / 2³²⌋, [m] (int32).
+    """Map words [m] (uint32) to integers in [0, size), ⌊word · size / 2³²⌋, [m] (int32).
 
     No two integers differ in probability by more than 2⁻³².
     """
@@ -114,7 +114,7 @@ def matrix_source(
     *,
     with_population: bool = False,
 ) -> MatrixSource:
-    """A source over a matrix of your own.
+    """Return a source over a matrix of your own.
 
     Args:
         matrix: Ψ, [n, tasks], floating.
@@ -137,7 +137,7 @@ def matrix_source(
 
 
 def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
-    """The encoder inputs of all states, checked.
+    """Return the encoder inputs of all states, checked.
 
     Args:
         inputs: [n, ...]; None gives state indices [n] (int32).
@@ -163,5 +163,5 @@ def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
 
 @jax.jit
 def _all_finite(values: Array) -> Array:
-    """Whether every entry is finite; compiled, so that no mask as large as the matrix is made."""
+    """Test whether every entry is finite, compiled: no mask as large as the matrix is made."""
     return jnp.all(jnp.isfinite(values))

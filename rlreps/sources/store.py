@@ -37,7 +37,7 @@ class EntryReader(Protocol):
         ...
 
     def entries(self, rows: Indices, columns: Indices) -> Entries:
-        """Entries [b, t] (float32) where rows [b] and columns [t] meet; b, t >= 1.
+        """Return entries [b, t] (float32) where rows [b] and columns [t] meet; b, t >= 1.
 
         Rows and columns may repeat. Called from inside compiled programs: it must not call JAX,
         which could wait for itself.
@@ -57,7 +57,7 @@ class _HostReads:
         self.failure: InputError | None = None
 
     def __call__(self, rows: Array, columns: Array) -> Entries:
-        """Entries [..., b, t] for rows [..., b] and columns [..., t]; NaN after a failure.
+        """Return entries [..., b, t] for rows [..., b] and columns [..., t]; NaN after a failure.
 
         JAX leaves undefined what follows an exception in a callback.
         """
@@ -104,7 +104,7 @@ class StreamedSource:
         return self.reads.reader.shape[1]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draws independent rows and columns and the entries where they meet.
+        """Draw independent rows and columns and the entries where they meet.
 
         If they cannot be read, the targets are NaN, for this and all later batches, until
         ``raise_failure`` has said why.
@@ -124,7 +124,7 @@ class StreamedSource:
         return Batch(self.inputs[rows], targets, tasks)
 
     def raise_failure(self) -> None:
-        """Raises the ``InputError`` that made targets NaN, if there was one, and forgets it."""
+        """Raise the ``InputError`` that made targets NaN, if there was one, and forget it."""
         failure, self.reads.failure = self.reads.failure, None
         if failure is not None:
             raise failure
@@ -133,7 +133,7 @@ class StreamedSource:
 def streamed_source(
     reader: EntryReader, inputs: Array | np.ndarray | None = None
 ) -> StreamedSource:
-    """A source over a matrix that stays where it is.
+    """Return a source over a matrix that stays where it is.
 
     Args:
         reader: Reads its entries, centred if the principal subspace is the centred matrix's.
@@ -151,7 +151,7 @@ def streamed_source(
 
 
 def raise_read_failure(source: Source) -> None:
-    """Raises what went wrong on the host while batches were drawn; nothing for other sources.
+    """Raise what went wrong on the host while batches were drawn; nothing for other sources.
 
     Raises:
         InputError: If a ``StreamedSource`` could not read its entries.

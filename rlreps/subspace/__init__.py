@@ -8,7 +8,6 @@ from rlreps.subspace.inverse_covariance import (
     lissa_inverse_covariance,
     lissa_kappa,
     neumann_series,
-    validate_kappa0,
 )
 from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 from rlreps.subspace.metrics import (
@@ -86,5 +85,4 @@ __all__ = [
     "relative_tolerance",
     "representation_loss",
     "subspace_distance",
-    "validate_kappa0",
 ]

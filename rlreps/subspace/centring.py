@@ -17,7 +17,7 @@ _BLOCK_ROWS = 64
 
 @jit
 def centre_columns(matrix: jax.Array) -> jax.Array:
-    """Subtracts each column's mean over the rows.
+    """Subtract each column's mean over the rows.
 
     Args:
       matrix: [n, t] floating-point array, states by tasks.
@@ -36,7 +36,7 @@ def centre_columns(matrix: jax.Array) -> jax.Array:
 
 
 def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS) -> None:
-    """Subtracts each column's mean over the rows, in the matrix's own memory.
+    """Subtract each column's mean over the rows, in the matrix's own memory.
 
     Means are accumulated and subtracted in float64 and rounded once. Beside the matrix it needs one
     float64 number a column, so a 400 MB host matrix is centred without a second copy.
@@ -50,7 +50,8 @@ def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS
         rows, or block_rows is not positive.
     """
     if not isinstance(matrix, np.ndarray) or not matrix.flags.writeable:
-        raise InputError(f"expected a writeable NumPy array, got {_describe(matrix)}")
+        found = "a read-only array" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+        raise InputError(f"expected a writeable NumPy array, got {found}")
     _require_matrix(matrix)
     if block_rows < 1:
         raise InputError(f"expected block_rows >= 1, got {block_rows}")
@@ -69,16 +70,12 @@ def _require_matrix(matrix: jax.Array | np.ndarray) -> None:
         )
 
 
-def _describe(value: object) -> str:
-    return "a read-only array" if isinstance(value, np.ndarray) else type(value).__name__
-
-
 _MOMENT_ROWS = 4096
 """Rows held in float64 at a time: 26 MB of MNIST's."""
 
 
 def second_moments(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Σ x xᵀ / n over rows x [n, features], summed in float64; the covariance of centred rows.
+    """Compute Σ x xᵀ / n over rows x [n, features] in float64: the covariance of centred rows.
 
     Returns:
         [features, features].

@@ -1,4 +1,4 @@
-"""How far a computed principal subspace can be from the exact one, from residuals alone.
+"""Bounds on the distance of a computed principal subspace from the exact one, from residuals alone.
 
 Subspace iteration ends with m Ritz triplets (u_i, theta_i, v_i), m a little above the rank, that
 satisfy A'U = V Theta exactly and A V = U Theta + R with U'R = 0. In orthonormal bases (U, U_rest)
@@ -40,8 +40,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 
 from rlreps.subspace.products import Products
 
@@ -73,7 +72,7 @@ class RitzTriplets(NamedTuple):
 def distance_bounds(
     products: Products, triplets: RitzTriplets, count: int, *, seed: int
 ) -> np.ndarray:
-    """Upper bounds on the subspace distances of leading Ritz vectors from the exact ones.
+    """Bound the subspace distances of leading Ritz vectors from the exact ones.
 
     See the module's docstring for the derivation. The bounds hold together with probability
     1 - FAILURE_PROBABILITY over the probes, for rounding errors of the stated size.
@@ -107,7 +106,7 @@ def distance_bounds(
 
 
 def rounding_level(shape: tuple[int, ...], dtype: np.dtype | type, largest: float) -> float:
-    """Spectral norm of the perturbation that rounding amounts to: 2 eps sqrt(max(shape)) sigma_1.
+    """Return the norm of the perturbation by rounding, 2 eps sqrt(max(shape)) sigma_1.
 
     Args:
       shape: shape of the matrix.
@@ -123,7 +122,7 @@ def rounding_level(shape: tuple[int, ...], dtype: np.dtype | type, largest: floa
 def bounds_at_cut(
     values: np.ndarray, residuals: np.ndarray, rest_norm: float, rounding: float, count: int
 ) -> np.ndarray:
-    """The bounds for d = 1, ..., count where block 2 ends with Ritz vector m'.
+    """Return the bounds for d = 1, ..., count where block 2 ends with Ritz vector m'.
 
     Args:
       values: theta_1, ..., theta_m', [m'].
@@ -162,7 +161,7 @@ def bounds_at_cut(
 
 
 def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> float:
-    """Largest possible norm of [[Theta_3, 0], [E_3, C]] with |C| <= rest_norm.
+    """Return the largest possible norm of [[Theta_3, 0], [E_3, C]] with |C| <= rest_norm.
 
     It is reached where C is rest_norm times a matrix that keeps the lengths of E_3's columns.
 
@@ -185,7 +184,7 @@ def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> 
 def _images_and_rest_norm(
     products: Products, right: np.ndarray, rounding: float, seed: int
 ) -> tuple[np.ndarray, float]:
-    """A V [n, m], and a bound on the norm of A (I - VV')."""
+    """Return A V [n, m] and a bound on the norm of A (I - VV')."""
     num_columns, width = right.shape
     if width == min(products.shape):
         return products.multiply(right), 0.0
@@ -198,7 +197,7 @@ def _images_and_rest_norm(
 def _norm_of_the_rest(
     products: Products, right: np.ndarray, probes: np.ndarray, rounding: float
 ) -> tuple[np.ndarray, float]:
-    """A V, and an upper bound on c = |C|, C = A (I - VV'), from Gaussian probes.
+    """Return A V and an upper bound on c = |C|, C = A (I - VV'), from Gaussian probes.
 
     The probes' component along the leading right singular vector of C has a squared length that is
     chi-squared with s degrees of freedom, so above its quantile with probability
@@ -245,7 +244,7 @@ def _norm_of_the_rest(
 def _largest_point_of_mass(
     diagonal: list[float], off_diagonal: list[float], mass: float, least: float
 ) -> float:
-    """Largest x that can carry `least` of a measure's mass, given its orthonormal polynomials.
+    """Return the largest x that can carry `least` of a measure's mass.
 
     Args:
       diagonal: recurrence coefficients a_0, ..., a_{q-1}.

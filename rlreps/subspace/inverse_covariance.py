@@ -6,24 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require_interval
 from rlreps.numerics import jit, matmul
-
-
-def validate_kappa0(kappa0: float) -> None:
-    """Checks that LISSA's relative step size lies in the open interval (0, 2), where it converges.
-
-    Raises:
-      InputError: if it does not.
-    """
-    if not 0.0 < kappa0 < 2.0:
-        raise InputError(f"expected kappa0 in the open interval (0, 2), got {kappa0}")
 
 
 def lissa_kappa(
     features: jax.Array, kappa0: float | jax.Array, squared_norm: jax.Array | float | None = None
 ) -> jax.Array:
-    """Step size kappa = kappa0 / max ||phi||^2 of the series.
+    """Compute the step size kappa = kappa0 / max ||phi||^2 of the series.
 
     Args:
       features: [j, d] rows of features.
@@ -39,8 +29,7 @@ def lissa_kappa(
     Raises:
       InputError: if kappa0 is a number outside (0, 2).
     """
-    if not isinstance(kappa0, jax.Array):
-        validate_kappa0(kappa0)
+    require_interval("kappa0", kappa0, "(0, 2)")
     if squared_norm is None:
         largest = jnp.max(jnp.sum(jnp.square(features), axis=1))
     else:
@@ -50,7 +39,7 @@ def lissa_kappa(
 
 @jit
 def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | float) -> jax.Array:
-    """Applies the LISSA estimate of the inverse covariance to a right-hand side.
+    """Apply the LISSA estimate of the inverse covariance to a right-hand side.
 
     Delta_0 = kappa I and Delta_j = kappa I + (I - kappa phi_j phi_j^T) Delta_{j-1}; Le Lan et al.
     (2023), after Agarwal, Bullins & Hazan (2017). For independent rows its expectation is the
@@ -92,7 +81,7 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
 def chunked_lissa(
     covariances: jax.Array, right_hand_sides: jax.Array, kappa: jax.Array | float
 ) -> jax.Array:
-    """LISSA in chunks of rows, each term with a right-hand side of its own.
+    """Run LISSA in chunks of rows, each term with a right-hand side of its own.
 
     w_0 = 0 and w_j = w_{j-1} + kappa (b_j - C_j w_{j-1}), an extension of ours. For independent
     chunks with mean covariance C and mean right-hand side b, the expectation is that of LISSA: the
@@ -122,7 +111,7 @@ def chunked_lissa(
 
 
 def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> jax.Array:
-    """The LISSA estimate Delta_J as a matrix; see `lissa`.
+    """Return the LISSA estimate Delta_J as a matrix; see `lissa`.
 
     Args:
       features: [j, d] rows of features.
@@ -138,7 +127,7 @@ def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> j
 
 @jit
 def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
-    """Pseudo-inverse of the empirical covariance, (Phi^T Phi / J)^+.
+    """Compute the pseudo-inverse of the empirical covariance, (Phi^T Phi / J)^+.
 
     Eigenvalues below 10 d eps times the largest count as zero, so fewer rows than features, dead
     features and duplicates are fine. Meant as a constant: the derivative of an eigendecomposition
@@ -162,7 +151,7 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
 
 @functools.partial(jit, static_argnames="num_terms")
 def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: int) -> jax.Array:
-    """Truncated Neumann series kappa sum_{i=0}^{J} (I - kappa C)^i, in closed form.
+    """Compute the truncated Neumann series kappa sum_{i=0}^{J} (I - kappa C)^i in closed form.
 
     Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
     kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in

@@ -15,7 +15,7 @@ from rlreps.numerics import matmul
 
 
 def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
-    """Solves A X = B for a symmetric positive definite A.
+    """Solve A X = B for a symmetric positive definite A.
 
     Args:
         matrix: A, [d, d].
@@ -31,7 +31,7 @@ def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
 
 
 def inverse_cholesky_factor(matrix: Array) -> Array:
-    """L⁻¹ for the Cholesky factor of a symmetric positive definite A = LLᵀ.
+    """Compute L⁻¹ for the Cholesky factor of a symmetric positive definite A = LLᵀ.
 
     Args:
         matrix: A, [d, d].
@@ -83,7 +83,7 @@ def _invert_factor_by_elimination(matrix: Array) -> Array:
 
 
 def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
-    """tr(A^16)^(1/16): between the largest eigenvalue and d^(1/16) times it.
+    """Compute tr(A^16)^(1/16), from the largest eigenvalue to d^(1/16) times it.
 
     Args:
         matrix: A, [d, d], with real eigenvalues, none negative: positive semi-definite, or the
@@ -101,7 +101,7 @@ def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
 
 
 def newton_schulz_step(inverse: jax.Array, matrix: jax.Array) -> jax.Array:
-    """One step P <- 2P - P A P towards the inverse of A, from any positive definite P.
+    """Take a step P <- 2P - P A P towards the inverse of A, from any positive definite P.
 
     Schulz (1933). An eigenvalue x of PA becomes x (2 - x), so 1 - x is squared: from x in (0, 2)
     the iteration converges, and P stays positive definite. Where A has outgrown P, so that some x

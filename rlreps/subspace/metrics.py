@@ -1,4 +1,4 @@
-"""How far a representation's span is from a principal subspace.
+"""Distances between a representation's span and a principal subspace.
 
 Features Phi are [n, d] (states by features), the basis F_k is [n, k] with orthonormal columns.
 Every function that compares spans orthonormalises the features first, so it is unchanged under
@@ -9,7 +9,7 @@ columns and are unchanged under scalings and signs only. NaN or infinite feature
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import scipy
 
 from rlreps.errors import InputError
 from rlreps.numerics import jit, matmul
@@ -19,7 +19,7 @@ from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
 
 @jit
 def numerical_rank(features: jax.Array) -> jax.Array:
-    """Number of linearly independent features, as far as the dtype can tell.
+    """Count the linearly independent features, as far as the dtype can tell.
 
     The number of singular values of the column-normalised features above `relative_tolerance` times
     the largest.
@@ -37,7 +37,7 @@ def numerical_rank(features: jax.Array) -> jax.Array:
 
 @jit
 def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Orthonormal basis of the features' span.
+    """Compute an orthonormal basis of the features' span.
 
     Columns are scaled to unit length, which brings the condition number within sqrt(d) of the best
     that any column scaling reaches (van der Sluis 1969); then Householder QR and the singular value
@@ -65,7 +65,7 @@ def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def normalise_columns(features: jax.Array) -> jax.Array:
-    """Scales columns to unit length in two steps, so that squares neither over- nor underflow."""
+    """Scale columns to unit length in two steps, so that squares neither over- nor underflow."""
     largest = jnp.max(jnp.abs(features), axis=0, keepdims=True)
     scaled = features / jnp.where(largest == 0.0, 1.0, largest)
     lengths = jnp.linalg.norm(scaled, axis=0, keepdims=True)
@@ -73,7 +73,7 @@ def normalise_columns(features: jax.Array) -> jax.Array:
 
 
 def require_features(features: jax.Array) -> None:
-    """Checks that the features are a non-empty float32 or float64 matrix."""
+    """Check that the features are a non-empty float32 or float64 matrix."""
     is_float = features.dtype in (jnp.float32, jnp.float64)
     if features.ndim != 2 or features.size == 0 or not is_float:
         raise InputError(
@@ -83,7 +83,7 @@ def require_features(features: jax.Array) -> None:
 
 
 def require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
-    """Checks that both are matrices over the same states; gives the other the features' dtype."""
+    """Check that both are matrices over the same states; return the other in their dtype."""
     require_features(features)
     if other.ndim != 2 or other.shape[0] != features.shape[0] or other.size == 0:
         raise InputError(
@@ -99,7 +99,7 @@ _BLOCK_ROWS = 256
 
 @jit
 def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
-    """Share of the basis that lies outside the features' span, 1 - tr(F F^T P_Phi) / k.
+    """Compute the share of the basis outside the features' span, 1 - tr(F F^T P_Phi) / k.
 
     Le Lan et al. (2023). Computed as ||F - P_Phi F||_F^2 / k, which is the same number without the
     cancellation, and so keeps its relative precision near zero.
@@ -120,7 +120,7 @@ def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
 
 @jit
 def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
-    """Principal angles between the basis and the features' span.
+    """Compute the principal angles between the basis and the features' span.
 
     Cosines are the singular values of Q^T F, sines those of F - Q Q^T F; both enter, so small and
     right angles keep their digits (Bjorck & Golub 1973).
@@ -146,7 +146,7 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
 
 @jit
 def grassmann_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
-    """Geodesic distance on the Grassmannian: the Euclidean norm of the principal angles.
+    """Compute the geodesic distance on the Grassmannian: the norm of the principal angles.
 
     Args:
       features: [n, d] array.
@@ -160,7 +160,7 @@ def grassmann_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
 
 
 def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
-    """|cosine| between each component and the feature matched to it.
+    """Compute |cosine| between each component and the feature matched to it.
 
     Features are matched one to one to components so that the sum of |cosine| is largest (Hungarian
     algorithm, scipy.optimize.linear_sum_assignment); it runs on the host and cannot be jitted.
@@ -188,7 +188,7 @@ def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
 def longest_eigenvector_streak(
     features: jax.Array, basis: jax.Array, tolerance: jax.Array | float = np.pi / 8
 ) -> jax.Array:
-    """Number of leading components that the features match in order.
+    """Count the leading components that the features match in order.
 
     Counts from the first component up to the first whose feature of the same index is further away
     than the tolerance; Gemp et al. (2021), EigenGame, where the tolerance is pi/8.
@@ -218,7 +218,7 @@ def longest_eigenvector_streak(
 
 @jit
 def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> jax.Array:
-    """Orthonormal basis of the features' span, rotated as close to the components as it goes.
+    """Rotate an orthonormal basis of the features' span as close to the components as it goes.
 
     Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned beside true
     components.
@@ -243,7 +243,7 @@ def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> ja
 
 
 def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> jax.Array:
-    """Error of the best linear prediction of the tasks, L(Phi) = ||(I - P_Phi) Psi||_F^2.
+    """Compute the error of the best linear prediction, L(Phi) = ||(I - P_Phi) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel) and in
     blocks of rows, so no second matrix is held. Put a large host matrix on the device once: every
@@ -268,7 +268,7 @@ def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> j
 
 
 def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
-    """Smallest loss that d features can reach, L(F_d) = total energy - sum_{i<=d} sigma_i^2.
+    """Compute the smallest loss of d features, L(F_d) = total energy - sum_{i<=d} sigma_i^2.
 
     Summed in float64; the singular values' own rounding leaves an error of about 1e-6 of the total
     energy for a float32 matrix. Below that share, L(F_d) is zero to rounding, and zero is returned.
@@ -285,7 +285,7 @@ def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
 def relative_excess_loss(
     features: jax.Array, matrix: jax.Array | RowBlocks, subspace: PrincipalSubspace, d: int
 ) -> jax.Array:
-    """Excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
+    """Compute the excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
 
     Stays meaningful where sigma_d and sigma_{d+1} are close, so that F_d is ill determined. It can
     be jitted with the subspace and d closed over.
@@ -309,7 +309,7 @@ def relative_excess_loss(
 
 
 def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
-    """`relative_excess_loss` from a representation loss that is already at hand.
+    """Compute `relative_excess_loss` from a representation loss that is already at hand.
 
     Args:
       loss: scalar or array of representation losses L(Phi).
@@ -325,7 +325,7 @@ def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax
 
 @jit
 def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
-    """`representation_loss` of a matrix in memory."""
+    """Compute `representation_loss` of a matrix in memory."""
     matrix = require_pair(features, matrix)
     span, _ = orthonormal_basis(features)
     weights = matmul(span.T, matrix)
@@ -349,14 +349,14 @@ def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
 
 @jit
 def _column_cosines(features: jax.Array, basis: jax.Array) -> jax.Array:
-    """Returns [d, k]: |cosine| of every feature with every component."""
+    """Return [d, k]: |cosine| of every feature with every component."""
     basis = require_pair(features, basis)
     cosines = matmul(normalise_columns(features).T, basis)
     return jnp.minimum(jnp.abs(cosines), 1.0)
 
 
 def _project(features: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns Q^T F [d, k] and F - Q Q^T F [n, k] for an orthonormal basis Q of the span."""
+    """Return Q^T F [d, k] and F - Q Q^T F [n, k] for an orthonormal basis Q of the span."""
     basis = require_pair(features, basis)
     span, _ = orthonormal_basis(features)
     overlap = matmul(span.T, basis)

@@ -1,4 +1,4 @@
-"""How far an averaged matrix's principal subspaces are from the truth, from two halves of it."""
+"""The noise floor: distance of an averaged matrix's subspaces from the truth, from two halves."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from rlreps.errors import InputError
 
 
 def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Subspace distances between the leading d columns of two bases, for every d at once.
+    """Compute subspace distances between the leading d columns of two bases for every d.
 
     1 - ||F_d^T G_d||_F^2 / d, all from one overlap matrix, O(n k^2). Both bases are orthonormalised
     once more in float64 (QR keeps the leading spans), so that distances of float32 bases are right
@@ -38,7 +38,7 @@ def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
-    """Expected subspace distance between an averaged matrix and the truth, for every d.
+    """Estimate the subspace distance between an averaged matrix and the truth for every d.
 
     The average M = (A + B) / 2 of two independent, unbiased, equally noisy halves A = T + E_A and
     B = T + E_B. To first order in the noise, the left singular vectors of T + E turn by an angle

@@ -29,7 +29,7 @@ class Spectrum(NamedTuple):
 
 
 def orthonormalising_factor(covariance: Array) -> Array:
-    """L⁻¹ for Σ = LLᵀ, well defined where features depend on each other.
+    """Compute L⁻¹ for Σ = LLᵀ, well defined where features depend on each other.
 
     The ridge is a few roundings of each feature's own variance: a dependent feature comes out large
     and meaningless, but finite. Σ summed over many points can be further than that from positive
@@ -45,23 +45,19 @@ def orthonormalising_factor(covariance: Array) -> Array:
     alive = variances > 0.0
     scale = jnp.where(alive, jnp.sqrt(jnp.abs(variances)), 1.0)
     correlation = covariance / (scale[:, None] * scale[None, :])
+    rounding = max(10, covariance.shape[0]) * float(np.finfo(covariance.dtype).eps)
+    # A few roundings of a correlation matrix, and more than any sum of products is off.
     small, large = (
         inverse_cholesky_factor(correlation + jnp.diag(jnp.where(alive, ridge, 1.0)))
-        for ridge in _ridges(covariance)
+        for ridge in (rounding, rounding**0.5)
     )
     usable = jnp.all(jnp.isfinite(small), axis=1, keepdims=True)
     factor: Array = jnp.where(usable, small, large) / scale[None, :]
     return factor
 
 
-def _ridges(covariance: Array) -> tuple[float, float]:
-    """A few roundings of a correlation matrix, and more than any sum of products is off."""
-    rounding = max(10, covariance.shape[0]) * float(np.finfo(covariance.dtype).eps)
-    return rounding, rounding**0.5
-
-
 def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
-    """The spectrum as spectral inference orders it: Λ_kk and v_k = (L⁻¹u)_k.
+    """Compute Λ_kk and v_k = (L⁻¹u)_k, ordered as spectral inference orders them.
 
     Args:
         covariance: Σ, [d, d].
@@ -75,7 +71,7 @@ def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
 
 
 def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
-    """The best approximations within the span (Rayleigh-Ritz): eigenpairs of Λ.
+    """Compute the eigenpairs of Λ, the best approximations within the span (Rayleigh-Ritz).
 
     The span alone fixes them, where the order of ``ordered_spectrum`` is what was learned.
 
@@ -94,7 +90,7 @@ def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
 
 
 def _congruent(factor: Array, operator_matrix: Array) -> Array:
-    """Λ = L⁻¹ΠL⁻ᵀ, [d, d]."""
+    """Compute Λ = L⁻¹ΠL⁻ᵀ, [d, d]."""
     inner = matmul(factor, operator_matrix)
     return matmul(inner, factor.T)
 
@@ -117,7 +113,7 @@ class MaskedGradient(NamedTuple):
 
 
 def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient:
-    """The gradient of every Λ_kk in u_k alone (Pfau et al. 2019, Eqs. 12-14).
+    """Compute the gradient of every Λ_kk in u_k alone (Pfau et al. 2019, Eqs. 12-14).
 
     Args:
         covariance: Σ, [d, d].
@@ -136,7 +132,7 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient
 
 
 def first_dependent_feature(covariance: np.ndarray) -> int | None:
-    """The first feature that the features before it fix, to rounding.
+    """Find the first feature that the features before it fix, to rounding.
 
     Args:
         covariance: Σ, [d, d], floating, as computed in its own precision.

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
+import scipy
 
 from rlreps.errors import InputError
 from rlreps.numerics import jit
@@ -36,32 +36,34 @@ class Products(abc.ABC):
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
+    _energy: float | None = None
 
     @property
-    @abc.abstractmethod
     def total_energy(self) -> float:
         """Squared Frobenius norm in float64; for a streamed matrix known after the first product.
 
         Raises:
           InputError: if the matrix is not finite (a streamed matrix's first product raises it).
         """
+        assert self._energy is not None
+        return self._energy
 
     @abc.abstractmethod
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """A times a panel [t, m], [n, m]."""
+        """Return A times a panel [t, m], [n, m]."""
 
     @abc.abstractmethod
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """A' times a panel [n, m], [t, m]."""
+        """Return A' times a panel [n, m], [t, m]."""
 
     def sharpen(self, panel: np.ndarray) -> np.ndarray:
-        """One power iteration: an orthonormal basis of A'A times a panel [t, m], [t, m]."""
+        """Run one power iteration: an orthonormal basis of A'A times a panel [t, m], [t, m]."""
         return orthonormalise(self.multiply_transposed(orthonormalise(self.multiply(panel))))
 
     def multiply_and_normal(
         self, panel: np.ndarray, probes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A times a panel [t, m], and A'A times probes [t, s]: [n, m] and [t, s]."""
+        """Return A times a panel [t, m] and A'A times probes [t, s]: [n, m] and [t, s]."""
         images = self.multiply(np.concatenate([panel, probes], axis=1))
         width = panel.shape[1]
         return images[:, :width], self.multiply_transposed(images[:, width:])
@@ -74,19 +76,14 @@ class HostProducts(Products):
         self.shape = (matrix.shape[0], matrix.shape[1])
         self.dtype = matrix.dtype
         self._matrix = matrix
-        self._total_energy = _require_finite(_squared_norm(matrix))
-
-    @property
-    def total_energy(self) -> float:
-        """See `Products`."""
-        return self._total_energy
+        self._energy = _require_finite(_squared_norm(matrix))
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """See `Products`."""
+        """Return A times a panel [t, m], [n, m]."""
         return np.asarray(self._matrix @ panel)
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """See `Products`."""
+        """Return A' times a panel [n, m], [t, m]."""
         return np.asarray(self._matrix.T @ panel)
 
 
@@ -99,19 +96,14 @@ class AcceleratorProducts(Products):
         self._matrix = matrix
         # Rows are summed on the device in its own precision, and the sums of rows in float64.
         rows = jax.jit(lambda values: jnp.sum(jnp.square(values), axis=1))(matrix)
-        self._total_energy = _require_finite(float(np.sum(np.asarray(rows), dtype=np.float64)))
-
-    @property
-    def total_energy(self) -> float:
-        """See `Products`."""
-        return self._total_energy
+        self._energy = _require_finite(float(np.sum(np.asarray(rows), dtype=np.float64)))
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """See `Products`."""
+        """Return A times a panel [t, m], [n, m]."""
         return np.array(_contract(self._matrix, jnp.asarray(panel), matrix_axis=1))
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """See `Products`."""
+        """Return A' times a panel [n, m], [t, m]."""
         return np.array(_contract(self._matrix, jnp.asarray(panel), matrix_axis=0))
 
 
@@ -128,33 +120,31 @@ class StreamedProducts(Products):
         self.dtype = source.dtype
         self._source = source
         self._group_rows = max(1, _GROUP_BYTES // (self.dtype.itemsize * self.shape[1]))
-        self._total_energy: float | None = None
 
     @property
     def total_energy(self) -> float:
         """See `Products`."""
-        if self._total_energy is None:
+        if self._energy is None:
             for _ in self._rows():
                 pass
-        assert self._total_energy is not None
-        return self._total_energy
+        return super().total_energy
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """See `Products`."""
+        """Return A times a panel [t, m], [n, m]."""
         product = np.empty((self.shape[0], panel.shape[1]), self.dtype)
         for start, rows in self._rows():
             np.matmul(rows, panel, out=product[start : start + len(rows)])
         return product
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """See `Products`."""
+        """Return A' times a panel [n, m], [t, m]."""
         product = np.zeros((self.shape[1], panel.shape[1]), np.float64)
         for start, rows in self._rows():
             product += rows.T @ panel[start : start + len(rows)]
         return product.astype(self.dtype)
 
     def sharpen(self, panel: np.ndarray) -> np.ndarray:
-        """One power iteration in one read, without the orthonormalisation between the two products.
+        """Run one power iteration in one read, not orthonormalised between the two products.
 
         A'A squares the spectrum, so a fresh panel's directions below sqrt(eps) sigma_1 drown in
         rounding in the first iteration. They come back in the later ones: once the panel's columns
@@ -167,7 +157,7 @@ class StreamedProducts(Products):
     def multiply_and_normal(
         self, panel: np.ndarray, probes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See `Products`; in one read."""
+        """Return A times a panel [t, m] and A'A times probes [t, s]: [n, m] and [t, s]."""
         width = panel.shape[1]
         both = np.concatenate([panel, probes], axis=1)
         images = np.empty((self.shape[0], width), self.dtype)
@@ -179,18 +169,18 @@ class StreamedProducts(Products):
         return images, normal.astype(self.dtype)
 
     def _rows(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Reads the matrix; the first time, takes its norm on the way and checks that it is one."""
+        """Read the matrix; the first time, take its norm on the way and check that it is finite."""
         energy = 0.0
         for start, rows in regrouped(self._source, self._group_rows):
-            if self._total_energy is None:
+            if self._energy is None:
                 energy += _require_finite(_squared_norm(rows))
             yield start, rows
-        if self._total_energy is None:
-            self._total_energy = _require_finite(energy)
+        if self._energy is None:
+            self._energy = _require_finite(energy)
 
 
 def products_of(matrix: np.ndarray | jax.Array | RowBlocks) -> Products:
-    """The products of a matrix [n, t], taken where it lies (a JAX array on a CPU is read in place).
+    """Return the products of a matrix [n, t], taken where it lies (on a CPU, in place).
 
     Raises:
       InputError: if a matrix in memory is not finite.
@@ -203,7 +193,7 @@ def products_of(matrix: np.ndarray | jax.Array | RowBlocks) -> Products:
 
 
 def orthonormalise(panel: np.ndarray) -> np.ndarray:
-    """Orthonormal basis of a panel's columns by Householder QR; overwrites the panel."""
+    """Orthonormalise a panel's columns by Householder QR; overwrites the panel."""
     basis, _ = scipy.linalg.qr(panel, mode="economic", overwrite_a=True, check_finite=False)
     return np.asarray(basis)
 
@@ -223,7 +213,7 @@ def _on_accelerator(matrix: np.ndarray | jax.Array) -> bool:
 
 
 def _squared_norm(matrix: np.ndarray) -> float:
-    """Squared Frobenius norm of a host matrix, in float64."""
+    """Compute the squared Frobenius norm of a host matrix in float64."""
     block_rows = max(1, _SCRATCH_BYTES // (8 * matrix.shape[1]))
     energy = 0.0
     for start in range(0, matrix.shape[0], block_rows):

@@ -29,7 +29,7 @@ class RowBlocks(Protocol):
         ...
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, rows [r, t]) in order, from row 0 to row n - 1 without a gap."""
+        """Yield (first row, rows [r, t]) in order, from row 0 to row n - 1 without a gap."""
         ...
 
 
@@ -63,7 +63,7 @@ class ArrayBlocks:
         return self.matrix.dtype
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, view of the rows)."""
+        """Yield (first row, view of the rows)."""
         for start in range(0, self.shape[0], self.block_rows):
             yield start, self.matrix[start : start + self.block_rows]
 
@@ -110,7 +110,7 @@ class CentredBlocks(DerivedBlocks):
             )
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, centred copy of the rows), blocked as the source is."""
+        """Yield (first row, centred copy of the rows), blocked as the source is."""
         for start, rows in self.source.blocks():
             centred = np.empty_like(rows)
             subtract_means(rows, self.means, out=centred)
@@ -118,7 +118,7 @@ class CentredBlocks(DerivedBlocks):
 
 
 def column_means(source: RowBlocks) -> np.ndarray:
-    """Mean of every column over the rows, in one pass.
+    """Compute the mean of every column over the rows in one pass.
 
     Summed in float64 over groups of rows that do not depend on how the source is blocked, so
     neither do the means.
@@ -144,12 +144,12 @@ def column_means(source: RowBlocks) -> np.ndarray:
 
 
 def subtract_means(rows: np.ndarray, means: np.ndarray, *, out: np.ndarray) -> None:
-    """Writes rows [r, t] minus means [t] to out [r, t], in float64 and rounded once."""
+    """Write rows [r, t] minus means [t] to out [r, t], in float64 and rounded once."""
     np.subtract(rows, means, out=out, casting="same_kind")
 
 
 def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The same rows in groups of a fixed size, whatever the source's own blocks are.
+    """Yield the same rows in groups of a fixed size, whatever the source's own blocks are.
 
     Args:
       source: the matrix [n, t].
@@ -166,7 +166,13 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
     buffer: np.ndarray | None = None
     start = filled = 0  # first row of the group at hand, and how many of its rows are in the buffer
     for first, rows in source.blocks():
-        _require_next_block(source, first, rows, expected=start + filled)
+        expected = start + filled
+        fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
+        if first != expected or not fits or rows.dtype != source.dtype:
+            raise InputError(
+                f"expected a {source.dtype} block from row {expected} of a {num_rows} x "
+                f"{num_columns} matrix, got {rows.dtype} of shape {rows.shape} from row {first}"
+            )
         taken = 0
         while taken < len(rows):
             size = min(group_rows, num_rows - start)
@@ -189,22 +195,12 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
         raise InputError(f"expected blocks of {num_rows} rows in all, got {start + filled}")
 
 
-def _require_next_block(source: RowBlocks, first: int, rows: np.ndarray, *, expected: int) -> None:
-    num_rows, num_columns = source.shape
-    fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
-    if first != expected or not fits or rows.dtype != source.dtype:
-        raise InputError(
-            f"expected a {source.dtype} block from row {expected} of a {num_rows} x {num_columns} "
-            f"matrix, got {rows.dtype} of shape {rows.shape} from row {first}"
-        )
-
-
 # Bytes of the rows that enter one product.
 _GROUP_BYTES = 64 * 2**20
 
 
 def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
-    """Coefficients Q^T Psi of the tasks in a basis of states, in one read of the matrix.
+    """Compute the coefficients Q^T Psi of the tasks in a basis of states, in one read.
 
     Args:
       basis: Q, [n, d] columns over the states.
@@ -224,7 +220,7 @@ def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
 
 
 def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
-    """Squared norm of what an orthonormal basis leaves of a matrix, ||(I - Q Q^T) Psi||_F^2.
+    """Compute the squared norm of what a basis leaves of a matrix, ||(I - Q Q^T) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel), and its
     squares are summed in float64. Two reads of the matrix.

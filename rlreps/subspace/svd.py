@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-import scipy.linalg
+import scipy
 
 from rlreps.config import configurable
 from rlreps.errors import InputError, require, require_positive
@@ -61,7 +61,7 @@ class PrincipalSubspace:
             )
 
     def truncated(self, d: int) -> "PrincipalSubspace":
-        """Keeps the first d components; settings stay those of the original computation.
+        """Keep the first d components; settings stay those of the original computation.
 
         Raises:
           InputError: if d is not between 1 and the number of components held.
@@ -78,13 +78,13 @@ class PrincipalSubspace:
         )
 
     def energy_captured(self) -> np.ndarray:
-        """Returns [k] float64: the share of the total energy in the first 1, ..., k components."""
+        """Return [k] float64: the share of the total energy in the first 1, ..., k components."""
         energies = np.square(self.singular_values.astype(np.float64))
         return np.minimum(np.cumsum(energies) / self.total_energy, 1.0)
 
 
 def fix_signs(basis: np.ndarray) -> np.ndarray:
-    """Flips columns so that each one's entry of largest magnitude is positive.
+    """Flip columns so that each one's entry of largest magnitude is positive.
 
     Args:
       basis: [n, k] columns; of several entries of the same magnitude the first decides.
@@ -98,7 +98,7 @@ def fix_signs(basis: np.ndarray) -> np.ndarray:
 
 
 def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
-    """Relative size below which a singular value counts as zero: 10 eps sqrt(max(shape)).
+    """Return the relative size at which a singular value counts as zero, 10 eps sqrt(max(shape)).
 
     Rounding errors of a long sum grow like the square root of its length (Higham & Mary 2019), and
     ten is the margin. The worst-case bound eps max(shape) that `numpy.linalg.matrix_rank` uses
@@ -116,7 +116,7 @@ def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
 
 
 def require_matrix_and_rank(matrix: np.ndarray | jax.Array | RowBlocks, rank: int) -> None:
-    """Checks that there is a float matrix and that it could have that many components."""
+    """Check that there is a float matrix and that it could have that many components."""
     if len(matrix.shape) != 2 or matrix.dtype not in (np.float32, np.float64):
         raise InputError(
             "expected a float32 or float64 matrix [states, tasks], "
@@ -130,7 +130,7 @@ def require_matrix_and_rank(matrix: np.ndarray | jax.Array | RowBlocks, rank: in
 
 
 def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at_most: bool) -> int:
-    """The rank asked for, or the numerical rank where that is lower and `at_most` is set."""
+    """Return the rank asked for, or the numerical rank if lower and `at_most` is set."""
     cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
     numerical_rank = int(np.count_nonzero(values > cutoff))
     if rank > numerical_rank and not (at_most and numerical_rank >= 1):
@@ -144,7 +144,7 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
 def exact_svd(
     matrix: np.ndarray | jax.Array, rank: int, *, at_most: bool = False
 ) -> PrincipalSubspace:
-    """Top left singular vectors by LAPACK's dense decomposition.
+    """Compute top left singular vectors by LAPACK's dense decomposition.
 
     Time O(n t min(n, t)) and memory of several matrices: for matrices up to a few thousand on the
     shorter side; see `randomized_svd` beyond that.
@@ -179,7 +179,7 @@ def exact_svd(
 
 
 def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Bounds on subspace distances for a decomposition that is exact for a matrix within rounding.
+    """Bound subspace distances for a decomposition that is exact for a matrix within rounding.
 
     The smaller of two: every sine is at most rounding / (sigma_d - sigma_{d+1} - rounding) by
     Wedin's theorem, and the sum of their squares follows from every single gap, as in
@@ -214,7 +214,7 @@ def randomized_svd(
     seed: int = 0,
     at_most: bool = False,
 ) -> PrincipalSubspace:
-    """Top left singular vectors by randomised subspace iteration.
+    """Compute top left singular vectors by randomised subspace iteration.
 
     Halko, Martinsson & Tropp (2011), Algorithms 4.4 (range finder, QR after every product) and 5.1
     (decomposition of the projected matrix). The matrix is only multiplied by panels of
@@ -266,7 +266,7 @@ def randomized_svd(
 
 
 def _ritz_triplets(products: Products, panel: np.ndarray, power_iterations: int) -> RitzTriplets:
-    """Subspace iteration from a panel [t, m], and the decomposition of the projected matrix."""
+    """Iterate on a panel [t, m] and decompose the projected matrix."""
     for _ in range(power_iterations):
         panel = products.sharpen(panel)
     range_basis = orthonormalise(products.multiply(panel))

@@ -35,7 +35,7 @@ NORMAL_BITS = 24
 def threefry2x32(
     key: tuple[Array, Array], counter: tuple[Array, Array], *, rounds: int = ROUNDS
 ) -> tuple[Array, Array]:
-    """Encrypts counters with a key.
+    """Encrypt counters with a key.
 
     Args:
         key: Two words (uint32) that broadcast against the counters.
@@ -58,7 +58,7 @@ def threefry2x32(
 
 
 def standard_normal(bits: Array) -> Array:
-    """Standard normals (float32) from the high 24 bits of random words (uint32).
+    """Map the high 24 bits of random words (uint32) to standard normals (float32).
 
     The inverse distribution function at the midpoint of one of 2²⁴ equal steps: symmetric about
     zero, and never beyond 5.42 standard deviations, which leaves out 6e-8 of the probability.
@@ -112,7 +112,7 @@ def environment_chain(
     cell: Callable[[State], Array],
     policy: Callable[[Array, State], Array] | None = None,
 ) -> MarkovChain[State, Any]:
-    """An environment that meets the contract, under a policy, as a Markov chain on cells.
+    """Return an environment that meets the contract, under a policy, as a Markov chain on cells.
 
     Termination is not acted upon: the chain follows whatever ``step`` does in a terminal state.
 
@@ -150,7 +150,7 @@ def _key(words: Array) -> Array:
 
 
 def _uniform_action(words: Words, num_actions: int) -> Array:
-    """A uniformly random action [] (int32) from 64 random bits."""
+    """Draw a uniformly random action [] (int32) from 64 random bits."""
     if num_actions & (num_actions - 1) == 0:
         low_bits: Array = words[0] & jnp.uint32(num_actions - 1)
         return low_bits.astype(jnp.int32)
@@ -160,7 +160,7 @@ def _uniform_action(words: Words, num_actions: int) -> Array:
 def puddle_world_chain(
     environment: PuddleWorld, grid: Grid
 ) -> MarkovChain[Array, tuple[Array, Array, Array]]:
-    """PuddleWorld under the uniformly random policy, started uniformly inside a cell of a grid.
+    """Return PuddleWorld under the random policy, started uniformly inside a cell of a grid.
 
     ``environment_chain`` would do; this one spends a single block of random bits on a whole step.
 

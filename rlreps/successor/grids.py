@@ -36,12 +36,12 @@ class Grid:
         return self.bins**2
 
     def cell(self, position: Array) -> Array:
-        """The cell [] (int32) that holds a position [2]; the far edges belong to the last cells."""
+        """Return the cell [] (int32) of a position [2]; the far edges belong to the last cells."""
         column_row = jnp.clip((position * self.bins).astype(jnp.int32), 0, self.bins - 1)
         return column_row[1] * self.bins + column_row[0]
 
     def sample(self, key: Array, cell: Array) -> Array:
-        """A position [2] drawn uniformly inside a cell."""
+        """Return a position [2] drawn uniformly inside a cell."""
         corner = jnp.stack([cell % self.bins, cell // self.bins]).astype(jnp.float32)
         # Four float32 roundings lie between here and `cell`: without this margin, 2.4e-5 of a
         # cell's width for 100 bins, some positions would come out in the neighbouring cell.
@@ -50,7 +50,7 @@ class Grid:
         return (corner + offset) / self.bins
 
     def centres(self) -> np.ndarray:
-        """Positions [bins², 2] (float32) of the cells' centres, in the order of their indices."""
+        """Return the cells' centres [bins², 2] (float32) in the order of their indices."""
         axis = (np.arange(self.bins, dtype=np.float32) + 0.5) / np.float32(self.bins)
         return np.stack([np.tile(axis, self.bins), np.repeat(axis, self.bins)], axis=1)
 
@@ -122,7 +122,7 @@ class BoxGrid:
 
     @functools.cached_property
     def _margins(self) -> np.ndarray:
-        """Distance from a cell's faces, in cell widths [k], beyond which rounding cannot reach.
+        """Return the distance from a cell's faces, in cell widths, that rounding cannot cross.
 
         A point, the corner and their difference are each rounded to float32, by 2⁻²⁴ of the largest
         magnitude at hand; four such roundings and as many of the scaled number are allowed for.
@@ -138,7 +138,7 @@ class BoxGrid:
     def cell(self, points: np.ndarray | Sequence[float]) -> np.ndarray: ...
 
     def cell(self, points: Array | np.ndarray | Sequence[float]) -> Array | np.ndarray:
-        """The cells that hold points; the last cells own the far edges and all beyond them.
+        """Return the cells that hold points; the last cells own the far edges and all beyond them.
 
         Args:
             points: [..., k], in the units of the box. NumPy arrays are worked on in float64, JAX
@@ -163,7 +163,7 @@ class BoxGrid:
         return np.asarray(steps @ self._strides)
 
     def sample(self, key: Array, cell: Array) -> Array:
-        """A point [k] (float32) drawn uniformly inside a cell [], for JAX.
+        """Return a point [k] (float32) drawn uniformly inside a cell [], for JAX.
 
         Points keep clear of the cell's faces by the little that rounding needs (see ``_margins``):
         their cell is always the one they were drawn in.
@@ -178,7 +178,7 @@ class BoxGrid:
         return point
 
     def sample_with(self, generator: np.random.Generator, cells: np.ndarray) -> np.ndarray:
-        """Points [..., k] (float64) drawn uniformly inside cells [...], for NumPy.
+        """Return points [..., k] (float64) drawn uniformly inside cells [...], for NumPy.
 
         They keep the same distance from the faces as those of ``sample``, and so stay in their
         cells when an environment rounds them to float32.
@@ -188,13 +188,13 @@ class BoxGrid:
         return np.asarray(np.asarray(self.low) + (steps + offsets) * self.cell_widths)
 
     def centres(self) -> np.ndarray:
-        """The cells' centres [n, k] (float32), in the units of the box, in the order of indices."""
+        """Return the cells' centres [n, k] (float32) in the units of the box, by index."""
         steps = self._steps(np.arange(self.num_cells))
         centres = np.asarray(self.low) + (steps + 0.5) * self.cell_widths
         return np.asarray(centres, np.float32)
 
     def unit_centres(self) -> np.ndarray:
-        """The centres [n, k] (float32) with the box mapped to [0, 1]^k: inputs of an encoder."""
+        """Return the centres [n, k] (float32) with the box mapped to [0, 1]^k, for encoders."""
         steps = self._steps(np.arange(self.num_cells)).astype(np.float32)
         return np.asarray((steps + np.float32(0.5)) / np.asarray(self.bins, np.float32))
 
@@ -203,7 +203,7 @@ class BoxGrid:
         return np.cumprod([1, *self.bins[:-1]], dtype=np.int64)
 
     def _steps(self, cells: np.ndarray) -> np.ndarray:
-        """Position of cells [...] along each axis, [..., k]."""
+        """Return the position of cells [...] along each axis, [..., k]."""
         return np.asarray((cells[..., None] // self._strides) % np.asarray(self.bins))
 
     def _cell_of_array(self, points: Array) -> Array:

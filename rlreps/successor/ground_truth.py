@@ -59,7 +59,7 @@ def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GroundTruth:
-    """What a representation is measured against.
+    """A ground truth that representations are measured against.
 
     Attributes:
         coordinates: Position of every state in [0, 1]ᵏ, [n, k].
@@ -83,12 +83,12 @@ class GroundTruth:
         return len(self.principal.basis)
 
     def require_dimension(self, d: int) -> None:
-        """Raises an ``InputError`` unless the subspace holds d components."""
+        """Raise an ``InputError`` unless the subspace holds d components."""
         available = self.principal.basis.shape[1]
         require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
     def distance(self, features: Array | np.ndarray) -> float:
-        """Subspace distance of features [n, d] of all states from the leading d components.
+        """Return the subspace distance of features [n, d] from the leading d components.
 
         Raises:
             InputError: If d exceeds the components held, or the number of states differs.
@@ -186,7 +186,7 @@ def _watched(
 
 
 def _coordinates(store: MatrixStore) -> np.ndarray:
-    """Centres [n, k] of a store's cells in [0, 1]ᵏ, from its settings."""
+    """Return the centres [n, k] of a store's cells in [0, 1]ᵏ, from its settings."""
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
         return BoxGrid(**{name: tuple(values) for name, values in box.items()}).unit_centres()
@@ -246,7 +246,7 @@ class SamplingError:
     standard_error: float
 
     def floor(self, d: int) -> float | None:
-        """The noise floor at d, or None where it was not computed that far."""
+        """Return the noise floor at d, or None where it was not computed that far."""
         return float(self.noise_floor[d - 1]) if d <= len(self.noise_floor) else None
 
 

@@ -25,7 +25,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates
+from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates, checked_cells
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""
@@ -80,7 +80,7 @@ class GymnasiumProcess:
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """What the environment does after the end of an episode."""
+        """Behaviour of the environment after the end of an episode."""
         # Before 1.4, copies made by Gymnasium shared one metadata; the attribute is their own.
         mode = getattr(self.environment.unwrapped, "autoreset_mode", None)
         if mode is None:
@@ -93,7 +93,7 @@ class GymnasiumProcess:
         return AutoresetMode(mode)
 
     def cells(self, observations: Any) -> np.ndarray:
-        """The checked cells [m] (int64) of a batch of observations."""
+        """Return the checked cells [m] (int64) of a batch of observations."""
         cells = np.asarray(self.cell(observations))
         require(
             np.issubdtype(cells.dtype, np.integer) and cells.ndim == 1,
@@ -126,7 +126,7 @@ class CellStepper:
     """Steps a process and tells episodes apart, whatever the autoreset mode."""
 
     def __init__(self, process: GymnasiumProcess, seeds: Sequence[int]) -> None:
-        """Resets the environment.
+        """Reset the environment.
 
         Args:
             process: What to step.
@@ -144,11 +144,11 @@ class CellStepper:
         self._ended = np.zeros(process.num_copies, np.bool_)
 
     def cells(self) -> np.ndarray:
-        """Cells [e] of the current states."""
+        """Return cells [e] of the current states."""
         return self._process.cells(self._observations)
 
     def place(self, set_state: SetState, cells: np.ndarray) -> None:
-        """Puts every copy, just reset, into a state of its cell [e].
+        """Put every copy, just reset, into a state of its cell [e].
 
         Raises:
             InputError: If the observations that come back are of other cells.
@@ -163,9 +163,14 @@ class CellStepper:
             )
 
     def step(self) -> CellStep:
-        """Takes one action in every copy."""
+        """Take one action in every copy."""
         environment = self._environment
-        observations, _, terminated, truncated, infos = environment.step(self._actions())
+        policy = self._process.policy
+        if policy is None:
+            actions = environment.action_space.sample()
+        else:
+            actions = policy(self._observations, self.generator)
+        observations, _, terminated, truncated, infos = environment.step(actions)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         ended = terminated | truncated
         cells = self._process.cells(observations)
@@ -185,13 +190,8 @@ class CellStepper:
         self._observations = observations
         return CellStep(arrivals, terminated, truncated, restarts)
 
-    def _actions(self) -> Any:
-        if self._process.policy is None:
-            return self._environment.action_space.sample()
-        return self._process.policy(self._observations, self.generator)
-
     def _final_cells(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
-        """Cells of the last observations of the episodes that have ended."""
+        """Return cells of the last observations of the episodes that have ended."""
         finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
         space = self._environment.single_observation_space
         empty: Any = create_empty_array(space, len(finals))
@@ -213,7 +213,7 @@ class GymnasiumRowSampler:
     def __init__(
         self, process: GymnasiumProcess, *, set_state: SetState, settings: RolloutSettings
     ) -> None:
-        """Prepares the sampler.
+        """Prepare the sampler.
 
         Args:
             process: The environment; rollouts fill its copies evenly if their number divides that
@@ -231,13 +231,13 @@ class GymnasiumRowSampler:
         self._weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows [len(cells), num_cells] (float32) for start cells (see ``row_blocks``)."""
+        """Return rows [len(cells), num_cells] (float32) for start cells (see ``row_blocks``)."""
         return next(self.row_blocks([cells])).rows
 
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yields the rows of each block of start cells in order.
+        """Yield the rows of each block of start cells in order.
 
         Args:
             blocks: Start cells of each block, each in [0, num_cells).
@@ -249,7 +249,7 @@ class GymnasiumRowSampler:
             InputError: If a cell is outside that range, the environment truncates a rollout, or
                 ``set_state`` starts one in another cell.
         """
-        checked = [self._checked(block) for block in blocks]
+        checked = [checked_cells(block, self._process.num_cells) for block in blocks]
         for block in checked:
             sums = np.zeros((2, len(block), self._process.num_cells))
             for row, cell in enumerate(block):
@@ -260,19 +260,8 @@ class GymnasiumRowSampler:
                 half_difference=((sums[0] - sums[1]) / rollouts).astype(np.float32),
             )
 
-    def _checked(self, block: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Start cells as an array of integers [r]."""
-        cells = np.asarray(block)
-        if cells.size == 0:
-            return np.empty(0, np.int64)
-        require(np.issubdtype(cells.dtype, np.integer), "integer start cells", cells.dtype.name)
-        lowest, highest = int(cells.min()), int(cells.max())
-        valid = lowest >= 0 and highest < self._process.num_cells
-        require(valid, f"start cells in [0, {self._process.num_cells})", (lowest, highest))
-        return cells
-
     def _visits_by_half(self, cell: int) -> np.ndarray:
-        """Discounted visits [2, num_cells] summed over the even and over the odd rollouts."""
+        """Sum discounted visits [2, num_cells] over the even and over the odd rollouts."""
         copies, rollouts = self._process.num_copies, self._settings.rollouts
         visits = np.zeros((2, self._process.num_cells))
         for batch in range(math.ceil(rollouts / copies)):
@@ -285,7 +274,7 @@ class GymnasiumRowSampler:
         return visits
 
     def _trajectories(self, cell: int, batch: int) -> np.ndarray:
-        """Counted cells [horizon, copies] of one rollout of every copy."""
+        """Return counted cells [horizon, copies] of one rollout of every copy."""
         first = 0 if self._settings.count_start else 1
         last = self._settings.horizon - 1 + first
         stepper = CellStepper(self._process, (self._settings.seed, cell, batch))
@@ -314,7 +303,7 @@ def starts_in_cells(
     attribute: str = "state",
     observe: Callable[[np.ndarray], Any] = np.asarray,
 ) -> SetState:
-    """A ``SetState`` for environments that keep their state in an attribute (classic control).
+    """Return a ``SetState`` for environments that keep their state in an attribute.
 
     Args:
         grid: Cells over the *state* space; states are drawn uniformly inside them.
@@ -405,7 +394,7 @@ class VisitEstimates:
         return np.flatnonzero(self.visits.sum(axis=0) == 0)
 
     def reduced(self, *, minimum_visits: int = 1) -> VisitedRows:
-        """The rows of cells visited at least so many times by each half; all columns are kept.
+        """Return the rows of cells visited at least so often by each half; all columns stay.
 
         Rows keep their sum, and columns of zeros change no left singular vector.
 
@@ -422,7 +411,7 @@ class VisitEstimates:
 
 
 def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEstimates:
-    """Estimates the successor measure from all states visited from the environment's own resets.
+    """Estimate the successor measure from all states visited from the environment's resets.
 
     The start distribution of a cell is that of the visits to it. A visit counts if its whole
     horizon lies before the last step of the run and before the age at which episodes are truncated
@@ -452,11 +441,19 @@ def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEsti
             f"{record.time_limit}: pass a larger max_episode_steps to make_vec, or use a shorter "
             "horizon"
         )
-    halves = [
+    (rows_a, visits_a), (rows_b, visits_b) = (
         _mean_futures(record, np.flatnonzero(counts & (record.halves == half)), process, settings)
         for half in range(2)
-    ]
-    return _combined(halves)
+    )
+    visits = np.stack([visits_a, visits_b])
+    with np.errstate(invalid="ignore"):
+        shares = (visits / visits.sum(axis=0)).astype(np.float32)
+    rows = shares[0][:, None] * rows_a + shares[1][:, None] * rows_b
+    scale = np.sqrt(np.prod(shares, axis=0))
+    scale[visits.min(axis=0) == 0] = np.nan
+    return VisitEstimates(
+        estimates=RowEstimates(rows, scale[:, None] * (rows_a - rows_b)), visits=visits
+    )
 
 
 class _Record(NamedTuple):
@@ -480,7 +477,7 @@ class _Record(NamedTuple):
 
 
 def _record(process: GymnasiumProcess, settings: VisitSettings) -> _Record:
-    """Runs the environment. A step adds to each copy the state it led to, a new start, or both."""
+    """Run the environment; a step adds the state it led to, a new start, or both to each copy."""
     shape = (settings.steps + 1, 2, process.num_copies)
     cells = np.full(shape, NO_CELL, np.int32)
     truncated = np.zeros(shape, np.bool_)
@@ -508,7 +505,7 @@ def _record(process: GymnasiumProcess, settings: VisitSettings) -> _Record:
 def _mean_futures(
     record: _Record, places: np.ndarray, process: GymnasiumProcess, settings: VisitSettings
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean discounted futures [n, n] (float32; 0 without visits) and number [n] of visits.
+    """Return mean discounted futures [n, n] (float32; 0 without visits) and visits [n].
 
     Visits are taken cell by cell, so that each row is summed in float64 within the cache.
     """
@@ -530,17 +527,3 @@ def _mean_futures(
             total += np.bincount(record.cells[futures].ravel(), discounts, n)
         rows[cell] = total / visits[cell]
     return rows, visits
-
-
-def _combined(halves: list[tuple[np.ndarray, np.ndarray]]) -> VisitEstimates:
-    """The mean over all visits, and the halves' scaled difference."""
-    (rows_a, visits_a), (rows_b, visits_b) = halves
-    visits = np.stack([visits_a, visits_b])
-    with np.errstate(invalid="ignore"):
-        shares = (visits / visits.sum(axis=0)).astype(np.float32)
-    rows = shares[0][:, None] * rows_a + shares[1][:, None] * rows_b
-    scale = np.sqrt(np.prod(shares, axis=0))
-    scale[visits.min(axis=0) == 0] = np.nan
-    return VisitEstimates(
-        estimates=RowEstimates(rows, scale[:, None] * (rows_a - rows_b)), visits=visits
-    )

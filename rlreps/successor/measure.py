@@ -40,6 +40,21 @@ class RowEstimates(NamedTuple):
     half_difference: np.ndarray | None = None
 
 
+def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarray:
+    """Return start cells [r] as int32.
+
+    Raises:
+        InputError: If one is not an integer in [0, num_cells).
+    """
+    values = np.asarray(cells)
+    if values.size:
+        require(np.issubdtype(values.dtype, np.integer), "integer start cells", values.dtype.name)
+        lowest, highest = int(values.min()), int(values.max())
+        valid = lowest >= 0 and highest < num_cells
+        require(valid, f"start cells in [0, {num_cells})", (lowest, highest))
+    return values.astype(np.int32)
+
+
 class RowEstimator(Protocol):
     """Computes rows of one matrix, for any blocks of them in any order, always to the same bits."""
 
@@ -78,7 +93,7 @@ class DiscountedSum:
 
     @property
     def row_sum(self) -> float:
-        """What every row sums to: (1 - γʰ) / (1 - γ)."""
+        """Sum of every row: (1 - γʰ) / (1 - γ)."""
         return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
 
 

@@ -24,17 +24,21 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.errors import require
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.chains import MarkovChain
-from rlreps.successor.measure import ROLLOUTS_PER_BLOCK, RolloutSettings, RowEstimates
+from rlreps.successor.measure import (
+    ROLLOUTS_PER_BLOCK,
+    RolloutSettings,
+    RowEstimates,
+    checked_cells,
+)
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""
 
 
 def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray, float]:
-    """The discounts γᵗ as whole numbers [h] (uint32) of a unit, and that unit, a power of two.
+    """Return the discounts γᵗ as whole numbers [h] (uint32) of a unit, and that power of two.
 
     The unit is the smallest whose sum over all visits of all rollouts fits 32 bits. Float32 sums
     would round each of millions of additions, alike for equal weights: a start cell that is never
@@ -51,7 +55,7 @@ def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray
 def rollout_kernel(
     chain: MarkovChain[Any, Any], settings: RolloutSettings, rollouts: int, mesh: Mesh
 ) -> Callable[[Array, Array], Array]:
-    """A jitted (start cells [c], block []) → discounted visits [c, cells] summed over rollouts.
+    """Jit (start cells [c], block []) → discounted visits [c, cells] summed over rollouts.
 
     Cells are spread over the mesh's one axis, so c must be a multiple of its size. Each device
     works on its own share alone: the bits do not depend on the number of devices.
@@ -113,27 +117,13 @@ def rollout_kernel(
 
 
 def _lanes(leaf: Array) -> Array:
-    """[c, ..., rollouts] → [..., c · rollouts], the layout that every step works in."""
+    """Reshape [c, ..., rollouts] to [..., c · rollouts], the layout that every step works in."""
     num_starts, *components, rollouts = leaf.shape
     lanes: Array = jnp.moveaxis(leaf, 0, -2).reshape(*components, num_starts * rollouts)
     return lanes
 
 
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
-
-
-def _halves(rollouts: int) -> tuple[int, int]:
-    """Rollouts of each half; the first has one more where their number is odd."""
-    return rollouts - rollouts // 2, rollouts // 2
-
-
-def _block_sizes(rollouts: int) -> list[int]:
-    """Rollouts in each block of a half: full blocks, then what is left."""
-    full, rest = divmod(rollouts, ROLLOUTS_PER_BLOCK)
-    return [ROLLOUTS_PER_BLOCK] * full + ([rest] if rest else [])
-
-
-_NO_CELLS = np.empty(0, np.int32)
 
 
 class RowSampler:
@@ -146,7 +136,7 @@ class RowSampler:
         *,
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
-        """Prepares the kernels.
+        """Prepare the kernels.
 
         Args:
             chain: The Markov chain.
@@ -155,8 +145,13 @@ class RowSampler:
                 how many there are.
         """
         self._chain = chain
-        self._halves = _halves(settings.rollouts)
-        self._sizes = [_block_sizes(half) for half in self._halves]
+        # The first half has one more where the number of rollouts is odd.
+        self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
+        # Rollouts in each block of a half: full blocks, then what is left.
+        self._sizes = [
+            [min(ROLLOUTS_PER_BLOCK, half - done) for done in range(0, half, ROLLOUTS_PER_BLOCK)]
+            for half in self._halves
+        ]
         mesh = Mesh(np.asarray(jax.local_devices() if devices is None else devices), (CELLS,))
         self._kernels = {
             size: rollout_kernel(chain, settings, size, mesh)
@@ -171,7 +166,7 @@ class RowSampler:
         self._workers = max(1, usable_cores() // mesh.size) if platform == "cpu" else 2
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows [len(cells), num_cells] (float32) of the matrix for the given start cells.
+        """Return rows [len(cells), num_cells] (float32) of the matrix for the given start cells.
 
         Raises:
             InputError: If a cell is not an integer in [0, num_cells).
@@ -179,7 +174,7 @@ class RowSampler:
         return self.estimates(cells).rows
 
     def estimates(self, cells: Sequence[int] | np.ndarray) -> RowEstimates:
-        """The rows of the given start cells with the difference of their halves.
+        """Return the rows of the given start cells with the difference of their halves.
 
         Raises:
             InputError: If a cell is not an integer in [0, num_cells).
@@ -190,7 +185,7 @@ class RowSampler:
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yields the rows of each block of start cells in order, working ahead on all cores.
+        """Yield the rows of each block of start cells in order, working ahead on all cores.
 
         Closing the generator, or an error or interrupt inside it, stops that work.
 
@@ -203,7 +198,8 @@ class RowSampler:
         Raises:
             InputError: If a cell is not an integer in [0, num_cells).
         """
-        cells = np.concatenate([_NO_CELLS, *(self._checked(block) for block in blocks)])
+        checked = (checked_cells(block, self._chain.num_cells) for block in blocks)
+        cells = np.concatenate([np.empty(0, np.int32), *checked])
         with contextlib.closing(self._tiles(cells)) as tiles:
             tile = np.empty((2, 0, self._chain.num_cells), np.float32)
             for block in blocks:
@@ -218,19 +214,8 @@ class RowSampler:
                     filled += count
                 yield RowEstimates(*estimates)
 
-    def _checked(self, block: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Start cells as int32."""
-        cells = np.asarray(block)
-        if cells.size == 0:
-            return _NO_CELLS
-        require(np.issubdtype(cells.dtype, np.integer), "integer start cells", cells.dtype.name)
-        lowest, highest = int(cells.min()), int(cells.max())
-        valid = lowest >= 0 and highest < self._chain.num_cells
-        require(valid, f"start cells in [0, {self._chain.num_cells})", (lowest, highest))
-        return cells.astype(np.int32)
-
     def _tiles(self, cells: np.ndarray) -> Generator[np.ndarray, None, None]:
-        """Yields the estimates [2, c, cells] of successive tiles, a few ahead of the consumer."""
+        """Yield the estimates [2, c, cells] of successive tiles, a few ahead of the consumer."""
         size = self._cells_per_tile
         stopped = threading.Event()
         pending: collections.deque[concurrent.futures.Future[np.ndarray]] = collections.deque()
@@ -248,7 +233,7 @@ class RowSampler:
                     tile.cancel()
 
     def _tile(self, cells: np.ndarray, stopped: threading.Event) -> np.ndarray:
-        """Rows and half differences of at most one tile of cells, padded to its fixed shape."""
+        """Return rows and half differences of at most a tile of cells, padded to its shape."""
         padded = jax.device_put(np.resize(cells, self._cells_per_tile), self._spread)
         first, second = (self._sum_of_half(half, padded, stopped)[: len(cells)] for half in (0, 1))
         more, fewer = map(np.float32, self._halves)
@@ -261,7 +246,7 @@ class RowSampler:
         )
 
     def _sum_of_half(self, half: int, cells: jax.Array, stopped: threading.Event) -> np.ndarray:
-        """Discounted visits [c, cells] summed over the rollouts of one half."""
+        """Sum discounted visits [c, cells] over the rollouts of one half."""
         visits = np.zeros((len(cells), self._chain.num_cells), np.float32)
         for index, size in enumerate(self._sizes[half]):
             if stopped.is_set():

@@ -15,13 +15,13 @@ _SUFFIX = ".npz"
 
 
 def released_names() -> list[str]:
-    """Names that ``load`` knows."""
+    """Return the names that ``load`` knows."""
     files = importlib.resources.files("rlreps.data").iterdir()
     return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
 
 
 def load(name: str) -> "GroundTruth":
-    """A released ground truth: leading subspace, spectrum, error and conventions, but no matrix.
+    """Load a released ground truth: leading subspace, spectrum, error and conventions.
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
     ``coordinates``, d ≤ 100.

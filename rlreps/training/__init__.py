@@ -1,5 +1,15 @@
 """Train encoders: one update, vmapped populations, the host loop and evaluation."""
 
-from rlreps.training.population import Evaluate, TrainingResult, train, train_members
+from rlreps.training.optimizers import Optimizer
+from rlreps.training.population import Evaluate, TrainingResult, stack, train, train_population
+from rlreps.training.update import Learner
 
-__all__ = ["Evaluate", "TrainingResult", "train", "train_members"]
+__all__ = [
+    "Evaluate",
+    "Learner",
+    "Optimizer",
+    "TrainingResult",
+    "stack",
+    "train",
+    "train_population",
+]

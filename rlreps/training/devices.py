@@ -1,4 +1,4 @@
-"""Where training runs: on one device, or spread over a mesh of them.
+"""Placement of training on one device, or spread over a mesh of them.
 
 There are two ways to spread a run, and its number of seeds chooses:
 
@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDev
 
 from rlreps.errors import require
 from rlreps.numerics import usable_cores
-from rlreps.training.update import Build, Learner
+from rlreps.training.update import Learner
 
 Tree = TypeVar("Tree")
 
@@ -34,7 +34,7 @@ ROWS = "rows"
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where a run's arrays lie, and what its devices share out.
+    """The devices of a run, and what they share out.
 
     Attributes:
         mesh: A mesh with the one axis ``SEEDS`` or ``ROWS``; None leaves arrays where they are.
@@ -44,29 +44,25 @@ class Placement:
 
     @property
     def axis(self) -> str | None:
-        """What is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
+        """Return what is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
         if self.mesh is None or self.mesh.size == 1:
             return None
         return str(self.mesh.axis_names[0])
 
-    def spread_rows(self, build: Build) -> Build:
-        """Learners whose batches are spread over the devices, if rows are what is shared out."""
-        mesh = self.mesh
-        if mesh is None or self.axis != ROWS:
-            return build
-
-        def spread(settings: Any) -> Learner:
-            return dataclasses.replace(build(settings), row_mesh=mesh)
-
-        return spread
+    def spread_rows(self, learner: Learner) -> Learner:
+        """Have a learner spread its batches over the devices, if rows are what is shared out."""
+        if self.mesh is None or self.axis != ROWS:
+            return learner
+        return dataclasses.replace(learner, row_mesh=self.mesh)
 
     def spread_seeds(
         self, function: Callable[..., Any], *, own_sources: bool
     ) -> Callable[..., Any]:
-        """A function of (states, source, seeds, settings), each device on its own seeds if spread.
+        """Have each device compute its own seeds, if seeds are what is shared out.
 
         Args:
-            function: Results have a leading seed axis, as have states, seeds and settings.
+            function: Of (states, source, seeds, numbers). Results have a leading seed axis, as have
+                states, seeds and numbers.
             own_sources: Whether the source has one too.
         """
         if self.mesh is None or self.axis != SEEDS:
@@ -83,15 +79,15 @@ class Placement:
         )
 
     def put(self, tree: Tree) -> Tree:
-        """Arrays that every device needs in whole."""
+        """Put whole arrays on every device."""
         return self._put(tree, PartitionSpec())
 
     def put_seeds(self, tree: Tree) -> Tree:
-        """Arrays with a leading seed axis."""
+        """Put arrays with a leading seed axis where their seeds are trained."""
         return self._put(tree, PartitionSpec(SEEDS if self.axis == SEEDS else None))
 
     def collect(self, tree: Tree) -> Tree:
-        """Arrays of any placement, in whole on the first device."""
+        """Bring arrays of any placement in whole to the first device."""
         if self.mesh is None:
             return tree
         return _put(tree, SingleDeviceSharding(self.mesh.devices.flat[0]))
@@ -103,7 +99,7 @@ class Placement:
 
 
 def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Placement:
-    """The placement of a run.
+    """Choose the placement of a run.
 
     Args:
         devices: Devices of this process; None is JAX's default device.
@@ -130,7 +126,7 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
 
 
 def choose_devices(count: int | None) -> list[jax.Device]:
-    """The devices that a command trains on.
+    """Choose the devices that a command trains on.
 
     Args:
         count: How many; None is all accelerators of this machine or, without any, one CPU device.
@@ -153,7 +149,7 @@ def choose_devices(count: int | None) -> list[jax.Device]:
 
 
 def devices_for_small_runs() -> list[jax.Device]:
-    """The devices over which many runs too small to fill one are shared out.
+    """Choose the devices over which many runs too small to fill one are shared out.
 
     Returns:
         All accelerators or, without any, one CPU device for each core; a process in which JAX has
@@ -167,7 +163,7 @@ def devices_for_small_runs() -> list[jax.Device]:
 
 
 def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
-    """As many of the devices, from the first, as share this many runs out evenly."""
+    """Choose as many devices, from the first, as share this many runs out evenly."""
     count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
     return devices[:count]
 

@@ -1,8 +1,8 @@
-"""An encoder against a ground truth: the centred matrix and its principal subspace."""
+"""Measures of an encoder: against a ground truth, and of its features under an operator."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +10,17 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps import subspace
-from rlreps.encoders import Encoder
-from rlreps.errors import require
-from rlreps.losses.base import Params
+from rlreps.encoders import Encoder, Params
+from rlreps.errors import require, require_positive
+from rlreps.operators import Operator, Weights, act
+from rlreps.sources.matrix import Source
 from rlreps.subspace import RowBlocks
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.training.population import Evaluate
 
 
 def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Array) -> Evaluate:
-    """The figures followed during training: the distance to a basis [n, d] at all inputs [n, ...].
+    """Return the evaluation of training: the distance to a basis [n, d] at all inputs [n, ...].
 
     Args:
         encoder: The encoder.
@@ -42,7 +43,7 @@ def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Arr
 
 
 def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
-    """Every measure of a representation that the library has.
+    """Compute every measure of a representation that the library has.
 
     Args:
         features: Φ, [n, d].
@@ -83,17 +84,17 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
 
 
 def _matrix_or_leading_part(truth: GroundTruth) -> Array | RowBlocks:
-    """Ψ [n, tasks], or its leading part F Σ [n, k], which has the same left singular vectors."""
+    """Return Ψ [n, tasks], or F Σ [n, k], which has the same leading left singular vectors."""
     if truth.matrix is not None:
         return truth.matrix
     return jnp.asarray(truth.principal.basis * truth.principal.singular_values)
 
 
 def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
-    """The representation's own principal components: what it can say of Ψ, in order of energy.
+    """Compute the representation's own principal components, the left singular vectors of P_Φ Ψ.
 
-    The left singular vectors of P_Φ Ψ. The span alone fixes them, so they can be compared with the
-    true components one by one, where raw features, defined only up to rotation, cannot.
+    The span alone fixes them, so they can be compared with the true components one by one, where
+    raw features, defined only up to rotation, cannot.
 
     Args:
         features: Φ, [n, d].
@@ -115,7 +116,7 @@ def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
 def evaluate_encoder(
     encoder: Encoder, params: Params, inputs: Array, truth: GroundTruth
 ) -> dict[str, Any]:
-    """``evaluate_features`` of an encoder's features at all states.
+    """Compute ``evaluate_features`` of an encoder's features at all states.
 
     Args:
         encoder: The encoder.
@@ -131,7 +132,7 @@ def evaluate_encoder(
 
 
 def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean over seeds of every scalar figure, with the lists of each seed's own beside it.
+    """Average every scalar figure over seeds, and keep each seed's own beside it.
 
     Args:
         evaluations: One of ``evaluate_features`` for each seed.
@@ -147,3 +148,68 @@ def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     summary["d"] = int(evaluations[0]["d"])
     summary["per_seed"] = [dict(evaluation) for evaluation in evaluations]
     return summary
+
+
+class Moments(NamedTuple):
+    """The two matrices of features under an operator; see ``subspace.ordered`` for their spectra.
+
+    Attributes:
+        covariance: Σ = E[u uᵀ], [d, d].
+        operator_matrix: Π = E[u (Ku)ᵀ], [d, d].
+    """
+
+    covariance: Array
+    operator_matrix: Array
+
+
+def sampled_moments(
+    encoder: Encoder,
+    params: Params,
+    operator: Operator,
+    source: Source,
+    key: Array,
+    *,
+    rows: int,
+    batches: int,
+    weights: Weights | None = None,
+) -> Moments:
+    """Average the two matrices over fresh batches, one batch in memory at a time.
+
+    Args:
+        encoder: The encoder.
+        params: Its parameters.
+        operator: K.
+        source: Where points come from.
+        key: Random key.
+        rows: b, points of a batch.
+        batches: How many.
+        weights: Importance weights of inputs, as in training.
+
+    Returns:
+        The moments.
+
+    Raises:
+        InputError: For counts below 1, or what the operator or the source has to say.
+    """
+    require_positive("rows", rows)
+    require_positive("batches", batches)
+
+    def one(batch_key: Array) -> Moments:
+        batch = source.sample(batch_key, rows, 1)
+        action = act(
+            operator,
+            lambda inputs: encoder.apply(params, inputs),
+            batch.inputs,
+            targets=batch.targets,
+            weights=weights,
+        )
+        return Moments(action.covariance, action.operator_matrix)
+
+    def add(total: Moments, batch_key: Array) -> tuple[Moments, None]:
+        return jax.tree.map(jnp.add, total, one(batch_key)), None
+
+    shapes = jax.eval_shape(one, key)
+    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    total, _ = lax.scan(add, start, jax.random.split(key, batches))
+    moments: Moments = jax.tree.map(lambda leaf: leaf / batches, total)
+    return moments

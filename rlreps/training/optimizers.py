@@ -1,23 +1,16 @@
-"""The one dictionary from an optimizer's name to an optax transformation."""
+"""Optimizers as frozen dataclasses whose learning rate is a number that a sweep can vary."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import optax
-from jax import Array
 
-from rlreps.configs import OptimizerConfig
-from rlreps.errors import require_positive
-from rlreps.numerics import optimizer_step as optimizer_step
+from rlreps.config import configurable, size
+from rlreps.errors import require_choice, require_interval, require_positive
 
-Schedule = Callable[[Any], Array]
-
-OPTIMIZERS: dict[str, Callable[[Schedule], optax.GradientTransformation]] = {
-    "adam": lambda schedule: optax.adam(schedule),
-    "rmsprop": lambda schedule: optax.rmsprop(schedule),
-    "sgd": lambda schedule: optax.sgd(schedule),
-}
-"""Optimizer name → transformation for a learning-rate schedule."""
+OptimizerName = Literal["adam", "rmsprop", "sgd"]
+Schedule = Literal["constant", "cosine", "linear"]
 
 SCHEDULES: dict[str, Callable[[Any, int], optax.Schedule]] = {
     "constant": lambda rate, steps: optax.constant_schedule(rate),
@@ -27,20 +20,43 @@ SCHEDULES: dict[str, Callable[[Any, int], optax.Schedule]] = {
 """Schedule name → schedule for (initial learning rate, updates in the run)."""
 
 
-def make_optimizer(
-    config: OptimizerConfig, steps: int, *, learning_rate: float | Array | None = None
-) -> optax.GradientTransformation:
-    """The optimizer that a configuration names, scheduled over ``steps`` updates.
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """An optax optimizer with a learning-rate schedule.
 
-    Args:
-        config: The configuration.
-        steps: Updates of the run.
-        learning_rate: Initial learning rate in place of the configuration's, [].
-
-    Raises:
-        InputError: If ``steps`` is below 1.
+    Attributes:
+        name: ``adam``, ``rmsprop`` or ``sgd``.
+        learning_rate: Its (initial) learning rate.
+        schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
+        steps: Updates in the run.
     """
-    require_positive("steps", steps)
-    rate = config.learning_rate if learning_rate is None else learning_rate
-    schedule = SCHEDULES[config.schedule](rate, steps)
-    return OPTIMIZERS[config.name](schedule)
+
+    name: OptimizerName = "adam"
+    learning_rate: float = 2e-3
+    schedule: Schedule = "linear"
+    steps: int = size(1)
+
+    def __post_init__(self) -> None:
+        require_choice("optimizer", self.name, get_args(OptimizerName))
+        require_choice("schedule", self.schedule, get_args(Schedule))
+        require_interval("learning_rate", self.learning_rate, "(0, inf)")
+        require_positive("steps", self.steps)
+
+    @property
+    def transformation(self) -> optax.GradientTransformation:
+        """The optax transformation."""
+        make: Callable[[optax.Schedule], optax.GradientTransformation] = getattr(optax, self.name)
+        return make(SCHEDULES[self.schedule](self.learning_rate, self.steps))
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class GivenOptimizer:
+    """An optax transformation of the user's own, without numbers that a sweep can vary.
+
+    Attributes:
+        transformation: The optax transformation.
+    """
+
+    transformation: optax.GradientTransformation

@@ -1,7 +1,7 @@
-"""Training of several runs that one compiled program makes together: its members.
+"""Training of several runs that one compiled program makes together: a population.
 
-Members differ in their seeds and, if asked, in numbers that a learner is built from (``settings``)
-and in the source that they learn from. Whatever decides a shape is common to them.
+Members differ in their seeds and, if asked, in the numbers of their learner and in the source that
+they learn from. Whatever decides a shape is common to them.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
+from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
@@ -23,56 +24,24 @@ from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
 from rlreps.training.loop import Figures, Program, run
-from rlreps.training.update import Build, ChunkReport, Learner, TrainState, zero_unless
+from rlreps.training.optimizers import Optimizer
+from rlreps.training.update import ChunkReport, Learner, TrainState, zero_unless
 
 Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
 
 EvaluateMember: TypeAlias = Callable[[Params, Any], Mapping[str, Array]]
-"""One member's parameters and settings → named scalars; mapped by ``train_members``."""
+"""One member's parameters and ``measured`` → named scalars; mapped by ``train_population``."""
 
 _EVALUATED_TOGETHER = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Members:
-    """How all members' updates are made.
-
-    Attributes:
-        build: One member's settings → its learner.
-        own_sources: Whether every leaf of the source has a leading member axis.
-    """
-
-    build: Build
-    own_sources: bool = False
-
-    def init(self, seeds: Array, settings: Any) -> TrainState:
-        """Return states before the first update, for seeds [members], settings [members, ...]."""
-        states: TrainState = jax.vmap(lambda seed, each: self.build(each).init(seed))(
-            seeds, settings
-        )
-        return states
-
-    def chunk(
-        self, num_steps: int, states: TrainState, source: Source, seeds: Array, settings: Any
-    ) -> tuple[TrainState, ChunkReport]:
-        """Make ``Learner.chunk`` for every member; states and reports have a member axis."""
-
-        def one(
-            state: TrainState, source: Source, seed: Array, each: Any
-        ) -> tuple[TrainState, ChunkReport]:
-            return self.build(each).chunk(num_steps, state, source, seed)
-
-        if len(seeds) > 1:
-            axes = (0, 0 if self.own_sources else None, 0, 0)
-            return jax.vmap(one, in_axes=axes)(states, source, seeds, settings)
-        # A batch of one would cost a quarter more on a CPU, where XLA keeps its products batched.
-        state, seed, each = jax.tree.map(lambda leaf: leaf[0], (states, seeds, settings))
-        own = jax.tree.map(lambda leaf: leaf[0], source) if self.own_sources else source
-        alone: tuple[TrainState, ChunkReport] = jax.tree.map(
-            lambda leaf: leaf[None], one(state, own, seed, each)
-        )
-        return alone
+def stack(learners: Sequence[Learner]) -> Learner:
+    """Make a population of learners that differ in their numbers alone, [members] each."""
+    stacked: Learner = jax.tree.map(
+        lambda *numbers: jnp.stack([jnp.asarray(number) for number in numbers]), *learners
+    )
+    return stacked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,41 +77,83 @@ class Population(Program[TrainState]):
 
     def __init__(
         self,
-        members: Members,
+        learner: Learner,
         source: Source,
-        settings: Any,
         seeds: Sequence[int],
         placement: Placement,
-        evaluate: EvaluateMember | None,
+        *,
+        own_numbers: bool = False,
+        own_sources: bool = False,
+        evaluate: EvaluateMember | None = None,
+        measured: Any = (),
     ) -> None:
-        """Place everything; see ``train_members`` for the arguments."""
-        learner = members.build(jax.tree.map(lambda leaf: leaf[0], settings))
+        """Place everything.
+
+        Args:
+            learner: How updates are made.
+            source: Where batches come from.
+            seeds: One for each member.
+            placement: The devices.
+            own_numbers: Whether the learner's numbers have a leading member axis.
+            own_sources: Whether every leaf of the source has one.
+            evaluate: One member's parameters and ``measured`` → named scalars.
+            measured: What ``evaluate`` gets of each member, leaves [members, ...].
+        """
+        self._placement = placement
+        # Numbers that all members share stay constants of the program.
+        self._shared = None if own_numbers else placement.spread_rows(learner)
+        self._own_sources = own_sources
+        self._source = (placement.put_seeds if own_sources else placement.put)(source)
+        self._all_seeds = jnp.asarray(seeds, jnp.uint32)
+        self._all_numbers: Any = placement.spread_rows(learner) if own_numbers else ()
+        self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
+        self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
+        self._measured = measured
         self._resets, objective = learner.resets_diverged, learner.objective
         # States are collected only for objectives that have something to say about them.
         silent = type(objective).diagnose is Objective.diagnose
         self._diagnose = None if silent else objective.diagnose
-        self._own, self._placement = members, placement
-        self._members = dataclasses.replace(members, build=placement.spread_rows(members.build))
-        put_source = placement.put_seeds if members.own_sources else placement.put
-        self._source = put_source(source)
-        self._keys = jnp.asarray(seeds, jnp.uint32)
-        self._numbers = settings
-        self._seeds, self._settings = placement.put_seeds((self._keys, settings))
-        self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
-        self.compiled: dict[int, Any] = {}
         self._findings: list[str | None] = [None] * len(seeds)
+        self.compiled: dict[int, Any] = {}
 
     def init(self) -> TrainState:
-        return self.put(self._own.init(self._keys, self._numbers))
+        states = jax.vmap(lambda seed, numbers: self._learner(numbers).init(seed))
+        return self.put(jax.jit(states)(self._all_seeds, self._all_numbers))
+
+    def chunk(
+        self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any
+    ) -> tuple[TrainState, ChunkReport]:
+        """Make ``count`` updates of every member; states and reports have a member axis."""
+
+        def one(
+            state: TrainState, source: Source, seed: Array, numbers: Any
+        ) -> tuple[TrainState, ChunkReport]:
+            return self._learner(numbers).chunk(count, state, source, seed)
+
+        if len(seeds) > 1:
+            axes = (0, 0 if self._own_sources else None, 0, 0)
+            return jax.vmap(one, in_axes=axes)(states, source, seeds, numbers)
+        # A batch of one would cost a quarter more on a CPU, where XLA keeps its products batched.
+        state, seed, number = jax.tree.map(lambda leaf: leaf[0], (states, seeds, numbers))
+        own = jax.tree.map(lambda leaf: leaf[0], source) if self._own_sources else source
+        alone: tuple[TrainState, ChunkReport] = jax.tree.map(
+            lambda leaf: leaf[None], one(state, own, seed, number)
+        )
+        return alone
+
+    def _learner(self, numbers: Any) -> Learner:
+        """Return a member's learner."""
+        learner: Learner = numbers if self._shared is None else self._shared
+        return learner
 
     def prepare(self, state: TrainState, count: int) -> None:
-        chunk = functools.partial(self._members.chunk, count)
-        spread = self._placement.spread_seeds(chunk, own_sources=self._members.own_sources)
-        lowered = jax.jit(spread).lower(state, self._source, self._seeds, self._settings)
+        chunk = functools.partial(self.chunk, count)
+        spread = self._placement.spread_seeds(chunk, own_sources=self._own_sources)
+        lowered = jax.jit(spread).lower(state, self._source, self._seeds, self._numbers)
         self.compiled[count] = lowered.compile()
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
-        state, report = self.compiled[count](state, self._source, self._seeds, self._settings)
+        state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
         if np.any(bad_steps >= 0):
             # Entries that could not be read are NaN too, and no fault of the training.
@@ -179,7 +190,7 @@ class Population(Program[TrainState]):
         """Measure every member, [members] each."""
         if self._evaluate is None:
             return {}
-        figures = self._evaluate(*self._placement.collect((state.params, self._settings)))
+        figures = self._evaluate(self._placement.collect(state.params), self._measured)
         return {name: np.asarray(value) for name, value in figures.items()}
 
     def _require_finite(self, bad_steps: np.ndarray) -> None:
@@ -187,8 +198,8 @@ class Population(Program[TrainState]):
             index = int(np.argmax(bad_steps >= 0))
             raise TrainingDivergedError(
                 f"expected finite losses and parameters, got NaN or infinity at step "
-                f"{int(bad_steps[index])} of seed {int(self._keys[index])}; try a smaller learning "
-                "rate or kappa0"
+                f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
+                "learning rate or kappa0"
             )
 
     def _require_health(self, state: TrainState) -> None:
@@ -199,7 +210,7 @@ class Population(Program[TrainState]):
         if self._diagnose is None:
             return
         objective = self._placement.collect(state.objective)
-        for index, seed in enumerate(self._keys):
+        for index, seed in enumerate(self._all_seeds):
             finding, before = self._diagnose(objective, index), self._findings[index]
             self._findings[index] = finding
             if finding is not None and finding == before:
@@ -214,7 +225,7 @@ def train(
     objective: Objective,
     source: Source,
     *,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer | optax.GradientTransformation,
     steps: int,
     rows: int = 250,
     tasks: int = 1,
@@ -224,6 +235,7 @@ def train(
     folder: RunFolder | None = None,
     checkpoint_every: int = 500,
     devices: Sequence[jax.Device] | None = None,
+    resets_diverged: bool = False,
     description: str = "training",
     progress: bool = True,
 ) -> TrainingResult:
@@ -233,7 +245,7 @@ def train(
         encoder: The encoder.
         objective: The objective.
         source: Where batches come from.
-        optimizer: The encoder's optimizer.
+        optimizer: The encoder's optimizer; an ``Optimizer`` is scheduled over the run's steps.
         steps: Updates.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
@@ -245,6 +257,8 @@ def train(
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``.
         devices: Where to train (see ``devices``); None is JAX's default device. They change
             results by rounding at most, and an interrupted run may resume on others.
+        resets_diverged: Whether a seed that diverges is set to zero, as every record then says
+            under ``diverged``, instead of stopping the run.
         description: Title of the progress bar.
         progress: Whether to show one.
 
@@ -257,17 +271,23 @@ def train(
             source could not read.
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
-    for name, value in (("rows", rows), ("tasks", tasks)):
-        require_positive(name, value)
+    require_positive("steps", steps)
     learner = Learner(
-        encoder=encoder, objective=objective, optimizer=optimizer, rows=rows, tasks=tasks
+        encoder=encoder,
+        objective=objective,
+        optimizer=with_sizes(optimizer, steps=steps)
+        if isinstance(optimizer, Optimizer)
+        else optimizer,
+        rows=rows,
+        tasks=tasks,
+        resets_diverged=resets_diverged,
     )
-    return train_members(
-        Members(lambda _: learner),
+    return train_population(
+        learner,
         source,
-        (),
         steps=steps,
         seeds=seeds,
+        own_numbers=False,
         evaluate=None if evaluate is None else lambda params, _: evaluate(params),
         evaluate_every=evaluate_every,
         folder=folder,
@@ -278,14 +298,16 @@ def train(
     )
 
 
-def train_members(
-    members: Members,
+def train_population(
+    learner: Learner,
     source: Source,
-    settings: Any,
     *,
     steps: int,
     seeds: Sequence[int],
+    own_numbers: bool = True,
+    own_sources: bool = False,
     evaluate: EvaluateMember | None = None,
+    measured: Any = (),
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
     checkpoint_every: int = 500,
@@ -293,18 +315,17 @@ def train_members(
     description: str = "training",
     progress: bool = True,
 ) -> TrainingResult:
-    """Train members of one compiled program, which may differ in more than their seeds.
-
-    Where ``members`` builds learners with ``resets_diverged``, a member that diverges is set to
-    zero and the others go on; every record then says under ``diverged`` which have.
+    """Train the members of one compiled program, which may differ in more than their seeds.
 
     Args:
-        members: How updates are made.
-        source: Where batches come from; with ``members.own_sources``, leaves are [members, ...].
-        settings: What learners are built from, a pytree of arrays [members, ...]; ``()`` is none.
+        learner: How updates are made (see ``stack``).
+        source: Where batches come from.
         steps: Updates.
         seeds: One for each member, in [0, 2³²); members with equal seeds draw equal numbers.
-        evaluate: One member's parameters and settings → named scalars.
+        own_numbers: Whether the learner's numbers have a leading member axis.
+        own_sources: Whether every leaf of the source has one.
+        evaluate: One member's parameters and ``measured`` → named scalars.
+        measured: What ``evaluate`` gets of each member, leaves [members, ...].
         evaluate_every: As for ``train``, and so are the rest.
         folder: The run's folder.
         checkpoint_every: Updates between checkpoints.
@@ -317,15 +338,26 @@ def train_members(
 
     Raises:
         InputError: As ``train``.
-        TrainingDivergedError: When a member's numbers become NaN or infinite and stay so.
+        TrainingDivergedError: When a member's numbers become NaN or infinite and stay so, unless
+            the learner resets what diverged.
     """
+    require_positive("rows", learner.rows)
+    require_positive("tasks", learner.tasks)
     require(
         len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
         "at least one seed, each in [0, 2**32)",
         tuple(seeds),
     )
-    placement = make_placement(devices, len(seeds))
-    program = Population(members, source, settings, seeds, placement, evaluate)
+    program = Population(
+        learner,
+        source,
+        seeds,
+        make_placement(devices, len(seeds)),
+        own_numbers=own_numbers,
+        own_sources=own_sources,
+        evaluate=evaluate,
+        measured=measured,
+    )
     finished = run(
         program,
         steps=steps,
@@ -350,13 +382,13 @@ def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
     Every member's activations at all states can be many times as large as its parameters.
     """
 
-    def evaluate_all(params: Params, settings: Any) -> Mapping[str, Array]:
+    def evaluate_all(params: Params, measured: Any) -> Mapping[str, Array]:
         count = len(jax.tree.leaves(params)[0])
         if count <= _EVALUATED_TOGETHER:
-            return jax.vmap(evaluate)(params, settings)
+            return jax.vmap(evaluate)(params, measured)
         figures: Mapping[str, Array] = jax.lax.map(
             lambda member: evaluate(*member),
-            (params, settings),
+            (params, measured),
             batch_size=_EVALUATED_TOGETHER,
         )
         return figures

@@ -4,8 +4,7 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +12,19 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.encoders import Encoder
-from rlreps.losses.base import Batch, Objective, Params
-from rlreps.numerics import PRNG, optimizer_step
+from rlreps.config import configurable, leaf
+from rlreps.encoders import Encoder, Params
+from rlreps.losses.base import Batch, Objective
+from rlreps.numerics import optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
+from rlreps.training.optimizers import GivenOptimizer
 
 Tree = TypeVar("Tree")
 
 
 class TrainState(NamedTuple):
-    """All that an update changes.
+    """Everything that an update changes.
 
     Attributes:
         step: Updates made, [] (int32).
@@ -39,7 +40,7 @@ class TrainState(NamedTuple):
 
 
 class ChunkReport(NamedTuple):
-    """What a chunk of updates says of itself.
+    """The report of a chunk of updates.
 
     Attributes:
         loss: Mean loss over the chunk, [].
@@ -58,14 +59,18 @@ class _StreamKeys(NamedTuple):
     loss: Array
 
 
+@configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learner:
     """How one update is made.
 
+    Its numbers (those of its parts: learning rates, κ0, ...) are the leaves of a pytree. A learner
+    whose numbers have a leading member axis stands for a population of learners.
+
     Attributes:
         encoder: The encoder being trained.
         objective: What it is trained on.
-        optimizer: How its parameters move.
+        optimizer: How its parameters move; an optax transformation is wrapped.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
         row_mesh: A mesh of one axis, over whose devices the rows of every batch are spread; None
@@ -74,30 +79,31 @@ class Learner:
             stays (its features span nothing: distance 1), instead of going on with NaN.
     """
 
-    encoder: Encoder
-    objective: Objective
-    optimizer: optax.GradientTransformation
+    encoder: Encoder = leaf()
+    objective: Objective = leaf()
+    optimizer: Any = leaf()
     rows: int
     tasks: int
     row_mesh: Mesh | None = None
     resets_diverged: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.optimizer, optax.GradientTransformation):
+            object.__setattr__(self, "optimizer", GivenOptimizer(self.optimizer))
+
     def init(self, seed: Array) -> TrainState:
-        """The state before the first update, for a seed [] (uint32)."""
-        encoder_key, objective_key = jax.random.split(
-            jax.random.fold_in(jax.random.key(seed, impl=PRNG), 0)
-        )
-        # Compiled apart, so that runs which share an encoder share its initialisation.
-        params = jax.jit(self.encoder.init)(encoder_key)
+        """Return the state before the first update, for a seed [] (uint32)."""
+        encoder_key, objective_key = jax.random.split(seed_key(seed, 0))
+        params = self.encoder.init(encoder_key)
         return TrainState(
             jnp.zeros((), jnp.int32),
             params,
-            self.optimizer.init(params),
-            jax.jit(self.objective.init)(objective_key),
+            self.optimizer.transformation.init(params),
+            self.objective.init(objective_key),
         )
 
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
-        """One update: (next state, loss [])."""
+        """Make one update: (next state, loss [])."""
         keys = _stream_keys(seed)
         return self._update_on(state, self._sample(state.step, source, keys), keys)
 
@@ -111,7 +117,7 @@ class Learner:
         )
 
     def _spread(self, by_row: Array) -> Array:
-        """An array [b, ...] with its rows spread over the devices."""
+        """Spread the rows of an array [b, ...] over the devices."""
         if self.row_mesh is None:
             return by_row
         spec = PartitionSpec(*self.row_mesh.axis_names)
@@ -119,12 +125,12 @@ class Learner:
         return spread
 
     def _encode(self, params: Params, inputs: Array) -> Array:
-        """Features [b, d] of any inputs [b, ...] that an objective takes from a batch."""
+        """Encode any inputs [b, ...] that an objective takes from a batch, giving [b, d]."""
         # A slice of spread rows is spread no more: without this, every device would encode all.
         return self._spread(self.encoder.apply(params, self._spread(inputs)))
 
     def _replicate(self, tree: Tree) -> Tree:
-        """Arrays that every device needs in whole."""
+        """Put whole arrays on every device."""
         if self.row_mesh is None:
             return tree
         everywhere = NamedSharding(self.row_mesh, PartitionSpec())
@@ -138,11 +144,13 @@ class Learner:
         (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
             state.params, self._encode, batch, state.objective, loss_key
         )
-        params, optimizer = optimizer_step(self.optimizer, gradients, state.optimizer, state.params)
+        params, optimizer = optimizer_step(
+            self.optimizer.transformation, gradients, state.optimizer, state.params
+        )
         return self._replicate(TrainState(state.step + 1, params, optimizer, objective)), loss
 
     def check(self, source: Source) -> None:
-        """Traces one update without making it, so that what does not fit together says so now.
+        """Trace one update without making it, so that parts that do not fit fail now.
 
         Raises:
             InputError: What the source or the objective has to say.
@@ -156,7 +164,7 @@ class Learner:
     def chunk(
         self, num_steps: int, state: TrainState, source: Source, seed: Array
     ) -> tuple[TrainState, ChunkReport]:
-        """``num_steps`` updates in one scan."""
+        """Make ``num_steps`` updates in one scan."""
         keys = _stream_keys(seed)  # Once: XLA does not move them out of the loop by itself.
 
         # The next batch is drawn an update ahead and carried: within one update XLA would read the
@@ -179,18 +187,13 @@ class Learner:
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
 
 
-Build: TypeAlias = Callable[[Any], Learner]
-"""One member's settings → its learner; called while JAX traces."""
-
-
 def _stream_keys(seed: Array) -> _StreamKeys:
-    """The keys of a seed's two streams; key 0 of the seed initialises."""
-    key = jax.random.key(seed, impl=PRNG)
-    return _StreamKeys(jax.random.fold_in(key, 1), jax.random.fold_in(key, 2))
+    """Return the keys of a seed's two streams; key 0 of the seed initialises."""
+    return _StreamKeys(seed_key(seed, 1), seed_key(seed, 2))
 
 
 def zero_unless(kept: Array, state: TrainState) -> TrainState:
-    """A state with every number but the step at zero, unless it is to be kept, [] (bool).
+    """Set every number of a state but the step to zero, unless it is to be kept, [] (bool).
 
     Zero features give zero weights and so zero gradients: what has diverged stays put. NaN would
     too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
@@ -202,6 +205,6 @@ def zero_unless(kept: Array, state: TrainState) -> TrainState:
 
 
 def _all_finite(tree: object) -> Array:
-    """Whether every floating leaf is finite, [] (bool)."""
+    """Return whether every floating leaf is finite, [] (bool)."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))

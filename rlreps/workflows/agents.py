@@ -31,16 +31,16 @@ from rlreps.agents.trainer import (
     make_trainer,
     puddle_world_of,
 )
-from rlreps.configs import as_json, from_json
+from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
+from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.complete import complete_run, finished_summary
-from rlreps.runs.folder import RunFolder, without_nan
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
@@ -49,6 +49,7 @@ from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.training.loop import Program, run
 from rlreps.workflows.evaluate import named_store
+from rlreps.workflows.train import METHODS
 
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
@@ -302,7 +303,7 @@ def load_agent_config(folder: RunFolder) -> AgentConfig:
     stored = dict(folder.config)
     own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
     require(own is None, "agents that their configuration describes", own)
-    return from_json(AgentConfig, stored)
+    return from_json(AgentConfig, stored, METHODS)
 
 
 def load_agents(
@@ -656,3 +657,24 @@ def _picture(render: Callable[[], Picture]) -> Picture:
     )
     small = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
     return np.asarray(small, np.uint8)
+
+
+_AGENT_MEASURES = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
+
+
+def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
+    """Print a run of agents: what was run, every agent, and what they come to together."""
+    auxiliary = summary["auxiliary"]
+    print(
+        f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
+        f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
+        f"({format_number(summary['steps_per_second'])} a second)"
+    )
+    measures = [name for name in _AGENT_MEASURES if name in summary]
+    agents = zip(summary["final_returns"], *(summary[name] for name in measures), strict=True)
+    header = ("seed", "return", *(name.replace("_", " ") for name in measures))
+    rows = [(seed, *row) for seed, row in enumerate(agents, start=first_seed)]
+    Table(header, rows, "Agents at the end of training").print()
+    for name, title in (("final_return", "last evaluation"), ("mean_return", "all evaluations")):
+        found = with_interval(summary[name], "interquartile_mean")
+        print(f"interquartile mean of returns, {title}: {found}")

@@ -139,3 +139,20 @@ def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         "subspace_distance": found.distances.tolist(),
         "standard_error": None,
     }
+
+
+def print_error_table(error: Mapping[str, Any]) -> None:
+    """Print how far the leading d components are from the truth for all d, and an entry."""
+    print(f"{error['title']}: subspace distance of the leading d components from the truth")
+    print_by_dimension(error["subspace_distance"])
+    if error["standard_error"] is not None:
+        print(
+            f"standard error of an entry: {error['standard_error']:.3g} (root mean square over all)"
+        )
+
+
+def print_by_dimension(values: Sequence[float]) -> None:
+    """Print a figure for each d = 1 … k, down columns."""
+    cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(values, start=1)]
+    for row in range(min(20, len(cells))):
+        print("   ".join(cells[row::20]))

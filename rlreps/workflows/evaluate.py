@@ -10,15 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.configs import TrainingConfig, from_json
-from rlreps.encoders import Encoder
+from rlreps.encoders import Encoder, Tabular
 from rlreps.errors import InputError, require
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.store import open_store
 from rlreps.training import evaluation
-from rlreps.workflows.train import KIND, MATRIX, encoder_and_inputs, ground_truth_for, make_learner
+from rlreps.workflows.train import (
+    KIND,
+    MATRIX,
+    TrainingConfig,
+    ground_truth_for,
+    inputs_for,
+    learner_for,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +46,7 @@ class TrainedEncoder:
     step: int
 
     def features(self) -> Array:
-        """Features of all states for every seed, [seeds, n, d]."""
+        """Compute features of all states for every seed, [seeds, n, d]."""
         features: Array = jax.jit(jax.vmap(self.encoder.apply, in_axes=(0, None)))(
             self.params, self.inputs
         )
@@ -48,7 +54,7 @@ class TrainedEncoder:
 
 
 def load_config(folder: RunFolder) -> TrainingConfig:
-    """The configuration of a training run.
+    """Read the configuration of a training run.
 
     Raises:
         InputError: If the folder holds another kind of run.
@@ -58,16 +64,11 @@ def load_config(folder: RunFolder) -> TrainingConfig:
             f"expected a training run in {folder.path}, got one of kind {folder.kind!r}"
         )
     stored = {name: value for name, value in folder.config.items() if name != MATRIX}
-    try:
-        return from_json(TrainingConfig, stored)
-    except (InputError, TypeError) as error:
-        raise InputError(
-            f"expected a training configuration in {folder.path}, got {error}"
-        ) from error
+    return TrainingConfig.from_json(stored)
 
 
 def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
-    """The newest checkpointed encoder of a run.
+    """Load the newest checkpointed encoder of a run.
 
     Args:
         folder: The run.
@@ -81,25 +82,25 @@ def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
     """
     config = load_config(folder)
     matrix = _trained_matrix(folder)
-    if config.encoder.name == "tabular":
+    if isinstance(config.encoder, Tabular):
         require(
             truth.num_states == matrix["states"],
             f"a ground truth over the {matrix['states']} states of the tabular encoder",
             truth.num_states,
         )
-    encoder, inputs = encoder_and_inputs(config, truth)
-    learner = make_learner(config, encoder, matrix["tasks"])
+    learner = learner_for(config, truth, matrix["tasks"])
+    inputs = inputs_for(learner.encoder, truth)
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
     with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
         step = checkpoints.latest_step()
         if step is None:
             raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
         state = checkpoints.restore(step, template)
-    return TrainedEncoder(config, encoder, state.params, inputs, step)
+    return TrainedEncoder(config, learner.encoder, state.params, inputs, step)
 
 
 def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
-    """Measures a run's newest checkpoint against a ground truth.
+    """Measure a run's newest checkpoint against a ground truth.
 
     Args:
         run: The run's folder.
@@ -128,7 +129,7 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
 
 
 def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
-    """Which matrix a run was trained on: its ``checksum``, ``states`` and ``tasks``."""
+    """Read which matrix a run was trained on: its ``checksum``, ``states`` and ``tasks``."""
     matrix = folder.config.get(MATRIX)
     if not isinstance(matrix, dict) or not {"checksum", "states", "tasks"} <= matrix.keys():
         raise InputError(f"expected {folder.path} to describe its matrix, got {matrix!r}")
@@ -136,7 +137,7 @@ def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
 
 
 def trained_store(folder: RunFolder) -> Path | None:
-    """The store that a run was trained on, or None if it is no longer there as it was.
+    """Find the store that a run was trained on; None if it is no longer there as it was.
 
     Raises:
         InputError: If what lies in its place cannot be read.
@@ -148,7 +149,7 @@ def trained_store(folder: RunFolder) -> Path | None:
 
 
 def _own_store(folder: RunFolder) -> Path:
-    """The store that a run was trained on.
+    """Find the store that a run was trained on.
 
     Raises:
         InputError: If the run does not name it, or it holds another matrix by now.
@@ -163,7 +164,7 @@ def _own_store(folder: RunFolder) -> Path:
 
 
 def named_store(folder: RunFolder) -> Path:
-    """Where a run's store was, or is if both were moved together."""
+    """Return where a run's store was, or is if both were moved together."""
     stored = folder.provenance.get("store")
     if not isinstance(stored, str):
         raise InputError(f"expected {folder.path} to name its store, got {stored!r}")
@@ -172,7 +173,7 @@ def named_store(folder: RunFolder) -> Path:
 
 
 def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
-    """A run's learning curve: steps [p] and subspace distances [seeds, p].
+    """Read a run's learning curve: steps [p] and subspace distances [seeds, p].
 
     Raises:
         InputError: If the folder holds another kind of run, or none that has logged anything.

@@ -36,7 +36,7 @@ class OwnGroundTruth:
     standard_error: float | None
 
     def floor(self, d: int) -> float | None:
-        """The noise floor at d; None if there is none or it is not known."""
+        """Return the noise floor at d; None if there is none or it is not known."""
         if self.noise_floor is None or d > len(self.noise_floor):
             return None
         return float(self.noise_floor[d - 1]) or None
@@ -45,7 +45,7 @@ class OwnGroundTruth:
 def own_ground_truth(
     config: SuccessorMeasure, folder: RunFolder, num_features: int, *, progress: bool
 ) -> OwnGroundTruth:
-    """Generates a successor measure in an experiment's folder, or goes on with it, and loads it.
+    """Generate a successor measure in an experiment's folder, or continue it, and load it.
 
     Args:
         config: What to compute.
@@ -77,7 +77,7 @@ def own_ground_truth(
 
 
 def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
-    """Time of the ground truth over all starts of a run that finished it; transitions, if sampled.
+    """Return the time of the ground truth over all starts of a run; transitions, if sampled.
 
     A start that was killed leaves blocks but no time, so the rate is over the rest.
     """

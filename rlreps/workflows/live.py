@@ -1,5 +1,6 @@
 """Training on fresh rollouts, without a stored matrix: what ``rlreps train-live`` runs."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,51 +10,97 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.configs import as_json
-from rlreps.configs.live import LiveTrainingConfig
-from rlreps.cumulants import Cumulants, Discs, RandomFourier, RandomNetwork, cumulant_matrix
-from rlreps.encoders.registry import make_encoder
+from rlreps.config import as_json
+from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
+from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.numerics import PRNG
-from rlreps.runs.complete import finished_summary
-from rlreps.runs.folder import differences
+from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth, centred
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.blocks import StoreBlocks
-from rlreps.workflows.train import EncoderRun, Target, make_learner, train_in_folder
+from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder
 
 KIND = "train-live"
-
-CUMULANTS: dict[str, Cumulants] = {
-    "discs": Discs(),
-    "random_fourier": RandomFourier(),
-    "random_network": RandomNetwork(),
-}
-"""Name → family of cumulants."""
 
 _TARGET_SEED = 0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LiveConfig:
+    """One training run on entries from fresh rollouts of PuddleWorld.
+
+    Attributes:
+        training: How to train; its ``tasks`` are cumulants drawn anew for every update.
+        arena: One of the named arenas, or the path of a TOML file that describes one.
+        cumulants: The family of functions that the tasks are drawn from.
+        horizon: Terms of the discounted sum, h.
+        discount: γ, strictly between 0 and 1.
+        rollouts: Rollouts from each start state, averaged.
+        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ) or with the first
+            successor (Σ_{t≥1} γᵗ⁻¹).
+        centring_starts: Further start states whose mean comes off every row; None is one for each
+            row, which keeps rows independent.
+        target_tasks: Functions behind the subspace that a run with a store is measured against;
+            what their sampling adds to the distance falls as its inverse.
+    """
+
+    # Every row of a live batch is a rollout and every task a function of each of its states.
+    training: TrainingConfig = dataclasses.field(
+        default=TrainingConfig(steps=2000, rows=250, tasks=256)
+    )
+    arena: str = "sutton"
+    cumulants: Cumulants = dataclasses.field(default=Discs())
+    horizon: int = 700
+    discount: float = 0.99
+    rollouts: int = 1
+    count_start: bool = True
+    centring_starts: int | None = None
+    target_tasks: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("horizon", "rollouts", "target_tasks"):
+            require_positive(name, getattr(self, name))
+        require_interval("discount", self.discount, "(0, 1)")
+        require(
+            type(self.cumulants) in CUMULANTS.values(),
+            f"cumulants to be one of {', '.join(CUMULANTS)}",
+            self.cumulants,
+        )
+        require(
+            self.centring_starts is None or self.centring_starts >= 1,
+            "centring_starts None or >= 1",
+            self.centring_starts,
+        )
+        encoder, objective = self.training.encoder, self.training.objective
+        require(
+            not isinstance(encoder, Tabular),
+            "an encoder of positions for live rollouts",
+            encoder.name,
+        )
+        require(objective.live, "a method that needs no matrix, for live rollouts", objective.name)
+
+
 def run_live_training(
-    config: LiveTrainingConfig,
+    config: LiveConfig,
     out: Path,
     *,
     store_path: Path | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Trains on live rollouts in a folder of its own, resuming what was interrupted.
+    """Train on live rollouts in a folder of its own, resuming what was interrupted.
 
     Args:
         config: The run.
         out: The run's folder.
         store_path: A complete store of the same process, to measure the encoder against (see
             ``live_ground_truth``); nothing is trained on it.
-        devices: Where to train (see ``placement``); None is JAX's default device.
+        devices: Where to train (see ``training.devices``); None is JAX's default device.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -77,27 +124,28 @@ def run_live_training(
     finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
-    target = None
+    problem = Problem(source)
     if store is not None:
         truth = live_ground_truth(config, store)
-        target = Target(truth, truth.coordinates)
-    encoder = make_encoder(
-        config.training.encoder,
-        num_inputs=2,
-        num_states=1,  # Of tabular encoders alone.
-        num_features=config.training.num_features,
+        problem = Problem(source, truth, truth.coordinates)
+    return train_in_folder(
+        config.training,
+        make_learner(config.training, num_inputs=2),
+        problem,
+        out,
+        kind=KIND,
+        described=described,
+        origin={} if store_path is None else {"store": str(store_path.absolute())},
+        devices=devices,
+        progress=progress,
     )
-    learner = make_learner(config.training, encoder, source.num_tasks)
-    origin = {} if store_path is None else {"store": str(store_path.absolute())}
-    run = EncoderRun(KIND, described, origin, config.training, learner, source, target)
-    return train_in_folder(run, out, devices=devices, progress=progress)
 
 
-def live_source(config: LiveTrainingConfig) -> LiveSource:
-    """The configured source of fresh rollouts."""
+def live_source(config: LiveConfig) -> LiveSource:
+    """Make the configured source of fresh rollouts."""
     return puddle_world_source(
         load_arena(config.arena),
-        CUMULANTS[config.cumulants],
+        config.cumulants,
         horizon=config.horizon,
         discount=config.discount,
         rollouts=config.rollouts,
@@ -106,8 +154,8 @@ def live_source(config: LiveTrainingConfig) -> LiveSource:
     )
 
 
-def live_ground_truth(config: LiveTrainingConfig, store: MatrixStore) -> GroundTruth:
-    """What a live run's encoder should learn, from a stored successor measure of the same process.
+def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
+    """Compute what a live run's encoder should learn, from a store of the same process.
 
     Args:
         config: The run; its family of cumulants and its ``target_tasks`` matter here.
@@ -125,8 +173,7 @@ def live_ground_truth(config: LiveTrainingConfig, store: MatrixStore) -> GroundT
     require(d <= most, f"d <= {most} for {states} states and target_tasks cumulants", d)
     centres = Grid(int(store.settings["bins"])).centres()
     key = jax.random.key(_TARGET_SEED, impl=PRNG)
-    functions = cumulant_matrix(CUMULANTS[config.cumulants], key, centres, config.target_tasks)
-    columns = np.asarray(functions)
+    columns = np.asarray(cumulant_matrix(config.cumulants, key, centres, config.target_tasks))
     matrix = np.concatenate([rows @ columns for _, rows in centred(StoreBlocks(store)).blocks()])
     return GroundTruth(
         coordinates=jnp.asarray(centres),
@@ -136,8 +183,8 @@ def live_ground_truth(config: LiveTrainingConfig, store: MatrixStore) -> GroundT
     )
 
 
-def _require_same_process(config: LiveTrainingConfig, store: MatrixStore) -> None:
-    """Raises an ``InputError`` unless a store is of the process that a run rolls out."""
+def _require_same_process(config: LiveConfig, store: MatrixStore) -> None:
+    """Raise an ``InputError`` unless a store is of the process that a run rolls out."""
     asked = {
         "environment": arena_settings(load_arena(config.arena)),
         "horizon": config.horizon,

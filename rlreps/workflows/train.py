@@ -1,9 +1,10 @@
 """Training on a stored successor measure: what ``rlreps train`` runs."""
 
 import contextlib
+import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import with_sizes
-from rlreps.configs import EncoderConfig, TrainingConfig, as_json
-from rlreps.encoders import Encoder
-from rlreps.encoders.registry import make_encoder
-from rlreps.errors import InputError, require
-from rlreps.runs.complete import finished_summary
-from rlreps.runs.folder import RunFolder
+from rlreps.config import as_json, from_json, with_sizes
+from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
+from rlreps.errors import InputError, require, require_positive
+from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
+from rlreps.runs.folder import RunFolder, finished_summary
 from rlreps.runs.locks import exclusive
 from rlreps.runs.progress import progress_bar
 from rlreps.runs.provenance import provenance
@@ -27,18 +26,135 @@ from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import TrainingResult, evaluation, train
+from rlreps.training import Learner, Optimizer, evaluation, train_population
 from rlreps.training.devices import make_placement
-from rlreps.training.hyperparameters import Hyperparameters
-from rlreps.training.optimizers import make_optimizer
-from rlreps.training.update import Learner
 
 KIND = "train"
 MATRIX = "matrix"
 
+METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
+"""Name → class of everything that a stored configuration can name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """One training run: an encoder trained on entries of a stored matrix.
+
+    The defaults are the recommended recipe: what a network reaches soonest.
+
+    Attributes:
+        encoder: The encoder.
+        objective: The objective.
+        optimizer: The encoder's optimizer.
+        num_features: d, features of the encoder.
+        steps: Updates.
+        rows: b, states drawn per update, all roles together.
+        tasks: t, columns drawn per update.
+        seed: Seed of the first run.
+        num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
+        evaluate_every: Updates between evaluations against the ground truth.
+        checkpoint_every: Updates between checkpoints; a multiple of ``evaluate_every``.
+    """
+
+    encoder: Encoder = dataclasses.field(default=FourierMLP())
+    objective: Objective = dataclasses.field(
+        default=LargeBatch(precondition=1e-2, leave_one_out=True)
+    )
+    optimizer: Optimizer = dataclasses.field(default=Optimizer())
+    num_features: int = 10
+    steps: int = 1000
+    rows: int = 1000
+    tasks: int = 1000
+    seed: int = 0
+    num_seeds: int = 1
+    evaluate_every: int = 100
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        parts = {"encoder": Encoder, "objective": Objective, "optimizer": Optimizer}
+        for name, kind in parts.items():
+            value = getattr(self, name)
+            require(isinstance(value, kind), f"{name} to be an {kind.__name__}", value)
+        for name in ("num_features", "steps", "rows", "tasks", "num_seeds", "evaluate_every"):
+            require_positive(name, getattr(self, name))
+        require(
+            self.checkpoint_every >= 1 and self.checkpoint_every % self.evaluate_every == 0,
+            f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
+            self.checkpoint_every,
+        )
+        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        with_sizes(self.objective, num_features=self.num_features).require_rows(self.rows)
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of all runs."""
+        return range(self.seed, self.seed + self.num_seeds)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "TrainingConfig":
+        """Rebuild a configuration from what ``as_json`` made of it."""
+        return from_json(cls, stored, METHODS)
+
+
+def make_learner(
+    config: TrainingConfig,
+    *,
+    num_inputs: int,
+    num_states: int = 1,
+    num_tasks: int | None = None,
+    resets_diverged: bool = False,
+) -> Learner:
+    """Make the configured update, of the sizes that the data decides.
+
+    Args:
+        config: The run.
+        num_inputs: Coordinates of a state.
+        num_states: n, for a tabular encoder.
+        num_tasks: Columns of the matrix; None if the source is live.
+        resets_diverged: Whether runs that diverge are set to zero.
+    """
+    rate, objective = config.optimizer.learning_rate, config.objective
+    if isinstance(objective, Explicit) and objective.weight_learning_rate is None:
+        # Runs with a rate of their own are the same program.
+        objective = dataclasses.replace(objective, weight_learning_rate=rate)
+    encoder = with_sizes(
+        config.encoder,
+        num_features=config.num_features,
+        num_inputs=num_inputs,
+        num_states=num_states,
+    )
+    return Learner(
+        encoder=encoder,
+        objective=with_sizes(
+            objective,
+            num_features=config.num_features,
+            num_tasks=num_tasks,
+            encoder=encoder,
+            encoder_learning_rate=rate,
+        ),
+        optimizer=with_sizes(config.optimizer, steps=config.steps),
+        rows=config.rows,
+        tasks=config.tasks,
+        resets_diverged=resets_diverged,
+    )
+
+
+class Problem(NamedTuple):
+    """What an encoder is trained on and measured against.
+
+    Attributes:
+        source: Where batches come from.
+        truth: The ground truth; None where there is none to measure against.
+        inputs: Encoder inputs of all its states, [n, ...].
+    """
+
+    source: Source
+    truth: GroundTruth | None = None
+    inputs: Array | None = None
+
 
 def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = False) -> GroundTruth:
-    """The ground truth of a store, with components enough for d features.
+    """Load the ground truth of a store, with components enough for d features.
 
     Raises:
         InputError: If there is no such store, it is incomplete or corrupt, or d exceeds the
@@ -51,64 +167,68 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
         num_features,
     )
     rank = num_features if num_features > DEFAULT_RANK else None
-    truth = load_ground_truth(
-        store_path,
-        RandomizedSVD(rank=rank),
-        progress=functools.partial(progress_bar, show=progress),
-    )
+    show = functools.partial(progress_bar, show=progress)
+    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=show)
     truth.require_dimension(num_features)
     return truth
 
 
-def encoder_and_inputs(config: TrainingConfig, truth: GroundTruth) -> tuple[Encoder, Array]:
-    """The configured encoder and its inputs for all states: indices if tabular, else positions."""
-    num_inputs = truth.coordinates.shape[1]
-    encoder = _encoder(config.encoder, num_inputs, truth.num_states, config.num_features)
-    if config.encoder.name == "tabular":
-        return encoder, jnp.arange(truth.num_states)
-    return encoder, truth.coordinates
-
-
-@functools.lru_cache(maxsize=32)
-def _encoder(config: EncoderConfig, num_inputs: int, num_states: int, num_features: int) -> Encoder:
-    """The same object for the same configuration, so that runs share what JAX compiles for it."""
-    return make_encoder(
-        config, num_inputs=num_inputs, num_states=num_states, num_features=num_features
-    )
-
-
-def make_learner(
+def learner_for(
     config: TrainingConfig,
-    encoder: Encoder,
+    truth: GroundTruth,
     num_tasks: int | None,
-    hyperparameters: Hyperparameters | None = None,
+    *,
+    resets_diverged: bool = False,
 ) -> Learner:
-    """The configured update of an encoder.
-
-    Args:
-        config: The run.
-        encoder: Its encoder.
-        num_tasks: Columns of the matrix; None if the source is live.
-        hyperparameters: Those that stand in for the configuration's.
-    """
-    numbers = hyperparameters
-    if numbers is None:
-        numbers = Hyperparameters.of(config.objective, config.optimizer.learning_rate)
-    objective = with_sizes(
-        numbers.of_objective(config.objective),
-        num_features=config.num_features,
+    """Make the configured update for the states of a ground truth."""
+    return make_learner(
+        config,
+        num_inputs=truth.coordinates.shape[1],
+        num_states=truth.num_states,
         num_tasks=num_tasks,
-        encoder=encoder,
+        resets_diverged=resets_diverged,
     )
-    return Learner(
-        encoder=encoder,
-        objective=objective,
-        optimizer=make_optimizer(
-            config.optimizer, config.steps, learning_rate=numbers.learning_rate
-        ),
-        rows=config.rows,
-        tasks=config.tasks,
-    )
+
+
+def inputs_for(encoder: Encoder, truth: GroundTruth) -> Array:
+    """Return an encoder's inputs for all states: indices if tabular, else positions."""
+    return jnp.arange(truth.num_states) if isinstance(encoder, Tabular) else truth.coordinates
+
+
+@contextlib.contextmanager
+def batches_of(
+    objective: Objective, store: MatrixStore, truth: GroundTruth, inputs: Array
+) -> Iterator[MatrixSource | StreamedSource]:
+    """Yield batches from the matrix in memory, or from its store where it is larger than memory.
+
+    Raises:
+        InputError: If the method needs a matrix in memory and there is none.
+    """
+    if not isinstance(truth.matrix, CentredBlocks):
+        assert isinstance(truth.matrix, Array)
+        yield matrix_source(truth.matrix, inputs, with_population=objective.needs_population)
+        return
+    if objective.needs_population:
+        raise InputError(
+            "expected a matrix in memory for the oracle, which reads whole columns, got one of "
+            f"{store.shape[0]} x {store.shape[1]} entries"
+        )
+    with StoreReader(store, truth.matrix.means) as reader:
+        yield streamed_source(reader, inputs)
+
+
+def describe_matrix(store: MatrixStore) -> dict[str, Any]:
+    """Say which matrix a store holds, as JSON values."""
+    states, tasks = store.shape
+    return {"checksum": store.content_key(), "states": states, "tasks": tasks}
+
+
+def describe_place(store_path: Path, out: Path) -> dict[str, str]:
+    """Say where a run's store lies, also as seen from the run, as JSON values."""
+    return {
+        "store": str(store_path.absolute()),
+        "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
+    }
 
 
 def run_training(
@@ -120,15 +240,15 @@ def run_training(
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Trains on a store in a folder of its own, resuming what was interrupted.
+    """Train on a store in a folder of its own, resuming what was interrupted.
 
     Args:
         config: The run.
         store_path: A complete store.
         out: The run's folder.
         truth: The store's ground truth, if the caller has loaded it.
-        devices: Where to train (see ``placement``); None is JAX's default device. They are no part
-            of what the run is: it may resume on others.
+        devices: Where to train (see ``training.devices``); None is JAX's default device. They are
+            no part of what the run is: it may resume on others.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -140,161 +260,105 @@ def run_training(
         TrainingDivergedError: If training became non-finite.
     """
     store = open_store(store_path)
-    described = _describe(store, config)
+    described = {MATRIX: describe_matrix(store), **as_json(config)}
     finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
     if truth is None:
         truth = ground_truth_for(store_path, config.num_features, progress=progress)
     truth.require_dimension(config.num_features)
-    encoder, inputs = encoder_and_inputs(config, truth)
-    learner = make_learner(config, encoder, store.shape[1])
-    where = {
-        "store": str(store_path.absolute()),
-        "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
-    }
-    with batches_of(config, store, truth, inputs) as source:
-        run = EncoderRun(KIND, described, where, config, learner, source, Target(truth, inputs))
-        return train_in_folder(run, out, devices=devices, progress=progress)
-
-
-class Target(NamedTuple):
-    """What an encoder is measured against.
-
-    Attributes:
-        truth: The ground truth.
-        inputs: Encoder inputs of all its states, [n, ...].
-    """
-
-    truth: GroundTruth
-    inputs: Array
-
-
-class EncoderRun(NamedTuple):
-    """The training of an encoder, from whatever source.
-
-    Attributes:
-        kind: What kind of run it is.
-        described: All that decides its result, as JSON values.
-        origin: Where its data came from, as JSON values.
-        config: How to train.
-        learner: The configured update.
-        source: Where batches come from.
-        target: What the encoder is measured against, during training and at its end, if anything.
-    """
-
-    kind: str
-    described: dict[str, Any]
-    origin: dict[str, Any]
-    config: TrainingConfig
-    learner: Learner
-    source: Source
-    target: Target | None
+    learner = learner_for(config, truth, store.shape[1])
+    inputs = inputs_for(learner.encoder, truth)
+    with batches_of(config.objective, store, truth, inputs) as source:
+        return train_in_folder(
+            config,
+            learner,
+            Problem(source, truth, inputs),
+            out,
+            kind=KIND,
+            described=described,
+            origin=describe_place(store_path, out),
+            devices=devices,
+            progress=progress,
+        )
 
 
 def train_in_folder(
-    run: EncoderRun, out: Path, *, devices: Sequence[jax.Device] | None, progress: bool
+    config: TrainingConfig,
+    learner: Learner,
+    problem: Problem,
+    out: Path,
+    *,
+    kind: str,
+    described: Mapping[str, Any],
+    origin: Mapping[str, Any],
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
 ) -> dict[str, Any]:
-    """Trains in a folder, new or of the same run, and returns the summary it wrote there.
+    """Train in a folder, new or of the same run.
 
-    Without a target, the summary's only figure is ``loss``, the mean over the last updates for each
-    seed.
+    Args:
+        config: How to train.
+        learner: The configured update.
+        problem: What to train on and measure against.
+        out: The folder.
+        kind: What kind of run it is.
+        described: Everything that decides its result, as JSON values.
+        origin: Where its data came from, as JSON values.
+        devices: Where to train.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The summary written there. Without a ground truth its only figure is ``loss``, the mean
+        over the last updates for each seed.
 
     Raises:
         InputError: For anything that does not fit, before the first file is written.
         TrainingDivergedError: If training became non-finite.
     """
-    make_placement(devices, run.config.num_seeds)
-    run.learner.check(run.source)
+    make_placement(devices, config.num_seeds)
+    learner.check(problem.source)
+    distance = None
+    if problem.truth is not None and problem.inputs is not None:
+        basis = problem.truth.principal.truncated(config.num_features).basis
+        distance = evaluation.distance_evaluation(learner.encoder, problem.inputs, basis)
     with exclusive(out):
         folder = RunFolder.create_or_resume(
-            out, kind=run.kind, config=run.described, provenance={**run.origin, **provenance()}
+            out, kind=kind, config=described, provenance={**origin, **provenance()}
         )
-        result = _train(run, folder, devices, progress)
+        result = train_population(
+            learner,
+            problem.source,
+            own_numbers=False,
+            steps=config.steps,
+            seeds=config.seeds,
+            evaluate=None if distance is None else lambda params, _: distance(params),
+            evaluate_every=config.evaluate_every,
+            folder=folder,
+            checkpoint_every=config.checkpoint_every,
+            devices=devices,
+            description=f"{config.objective.name}, d = {config.num_features}",
+            progress=progress,
+        )
+        if problem.truth is None or problem.inputs is None:
+            figures = {"loss": result.history[-1]["loss"]}
+        else:
+            figures = evaluation.summarise(
+                [
+                    evaluation.evaluate_encoder(
+                        learner.encoder, result.params(index), problem.inputs, problem.truth
+                    )
+                    for index in range(config.num_seeds)
+                ]
+            )
         summary = {
-            "method": run.config.objective.name,
-            "encoder": run.config.encoder.name,
-            "steps": run.config.steps,
+            "method": config.objective.name,
+            "encoder": config.encoder.name,
+            "steps": config.steps,
             "seeds": list(result.seeds),
             "seconds": round(result.seconds, 3),
             "compile_seconds": round(result.compile_seconds, 3),
-            **_figures(run, result),
+            **figures,
         }
         folder.write_summary(summary)
     return summary
-
-
-def _figures(run: EncoderRun, result: TrainingResult) -> dict[str, Any]:
-    """What the summary says of the trained encoder."""
-    if run.target is None:
-        return {"loss": result.history[-1]["loss"]}
-    figures = [
-        evaluation.evaluate_encoder(
-            run.learner.encoder, result.params(index), run.target.inputs, run.target.truth
-        )
-        for index in range(run.config.num_seeds)
-    ]
-    return evaluation.summarise(figures)
-
-
-@contextlib.contextmanager
-def batches_of(
-    config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
-) -> Iterator[MatrixSource | StreamedSource]:
-    """Batches from the matrix in memory, or from its store where it is larger than memory.
-
-    Raises:
-        InputError: If the method needs a matrix in memory and there is none.
-    """
-    all_states = config.objective.needs_population
-    if not isinstance(truth.matrix, CentredBlocks):
-        assert isinstance(truth.matrix, Array)
-        yield matrix_source(truth.matrix, inputs, with_population=all_states)
-        return
-    if all_states:
-        raise InputError(
-            "expected a matrix in memory for the oracle, which reads whole columns, got one of "
-            f"{store.shape[0]} x {store.shape[1]} entries"
-        )
-    with StoreReader(store, truth.matrix.means) as reader:
-        yield streamed_source(reader, inputs)
-
-
-def _describe(store: MatrixStore, config: TrainingConfig) -> dict[str, Any]:
-    """All that decides a run's result: its configuration, and which matrix it is trained on."""
-    return {MATRIX: describe_matrix(store), **as_json(config)}
-
-
-def describe_matrix(store: MatrixStore) -> dict[str, Any]:
-    """Which matrix a store holds, as JSON values."""
-    states, tasks = store.shape
-    return {"checksum": store.content_key(), "states": states, "tasks": tasks}
-
-
-def _train(
-    run: EncoderRun,
-    folder: RunFolder,
-    devices: Sequence[jax.Device] | None,
-    progress: bool,
-) -> TrainingResult:
-    config, learner, evaluate = run.config, run.learner, None
-    if run.target is not None:
-        basis = run.target.truth.principal.truncated(config.num_features).basis
-        evaluate = evaluation.distance_evaluation(learner.encoder, run.target.inputs, basis)
-    return train(
-        learner.encoder,
-        learner.objective,
-        run.source,
-        optimizer=learner.optimizer,
-        steps=config.steps,
-        rows=config.rows,
-        tasks=config.tasks,
-        seeds=range(config.seed, config.seed + config.num_seeds),
-        evaluate=evaluate,
-        evaluate_every=config.evaluate_every,
-        folder=folder,
-        checkpoint_every=config.checkpoint_every,
-        devices=devices,
-        description=f"{config.objective.name}, d = {config.num_features}",
-        progress=progress,
-    )

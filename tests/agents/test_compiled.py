@@ -10,13 +10,13 @@ import pytest
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.compiled import CompiledTrainer, TrainerState
 from rlreps.agents.dqn import make_agent
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.envs.puddle_world import GOAL_SUM
 from rlreps.losses import OBJECTIVES
 
 CONFIG = AgentConfig(
-    encoder=EncoderConfig(name="mlp", hidden=(8,)),
+    encoder=MLP(hidden=(8,)),
     num_features=4,
     dqn=DQNConfig(batch_size=8, warmup=80, steps_per_update=4, epsilon_steps=100),
     replay=ReplayConfig(capacity=400),
@@ -163,7 +163,7 @@ def test_every_objective_learns_on_the_side_without_a_second_compilation(method:
 def test_agents_learn_to_reach_the_goal_of_an_empty_world() -> None:
     config = dataclasses.replace(
         CONFIG,
-        encoder=EncoderConfig(name="mlp", hidden=(32, 32)),
+        encoder=MLP(hidden=(32, 32)),
         num_features=16,
         dqn=DQNConfig(
             batch_size=32,

@@ -6,9 +6,11 @@ import json
 import pytest
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.configs import EncoderConfig, as_json, from_json
+from rlreps.config import as_json, from_json
+from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Oracle, Spin
+from rlreps.workflows.train import METHODS
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
@@ -48,7 +50,7 @@ BAD_VALUES = [
     (AuxiliaryConfig, {**LEARNED, "objective": SPIN, "sequences": 1}, "rows >= 2", "1"),
     (AgentConfig, {"num_seeds": 0}, "num_seeds >= 1", "0"),
     (AgentConfig, {"seed": 2**31}, r"seed in \[0, 2\*\*31\)", "2147483648"),
-    (AgentConfig, {"encoder": EncoderConfig(name="tabular")}, "a torso of observ", "'tabular'"),
+    (AgentConfig, {"encoder": Tabular()}, "a torso of observ", "'tabular'"),
     (
         AgentConfig,
         {"num_envs": 3},
@@ -120,7 +122,7 @@ def test_sequences_are_as_long_as_what_needs_the_longest_ones(n_step, weight, ho
 
 EVERYTHING = AgentConfig(
     environment="CartPole-v1",
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(16, 8), frequencies=3),
+    encoder=FourierMLP(hidden=(16, 8), frequencies=3),
     num_features=8,
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
     replay=ReplayConfig(capacity=400, prioritised=True),
@@ -139,17 +141,17 @@ EVERYTHING = AgentConfig(
 
 @pytest.mark.parametrize("config", [AgentConfig(), EVERYTHING])
 def test_a_configuration_survives_its_json(config):
-    assert from_json(AgentConfig, json.loads(json.dumps(as_json(config)))) == config
+    assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
 
 
 def test_json_of_another_kind_is_refused():
     stored = as_json(AgentConfig())
     with pytest.raises(InputError, match=r"expected the fields of AgentConfig, got .*rollouts"):
-        from_json(AgentConfig, {**stored, "rollouts": 1})
+        from_json(AgentConfig, {**stored, "rollouts": 1}, METHODS)
     with pytest.raises(InputError, match=r"expected the fields of DQNConfig, got .*triple"):
-        from_json(AgentConfig, {**stored, "dqn": {"triple": True}})
+        from_json(AgentConfig, {**stored, "dqn": {"triple": True}}, METHODS)
     with pytest.raises(InputError, match="expected num_seeds >= 1, got 0"):
-        from_json(AgentConfig, {**stored, "num_seeds": 0})
+        from_json(AgentConfig, {**stored, "num_seeds": 0}, METHODS)
 
 
 def test_a_configuration_cannot_be_changed():

@@ -17,7 +17,7 @@ from rlreps.agents.compiled import CompiledTrainer
 from rlreps.agents.dqn import make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.errors import InputError
@@ -102,7 +102,7 @@ def environments(monkeypatch):
 def config_for(name, **changes):
     settings = {
         "environment": name,
-        "encoder": EncoderConfig(name="mlp", hidden=(16,)),
+        "encoder": MLP(hidden=(16,)),
         "num_features": 8,
         "num_envs": 2,
         "max_episode_steps": 20,

@@ -24,13 +24,12 @@ from rlreps.agents.measures import (
     random_rows,
 )
 from rlreps.agents.probes import probe_error
-from rlreps.configs import EncoderConfig
-from rlreps.encoders import FunctionEncoder
+from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.released import load
 
-CONFIG = AgentConfig(encoder=EncoderConfig(name="mlp", hidden=(16,)), num_features=8)
+CONFIG = AgentConfig(encoder=MLP(hidden=(16,)), num_features=8)
 
 
 def config_for(environment):

@@ -15,13 +15,12 @@ from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer
 from rlreps.agents.host import HostTrainer
 from rlreps.agents.trainer import make_trainer, puddle_world_of
-from rlreps.configs import EncoderConfig
-from rlreps.encoders import FunctionEncoder
+from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import ArenaError, load_arena
 from rlreps.errors import InputError
 
 CONFIG = AgentConfig(
-    encoder=EncoderConfig(name="mlp", hidden=(16,)),
+    encoder=MLP(hidden=(16,)),
     num_features=8,
     dqn=DQNConfig(batch_size=8, warmup=48, epsilon_steps=200, target_every=20),
     replay=ReplayConfig(capacity=400),

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.cli.main import main
+from rlreps.cli import main
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, LargeBatch
@@ -64,11 +64,12 @@ def assert_same_on_all_devices(names):
         assert max(found[name]["off"]) < ROUNDING, name
 
 
+@pytest.mark.integration
 def test_large_batch_means_the_same_on_1_2_and_8_devices_with_even_and_uneven_shares():
     assert_same_on_all_devices(["large_batch"])
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_every_other_objective_means_the_same_on_1_2_and_8_devices():
     assert_same_on_all_devices(LONG)
 
@@ -79,6 +80,7 @@ def test_every_registered_objective_is_tried_on_a_mesh():
     assert tried == set(OBJECTIVES)
 
 
+@pytest.mark.integration
 def test_each_device_encodes_its_share_of_the_rows_and_seeds_of_its_own_exchange_nothing():
     found, _ = on_eight_devices("shares", "seeds")
     for devices, rows in (("1", 24), ("2", 12), ("8", 3)):
@@ -91,7 +93,7 @@ def test_each_device_encodes_its_share_of_the_rows_and_seeds_of_its_own_exchange
     assert found["seeds"]["8"]["off"] < ROUNDING
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_run_that_died_goes_on_with_another_number_of_devices():
     found = on_eight_devices("resume")[0]["resume"]
     assert found.pop("same")  # The same bits, on the same devices.
@@ -101,7 +103,7 @@ def test_a_run_that_died_goes_on_with_another_number_of_devices():
         assert figures["off"] < ROUNDING
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_sources_fed_by_host_or_simulation_are_spread_without_a_word_from_the_compiler():
     found, said = on_eight_devices("sources")
     assert "SPMD" not in said

@@ -18,6 +18,8 @@ import pytest
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.successor.store.estimates import open_estimates
 
+pytestmark = pytest.mark.integration
+
 SMALL = ["successor", "generate", "--bins", "10", "--block-rows", "7", "--discount", "0.95"]
 SMALL += ["--rollouts", "20", "--horizon", "50", "--quiet"]
 # A few dozen start cells are simulated at a time: eight times a tenth of a second on one core.
@@ -68,7 +70,7 @@ def parameters(run):
     step = checkpoints.latest_step()
     checkpoints.close()
     with ocp.StandardCheckpointer() as reader:
-        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
+        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/state"))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,6 @@ def until(count, attempt):
     pytest.fail("the process ended before it was killed, again and again")
 
 
-@pytest.mark.slow
 def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
     succeed, kill, kill_starting, block_bytes, tmp_path
 ):
@@ -204,7 +205,6 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
     assert block_bytes(path) == whole
 
 
-@pytest.mark.slow
 def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
     succeed, kill_starting, block_bytes, tmp_path
 ):
@@ -236,7 +236,6 @@ def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
     assert block_bytes(path) == matrix
 
 
-@pytest.mark.slow
 def test_training_killed_at_random_moments_ends_in_the_same_parameters(
     succeed, kill, kill_starting, psi, trained, tmp_path
 ):
@@ -258,7 +257,7 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters(
 
     train = ["train", psi, "--out", tmp_path / "killed-0", *TRAIN]
     until(2, lambda: kill_starting(rng.uniform(0.3, 1.2), *train))
-    for index, what in enumerate(["checkpoints/*/seal.json", "metrics.jsonl"]):
+    for index, what in enumerate(["checkpoints/*/seal/metadata", "metrics.jsonl"]):
         out = tmp_path / f"killed-{index}"
         until(2, functools.partial(kill_at_work, out, what))
         summary = json.loads(succeed("train", psi, "--out", out, *TRAIN))
@@ -412,7 +411,6 @@ def test_training_into_a_read_only_folder_is_a_clear_error(refuse, read_only, ps
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
     start_rlreps, succeed, psi, trained, tmp_path
 ):

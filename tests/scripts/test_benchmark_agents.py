@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.agents import DQNConfig
 from rlreps.agents.trainer import make_trainer
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -36,7 +36,7 @@ def test_speed_counts_the_steps_of_all_agents(benchmark, monkeypatch):
     case = benchmark.cases(2)[-1]
     config = dataclasses.replace(
         case.config,
-        encoder=EncoderConfig(name="mlp", hidden=(8,)),
+        encoder=MLP(hidden=(8,)),
         num_features=4,
         dqn=DQNConfig(warmup=40, batch_size=4),
     )

@@ -1,5 +1,6 @@
 """The benchmark of the synthetic experiment, at its smallest."""
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -27,12 +28,13 @@ def test_both_ways_make_the_same_updates(benchmark):
 
 
 def test_what_became_infinite_is_not_timed(benchmark, monkeypatch):
-    monkeypatch.setattr(benchmark, "STEP_SIZE", 1e3)
+    wild = dataclasses.replace(benchmark.CONFIG, step_size=1e3)
+    monkeypatch.setattr(benchmark, "CONFIG", wild)
     with pytest.raises(RuntimeError, match="expected finite runs of naive, got 2 infinite ones"):
         benchmark.compare("naive", 2, 50, 50, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_no_method_becomes_infinite_over_the_whole_benchmark(benchmark):
     for method in benchmark.ROLES:
         benchmark.require_finite(
@@ -40,7 +42,7 @@ def test_no_method_becomes_infinite_over_the_whole_benchmark(benchmark):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_method_is_a_row_with_both_throughputs_and_their_ratio(benchmark, capsys, monkeypatch):
     assert list(benchmark.ROLES) == ["danskin_lissa", "danskin_empirical", "naive", "oracle"]
     monkeypatch.setattr(benchmark, "ROLES", {"danskin_lissa": 5})

@@ -37,7 +37,12 @@ def run(tmp_path):
         (folder / name).mkdir(parents=True)
     versions = {"rlreps": "0.2.0", "jax": "0.10.2", "numpy": "2.0"}
     made = {"created": "2026-01-02T03:04", "device": "2 x cpu", "packages": versions}
-    config = {"kind": "trial", "config": {}, "provenance": {**made, "git_revision": None}}
+    config = {
+        "format": 2,
+        "kind": "trial",
+        "config": {},
+        "provenance": {**made, "git_revision": None},
+    }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "summary.json").write_text(json.dumps({"claims": [CLAIM], "seconds": 12.3}))
     (folder / "results" / "curves.csv").write_text(CURVES)

@@ -20,19 +20,18 @@ from jax import Array
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
-from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle
+from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.matrix import MatrixSource
 from rlreps.subspace import subspace_distance
-from rlreps.training import train_members
+from rlreps.training import train_population
 from rlreps.training.devices import largest_even_share
-from rlreps.training.population import Members
-from rlreps.training.update import Build, Learner
+from rlreps.training.optimizers import GivenOptimizer
+from rlreps.training.update import Learner
 
 Spectrum: TypeAlias = Literal["linear", "exponential"]
 Method: TypeAlias = Literal["danskin_lissa", "danskin_empirical", "naive", "oracle"]
@@ -159,7 +158,7 @@ class Config:
                 for rows in self.rows_by_total
             },
             "final_distance_by_method": {
-                method_name(method): {
+                title_of(method): {
                     total: Setting(
                         method, self.dimension, total // ROLES[method], spectrum, self.kappa0
                     )
@@ -218,65 +217,45 @@ def planted_matrix(
     return ((left * values) @ right).astype(np.float32), left.astype(np.float32)
 
 
-class Member(NamedTuple):
-    """What members of one program differ in, beside their seeds and matrices.
-
-    Attributes:
-        kappa0: κ0, [members].
-        basis: Leading d left singular vectors of each member's matrix, [members, size, d].
-    """
-
-    kappa0: Array
-    basis: Array
-
-
 def make_members(
     config: Config, group: Sequence[tuple[Setting, int]]
-) -> tuple[Build, MatrixSource, Member]:
-    """Build the learner, the sources and the settings of members of one shape.
+) -> tuple[Learner, MatrixSource, Array]:
+    """Build the learners and the sources of members of one shape.
 
     Args:
         config: The experiment.
         group: Setting and seed of each member; method, d and rows are the same for all.
 
     Returns:
-        One member's ``Member`` → its learner; sources and settings with a leading member axis.
+        The population of learners, the members' sources, and the leading d left singular vectors of
+        each member's matrix [members, size, d].
     """
     size, (method, d, rows, _, _) = config.num_states, group[0][0]
     planted = [planted_matrix(setting.spectrum, size, seed) for setting, seed in group]
     matrix = jnp.asarray(np.stack([each for each, _ in planted]))
     indices = jnp.broadcast_to(jnp.arange(size), (len(group), size))
-    members = Member(
-        jnp.asarray([setting.kappa0 for setting, _ in group], jnp.float32),
-        jnp.asarray(np.stack([left[:, :d] for _, left in planted])),
+    kappa0: Any = jnp.asarray([setting.kappa0 for setting, _ in group], jnp.float32)
+    roles: dict[str, Any] = {"gradient_rows": rows, "weight_rows": rows, "covariance_rows": rows}
+    danskin = DanskinLissa(num_features=d, **roles)
+    objectives: dict[Method, Objective] = {
+        # An array passes unchecked: the sweep of κ0 goes beyond 2.
+        "danskin_lissa": dataclasses.replace(danskin, kappa0=kappa0),
+        "danskin_empirical": DanskinEmpirical(num_features=d, **roles),
+        "naive": Naive(num_features=d, **roles),
+        "oracle": Oracle(num_features=d),
+    }
+    learner = Learner(
+        encoder=Tabular(d, num_states=size),
+        objective=objectives[method],
+        # Objectives average the gradient over their N rows; the paper's algorithm sums it.
+        optimizer=GivenOptimizer(optax.sgd(config.step_size * rows)),
+        # The oracle's batch holds its gradient rows alone.
+        rows=rows * (1 if method == "oracle" else ROLES[method]),
+        tasks=1,
+        resets_diverged=True,
     )
-
-    def build(member: Member) -> Learner:
-        roles: dict[str, Any] = {
-            "gradient_rows": rows,
-            "weight_rows": rows,
-            "covariance_rows": rows,
-        }
-        danskin: Any = DanskinLissa(d, **roles)
-        objectives: dict[Method, Objective] = {
-            # An array passes unchecked: the sweep of κ0 goes beyond 2.
-            "danskin_lissa": dataclasses.replace(danskin, kappa0=member.kappa0),
-            "danskin_empirical": DanskinEmpirical(d, **roles),
-            "naive": Naive(d, **roles),
-            "oracle": Oracle(d),
-        }
-        return Learner(
-            encoder=Tabular(d, num_states=size),
-            objective=objectives[method],
-            # Objectives average the gradient over their N rows; the paper's algorithm sums it.
-            optimizer=optax.sgd(config.step_size * rows),
-            # The oracle's batch holds its gradient rows alone.
-            rows=rows * (1 if method == "oracle" else ROLES[method]),
-            tasks=1,
-            resets_diverged=True,
-        )
-
-    return build, MatrixSource(indices, matrix, method == "oracle"), members
+    basis = jnp.asarray(np.stack([left[:, :d] for _, left in planted]))
+    return learner, MatrixSource(indices, matrix, method == "oracle"), basis
 
 
 def cells(run: Run[Config]) -> dict[str, list[Setting]]:
@@ -297,18 +276,19 @@ def measure(run: Run[Config], name: str, group: Sequence[Setting]) -> dict[str, 
     """
     config = run.config
     members = [(setting, seed) for setting in group for seed in range(config.num_seeds)]
-    build, source, settings = make_members(config, members)
+    learners, source, basis = make_members(config, members)
 
-    def evaluate(params: Params, member: Member) -> dict[str, Array]:
-        return {"subspace_distance": subspace_distance(params, member.basis)}
+    def evaluate(params: Params, own: Array) -> dict[str, Array]:
+        return {"subspace_distance": subspace_distance(params, own)}
 
-    result = train_members(
-        Members(build, own_sources=True),
+    result = train_population(
+        learners,
         source,
-        settings,
+        own_sources=True,
         steps=config.steps,
         seeds=[seed for _, seed in members],
         evaluate=evaluate,
+        measured=basis,
         evaluate_every=config.evaluate_every,
         folder=run.training_folder(name, settings=[setting._asdict() for setting in group]),
         checkpoint_every=config.checkpoint_every,
@@ -554,7 +534,7 @@ def _final_table(ends: Iterator[Mapping[str, Any]]) -> Table:
         (*header, "diverged"),
         [
             (
-                *(end["spectrum"], method_name(end["method"])),
+                *(end["spectrum"], title_of(end["method"])),
                 *(end[name] for name in (*names, "interquartile_mean")),
                 f"{end['diverged']} of {end['runs']}",
             )

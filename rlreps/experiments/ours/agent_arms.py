@@ -32,7 +32,6 @@ from rlreps.plotting import (
     plot_torso_components,
 )
 from rlreps.plotting.maps import ACTIONS
-from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
 from rlreps.runs.folder import RunFolder
@@ -124,7 +123,7 @@ class ComparedAgents:
     def __post_init__(self) -> None:
         require(len(self.tasks) >= 1, "at least one auxiliary task", self.tasks)
         require(math.isfinite(self.threshold), "a finite threshold", self.threshold)
-        names = [task.objective.name for task in self.tasks]
+        names = [task.objective.title for task in self.tasks]
         require(len(set(names)) == len(names), "auxiliary tasks of different objectives", names)
         for task in self.tasks:
             require(task.weight > 0.0, "an auxiliary weight > 0 of every task", task.weight)
@@ -136,7 +135,7 @@ class ComparedAgents:
         return {
             NO_TASK: dataclasses.replace(self.base, auxiliary=none),
             **{
-                method_name(task.objective.name): dataclasses.replace(self.base, auxiliary=task)
+                task.objective.title: dataclasses.replace(self.base, auxiliary=task)
                 for task in self.tasks
             },
         }

@@ -8,7 +8,7 @@ import math
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.environments import describe
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import require
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.experiments.ours.agent_arms import (
@@ -82,7 +82,7 @@ TASK = AuxiliaryConfig(
 
 _COMMON = AgentConfig(
     environment="CartPole-v1",
-    encoder=EncoderConfig(name="mlp", hidden=(64, 64)),
+    encoder=MLP(hidden=(64, 64)),
     num_features=64,
     dqn=DQNConfig(
         learning_rate=1e-3,
@@ -125,20 +125,20 @@ ACROBOT = dataclasses.replace(
     _COMMON,
     environment="Acrobot-v1",
     # All of its coordinates are bounded, so that cosines of them make sense.
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=2),
+    encoder=FourierMLP(hidden=(64, 64), frequencies=2),
 )
 
 MOUNTAIN_CAR = dataclasses.replace(
     _COMMON,
     environment="MountainCar-v0",
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=4),
+    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
     dqn=dataclasses.replace(ACROBOT.dqn, epsilon_steps=50_000, epsilon_end=0.1),
 )
 
 LUNAR_LANDER = dataclasses.replace(
     _COMMON,
     environment="LunarLander-v3",
-    encoder=EncoderConfig(name="mlp", hidden=(128, 128)),
+    encoder=MLP(hidden=(128, 128)),
     dqn=dataclasses.replace(ACROBOT.dqn, n_step=3, epsilon_steps=50_000),
     # Too few to solve it; evaluations of up to 1,000 steps take most of the time.
     evaluate_every=20_000,
@@ -173,7 +173,7 @@ def _longer(base: AgentConfig) -> AgentConfig:
 
 _SMOKE = dataclasses.replace(
     CARTPOLE,
-    encoder=EncoderConfig(name="mlp", hidden=(16,)),
+    encoder=MLP(hidden=(16,)),
     num_features=8,
     # Steps to warm up are those of an evaluation, so that updates begin with a fresh program.
     dqn=dataclasses.replace(CARTPOLE.dqn, warmup=240, batch_size=16, epsilon_steps=240),

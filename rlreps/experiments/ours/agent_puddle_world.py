@@ -1,6 +1,7 @@
 """Agents in PuddleWorld, goal and penalties on: no auxiliary task against each objective."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from scipy.stats import spearmanr
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.measures import default_ground_truth
-from rlreps.configs import EncoderConfig
+from rlreps.encoders import FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Experiment, Findings, Run
 from rlreps.experiments.ours.agent_arms import (
@@ -25,7 +26,7 @@ from rlreps.experiments.ours.agent_arms import (
     signed,
     train_arm,
 )
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Spin
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
 from rlreps.runs.intervals import Interval, interquartile_mean_difference
@@ -48,9 +49,11 @@ class Config(ComparedAgents):
         require(name == "puddle-world", "the environment puddle-world", self.base.environment)
 
 
-# Objectives of auxiliary tasks; features of an agent are far from white.
-OBJECTIVES = (
-    LargeBatch(precondition=1e-2, leave_one_out=True),
+_LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
+
+OBJECTIVES: tuple[Objective, ...] = (
+    _LARGE_BATCH,
+    # Features of an agent are far from white.
     DanskinLissa(whitening=True, permutations=8),
     Explicit(),
     Spin(),
@@ -69,7 +72,7 @@ TASK = AuxiliaryConfig(
 
 LAPTOP = AgentConfig(
     environment="puddle-world",
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=4),
+    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
     num_features=32,
     # Sutton's penalties reach -40 a step: scaled, an error of one step of -1 is within the Huber
     # loss's square part, and values stay near 1.
@@ -84,7 +87,7 @@ LAPTOP = AgentConfig(
 
 SMOKE = dataclasses.replace(
     LAPTOP,
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(16, 16), frequencies=2),
+    encoder=FourierMLP(hidden=(16, 16), frequencies=2),
     num_features=8,
     # Steps to warm up are those of an evaluation: one program less to compile.
     dqn=dataclasses.replace(LAPTOP.dqn, warmup=500, batch_size=16, epsilon_steps=500),
@@ -99,7 +102,7 @@ SMOKE = dataclasses.replace(
 
 PAPER = dataclasses.replace(
     LAPTOP,
-    encoder=EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=4),
+    encoder=FourierMLP(hidden=(256, 256), frequencies=4),
     num_features=64,
     steps=500_000,
     evaluate_every=10_000,
@@ -109,18 +112,16 @@ PAPER = dataclasses.replace(
 )
 
 
-def _preset(base: AgentConfig, names: tuple[str, ...] = (), **task: Any) -> Config:
+def _preset(base: AgentConfig, objectives: Sequence[Objective] = OBJECTIVES, **task: Any) -> Config:
     tasks = tuple(
-        dataclasses.replace(TASK, objective=objective, **task)
-        for objective in OBJECTIVES
-        if not names or objective.name in names
+        dataclasses.replace(TASK, objective=objective, **task) for objective in objectives
     )
     return Config(base=base, tasks=tasks, threshold=-40.0)
 
 
 PRESETS = {
     "smoke": dataclasses.replace(
-        _preset(SMOKE, ("large_batch", "explicit"), num_tasks=8, horizon=8, sequences=32),
+        _preset(SMOKE, (_LARGE_BATCH, Explicit()), num_tasks=8, horizon=8, sequences=32),
         components=3,
     ),
     "laptop": _preset(LAPTOP),

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.agents.trainer import make_trainer
-from rlreps.configs import EncoderConfig, OptimizerConfig, TrainingConfig
+from rlreps.encoders import MLP, Encoder, FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.experiments.ours.agent_arms import (
@@ -35,26 +35,23 @@ from rlreps.experiments.ours.agent_arms import (
     train_arm,
 )
 from rlreps.losses import LargeBatch
-from rlreps.report.method_names import method_name
 from rlreps.report.page import Section
 from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.store import open_store
+from rlreps.training import Optimizer
 from rlreps.workflows.agents import StartingTorsos
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.ground_truths import own_ground_truth
-from rlreps.workflows.train import describe_matrix, run_training
+from rlreps.workflows.train import TrainingConfig, describe_matrix, run_training
 
 SCRATCH = "learning from scratch"
 FINE_TUNED = "pre-trained, fine-tuned"
 FROZEN = "pre-trained, frozen"
 RANDOM = "random, frozen"
 """Labels of the arms."""
-
-_PERCEPTRONS = ("fourier_mlp", "mlp")
-"""Encoders whose last layer can take up a linear map."""
 
 _LEAST = 1e-6
 """Singular value, relative to the largest, below which a direction counts as rounding."""
@@ -91,8 +88,9 @@ class Config:
             f"a successor measure of {self.base.environment}",
             self.successor.arena,
         )
-        encoder = self.base.encoder.name
-        require(encoder in _PERCEPTRONS, f"one of the encoders {', '.join(_PERCEPTRONS)}", encoder)
+        # The last layer of these can take up a linear map.
+        perceptron = isinstance(self.base.encoder, (FourierMLP, MLP))
+        require(perceptron, "one of the encoders fourier_mlp, mlp", self.base.encoder)
         for field in ("encoder", "num_features", "seed", "num_seeds"):
             ours, theirs = getattr(self.pretraining, field), getattr(self.base, field)
             require(ours == theirs, f"pretraining.{field} = {theirs!r}, the agents'", ours)
@@ -107,7 +105,7 @@ class Config:
 
 def _preset(
     successor: SuccessorMeasure,
-    encoder: EncoderConfig,
+    encoder: Encoder,
     features: int,
     seeds: int,
     pretraining: dict[str, Any],
@@ -119,7 +117,7 @@ def _preset(
         successor=successor,
         pretraining=TrainingConfig(
             objective=LargeBatch(precondition=1e-2, leave_one_out=True),
-            optimizer=OptimizerConfig(learning_rate=2e-3, schedule="linear"),
+            optimizer=Optimizer(learning_rate=2e-3, schedule="linear"),
             **shape,
             **pretraining,
         ),
@@ -133,7 +131,7 @@ _DQN = DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000)
 PRESETS = {
     "smoke": _preset(
         Transition(bins=12, points=64, horizon=200),
-        EncoderConfig(name="fourier_mlp", hidden=(16,), frequencies=2),
+        FourierMLP(hidden=(16,), frequencies=2),
         features=12,
         seeds=2,
         pretraining={
@@ -157,7 +155,7 @@ PRESETS = {
     ),
     "laptop": _preset(
         Transition(bins=50),
-        EncoderConfig(name="fourier_mlp", hidden=(64, 64), frequencies=4),
+        FourierMLP(hidden=(64, 64), frequencies=4),
         features=32,
         seeds=10,
         pretraining={
@@ -177,7 +175,7 @@ PRESETS = {
     ),
     "paper": _preset(
         Transition(bins=100),
-        EncoderConfig(name="fourier_mlp", hidden=(256, 256), frequencies=8),
+        FourierMLP(hidden=(256, 256), frequencies=8),
         features=124,
         seeds=30,
         pretraining={
@@ -316,7 +314,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         title="Goals",
         text=f"{base.num_seeds} encoders with {base.num_features} features learn the successor "
         f"measure of the random policy on a grid of {bins} x {bins} cells "
-        f"({method_name(config.pretraining.objective.name)}, {config.pretraining.steps:,} "
+        f"({config.pretraining.objective.title}, {config.pretraining.steps:,} "
         "updates), to a mean subspace distance of "
         f"{format_number(known.trained['subspace_distance'])}. A linear map makes their features "
         "white over the grid, which changes no span. Each is the torso that one agent starts "

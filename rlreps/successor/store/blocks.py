@@ -31,7 +31,7 @@ class StoreBlocks:
         return np.dtype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, rows).
+        """Yield (first row, rows).
 
         Raises:
             InputError: If a block is missing or corrupt.
@@ -65,7 +65,7 @@ class HalfBlocks:
         return self.matrix.dtype
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, rows).
+        """Yield (first row, rows).
 
         Raises:
             InputError: If a block is missing or corrupt.
@@ -87,7 +87,7 @@ class WatchedBlocks(DerivedBlocks):
     advance: Callable[[int], object]
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (first row, rows)."""
+        """Yield (first row, rows)."""
         for start, rows in self.source.blocks():
             yield start, rows
             self.advance(len(rows))

@@ -45,7 +45,7 @@ _UNREADABLE = (
 def write_archive(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]
 ) -> None:
-    """Writes an archive, whole or not at all.
+    """Write an archive, whole or not at all.
 
     Not ``numpy.savez``: before NumPy 2.1 it cannot be told to refuse pickling.
 
@@ -70,7 +70,7 @@ def write_archive(
 
 
 def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays of an archive and its record.
+    """Read the arrays of an archive and its record.
 
     Args:
         source: The file, or an open one.
@@ -89,7 +89,7 @@ def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str,
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """One array; the whole entry is read first, which is when zipfile compares its checksum."""
+    """Read one array, the whole entry first: that is when zipfile compares its checksum."""
     entry = io.BytesIO(archive.read(f"{name}.npy"))
     array: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
     return array
@@ -101,7 +101,7 @@ _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 def save_subspace(
     store: MatrixStore, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]
 ) -> None:
-    """Keeps arrays computed from the whole matrix, in place of any kept under equal settings.
+    """Keep arrays computed from the whole matrix, in place of any kept under equal settings.
 
     Nothing is kept of a store that lies where nothing may be written, such as a read-only share.
 
@@ -128,7 +128,7 @@ def save_subspace(
 def load_subspace(
     store: MatrixStore, settings: Mapping[str, Any]
 ) -> dict[str, npt.NDArray[Any]] | None:
-    """The arrays kept under these settings, or None if there are none for this very matrix.
+    """Load the arrays kept under these settings, or None if there are none for this matrix.
 
     Raises:
         InputError: The cache file is corrupt (it is named), or the matrix is incomplete.

@@ -39,15 +39,15 @@ class EstimateStore:
     half_difference: MatrixStore | None
 
     def stores(self) -> list[MatrixStore]:
-        """Both, or the one there is; the matrix last."""
+        """Return both, or the one there is; the matrix last."""
         return [store for store in (self.half_difference, self.matrix) if store is not None]
 
     def missing_blocks(self) -> list[int]:
-        """Indices of the blocks that are not written in full, in order."""
+        """Return indices of the blocks that are not written in full, in order."""
         return sorted({index for store in self.stores() for index in store.missing_blocks()})
 
     def write_block(self, index: int, estimates: "RowEstimates") -> None:
-        """Writes a block so that it is on disk, whole, when this returns.
+        """Write a block so that it is on disk, whole, when this returns.
 
         Raises:
             InputError: The estimates do not fit the store, or the disk refused them.
@@ -59,7 +59,7 @@ class EstimateStore:
         self.matrix.write_block(index, estimates.rows)
 
     def verify(self, row_sum: float | None) -> list[VerifyReport]:
-        """Checks every block: rows of the matrix sum to ``row_sum``, half differences to zero.
+        """Check every block: rows of the matrix sum to ``row_sum``, half differences to zero.
 
         Returns:
             A report for each of ``stores()``.
@@ -85,7 +85,7 @@ class EstimateStore:
         return found
 
     def remove_block(self, index: int) -> None:
-        """Deletes what is there of a block, so that it counts as missing."""
+        """Delete what is there of a block, so that it counts as missing."""
         for store in self.stores():
             store.block_file(index).unlink(missing_ok=True)
 
@@ -99,7 +99,7 @@ def create_estimates(
     provenance: Mapping[str, Any],
     sampled: bool,
 ) -> EstimateStore:
-    """Makes the stores of a matrix, or opens those that are there under the same settings.
+    """Make the stores of a matrix, or open those that are there under the same settings.
 
     Args:
         path: A folder that does not exist, is empty, or holds a store.
@@ -129,7 +129,7 @@ def create_estimates(
 
 
 def open_estimates(path: str | Path) -> EstimateStore:
-    """Opens the stores of a matrix, complete or not.
+    """Open the stores of a matrix, complete or not.
 
     Raises:
         InputError: There is no store at the path, or one cannot be read.

@@ -58,7 +58,7 @@ class MatrixStore:
         return -(-self.shape[0] // self.block_rows)
 
     def block_range(self, index: int) -> tuple[int, int]:
-        """Rows [start, stop) of a block.
+        """Return rows [start, stop) of a block.
 
         Raises:
             IndexError: The store has no such block.
@@ -69,22 +69,22 @@ class MatrixStore:
         return start, min(start + self.block_rows, self.shape[0])
 
     def block_file(self, index: int) -> Path:
-        """The chunk file of a block, whether it exists or not."""
+        """Return the chunk file of a block, whether it exists or not."""
         self.block_range(index)
         return self.path / "c" / str(index) / "0"
 
     def describe_block(self, index: int) -> str:
-        """A block's index, first and last row and file, for messages."""
+        """Return a block's index, first and last row and file, for messages."""
         start, stop = self.block_range(index)
         file = self.block_file(index).relative_to(self.path).as_posix()
         return f"block {index} (rows {start}-{stop - 1}, file {file})"
 
     def missing_blocks(self) -> list[int]:
-        """Indices of the blocks that were never written, in order."""
+        """Return indices of the blocks that were never written, in order."""
         return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
 
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
-        """Writes a block so that it is on disk, whole, when this returns.
+        """Write a block so that it is on disk, whole, when this returns.
 
         Args:
             index: Which block; one that exists already is replaced.
@@ -121,7 +121,7 @@ class MatrixStore:
             ) from error
 
     def read_block(self, index: int) -> Rows:
-        """Rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
+        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
 
         Raises:
             IndexError: The store has no such block.
@@ -130,7 +130,7 @@ class MatrixStore:
         return next(self._stream([index]))[1]
 
     def read_rows(self, start: int, stop: int) -> Rows:
-        """Rows float32 [stop - start, num_tasks]; NaN where a block was never written.
+        """Return rows float32 [stop - start, num_tasks]; NaN where a block was never written.
 
         Raises:
             IndexError: Not 0 <= start < stop <= num_states.
@@ -151,7 +151,7 @@ class MatrixStore:
         return rows
 
     def read(self) -> Rows:
-        """The whole matrix, float32 [num_states, num_tasks].
+        """Return the whole matrix, float32 [num_states, num_tasks].
 
         Raises:
             InputError: A block is missing or corrupt.
@@ -160,7 +160,7 @@ class MatrixStore:
         return self.read_rows(0, self.shape[0])
 
     def iterate_blocks(self) -> Iterator[tuple[int, Rows]]:
-        """Yields (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
+        """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
 
         Raises:
             InputError: A block is missing (before the first is yielded) or corrupt.
@@ -169,7 +169,7 @@ class MatrixStore:
         yield from self._stream(range(self.num_blocks))
 
     def digest(self) -> str:
-        """SHA-256 of the rows in order as little-endian float32, in hexadecimal; a full read.
+        """Compute the SHA-256 of the rows in order as little-endian float32, in hexadecimal.
 
         It depends on the values alone, not on ``block_rows``.
 
@@ -182,7 +182,7 @@ class MatrixStore:
         return hasher.hexdigest()
 
     def content_key(self) -> str:
-        """A key of the stored bytes in hexadecimal, from the checksums alone: a few bytes a block.
+        """Return a key of the stored bytes in hexadecimal, from the checksums alone.
 
         It tells matrices apart as CRC-32C does: two that differ in one block by accident get the
         same key once in 2^32. Unlike ``digest`` it depends on ``block_rows`` too, and does not
@@ -206,7 +206,7 @@ class MatrixStore:
         return hasher.hexdigest()
 
     def require_complete(self) -> None:
-        """Raises InputError that names the missing blocks, if there are any."""
+        """Raise InputError that names the missing blocks, if there are any."""
         if missing := self.missing_blocks():
             raise InputError(
                 f"{self.path}: expected all {self.num_blocks} blocks, "
@@ -214,7 +214,7 @@ class MatrixStore:
             )
 
     def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, Rows]]:
-        """Reads blocks in the order given, a few at a time."""
+        """Read blocks in the order given, a few at a time."""
         pending: deque[tuple[int, ts.Future[Rows]]] = deque()
         for index in indices:
             start, stop = self.block_range(index)
@@ -235,17 +235,17 @@ class MatrixStore:
 
 
 def as_bytes(rows: Rows) -> bytes:
-    """Values of ``rows`` [rows, columns] in order as little-endian float32."""
+    """Return values of ``rows`` [rows, columns] in order as little-endian float32."""
     return np.ascontiguousarray(rows, "<f4").tobytes()
 
 
 def first_part(error: BaseException) -> str:
-    """A tensorstore message on one line, without the specification it appends."""
+    """Return a tensorstore message on one line, without the specification it appends."""
     return str(error).split(" [")[0].replace("\n", " ")
 
 
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as they come back from JSON (tuples become lists).
+    """Return the values as they come back from JSON (tuples become lists).
 
     Raises:
         TypeError: JSON cannot hold one of them.
@@ -256,7 +256,7 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ranges(indices: list[int]) -> str:
-    """Increasing indices as "3-7, 9"."""
+    """Format increasing indices as "3-7, 9"."""
     runs: list[list[int]] = []
     for index in indices:
         if runs and index == runs[-1][1] + 1:
@@ -280,7 +280,7 @@ def create_or_resume(
     settings: Mapping[str, Any],
     provenance: Mapping[str, Any],
 ) -> MatrixStore:
-    """Makes a store, or opens the one that is there if it was made under the same settings.
+    """Make a store, or open the one that is there if it was made under the same settings.
 
     Args:
         path: A folder that does not exist, is empty, or holds a store.
@@ -324,7 +324,7 @@ def create_or_resume(
 
 
 def require_place(path: str | Path) -> None:
-    """Raises InputError unless the path holds a store, is free or is an empty folder."""
+    """Raise InputError unless the path holds a store, is free or is an empty folder."""
     folder = Path(path).absolute()
     if not folder.exists() or (folder / _METADATA_FILE).exists():
         return
@@ -342,7 +342,7 @@ def require_place(path: str | Path) -> None:
 
 
 def find_store(path: str | Path) -> MatrixStore | None:
-    """The store at a path, or None if there is none.
+    """Return the store at a path, or None if there is none.
 
     Raises:
         InputError: There is one, but it cannot be read.
@@ -351,7 +351,7 @@ def find_store(path: str | Path) -> MatrixStore | None:
 
 
 def open_store(path: str | Path) -> MatrixStore:
-    """Opens a store that exists, complete or not.
+    """Open a store that exists, complete or not.
 
     Raises:
         InputError: There is no store at the path, or its metadata are truncated, corrupt or not
@@ -396,7 +396,7 @@ def _spec(folder: Path) -> dict[str, Any]:
 def _metadata(
     shape: tuple[int, int], block_rows: int, attributes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Zarr v3 array metadata of a store, in the form in which tensorstore reports them."""
+    """Return Zarr v3 array metadata of a store, in the form in which tensorstore reports them."""
     return {
         "shape": [*shape],
         "data_type": "float32",
@@ -418,7 +418,7 @@ def _metadata(
 def _require_same(
     store: MatrixStore, shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]
 ) -> None:
-    """Raises InputError that names every setting whose stored and given values differ."""
+    """Raise InputError that names every setting whose stored and given values differ."""
     stored = {"shape": store.shape, "block_rows": store.block_rows, **_flat(store.settings)}
     given = {"shape": tuple(shape), "block_rows": block_rows, **_flat(settings)}
     different = [
@@ -435,7 +435,7 @@ def _require_same(
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings with the names of nested ones joined by dots."""
+    """Flatten settings: the names of nested ones are joined by dots."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         nested = isinstance(value, dict) and value

@@ -43,7 +43,7 @@ class StoreReader:
     """
 
     def __init__(self, store: MatrixStore, means: np.ndarray) -> None:
-        """Prepares to read.
+        """Prepare to read.
 
         Args:
             store: A complete store.
@@ -85,14 +85,14 @@ class StoreReader:
         self.close()
 
     def close(self) -> None:
-        """Closes the files; reading after this is an ``InputError``."""
+        """Close the files; reading after this is an ``InputError``."""
         self._pool.shutdown()
         with self._lock:
             while self._descriptors:
                 os.close(self._descriptors.popitem()[1])
 
     def entries(self, rows: Indices, columns: Indices) -> Entries:
-        """Entries [b, t] (float32) where rows [b] and columns [t] meet, less the column means.
+        """Return entries [b, t] (float32) of rows [b] and columns [t], less the column means.
 
         Args:
             rows: At least one; they may repeat, and so may the columns.
@@ -139,7 +139,7 @@ class StoreReader:
             raise InputError(f"{self._store.path}: expected an open reader, got {error}") from error
 
     def _read(self, rows: Indices, spans: "list[_Span]", out: Entries) -> None:
-        """Fills ``out`` [rows, wanted columns] with the rows' wanted entries, as stored."""
+        """Fill ``out`` [rows, wanted columns] with the rows' wanted entries, as stored."""
         store = self._store
         buffer = np.empty(max(span.size for span in spans), "<f4")
         for row, wanted in zip(rows.tolist(), out, strict=True):
@@ -164,7 +164,7 @@ class StoreReader:
                 ) from error
 
     def _open(self, block: int) -> tuple[int, bool]:
-        """A block's descriptor, and whether it stays open.
+        """Return a block's descriptor and whether it stays open.
 
         The first blocks met stay open for good: rows are drawn uniformly, so that none deserves it
         more, and a file that another thread reads is never closed under it.
@@ -196,7 +196,7 @@ class _Span(NamedTuple):
 
 
 def _spans(columns: Indices) -> list[_Span]:
-    """The reads that bring sorted, different columns [t]."""
+    """Return the reads that bring sorted, different columns [t]."""
     ends = [*(np.flatnonzero(np.diff(columns) > _MERGED_GAP) + 1).tolist(), len(columns)]
     spans, start = [], 0
     for end in ends:

@@ -1,4 +1,4 @@
-"""Checks every block of a store and reports all that is wrong, not only the first thing."""
+"""Verification of a store: every block is checked, and all that is wrong is reported."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from rlreps.successor.store.format import MatrixStore, as_bytes, first_part
 
 @dataclass(frozen=True, kw_only=True)
 class BlockProblem:
-    """What is wrong with one block: its index, its place (rows and file) and the finding."""
+    """A finding about one block: its index, its place (rows and file) and the finding."""
 
     index: int
     place: str
@@ -24,7 +24,7 @@ class BlockProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """What ``verify`` found.
+    """Findings of ``verify``.
 
     Attributes:
         num_blocks: Number of blocks that the store should have.
@@ -53,7 +53,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.problems()
 
     def problems(self) -> list[str]:
@@ -69,7 +69,7 @@ def verify(
     relative_tolerance: float = 1e-5,
     scale: float | None = None,
 ) -> VerifyReport:
-    """Reads a store block by block and reports everything that is wrong with it.
+    """Read a store block by block and report everything that is wrong with it.
 
     Args:
         store: The store.
@@ -115,7 +115,7 @@ def _check_block(
     row_sum: float | None,
     tolerance: float,
 ) -> tuple[dict[str, str], float | None]:
-    """Findings on one block by kind, and the worst deviation of its finite rows' sums.
+    """Return findings on one block by kind, and the worst deviation of its finite rows' sums.
 
     ``consume`` is handed the block's bytes, if it can be read.
     """

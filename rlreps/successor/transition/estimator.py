@@ -20,10 +20,10 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError
 from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import RowEstimates, TransitionSettings
+from rlreps.successor.measure import RowEstimates, TransitionSettings, checked_cells
 from rlreps.successor.transition.matrix import OneStep, one_step
 from rlreps.successor.transition.modes import SlowModes, slow_modes
 from rlreps.successor.transition.solver import BandedSolver, factorise
@@ -54,7 +54,7 @@ class TransitionEstimator:
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
-        """Counts the transitions and factorises.
+        """Count the transitions and factorise.
 
         Args:
             environment: The dynamics.
@@ -81,7 +81,7 @@ class TransitionEstimator:
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yields the rows of each block of start cells, in the order given.
+        """Yield the rows of each block of start cells, in the order given.
 
         Args:
             blocks: Start cells of each block, each in [0, bins²).
@@ -96,14 +96,12 @@ class TransitionEstimator:
             yield RowEstimates(self.rows(block))
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows [len(cells), bins²] (float32) of the given start cells.
+        """Return rows [len(cells), bins²] (float32) of the given start cells.
 
         Raises:
             InputError: If a cell is out of range.
         """
-        wanted = np.asarray(cells, dtype=np.int64)
-        valid = bool(np.all((wanted >= 0) & (wanted < self._grid.num_cells)))
-        require(valid, f"start cells in [0, {self._grid.num_cells})", cells)
+        wanted = checked_cells(cells, self._grid.num_cells)
         rows = np.empty((len(wanted), self._grid.num_cells), np.float32)
         for tile in np.unique(wanted // TILE_ROWS):
             here = wanted // TILE_ROWS == tile
@@ -132,11 +130,12 @@ class TransitionEstimator:
                 return
 
     def _compute_tile(self, tile: int) -> np.ndarray:
-        """Rows [at most TILE_ROWS, bins²] (float32)."""
+        """Return rows [at most TILE_ROWS, bins²] (float32)."""
         start = tile * TILE_ROWS
         cells = np.arange(start, min(start + TILE_ROWS, self._grid.num_cells))
         first = self._first[start : start + len(cells)].toarray()
-        geometric = _geometric(self._settings.discount, self._terms)
+        discount = self._settings.discount
+        geometric = (1.0 - discount**self._terms) / (1.0 - discount)
         held = self._held[cells]
         if self._terms == 0:
             rows = np.zeros((len(cells), self._grid.num_cells))
@@ -146,12 +145,12 @@ class TransitionEstimator:
         local = np.arange(len(cells))
         rows[local, cells] += geometric * held
         if self._settings.count_start:
-            rows *= self._settings.discount
+            rows *= discount
             rows[local, cells] += 1.0
         return rows.astype(np.float32)
 
     def _summed(self, first: np.ndarray) -> np.ndarray:
-        """Rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
+        """Return rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
         if self._dense_sum is not None:
             return np.asarray(first @ self._dense_sum)
         if self._solver is None:
@@ -163,36 +162,31 @@ class TransitionEstimator:
         return rows
 
     def _summed_term_by_term(self, first: np.ndarray) -> np.ndarray:
-        """As ``_summed``, by Horner's rule."""
+        """Compute ``_summed`` by Horner's rule."""
         rows = first
         for _ in range(self._terms - 1):
             rows = first + self._settings.discount * (rows @ self._chain)
         return rows
 
     def _coarse(self, fine_rows: np.ndarray) -> np.ndarray:
-        """[rows, sub-cells] → [rows, cells], by sums over the sub-cells."""
+        """Sum [rows, sub-cells] over the sub-cells of each cell, [rows, cells]."""
         bins, refinement = self._grid.bins, self._settings.refinement
         parts = fine_rows.reshape(-1, bins, refinement, bins, refinement)
         return np.asarray(parts.sum(axis=(2, 4)).reshape(len(fine_rows), -1))
 
 
 def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
-    """Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
+    """Compute Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
     identity, step = np.eye(len(chain)), discount * chain
     powers = np.linalg.matrix_power(step, terms)
     total: np.ndarray = np.linalg.solve(identity - step, identity - powers)
     return total
 
 
-def _geometric(discount: float, terms: int) -> float:
-    """Σ_{t<m} γᵗ."""
-    return (1.0 - discount**terms) / (1.0 - discount)
-
-
 def _from_cells(
     steps: OneStep, bins: int, refinement: int
 ) -> tuple[scipy.sparse.csr_array, np.ndarray]:
-    """First step and held share, from starts uniform in a cell rather than in a sub-cell."""
+    """Return first step and held share from starts uniform in a cell, not in a sub-cell."""
     fine = bins * refinement
     index = np.arange(fine**2)
     cells = index // fine // refinement * bins + index % fine // refinement
@@ -202,14 +196,14 @@ def _from_cells(
 
 
 def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, all that lies beyond the horizon."""
+    """Return factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, all beyond the horizon."""
     power = np.linalg.matrix_power(discount * modes.step, terms)
     left = np.linalg.solve(np.eye(len(modes.step)) - discount * modes.step, modes.left)
     return modes.right, power @ left
 
 
 def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Rows without the rounding of single precision: none negative, and of the sums they have.
+    """Remove the rounding of single precision: no entry negative, exact row sums.
 
     Raises:
         InputError: If the sums are off by more than rounding explains.
@@ -246,7 +240,7 @@ class AggregationError(NamedTuple):
 def aggregation_error(
     environment: PuddleWorld, grid: Grid, settings: TransitionSettings, *, rank: int
 ) -> AggregationError:
-    """Compares a refinement with its double and extrapolates.
+    """Compare a refinement with its double and extrapolate.
 
     The error of an entry falls with the square of the sub-cells' width once that is below the
     scale on which rows vary (the noise of a move, 0.01). Doubling the refinement then removes three

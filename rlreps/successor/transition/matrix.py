@@ -52,7 +52,7 @@ class OneStep(NamedTuple):
 
 
 def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) -> OneStep:
-    """One-step probabilities, each row from 4 · ``points`` moves or about as many.
+    """Estimate one-step probabilities, each row from 4 · ``points`` moves or about as many.
 
     Counts are whole numbers, so the result does not depend on the order of the work. Working
     memory: 4 · n · (2 w + 1)² bytes for the counts of either step and of each of up to 4 threads,
@@ -86,7 +86,7 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
 
 
 def _window(environment: PuddleWorld, grid: Grid) -> int:
-    """Most cells, along either axis, between the cells of two successive positions."""
+    """Return the most cells, along either axis, between the cells of two successive positions."""
     longest = float(environment.step_size) + _LARGEST_NORMAL * float(environment.noise)
     return min(grid.bins - 1, int(longest * grid.bins) + 1)
 
@@ -94,7 +94,7 @@ def _window(environment: PuddleWorld, grid: Grid) -> int:
 def _counts(
     environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Moves that left each cell [n, o] and entered cells [n, o] by offset o, and held starts [n].
+    """Count moves left [n, o] and entered [n, o] by cell and offset o, and held starts [n].
 
     An offset (Δrow, Δcolumn) has the index (Δrow + w) · (2 w + 1) + Δcolumn + w.
     """
@@ -135,7 +135,7 @@ _Kernel = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
 def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int) -> _Kernel:
-    """Jitted (cells [c], counted [c], entered [n, o]) → (left [c, o], held [c], entered [n, o])."""
+    """Jit (cells [c], counted [c], entered [n, o]) → (left [c, o], held [c], entered [n, o])."""
     sobol = qmc.Sobol(7, scramble=False).random(points)
     width = 2 * window + 1
     cell_of = jax.vmap(jax.vmap(grid.cell))
@@ -179,7 +179,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
 
 
 def _shifted(points: Array, cells: Array, seed: int) -> Array:
-    """Points [c, p, 7] in [0, 1), shifted modulo 1 by one vector for each cell."""
+    """Return points [c, p, 7] in [0, 1), shifted modulo 1 by one vector for each cell."""
     base = jax.random.key(seed, impl=PRNG)
     keys = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
     shifts = jax.vmap(lambda key: jax.random.uniform(key, (points.shape[1],), jnp.float32))(keys)
@@ -188,21 +188,21 @@ def _shifted(points: Array, cells: Array, seed: int) -> Array:
 
 
 def _positions(grid: Grid, cells: Array, uniform: Array) -> Array:
-    """Positions [c, p, 2] inside the cells, clear of their edges by the margin of Grid.sample."""
+    """Return positions [c, p, 2] inside the cells, clear of their edges as Grid.sample is."""
     margin = grid.bins * 2.0**-22
     corners = jnp.stack([cells % grid.bins, cells // grid.bins], axis=1).astype(jnp.float32)
     return (corners[:, None] + margin + uniform * (1.0 - 2.0 * margin)) / grid.bins
 
 
 def _normal(uniform: Array) -> Array:
-    """Standard normal draws from uniform ones in [0, 1), whose ends would go to infinity."""
+    """Map uniform draws in [0, 1), whose ends would go to infinity, to standard normal ones."""
     inside = jnp.clip(uniform, 2.0**-24, 1.0 - 2.0**-24)
     normal: Array = jnp.float32(np.sqrt(2.0)) * lax.erf_inv(2.0 * inside - 1.0)
     return normal
 
 
 def _sparse(counts: np.ndarray, bins: int, window: int) -> scipy.sparse.csr_array:
-    """Counts [n, o] by offset as a sparse matrix [n, n] (float64) by target cell."""
+    """Return counts [n, o] by offset as a sparse matrix [n, n] (float64) by target cell."""
     num_cells, width = len(counts), 2 * window + 1
     columns, values, per_row = [], [], []
     for first in range(0, num_cells, _ROWS_PER_CONVERSION):

@@ -42,7 +42,7 @@ class SlowModes(NamedTuple):
 def slow_modes(
     chain: scipy.sparse.csr_array, solver: BandedSolver, largest_rest: float
 ) -> SlowModes | None:
-    """The modes with eigenvalues of modulus above ``largest_rest``, and a few more at most.
+    """Compute the modes with eigenvalues of modulus above ``largest_rest``, and a few more.
 
     Subspace iteration with (I - γP)⁻¹, which has the invariant subspaces of P, then with P itself,
     which damps what is left of its fast modes; then the Schur form of P in the panel.
@@ -76,7 +76,7 @@ def slow_modes(
 def _panel(
     matrix: scipy.sparse.csr_array, solve: Callable[[np.ndarray], np.ndarray], size: int
 ) -> np.ndarray:
-    """Orthonormal [n, size] (float64) that nearly holds the slowest modes of a matrix."""
+    """Compute orthonormal [n, size] (float64) that nearly hold the slowest modes of a matrix."""
     panel = np.random.default_rng(0).standard_normal((matrix.shape[0], size))
     for _ in range(_ITERATIONS):
         panel = _orthonormal(solve(panel).astype(np.float64))
@@ -91,7 +91,7 @@ def _orthonormal(panel: np.ndarray) -> np.ndarray:
 
 
 def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
-    """How many to keep: where the gap is widest among those that may be cut, in the first half.
+    """Return how many to keep: where the gap is widest among the admissible, in the first half.
 
     Only the first half of a panel has converged. A wide gap keeps conjugate and equal eigenvalues
     together, and apart from what is left out.
@@ -105,7 +105,7 @@ def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
 
 
 def _invariant(matrix: scipy.sparse.csr_array, panel: np.ndarray, threshold: float) -> np.ndarray:
-    """Orthonormal [n, k] of the modes above the threshold within a panel."""
+    """Return orthonormal [n, k] of the modes above the threshold within a panel."""
     _, vectors, count = scipy.linalg.schur(
         panel.T @ (matrix @ panel),
         output="real",

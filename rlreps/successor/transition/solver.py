@@ -35,7 +35,7 @@ class BandedSolver:
         return self.inverses[0].dtype
 
     def rows(self, right: np.ndarray) -> np.ndarray:
-        """X with X (I - γP) = right, both [m, n]."""
+        """Solve X (I - γP) = right, both [m, n]."""
         parts = self._parts(right.T)
         known = [part.T for part in parts]
         occupied = [i for i, part in enumerate(known) if part.any()]
@@ -52,7 +52,7 @@ class BandedSolver:
         return result
 
     def columns(self, right: np.ndarray) -> np.ndarray:
-        """X with (I - γP) X = right, both [n, m]."""
+        """Solve (I - γP) X = right, both [n, m]."""
         known = self._parts(right)
         for i, lower in enumerate(self.lower):
             known[i + 1] = known[i + 1] - lower @ known[i]
@@ -75,7 +75,7 @@ class BandedSolver:
 def factorise(
     chain: scipy.sparse.csr_array, bins: int, discount: float, dtype: type = np.float32
 ) -> BandedSolver:
-    """Factors of I - γP. No pivoting between strips: the matrix is diagonally dominant.
+    """Factorise I - γP without pivoting between strips: the matrix is diagonally dominant.
 
     Args:
         chain: P, [bins², bins²] with rows that sum to 1, cells in order of their grid row.
@@ -114,7 +114,7 @@ def factorise(
 
 
 def _strips(chain: scipy.sparse.csr_array, bins: int) -> list[int]:
-    """First cell of each strip, and n; strips are whole grid rows, as many as a move may cross."""
+    """Return the first cell of each strip, and n; a strip is as many rows as a move crosses."""
     rows = np.repeat(np.arange(chain.shape[0], dtype=np.int32), np.diff(chain.indptr))
     reach = max(1, int(np.max(np.abs(chain.indices // bins - rows // bins))))
     count = max(1, bins // reach)

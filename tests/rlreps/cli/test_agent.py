@@ -14,8 +14,6 @@ from PIL import Image
 from rlreps.cli import main as cli
 from rlreps.runs.folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 def words(text):
     return text.split()

@@ -28,7 +28,8 @@ def contents(folder):
 def test_a_run_starts_in_a_new_or_empty_folder(tmp_path, place):
     folder = start(tmp_path / place)
     stored = json.loads((tmp_path / place / "config.json").read_text())
-    assert stored == {"kind": "train", "config": CONFIG, "provenance": PROVENANCE}
+    expected = {"format": 2, "kind": "train", "config": CONFIG, "provenance": PROVENANCE}
+    assert stored == expected
     assert (folder.kind, folder.config, folder.provenance) == ("train", CONFIG, PROVENANCE)
     assert sorted(contents(tmp_path / place)) == ["config.json"]
 
@@ -277,3 +278,14 @@ def test_a_computation_that_fails_leaves_no_part_behind(tmp_path):
     with pytest.raises(InterruptedError):
         folder.part("first", fail)
     assert folder.part("first", lambda: {"a": 1}) == {"a": 1}
+
+
+def test_a_folder_of_an_older_version_is_refused_and_stays_as_it_was(tmp_path):
+    start(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    del content["format"]  # 0.1 wrote none.
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    for again in (lambda: start(tmp_path), lambda: RunFolder(tmp_path)):
+        with pytest.raises(InputError, match=r"format 2, got .* of an older version"):
+            again()
+    assert json.loads((tmp_path / "config.json").read_text()) == content

@@ -17,7 +17,7 @@ from rlreps.runs.locks import LOCK, exclusive, is_held
 HOLD = """
 import sys
 from pathlib import Path
-from rlreps.locks import exclusive
+from rlreps.runs.locks import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -27,7 +27,7 @@ RACE = """
 import sys
 from pathlib import Path
 from rlreps.errors import InputError
-from rlreps.locks import exclusive
+from rlreps.runs.locks import exclusive
 folder, marker, entered = Path(sys.argv[1]), Path(sys.argv[2]), 0
 while entered < 200:
     try:

@@ -103,6 +103,7 @@ def wait_for_a_block(path, running, index=0):
         time.sleep(0.005)
 
 
+@pytest.mark.integration
 def test_two_processes_write_the_bytes_of_one_and_share_the_work(
     start_pair, block_bytes, quick, tmp_path
 ):
@@ -114,6 +115,7 @@ def test_two_processes_write_the_bytes_of_one_and_share_the_work(
     assert not [file for file in (tmp_path / "psi").iterdir() if "lock" in file.name]
 
 
+@pytest.mark.integration
 def test_two_processes_fill_the_gaps_that_one_left(start_pair, block_bytes, quick, tmp_path):
     path = shutil.copytree(quick, tmp_path / "psi")
     store = open_estimates(path)
@@ -124,6 +126,7 @@ def test_two_processes_fill_the_gaps_that_one_left(start_pair, block_bytes, quic
     assert block_bytes(path) == block_bytes(quick)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", ["settings", "damage", "other files"])
 def test_a_store_that_is_refused_ends_both_with_one_line(start_pair, quick, tmp_path, what):
     path = tmp_path / "psi"
@@ -149,7 +152,7 @@ def test_a_store_that_is_refused_ends_both_with_one_line(start_pair, quick, tmp_
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_death_of_a_process_stops_the_other_and_the_run_goes_on_when_started_again(
     start_pair, freeze, block_bytes, long_content, tmp_path, victim
@@ -179,7 +182,7 @@ def test_the_death_of_a_process_stops_the_other_and_the_run_goes_on_when_started
     assert not [file for file in path.iterdir() if "lock" in file.name]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_second_run_on_a_store_in_use_is_refused_and_the_first_goes_on(
     start_pair, start_rlreps, freeze, block_bytes, long_content, tmp_path
 ):
@@ -203,7 +206,7 @@ def test_a_second_run_on_a_store_in_use_is_refused_and_the_first_goes_on(
     assert block_bytes(path) == long_content
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("index", [0, 1])
 def test_others_that_never_come_are_an_error_after_the_timeout(start_rlreps, tmp_path, index):
     place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2, "--timeout", 3]

@@ -1,17 +1,33 @@
+"""Images and observations: IDX files, NumPy files, a download, and what is refused."""
+
 import gzip
 import re
+import sys
+import types
 import zlib
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from rlreps.errors import InputError
-from rlreps.sources import datasets as observations
-from rlreps.sources.datasets import load_observations
-from rlreps.sources.images import TEST_IMAGES, TRAIN_IMAGES, Images, write_idx_images
+from rlreps.sources import datasets
+from rlreps.sources.datasets import (
+    TEST_IMAGES,
+    TRAIN_IMAGES,
+    Images,
+    load_images,
+    load_observations,
+    read_idx_images,
+    write_idx_images,
+)
 
 RNG = np.random.default_rng(0)
+
+
 BYTES = RNG.integers(0, 256, size=(6, 3, 4), dtype=np.uint8)
+
+
 FLOATS = RNG.normal(size=(5, 7)).astype(np.float32)
 
 
@@ -40,27 +56,16 @@ def test_training_and_test_images_of_an_idx_folder_are_taken_together_in_order(i
 def test_the_name_of_mnist_is_for_its_own_images_and_not_for_others_of_their_size(
     idx_folder, monkeypatch
 ):
-    images = np.zeros((70_000, 784), np.float32)
+    images = np.zeros((7, 4), np.float32)
 
     def load(path):
-        return Images(images[:60_000], images[60_000:], (28, 28))
+        return Images(images[:6], images[6:], (2, 2))
 
-    monkeypatch.setattr(observations, "load_images", load)
-    assert load_observations(idx_folder).name == "digits (70,000 images)"
-    assert load_observations(None).name == "MNIST (70,000 images)"
-    monkeypatch.setattr(observations, "MNIST_CHECKSUM", zlib.crc32(images.data))
-    assert load_observations(idx_folder).name == "MNIST (70,000 images)"
-
-
-def test_a_folder_with_an_archive_is_called_by_the_folders_name(tmp_path):
-    folder = tmp_path / "tiny-pictures"
-    folder.mkdir()
-    images = RNG.integers(0, 256, size=(5, 2, 3, 3), dtype=np.uint8)
-    np.savez_compressed(folder / "train.npz", images=images, labels=np.arange(5))
-    found = load_observations(folder)
-    np.testing.assert_allclose(found.rows, images.reshape(5, 18) / 255, rtol=1e-6)
-    assert found.image_shape == (2, 3, 3)
-    assert found.name == "tiny-pictures (5 images)"
+    monkeypatch.setattr(datasets, "load_images", load)
+    assert load_observations(idx_folder).name == "digits (7 images)"
+    assert load_observations(None).name == "MNIST (7 images)"
+    monkeypatch.setattr(datasets, "MNIST_CHECKSUM", zlib.crc32(images.data))
+    assert load_observations(idx_folder).name == "MNIST (7 images)"
 
 
 def test_a_matrix_is_rows_as_they_are(tmp_path):
@@ -78,70 +83,6 @@ def test_bytes_alone_are_divided_by_their_largest_value(tmp_path):
     for dtype in (np.int64, np.float16, np.uint16):
         kept = load_observations(saved(tmp_path, table.astype(dtype)))
         np.testing.assert_array_equal(kept.rows, table)
-
-
-def test_of_an_archive_the_array_called_images_or_the_only_one_is_read(tmp_path):
-    np.savez(tmp_path / "named.npz", other=np.zeros((3, 3)), images=FLOATS)
-    np.savez(tmp_path / "single.npz", whatever=FLOATS)
-    for name in ("named", "single"):
-        found = load_observations(tmp_path / f"{name}.npz")
-        np.testing.assert_array_equal(found.rows, FLOATS)
-        assert found.name == f"{name} (5 rows)"
-
-
-def test_an_archive_of_several_arrays_names_them(tmp_path):
-    np.savez(tmp_path / "several.npz", left=FLOATS, right=FLOATS)
-    with pytest.raises(
-        InputError, match=r"^expected an array called images, or one array alone.*got left, right"
-    ):
-        load_observations(tmp_path / "several.npz")
-    np.savez(tmp_path / "none.npz")
-    with pytest.raises(InputError, match="got none"):
-        load_observations(tmp_path / "none.npz")
-
-
-@pytest.mark.parametrize(
-    ("array", "got"),
-    [
-        (np.arange(5.0), r"got shape \(5,\) of float64"),
-        (np.float64(3.0), r"got shape \(\) of float64"),
-        (np.ones((1, 4)), r"got shape \(1, 4\)"),
-        (np.ones((4, 0)), r"got shape \(4, 0\)"),
-        (np.full((3, 2), "text"), "of <U4"),
-        (np.ones((3, 2), complex), "of complex128"),
-    ],
-)
-def test_what_is_no_matrix_of_numbers_is_refused(tmp_path, array, got):
-    with pytest.raises(InputError, match=rf"numbers of shape \[rows >= 2, .*{got}"):
-        load_observations(saved(tmp_path, np.asarray(array)))
-
-
-def test_python_objects_are_never_unpickled(tmp_path):
-    path = saved(tmp_path, np.asarray([[{}, {}], [{}, {}]], dtype=object))
-    with pytest.raises(InputError, match="expected a NumPy file of numbers, got Python objects"):
-        load_observations(path)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_an_entry_that_is_not_finite_is_named_by_its_row(tmp_path, bad):
-    table = FLOATS.copy()
-    table[3, 1] = table[4, 0] = bad
-    with pytest.raises(InputError, match=r"got 2 rows without, the first of them row 3"):
-        load_observations(saved(tmp_path, table))
-
-
-def test_a_number_beyond_single_precision_is_refused_too(tmp_path):
-    table = FLOATS.astype(np.float64)
-    table[1, 1] = 1e300
-    with pytest.raises(InputError, match="got 1 rows without, the first of them row 1"):
-        load_observations(saved(tmp_path, table))
-
-
-def test_a_row_whose_square_single_precision_cannot_hold_is_refused(tmp_path):
-    table = FLOATS.copy()
-    table[2, 0] = 1e25
-    with pytest.raises(InputError, match="got 1 rows without, the first of them row 2"):
-        load_observations(saved(tmp_path, table))
 
 
 def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_path):
@@ -176,3 +117,162 @@ def test_the_fingerprint_tells_data_apart_and_the_same_data_alike(tmp_path):
     assert {**other, "checksum": 0} == {**first, "checksum": 0}
     turned = load_observations(saved(tmp_path, np.asfortranarray(FLOATS))).fingerprint()
     assert turned == first
+
+
+DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
+
+
+def write_pair(folder, train=DIGITS[:20], test=DIGITS[20:30], suffix=""):
+    write_idx_images(folder / f"{TRAIN_IMAGES}{suffix}", train)
+    write_idx_images(folder / f"{TEST_IMAGES}{suffix}", test)
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+def test_images_come_back_as_they_were_written(tmp_path, suffix, dtype):
+    images = DIGITS[:5, :, :6].astype(dtype)
+    path = write_idx_images(tmp_path / f"images{suffix}", images)
+    assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
+    np.testing.assert_array_equal(read_idx_images(path), images)
+
+
+def test_the_bytes_of_a_file_are_those_of_the_format(tmp_path):
+    path = write_idx_images(tmp_path / "images", np.arange(6, dtype=np.uint8).reshape(1, 2, 3))
+    header = bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3])
+    assert path.read_bytes() == header + bytes(range(6))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_data_directory_gives_grey_levels_an_image_a_row(tmp_path, suffix):
+    images = load_images(write_pair(tmp_path, suffix=suffix))
+    assert images.shape == (8, 8)
+    assert images.num_pixels == 64
+    assert images.train.dtype == np.float32
+    np.testing.assert_array_equal(
+        images.train, (DIGITS[:20].reshape(20, 64) / 255).astype(np.float32)
+    )
+    np.testing.assert_allclose(images.test * 255, DIGITS[20:30].reshape(10, 64), rtol=1e-6)
+
+
+def test_a_missing_file_is_refused_with_both_ways_to_get_images(tmp_path):
+    write_idx_images(tmp_path / TRAIN_IMAGES, DIGITS)
+    message = rf"--data\), or scikit-learn and a network.* got no {TEST_IMAGES}\[.gz\] in"
+    with pytest.raises(InputError, match=message) as error:
+        load_images(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def labels():
+    return bytes([0, 0, 8, 1, 0, 0, 0, 4, 7, 2, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (labels(), "expected an IDX file of images .* beginning with 00 00 08 01"),
+        (b"\x89PNG\r\n", "expected an IDX file of images .* beginning with 89 50 4e 47"),
+        (b"", "expected an IDX file of images .* beginning with nothing"),
+        (bytes([0, 0, 8, 3, 0, 0]), "expected 16 bytes of header in .* got 6"),
+        (bytes([0, 0, 8, 3, *[0] * 12]), r"expected at least one image .* got \(0, 0, 0\)"),
+        (
+            bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3]),
+            r"expected 24 bytes for 2 images of 2 x 2 in .*, got 19 \(truncated\)",
+        ),
+        (
+            bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 2]),
+            r"expected 17 bytes for 1 images of 1 x 1 in .*, got 18 \(with more behind them\)",
+        ),
+        (
+            gzip.compress(bytes(400), mtime=0)[:-9],
+            "expected a whole gzip file, got a truncated one",
+        ),
+        (b"\x1f\x8b\x08\x00garbage and more", "expected a (readable|whole gzip) file, got"),
+    ],
+)
+def test_files_that_are_not_whole_images_are_refused_in_one_line(tmp_path, content, message):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        read_idx_images(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(np.nan, "NaN"), (np.inf, "0 to inf"), (-1.0, "-1 to 255"), (256.0, "256")]
+)
+def test_pixels_that_are_no_grey_levels_are_refused(tmp_path, value, found):
+    images = DIGITS[:20].astype(np.float32)
+    images[0, 0, 0] = 255.0
+    images[3, 4, 5] = value
+    write_pair(tmp_path, test=images)
+    with pytest.raises(InputError, match=f"expected pixels of {TEST_IMAGES} in 0 to 255.*{found}"):
+        load_images(tmp_path)
+
+
+def test_a_download_is_split_into_training_and_test_images(monkeypatch):
+    pixels = np.full((60_003, 4), 51.0)
+    pixels[60_000:] = 255.0
+
+    def fetch(name, **options):
+        assert name == "mnist_784"
+        return types.SimpleNamespace(data=pixels)
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
+    images = load_images(None)
+    assert images.shape == (2, 2)
+    assert (images.train.shape, images.test.shape) == ((60_000, 4), (3, 4))
+    assert np.all(images.train == np.float32(0.2))
+    assert np.all(images.test == 1.0)
+
+
+def _table(entry, value):
+    table = FLOATS.astype(np.float64)
+    table[entry] = value
+    return table
+
+
+NUMBERS = r"numbers of shape \[rows >= 2, .*"
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.arange(5.0), rf"{NUMBERS}got shape \(5,\) of float64"),
+        (np.float64(3.0), rf"{NUMBERS}got shape \(\) of float64"),
+        (np.ones((1, 4)), rf"{NUMBERS}got shape \(1, 4\)"),
+        (np.ones((4, 0)), rf"{NUMBERS}got shape \(4, 0\)"),
+        (np.full((3, 2), "text"), f"{NUMBERS}of <U4"),
+        (np.ones((3, 2), complex), f"{NUMBERS}of complex128"),
+        (np.asarray([[{}, {}], [{}, {}]]), "a NumPy file of numbers, got Python objects"),
+        (_table((3, 1), np.nan), "got 1 rows without, the first of them row 3"),
+        (_table((slice(3, 5), 0), -np.inf), "got 2 rows without, the first of them row 3"),
+        (_table((1, 1), 1e300), "got 1 rows without, the first of them row 1"),
+        (_table((2, 0), 1e25), "got 1 rows without, the first of them row 2"),
+    ],
+)
+def test_what_is_no_matrix_of_numbers_is_refused(tmp_path, array, message):
+    with pytest.raises(InputError, match=message):
+        load_observations(saved(tmp_path, np.asarray(array)))
+
+
+def test_an_archive_of_several_arrays_names_them(tmp_path):
+    np.savez(tmp_path / "several.npz", left=FLOATS, right=FLOATS)
+    with pytest.raises(InputError, match=r"array called images, or one.*got left, right"):
+        load_observations(tmp_path / "several.npz")
+
+
+def test_what_is_no_image_is_neither_read_nor_written(tmp_path, monkeypatch):
+    write_pair(tmp_path, test=DIGITS[:3, :7])
+    with pytest.raises(InputError, match=r"training images' 8 x 8 pixels, got \(7, 8\)"):
+        load_images(tmp_path)
+    for images, message in (
+        (DIGITS[0], r"expected images of shape \[count, height, width\], got \(8, 8\)"),
+        (DIGITS.astype(np.int32), "expected images of uint8, float32, float64, got 'int32'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            write_idx_images(tmp_path / "images", images)
+    assert not (tmp_path / "images").exists()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(InputError, match=r"--data\), or scikit-learn and a network.*neither"):
+        load_images(None)

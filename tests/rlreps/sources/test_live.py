@@ -10,22 +10,25 @@ import optax
 import pytest
 import scipy.stats
 
-from rlreps.cumulants import Discs, RandomFourier, RandomNetwork, cumulant_matrix
+from rlreps.cumulants import RandomFourier, cumulant_matrix
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.losses import Explicit, LargeBatch
+from rlreps.losses import LargeBatch
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace import centre_columns_in_place, exact_svd
-from rlreps.successor.chains import MarkovChain, environment_chain
+from rlreps.successor.chains import MarkovChain
 from rlreps.successor.grids import Grid
 from rlreps.successor.store import open_store
 from rlreps.training import train
 from rlreps.training.evaluation import distance_evaluation
-from rlreps.training.update import Learner
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
+
+
 TRANSITIONS = np.random.default_rng(0).dirichlet([0.4] * NUM_STATES, NUM_STATES)
+
+
 POSITIONS = np.random.default_rng(1).random((NUM_STATES, 2), np.float32)
 
 
@@ -88,7 +91,7 @@ def exact_sums(count_start=True):
     return sum(DISCOUNT**t * np.linalg.matrix_power(TRANSITIONS, t) @ first for t in range(HORIZON))
 
 
-def draws(source, rows=2, count=20_000, seed=0):
+def draws(source, rows=2, count=10_000, seed=0):
     """States [count, rows] and targets [count, rows, 2] of many batches."""
     keys = jax.random.split(jax.random.key(seed), count)
     batches = jax.jit(jax.vmap(lambda key: source.sample(key, rows, 2)))(keys)
@@ -109,7 +112,6 @@ def deviation(samples, expected):
         ({"centring_starts": 0, "count_start": False, "rollouts": 3}, False),
         ({"centring_starts": 3}, True),
         ({"centring_starts": None}, True),
-        ({"centring_starts": None, "count_start": False, "rollouts": 2}, True),
     ],
 )
 def test_targets_are_unbiased_for_every_start_state_and_function(changes, centred):
@@ -122,19 +124,12 @@ def test_targets_are_unbiased_for_every_start_state_and_function(changes, centre
         # One row of a batch only: rows may share the error of their centring.
         samples = targets[:, 0][states[:, 0] == state]
         assert deviation(samples, expected[state]) < 4.5
-
-
-def test_start_states_are_uniform_and_independent_of_each_other():
-    states, _ = draws(known_source())
     counts = np.bincount(np.ravel_multi_index(states.T, (NUM_STATES,) * 2), minlength=25)
-    assert scipy.stats.chisquare(counts).pvalue > 0.01
-
-
-def test_a_start_of_its_own_for_each_row_leaves_products_of_two_rows_unbiased():
-    states, targets = draws(known_source(centring_starts=None))
-    centred = exact_sums() - exact_sums().mean(axis=0)
-    products = targets[:, 0] * targets[:, 1]
-    assert deviation(products - centred[states[:, 0]] * centred[states[:, 1]], 0.0) < 4.5
+    assert scipy.stats.chisquare(counts).pvalue > 0.001
+    if changes == {"centring_starts": None}:
+        # A start of its own for each row leaves products of two rows unbiased.
+        products = targets[:, 0] * targets[:, 1]
+        assert deviation(products - expected[states[:, 0]] * expected[states[:, 1]], 0.0) < 4.5
 
 
 def test_a_shared_group_adds_the_variance_of_its_mean_to_products_of_two_rows():
@@ -145,24 +140,7 @@ def test_a_shared_group_adds_the_variance_of_its_mean_to_products_of_two_rows():
     _, alone = draws(known_source(centring_starts=0), seed=1)
     expected = alone[:, 0].var(axis=0) / num_starts
     assert deviation(excess, expected) < 4.5
-    assert deviation(excess, 0.0) > 20
-
-
-def test_more_rollouts_leave_less_noise():
-    spread = []
-    for rollouts in (1, 4):
-        states, targets = draws(known_source(centring_starts=0, rollouts=rollouts))
-        spread.append(targets[states == 2].var(axis=0))
-    np.testing.assert_allclose(spread[0] / spread[1], 4.0, rtol=0.1)
-
-
-def test_tasks_are_new_in_every_batch_and_their_number_is_open():
-    source = known_source(cumulants=RandomFourier(), centring_starts=0)
-    assert source.num_tasks is None
-    batch = source.sample(jax.random.key(0), 3, 7)
-    assert batch.targets.shape == (3, 7)
-    assert batch.tasks is None
-    assert len(np.unique(np.asarray(batch.targets))) == 21
+    assert deviation(excess, 0.0) > 10
 
 
 def test_equal_sources_share_a_compilation_and_seeds_get_the_batches_they_get_alone():
@@ -178,51 +156,9 @@ def test_equal_sources_share_a_compilation_and_seeds_get_the_batches_they_get_al
     sample(known_source(), keys)
     assert len(traces) == 1
     assert jax.tree.leaves(known_source()) == []
-    alone = [known_source().sample(key, 3, 2).targets for key in keys]
+    single = jax.jit(lambda key: known_source().sample(key, 3, 2).targets)
+    alone = [single(key) for key in keys]
     np.testing.assert_allclose(together, jnp.stack(alone), rtol=1e-5)
-
-
-@pytest.mark.parametrize("cumulants", [Discs(), RandomFourier(), RandomNetwork(hidden=(8,))])
-def test_any_key_and_any_family_serve_puddle_world(cumulants):
-    source = puddle_world_source(load_arena("sutton"), cumulants, horizon=4, discount=0.9)
-    batch = jax.jit(lambda key: source.sample(key, 6, 3))(jax.random.key(0, impl="rbg"))
-    assert batch.inputs.shape == (6, 2)
-    assert batch.targets.shape == (6, 3)
-    assert np.all(np.isfinite(batch.targets))
-    assert np.all((np.asarray(batch.inputs) >= 0.0) & (np.asarray(batch.inputs) <= 1.0))
-
-
-def test_an_environment_as_it_is_gives_the_sums_of_the_chain_made_for_it():
-    arena, family = load_arena("sutton"), Discs(smallest=0.3, largest=0.3)
-    settings = {"horizon": 6, "discount": 0.9, "centring_starts": 0}
-    own = puddle_world_source(arena, family, **settings)
-    chain = environment_chain(
-        arena, num_cells=1, start=lambda key, cell: arena.reset(key), cell=lambda state: 0
-    )
-    general = LiveSource(
-        chain=chain, observe=lambda state: state.position, cumulants=family, **settings
-    )
-    figures = []
-    for source in (own, general):
-        keys = jax.random.split(jax.random.key(3), 200)
-        batches = jax.jit(jax.vmap(lambda key, source=source: source.sample(key, 30, 8)))(keys)
-        targets = np.asarray(batches.targets)
-        figures.append(np.stack([targets.mean(axis=(1, 2)), np.square(targets).mean(axis=(1, 2))]))
-    first, second = figures
-    error = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 200)
-    assert np.all(np.abs(first.mean(axis=1) - second.mean(axis=1)) < 4.5 * error)
-
-
-def test_an_objective_that_stores_weights_for_tasks_is_refused_before_training():
-    learner = Learner(
-        encoder=FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2),
-        objective=Explicit(3, num_tasks=10, weight_learning_rate=1e-2),
-        optimizer=optax.adam(1e-2),
-        rows=30,
-        tasks=2,
-    )
-    with pytest.raises(InputError, match="a batch that names its tasks"):
-        learner.check(known_source())
 
 
 @pytest.mark.parametrize(
@@ -240,7 +176,7 @@ def test_settings_out_of_range_are_refused(changes, message):
     assert message in str(error.value)
 
 
-@pytest.mark.usefixtures("compilation_cache")
+@pytest.mark.integration
 def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_truth(toy_store):
     family, centres, d = RandomFourier(length_scale=0.3), Grid(8).centres(), 2
     store = open_store(toy_store)

@@ -1,3 +1,5 @@
+"""LISSA and the empirical inverse against exact expectations, series and NumPy."""
+
 import itertools
 
 import jax
@@ -13,12 +15,17 @@ from rlreps.subspace import (
     lissa_inverse_covariance,
     lissa_kappa,
     neumann_series,
-    validate_kappa0,
 )
 
 SUPPORT = np.array([[1.0, 0.2, -0.3], [-0.4, 0.9, 0.5], [0.3, -0.6, 0.8]])
+
+
 PROBABILITIES = np.array([0.5, 0.3, 0.2])
+
+
 COVARIANCE = np.einsum("s,si,sj->ij", PROBABILITIES, SUPPORT, SUPPORT)
+
+
 KAPPA = 1.9 / np.max(np.sum(SUPPORT**2, axis=1))
 
 
@@ -47,83 +54,12 @@ def test_the_expectation_over_all_sequences_is_the_truncated_neumann_series():
     np.testing.assert_allclose(expectation, _summed_series(COVARIANCE, KAPPA, num_terms), atol=1e-5)
 
 
-def test_the_monte_carlo_mean_lies_within_its_standard_errors_of_the_series():
-    num_terms, num_sequences = 6, 20_000
-    rng = np.random.default_rng(0)
-    indices = rng.choice(3, size=(num_sequences, num_terms), p=PROBABILITIES)
-    features = jnp.asarray(SUPPORT[indices], jnp.float32)
-    estimates = np.asarray(
-        jax.vmap(lambda rows: lissa_inverse_covariance(rows, KAPPA))(features), np.float64
-    )
-    standard_error = estimates.std(axis=0, ddof=1) / np.sqrt(num_sequences)
-    expected = _summed_series(COVARIANCE, KAPPA, num_terms)
-    assert np.max(np.abs(estimates.mean(axis=0) - expected) / standard_error) < 4.0
-    # The test can tell this series from one that is two terms shorter.
-    shorter = _summed_series(COVARIANCE, KAPPA, num_terms - 2)
-    assert np.max(np.abs(expected - shorter) / standard_error) > 8.0
-
-
 def test_the_estimate_follows_the_recursion_in_the_order_of_the_rows():
     rows = np.random.default_rng(1).standard_normal((6, 4))
     kappa = 1.9 / np.max(np.sum(rows**2, axis=1))
     estimate = lissa_inverse_covariance(jnp.asarray(rows, jnp.float32), kappa)
     np.testing.assert_allclose(estimate, _recursion(rows, kappa), atol=2e-6)
     assert np.max(np.abs(_recursion(rows[::-1], kappa) - _recursion(rows, kappa))) > 1e-2
-
-
-def test_vector_and_matrix_forms_agree():
-    rng = np.random.default_rng(2)
-    features = jnp.asarray(rng.standard_normal((7, 5)), jnp.float32)
-    right_hand_side = jnp.asarray(rng.standard_normal((5, 3)), jnp.float32)
-    kappa = lissa_kappa(features, 1.9)
-    through_matrix = lissa_inverse_covariance(features, kappa) @ right_hand_side
-    np.testing.assert_allclose(
-        lissa(features, right_hand_side, kappa), through_matrix, rtol=1e-5, atol=1e-6
-    )
-
-
-def test_without_rows_the_estimate_is_kappa_times_the_identity():
-    estimate = lissa_inverse_covariance(jnp.zeros((0, 3)), 0.7)
-    np.testing.assert_allclose(estimate, 0.7 * np.eye(3), rtol=1e-6)
-
-
-def test_one_repeated_row_and_d_of_one_give_a_geometric_sum():
-    features = jnp.full((9, 1), 0.5, jnp.float32)
-    expected = 0.8 * sum((1 - 0.8 * 0.25) ** i for i in range(10))
-    np.testing.assert_allclose(lissa_inverse_covariance(features, 0.8), [[expected]], rtol=1e-6)
-
-
-def test_lissa_under_jit_and_vmap_equals_eager():
-    rng = np.random.default_rng(3)
-    features = jnp.asarray(rng.standard_normal((2, 6, 4)), jnp.float32)
-    right_hand_side = jnp.asarray(rng.standard_normal((4, 2)), jnp.float32)
-    with jax.disable_jit():
-        eager = [lissa(rows, right_hand_side, 0.1) for rows in features]
-    jitted = jax.jit(jax.vmap(lissa, in_axes=(0, None, None)))(features, right_hand_side, 0.1)
-    np.testing.assert_allclose(jitted, np.stack(eager), rtol=1e-5, atol=1e-6)
-
-
-def test_dtypes_are_preserved():
-    def dtypes(dtype):
-        rows = jnp.asarray(SUPPORT, dtype)
-        kappa = lissa_kappa(rows, 1.9)
-        return {
-            kappa.dtype,
-            lissa(rows, rows.T, kappa).dtype,
-            lissa(rows, rows.T, 0.1).dtype,
-            empirical_inverse_covariance(rows).dtype,
-            neumann_series(rows.T @ rows, kappa, 3).dtype,
-        }
-
-    assert dtypes(jnp.float32) == {jnp.dtype("float32")}
-    with jax.enable_x64(True):
-        assert dtypes(jnp.float64) == {jnp.dtype("float64")}
-
-
-@pytest.mark.parametrize("shapes", [((4, 3), (2, 1)), ((4, 3), (3,)), ((3,), (3, 1))])
-def test_shapes_that_do_not_fit_are_refused(shapes):
-    with pytest.raises(InputError, match="expected"):
-        lissa(jnp.ones(shapes[0]), jnp.ones(shapes[1]), 0.1)
 
 
 def test_kappa_divides_by_the_largest_squared_norm_or_the_one_given():
@@ -142,21 +78,8 @@ def test_zero_features_give_finite_numbers_everywhere():
     np.testing.assert_array_equal(empirical_inverse_covariance(features), np.zeros((3, 3)))
 
 
-@pytest.mark.parametrize("kappa0", [-1.0, 0.0, 2.0, 2.5, float("nan"), float("inf")])
-def test_kappa0_outside_its_interval_is_refused(kappa0):
-    with pytest.raises(InputError, match=r"expected kappa0 in the open interval \(0, 2\), got"):
-        validate_kappa0(kappa0)
-    with pytest.raises(InputError, match="kappa0"):
-        lissa_kappa(jnp.ones((2, 2)), kappa0)
-
-
-@pytest.mark.parametrize("kappa0", [1e-6, 1.0, 1.9, 1.999999])
-def test_kappa0_inside_its_interval_is_accepted(kappa0):
-    validate_kappa0(kappa0)
-
-
-@pytest.mark.parametrize("num_terms", [0, 1, 7, 50])
-@pytest.mark.parametrize("kappa0", [0.01, 1.0, 1.9])
+@pytest.mark.parametrize("num_terms", [0, 7])
+@pytest.mark.parametrize("kappa0", [0.01, 1.9])
 def test_the_closed_form_of_the_series_equals_its_sum(num_terms, kappa0):
     # Eigenvalues from zero over nearly zero to one: both branches and the limit.
     vectors = np.linalg.qr(np.random.default_rng(4).standard_normal((5, 5)))[0]
@@ -170,44 +93,13 @@ def test_the_closed_form_of_the_series_equals_its_sum(num_terms, kappa0):
         np.testing.assert_allclose(series, expected, rtol=1e-12, atol=1e-13 * scale)
 
 
-def test_the_series_of_a_zero_matrix_is_kappa_times_its_number_of_terms():
-    np.testing.assert_allclose(neumann_series(jnp.zeros((2, 2)), 0.5, 9), 5.0 * np.eye(2))
-
-
-def test_the_series_tends_to_the_inverse():
-    with jax.enable_x64(True):
-        covariance = jnp.asarray(COVARIANCE)
-        series = neumann_series(covariance, 1.0 / float(np.trace(COVARIANCE)), 2000)
-        np.testing.assert_allclose(series @ covariance, np.eye(3), atol=1e-10)
-
-
-@pytest.mark.parametrize("num_rows", [1, 3, 6, 40])
+@pytest.mark.parametrize("num_rows", [3, 40])
 def test_the_empirical_inverse_equals_numpys_pseudo_inverse(num_rows):
     rows = np.random.default_rng(5).standard_normal((num_rows, 6))
     expected = np.linalg.pinv(rows.T @ rows / num_rows, hermitian=True, rcond=1e-10)
     with jax.enable_x64(True):
         inverse = np.asarray(empirical_inverse_covariance(jnp.asarray(rows)))
     np.testing.assert_allclose(inverse, expected, rtol=1e-8, atol=1e-8 * np.max(np.abs(expected)))
-
-
-def test_fewer_rows_than_features_leave_the_unseen_directions_out_in_float32():
-    rows = np.random.default_rng(6).standard_normal((4, 10)).astype(np.float32)
-    inverse = np.asarray(empirical_inverse_covariance(jnp.asarray(rows)))
-    expected = np.linalg.pinv(rows.T.astype(np.float64) @ rows / 4, hermitian=True, rcond=1e-6)
-    np.testing.assert_allclose(inverse, expected, atol=1e-4 * np.max(np.abs(expected)))
-    assert np.linalg.matrix_rank(inverse, tol=1e-3 * np.linalg.norm(inverse, 2)) == 4
-
-
-def test_dead_and_duplicate_features_are_handled():
-    rng = np.random.default_rng(7)
-    single = rng.standard_normal((30, 1)).astype(np.float32)
-    rows = np.concatenate([single, single, np.zeros((30, 1), np.float32)], axis=1)
-    second_moment = float(np.mean(single**2))
-    # The pseudo-inverse of m [[1, 1], [1, 1]] is [[1, 1], [1, 1]] / (4 m).
-    expected = np.zeros((3, 3))
-    expected[:2, :2] = 1.0 / (4.0 * second_moment)
-    inverse = empirical_inverse_covariance(jnp.asarray(rows))
-    np.testing.assert_allclose(inverse, expected, atol=1e-5)
 
 
 def test_features_that_are_not_finite_do_not_pass_for_an_inverse():
@@ -231,20 +123,6 @@ def test_chunks_average_over_all_sequences_to_the_truncated_series_of_the_mean_r
     np.testing.assert_allclose(expectation, series @ mean_product, atol=1e-5)
 
 
-def test_one_row_a_chunk_and_one_right_hand_side_give_lissa():
-    rng = np.random.default_rng(8)
-    rows = jnp.asarray(rng.standard_normal((6, 4)), jnp.float32)
-    right_hand_side = jnp.asarray(rng.standard_normal((4, 2)), jnp.float32)
-    covariances = rows[:, :, None] * rows[:, None, :]
-    repeated = jnp.broadcast_to(right_hand_side, (6, 4, 2))
-    np.testing.assert_allclose(
-        chunked_lissa(covariances, repeated, 0.1),
-        lissa(rows[1:], right_hand_side, 0.1),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
 def test_own_right_hand_sides_leave_only_the_noise_of_the_residual():
     rng = np.random.default_rng(9)
     rows = rng.standard_normal((400, 20, 5, 3))  # Samples, chunks, rows, features.
@@ -257,3 +135,16 @@ def test_own_right_hand_sides_leave_only_the_noise_of_the_residual():
     apart = jnp.broadcast_to(products[:, :1], products.shape)
     shared = np.asarray(estimate(covariances, apart, 0.5))
     assert np.median(np.abs(own - weights)) < 1e-2 * np.median(np.abs(shared - weights))
+
+
+@pytest.mark.parametrize("kappa0", [-1.0, 0.0, 2.0, float("nan"), float("inf")])
+def test_kappa0_outside_its_interval_is_refused(kappa0):
+    lissa_kappa(jnp.ones((2, 2)), 1.999999)
+    with pytest.raises(InputError, match=r"expected kappa0 in \(0, 2\), got"):
+        lissa_kappa(jnp.ones((2, 2)), kappa0)
+
+
+@pytest.mark.parametrize("shapes", [((4, 3), (2, 1)), ((4, 3), (3,)), ((3,), (3, 1))])
+def test_shapes_that_do_not_fit_are_refused(shapes):
+    with pytest.raises(InputError, match="expected"):
+        lissa(jnp.ones(shapes[0]), jnp.ones(shapes[1]), 0.1)

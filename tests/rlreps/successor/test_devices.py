@@ -1,6 +1,6 @@
 """One matrix on any number of devices: the same bytes of it and of its half differences."""
 
-import hashlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.configs import as_json
 from rlreps.envs import load_arena
 from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import Grid
@@ -25,59 +24,30 @@ RUN = """
 import json, sys
 from pathlib import Path
 import jax
-from rlreps.successor.generation import generate
+from rlreps.successor.measure import MonteCarlo
+from rlreps.workflows.generate import generate
 assert jax.device_count() == int(sys.argv[3]), jax.devices()
 generate(MonteCarlo(**json.loads(sys.argv[1])), Path(sys.argv[2]), progress=False)
 """
 
 
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    """Number of devices → the store made on them, each by a process of its own."""
-    folder = tmp_path_factory.mktemp("devices")
+@pytest.mark.integration
+def test_any_number_of_devices_writes_the_same_bytes(tmp_path, block_bytes):
+    stores = {}
     for count in (1, 2, 8):
         flag = f"--xla_force_host_platform_device_count={count}"
         environment = {**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
-        arguments = [json.dumps(as_json(CONFIG)), str(folder / str(count)), str(count)]
+        arguments = [json.dumps(dataclasses.asdict(CONFIG)), str(tmp_path / str(count)), str(count)]
         subprocess.run([sys.executable, "-c", RUN, *arguments], env=environment, check=True)
-    return {count: open_estimates(folder / str(count)) for count in (1, 2, 8)}
-
-
-def digests(store):
-    """SHA-256 of every block file of both arrays."""
-    return {
-        str(file.relative_to(store.matrix.path)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for part in store.stores()
-        for file in map(part.block_file, range(part.num_blocks))
-    }
-
-
-@pytest.mark.parametrize("count", [2, 8])
-def test_any_number_of_devices_writes_the_same_bytes(stores, count):
-    assert len(digests(stores[1])) == 2 * 10
-    assert digests(stores[count]) == digests(stores[1])
-
-
-def test_stores_of_any_number_of_devices_are_sound(stores):
-    for store in stores.values():
-        assert all(report.ok for report in store.verify(CONFIG.row_sum))
-        assert np.any(store.half_difference.read())
-
-
-def test_settings_hold_nothing_of_the_devices_so_that_others_may_finish_a_store(stores):
-    assert dict(stores[1].matrix.settings) == dict(stores[8].matrix.settings)
-    for count, store in stores.items():
-        assert store.matrix.provenance["device"] == f"{count} x cpu"
-
-
-def test_a_sampler_told_to_use_one_device_gives_the_rows_of_the_store(stores):
+        stores[count] = open_estimates(tmp_path / str(count))
+        assert stores[count].matrix.provenance["device"] == f"{count} x cpu"
+        assert all(report.ok for report in stores[count].verify(CONFIG.row_sum))
+        assert dict(stores[count].matrix.settings) == dict(stores[1].matrix.settings)
+        assert block_bytes(tmp_path / str(count)) == block_bytes(tmp_path / "1")
     chain = puddle_world_chain(load_arena(CONFIG.arena), Grid(CONFIG.bins))
-    devices = [jax.local_devices()[0]]
-    sampler = RowSampler(chain, CONFIG, devices=devices)
+    sampler = RowSampler(chain, CONFIG, devices=[jax.local_devices()[0]])
     cells = np.random.default_rng(0).permutation(CONFIG.num_cells)[:20]
     found = sampler.estimates(cells)
-    for part, store in (
-        (found.rows, stores[8].matrix),
-        (found.half_difference, stores[8].half_difference),
-    ):
-        assert part.tobytes() == np.ascontiguousarray(store.read()[cells]).tobytes()
+    assert found.rows.tobytes() == stores[8].matrix.read()[cells].tobytes()
+    half_difference = stores[8].half_difference.read()[cells]
+    assert found.half_difference.tobytes() == half_difference.tobytes()

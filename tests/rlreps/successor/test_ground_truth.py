@@ -1,17 +1,27 @@
-"""A stored matrix as a ground truth: centred, decomposed once, kept beside the matrix."""
+"""A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
 import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.subspace import DECOMPOSITIONS, ExactSVD, RandomizedSVD, svd
+from rlreps.subspace import DECOMPOSITIONS, ArrayBlocks, CentredBlocks, ExactSVD, RandomizedSVD, svd
+from rlreps.successor import ground_truth
+from rlreps.successor import ground_truth as module
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
+from rlreps.successor.measure import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
+from rlreps.successor.store.estimates import create_estimates, open_estimates
 
-BINS = 5
-NUM_STATES = BINS**2
-RANDOMIZED = RandomizedSVD(rank=6, oversampling=8, power_iterations=8)
-EXACT = ExactSVD(rank=6)
+SIDE = 5
+
+
+NUM_STATES = SIDE**2
+
+
+RANDOMIZED_6 = RandomizedSVD(rank=6, oversampling=8, power_iterations=8)
+
+
+EXACT_6 = ExactSVD(rank=6)
 
 
 def matrix():
@@ -25,18 +35,18 @@ def matrix():
 
 def create(path, settings, values=None, skip=()):
     values = matrix() if values is None else values
-    store = create_or_resume(
+    full_store = create_or_resume(
         path, shape=values.shape, block_rows=4, settings=settings, provenance={}
     )
-    for index in range(store.num_blocks):
+    for index in range(full_store.num_blocks):
         if index not in skip:
-            store.write_block(index, values[slice(*store.block_range(index))])
-    return store
+            full_store.write_block(index, values[slice(*full_store.block_range(index))])
+    return full_store
 
 
 @pytest.fixture
-def store(tmp_path):
-    return create(tmp_path / "psi", {"bins": BINS, "discount": 0.9})
+def full_store(tmp_path):
+    return create(tmp_path / "psi", {"bins": SIDE, "discount": 0.9})
 
 
 @pytest.fixture
@@ -61,9 +71,9 @@ def centred_oracle():
     return values - values.mean(axis=0)
 
 
-@pytest.mark.parametrize("config", [RANDOMIZED, EXACT])
-def test_the_ground_truth_is_the_svd_of_the_centred_matrix(store, config):
-    truth = load_ground_truth(store.path, config)
+@pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
+def test_the_ground_truth_is_the_svd_of_the_centred_matrix(full_store, config):
+    truth = load_ground_truth(full_store.path, config)
     oracle = centred_oracle()
     np.testing.assert_allclose(truth.matrix, oracle, atol=1e-5)
     assert np.max(np.abs(np.mean(np.asarray(truth.matrix, np.float64), axis=0))) < 1e-6
@@ -73,22 +83,16 @@ def test_the_ground_truth_is_the_svd_of_the_centred_matrix(store, config):
     np.testing.assert_allclose(overlap, 1.0, atol=1e-4)
     assert truth.principal.total_energy == pytest.approx(np.sum(oracle**2), rel=1e-5)
     assert truth.num_states == NUM_STATES
-    assert dict(truth.settings) == {"bins": BINS, "discount": 0.9}
+    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9}
 
 
-def test_coordinates_are_the_centres_of_the_cells_row_by_row(store):
-    coordinates = load_ground_truth(store.path, EXACT).coordinates
-    expected = [((c + 0.5) / BINS, (r + 0.5) / BINS) for r in range(BINS) for c in range(BINS)]
-    np.testing.assert_allclose(coordinates, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("config", [RANDOMIZED, EXACT])
+@pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
 def test_a_second_load_reads_the_same_subspace_and_decomposes_nothing(
-    store, config, decompositions
+    full_store, config, decompositions
 ):
-    first = load_ground_truth(store.path, config).principal
-    again = load_ground_truth(store.path, config).principal
-    alone = principal_subspace(open_store(store.path), config)
+    first = load_ground_truth(full_store.path, config).principal
+    again = load_ground_truth(full_store.path, config).principal
+    alone = principal_subspace(open_store(full_store.path), config)
     assert len(decompositions) == 1
     for kept in (again, alone):
         assert kept.basis.tobytes() == first.basis.tobytes()
@@ -98,90 +102,190 @@ def test_a_second_load_reads_the_same_subspace_and_decomposes_nothing(
         assert (kept.method, dict(kept.settings)) == (first.method, dict(first.settings))
 
 
-def test_a_subspace_computed_alone_serves_a_later_load(store, decompositions):
-    alone = principal_subspace(store, RANDOMIZED)
-    truth = load_ground_truth(store.path, RANDOMIZED)
-    assert decompositions == ["randomized_svd"]
-    np.testing.assert_array_equal(truth.principal.basis, alone.basis)
-
-
-def test_other_settings_or_another_matrix_are_decomposed_anew(store, decompositions):
-    load_ground_truth(store.path, RANDOMIZED)
-    more = load_ground_truth(store.path, RandomizedSVD(rank=7, oversampling=8))
-    exact = load_ground_truth(store.path, EXACT)
-    assert more.principal.basis.shape == (NUM_STATES, 7)
-    assert exact.principal.method == "exact"
-    assert decompositions == ["randomized_svd", "randomized_svd", "exact_svd"]
-    store.write_block(0, 2 * matrix()[:4])
-    changed = load_ground_truth(store.path, EXACT)
-    assert len(decompositions) == 4
-    assert changed.principal.singular_values[0] > 1.5 * exact.principal.singular_values[0]
-
-
 @pytest.mark.parametrize("method", ["randomized", "exact"])
-def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
-    full = load_ground_truth(store.path, DECOMPOSITIONS[method]())
+def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
+    full = load_ground_truth(full_store.path, DECOMPOSITIONS[method]())
     assert full.principal.basis.shape == (NUM_STATES, NUM_STATES - 1)
-    again = load_ground_truth(store.path, DECOMPOSITIONS[method]())
+    again = load_ground_truth(full_store.path, DECOMPOSITIONS[method]())
     np.testing.assert_array_equal(again.principal.basis, full.principal.basis)
     with pytest.raises(InputError, match=r"expected a rank of at most 24, .* got 25"):
-        load_ground_truth(store.path, DECOMPOSITIONS[method](rank=25))
+        load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=25))
     with pytest.raises(InputError, match=r"expected 1 <= rank <= 25 .* got 26"):
-        load_ground_truth(store.path, DECOMPOSITIONS[method](rank=26))
-
-
-def test_without_a_rank_a_large_matrix_keeps_a_hundred_components():
-    matrix = np.random.default_rng(0).normal(size=(160, 150)).astype(np.float32)
-    assert RandomizedSVD().decompose(matrix).basis.shape == (160, 100)
-
-
-@pytest.mark.parametrize("method", ["randomized", "exact"])
-def test_without_a_rank_a_deficient_matrix_keeps_its_numerical_rank(method):
-    rng = np.random.default_rng(1)
-    matrix = (rng.normal(size=(40, 3)) @ rng.normal(size=(3, 30))).astype(np.float32)
-    assert DECOMPOSITIONS[method]().decompose(matrix).basis.shape == (40, 3)
-    with pytest.raises(InputError, match="expected a rank of at most 3"):
-        DECOMPOSITIONS[method](rank=4).decompose(matrix)
-
-
-def test_a_dimension_beyond_the_kept_components_is_refused(store):
-    truth = load_ground_truth(store.path, EXACT)
-    truth.require_dimension(1)
-    truth.require_dimension(6)
-    for d in (0, 7):
-        with pytest.raises(InputError, match=f"expected 1 <= d <= 6 components .* got {d}"):
-            truth.require_dimension(d)
-
-
-def test_an_incomplete_store_is_refused_and_names_what_is_missing(tmp_path):
-    store = create(tmp_path / "psi", {"bins": BINS}, skip=(1, 2))
-    for load in (
-        lambda: load_ground_truth(store.path, EXACT),
-        lambda: principal_subspace(store, EXACT),
-    ):
-        with pytest.raises(InputError, match="expected all 7 blocks, got 2 missing: 1-2"):
-            load()
-    assert not (store.path / "subspace").exists()
-
-
-def test_a_corrupt_block_is_refused(store):
-    load_ground_truth(store.path, EXACT)
-    file = store.block_file(2)
-    content = bytearray(file.read_bytes())
-    content[5] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(InputError, match=r"expected a readable block 2 \(rows 8-11"):
-        load_ground_truth(store.path, EXACT)
+        load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=26))
 
 
 @pytest.mark.parametrize("settings", [{}, {"bins": "5"}, {"bins": 4}, {"bins": None}])
 def test_a_store_over_no_grid_is_refused(tmp_path, settings):
-    store = create(tmp_path / "psi", settings)
+    full_store = create(tmp_path / "psi", settings)
     with pytest.raises(InputError, match="expected a store over a grid of bins x bins states"):
-        load_ground_truth(store.path, EXACT)
+        load_ground_truth(full_store.path, EXACT_6)
 
 
-def test_a_path_without_a_store_is_refused_and_stays_as_it_was(tmp_path):
-    with pytest.raises(InputError, match=r"expected a matrix store at .* got no such path"):
-        load_ground_truth(tmp_path / "nothing", EXACT)
-    assert list(tmp_path.iterdir()) == []
+BINS, RANK = 6, 4
+
+
+N = BINS**2
+
+
+EXACT = ExactSVD(rank=RANK)
+
+
+RANDOMIZED = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=8)
+
+
+NOISE = 0.02
+
+
+def truth():
+    """A matrix [36, 36] of rank 4 and its leading left singular vectors after centring."""
+    rng = np.random.default_rng(0)
+    left = np.linalg.qr(rng.normal(size=(N, RANK)))[0]
+    right = np.linalg.qr(rng.normal(size=(N, RANK)))[0]
+    matrix = (left * (8.0, 6.0, 4.0, 3.0)) @ right.T + 5.0
+    basis = np.linalg.svd(matrix - matrix.mean(axis=0))[0][:, :RANK]
+    return matrix, basis
+
+
+def planted(seed):
+    """Two independent noisy halves as what is stored of them: mean and half difference."""
+    rng = np.random.default_rng(seed)
+    first, second = truth()[0] + NOISE * rng.normal(size=(2, N, N))
+    return RowEstimates(
+        ((first + second) / 2).astype(np.float32), ((first - second) / 2).astype(np.float32)
+    )
+
+
+def make(path, values, sampled=True):
+    store = create_estimates(
+        path,
+        shape=(N, N),
+        block_rows=7,
+        settings={"quantity": "test", "bins": BINS},
+        provenance={},
+        sampled=sampled,
+    )
+    for index in range(store.matrix.num_blocks):
+        part = slice(*store.matrix.block_range(index))
+        store.write_block(index, RowEstimates(values.rows[part], values.half_difference[part]))
+    return store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make(tmp_path / "psi", planted(0))
+
+
+@pytest.fixture
+def computations(monkeypatch):
+    """Counts how often an error is computed."""
+    computed = []
+    original = module._compute_error
+
+    def counting(*arguments):
+        computed.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "_compute_error", counting)
+    return computed
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """From here on, no matrix is held in memory."""
+
+    def start():
+        monkeypatch.setattr(ground_truth, "IN_MEMORY_BYTES", 1)
+
+    return start
+
+
+def distances(basis, other):
+    """1 - |FᵀG|²/d for d = 1 … k, straight from the definition."""
+    return np.array(
+        [
+            1 - np.linalg.norm(basis[:, :d].T @ other[:, :d]) ** 2 / d
+            for d in range(1, basis.shape[1] + 1)
+        ]
+    )
+
+
+def test_the_floor_is_the_actual_distance_from_the_truth_in_expectation(tmp_path):
+    found, actual = [], []
+    for seed in range(40):
+        store = make(tmp_path / str(seed), planted(seed))
+        found.append(module.sampling_error(store, EXACT).noise_floor)
+        basis = principal_subspace(store.matrix, EXACT).basis.astype(np.float64)
+        actual.append(distances(basis, truth()[1]))
+    found, actual = np.array(found), np.array(actual)
+    assert found.shape == (40, RANK)
+    difference = found - actual
+    standard_error = difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
+    assert np.all(np.abs(difference.mean(axis=0)) < 3.5 * standard_error)
+    # The test has the power to notice a floor that is twice or half as high.
+    assert np.all(standard_error < 0.1 * actual.mean(axis=0))
+
+
+def test_the_standard_error_is_that_of_an_entry_of_the_mean(store):
+    error = module.sampling_error(store, EXACT)
+    # A half errs by NOISE, the mean of two by √½ of that; 1296 entries know it to 2 %.
+    assert error.standard_error == pytest.approx(NOISE / np.sqrt(2), rel=0.08)
+    exact = np.sqrt(np.mean(planted(0).half_difference.astype(np.float64) ** 2))
+    assert error.standard_error == pytest.approx(exact, rel=1e-6)
+    assert error.floor(RANK) == error.noise_floor[-1]
+    assert error.floor(RANK + 1) is None
+
+
+def test_a_matrix_that_was_not_sampled_has_no_known_error(tmp_path):
+    store = make(tmp_path / "psi", planted(0), sampled=False)
+    assert module.sampling_error(store, EXACT) is None
+    assert not (tmp_path / "psi" / "subspace").exists()
+
+
+def test_a_second_look_reads_what_the_first_computed(store, computations):
+    first = module.sampling_error(store, EXACT)
+    again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
+    assert len(computations) == 1
+    assert again.noise_floor.tobytes() == first.noise_floor.tobytes()
+    assert again.standard_error == first.standard_error
+    module.sampling_error(store, RANDOMIZED)
+    assert len(computations) == 2
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, computations, part):
+    before = module.sampling_error(store, EXACT)
+    rows = [values[:7].copy() for values in planted(0)]
+    rows[part] += 100 * NOISE * np.random.default_rng(9).normal(size=(7, N)).astype(np.float32)
+    store.write_block(0, RowEstimates(*rows))
+    after = module.sampling_error(store, EXACT)
+    assert len(computations) == 2
+    assert not np.array_equal(after.noise_floor, before.noise_floor)
+    assert (after.standard_error != before.standard_error) == (part == 1)
+    module.sampling_error(store, EXACT)
+    assert len(computations) == 2
+
+
+@pytest.mark.parametrize("config", [RANDOMIZED])
+def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(tmp_path, on_disk, config):
+    """The same arithmetic block by block; sums over other blocks round otherwise."""
+    in_memory, streamed = (make(tmp_path / name, planted(0)) for name in ("memory", "disk"))
+    expected = principal_subspace(in_memory.matrix, config)
+    error = module.sampling_error(in_memory, config)
+    truth_in_memory = load_ground_truth(in_memory.matrix.path, config)
+    on_disk()
+    found = principal_subspace(streamed.matrix, config)
+    truth_on_disk = load_ground_truth(streamed.matrix.path, config)
+    assert not isinstance(truth_in_memory.matrix, ArrayBlocks | CentredBlocks)
+    assert isinstance(truth_on_disk.matrix, CentredBlocks)
+    rows = np.concatenate([rows for _, rows in truth_on_disk.matrix.blocks()])
+    np.testing.assert_array_equal(rows, np.asarray(truth_in_memory.matrix))
+    np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
+    strong = slice(0, RANK)  # beyond, noise has no gaps that would fix single vectors
+    signs = np.sign(np.sum(found.basis * expected.basis, axis=0))[strong]
+    np.testing.assert_allclose(found.basis[:, strong] * signs, expected.basis[:, strong], atol=2e-5)
+    assert found.total_energy == pytest.approx(expected.total_energy, rel=1e-6)
+    other = module.sampling_error(streamed, config)
+    np.testing.assert_allclose(
+        other.noise_floor[strong], error.noise_floor[strong], rtol=1e-4, atol=1e-9
+    )
+    assert other.standard_error == error.standard_error

@@ -6,22 +6,15 @@ import pytest
 from rlreps import subspace
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.successor import load, puddle_world_chain, released, released_names
+from rlreps.successor import load, puddle_world_chain, released_names
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.monte_carlo import RowSampler
-from rlreps.training import evaluation
 
 
 @pytest.fixture(scope="module")
 def truth():
     return load("sutton-100")
-
-
-def test_every_released_truth_loads():
-    assert released_names() == ["sutton-100"]
-    for name in released_names():
-        assert load(name).num_states > 0
 
 
 def test_the_canonical_truth_is_what_its_name_says(truth):
@@ -40,6 +33,7 @@ def test_its_basis_is_orthonormal_centred_and_in_float32(truth):
     assert (basis.shape, basis.dtype) == ((10_000, 100), np.float32)
     gram = basis.astype(np.float64).T @ basis
     np.testing.assert_allclose(gram, np.eye(100), atol=1e-5)
+    assert released_names() == ["sutton-100"]
     np.testing.assert_array_equal(subspace.fix_signs(basis), basis)
     values = truth.principal.singular_values
     assert np.all(np.diff(values) <= 0)
@@ -57,6 +51,7 @@ def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
     assert np.all(truth.error >= bounds)
 
 
+@pytest.mark.integration
 def test_rollouts_from_some_cells_agree_with_the_subspace_within_their_noise(truth):
     """The components' coordinates of rows sampled by the other method: an independent check."""
     config = MonteCarlo(rollouts=2000)
@@ -83,14 +78,6 @@ def test_features_are_measured_in_one_line(truth):
     assert truth.distance(random) == pytest.approx(1 - 10 / 10_000, abs=1e-3)
 
 
-def test_an_evaluation_without_a_matrix_leaves_out_what_needs_one(truth):
-    figures = evaluation.evaluate_features(truth.principal.basis[:, :5], truth)
-    assert figures["subspace_distance"] < 1e-6
-    assert figures["longest_eigenvector_streak"] == 5
-    assert figures["representation_loss"] is None
-    assert figures["relative_excess_loss"] is None
-
-
 def test_an_unknown_name_and_misfitting_features_are_refused(truth):
     with pytest.raises(InputError, match="released ground truth to be one of sutton-100, got 'x'"):
         load("x")
@@ -98,10 +85,3 @@ def test_an_unknown_name_and_misfitting_features_are_refused(truth):
         truth.distance(np.ones((10_000, 101), np.float32))
     with pytest.raises(InputError, match=r"features of shape \[states, d\], got \(10000,\)"):
         truth.distance(np.ones(10_000, np.float32))
-
-
-def test_a_damaged_file_is_refused(monkeypatch, tmp_path):
-    (tmp_path / "broken.npz").write_bytes(b"not an archive")
-    monkeypatch.setattr(released.importlib.resources, "files", lambda package: tmp_path)
-    with pytest.raises(InputError, match=r"corrupt .*broken\.npz; install the package again"):
-        load("broken")

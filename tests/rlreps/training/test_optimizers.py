@@ -1,6 +1,4 @@
-"""Optimizers and schedules by name."""
-
-from typing import get_args
+"""Optimizers: first steps by hand, schedules, learning rates that are traced."""
 
 import jax
 import jax.numpy as jnp
@@ -8,151 +6,88 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.configs import OptimizerConfig, OptimizerName, ScheduleName
+from rlreps.config import as_json, from_json
 from rlreps.errors import InputError
-from rlreps.training.optimizers import OPTIMIZERS, SCHEDULES, make_optimizer, optimizer_step
+from rlreps.numerics import optimizer_step
+from rlreps.training import Optimizer
+from rlreps.training.optimizers import SCHEDULES, GivenOptimizer
 
 STEPS = 20
-every_optimizer = pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-every_schedule = pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+START = jnp.asarray([2.0, -3.0, 0.5])
 
 
-def _config(name="adam", schedule="constant", learning_rate=0.05):
-    return OptimizerConfig(name=name, schedule=schedule, learning_rate=learning_rate)
+def descend(optimizer, steps):
+    """Parameters [steps + 1, 3] of a descent of ½‖p‖²."""
+    params, path = START, [START]
+    state = optimizer.transformation.init(params)
+    for _ in range(steps):
+        params, state = optimizer_step(optimizer.transformation, params, state, params)
+        path.append(params)
+    return jnp.stack(path)
 
 
-def _params():
-    return {"bias": jnp.array([2.0, -3.0]), "kernel": jnp.ones((2, 2))}
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sgd", 0.9 * START),
+        ("adam", START - 0.1 * np.sign(START)),
+        # The mean square starts at zero and takes in a tenth of the first gradient's square.
+        ("rmsprop", START - 0.1 * np.sign(START) / np.sqrt(0.1)),
+    ],
+)
+def test_the_first_step_is_that_of_the_method_and_precision_is_kept(name, expected):
+    optimizer = Optimizer(name=name, learning_rate=0.1, schedule="constant", steps=STEPS)
+    np.testing.assert_allclose(descend(optimizer, 1)[1], expected, rtol=1e-5)
+    with jax.enable_x64(True):
+        params = jnp.ones(2, jnp.float64)
+        state = optimizer.transformation.init(params)
+        assert optimizer_step(optimizer.transformation, params, state, params)[0].dtype == (
+            jnp.float64
+        )
 
 
-def _loss(params):
-    return 0.5 * jnp.sum(params["bias"] ** 2) + jnp.sum(params["kernel"] ** 2)
+def test_schedules_decay_from_the_rate_to_zero_over_the_run():
+    counts = np.arange(STEPS + 1)
+    for name, expected in {
+        "constant": np.full(STEPS + 1, 0.1),
+        "linear": 0.1 * (1.0 - counts / STEPS),
+        "cosine": 0.05 * (1.0 + np.cos(np.pi * counts / STEPS)),
+    }.items():
+        with jax.numpy_dtype_promotion("standard"):
+            found = [SCHEDULES[name](0.1, STEPS)(count) for count in counts]
+        np.testing.assert_allclose(np.asarray(found, np.float64), expected, atol=1e-7)
 
 
-def test_the_registries_hold_exactly_the_names_of_the_configuration():
-    assert set(OPTIMIZERS) == set(get_args(OptimizerName))
-    assert set(SCHEDULES) == set(get_args(ScheduleName))
+def test_a_rate_of_each_member_gives_what_it_would_give_alone():
+    rates = jnp.asarray([0.01, 0.1])
+    many = Optimizer(learning_rate=rates, steps=STEPS)
+    together = jax.jit(jax.vmap(lambda optimizer: descend(optimizer, 5)))(many)
+    for rate, path in zip((0.01, 0.1), together, strict=True):
+        np.testing.assert_allclose(
+            path, descend(Optimizer(learning_rate=rate, steps=STEPS), 5), rtol=1e-5
+        )
+    own = GivenOptimizer(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2)))
+    assert np.all(np.abs(descend(own, 3)[-1]) < np.abs(START))
 
 
-@every_schedule
-@every_optimizer
-def test_scanned_steps_equal_a_loop_that_compiles_once_and_lower_the_loss(name, schedule):
-    optimizer = make_optimizer(_config(name, schedule), STEPS)
-    traces = []
-
-    def step(carry, _):
-        traces.append(None)
-        params, state = carry
-        value, gradients = jax.value_and_grad(_loss)(params)
-        return optimizer_step(optimizer, gradients, state, params), value
-
-    start = (_params(), optimizer.init(_params()))
-    jitted, carry = jax.jit(step), start
-    for _ in range(STEPS):
-        carry, _ = jitted(carry, None)
-    assert len(traces) == 1
-    scanned, losses = jax.lax.scan(step, start, length=STEPS)
-    for leaf, other in zip(jax.tree.leaves(carry), jax.tree.leaves(scanned), strict=True):
-        assert (leaf.dtype, leaf.weak_type) == (other.dtype, other.weak_type)
-        np.testing.assert_allclose(leaf, other, rtol=1e-5, atol=1e-6)
-    assert losses[-1] < losses[0]
-    assert _loss(scanned[0]) < losses[-1]
+def test_an_optimizer_survives_a_file_without_its_steps():
+    optimizer = Optimizer(name="sgd", learning_rate=3e-5, schedule="cosine", steps=7)
+    stored = as_json(optimizer)
+    assert stored == {"name": "sgd", "learning_rate": 3e-5, "schedule": "cosine"}
+    assert from_json(Optimizer, {**stored, "steps": 7}) == optimizer
 
 
-@every_schedule
-@every_optimizer
-def test_mapping_over_seeds_is_looping_over_them(name, schedule):
-    optimizer = make_optimizer(_config(name, schedule), STEPS)
-
-    def run(scale):
-        params = jax.tree.map(lambda leaf: scale * leaf, _params())
-        state = optimizer.init(params)
-        for _ in range(2):
-            params, state = optimizer_step(optimizer, jax.grad(_loss)(params), state, params)
-        return params
-
-    scales = jnp.array([0.5, 1.0, 2.0])
-    mapped = jax.jit(jax.vmap(run))(scales)
-    for index, scale in enumerate(scales):
-        own = jax.tree.map(lambda leaf, index=index: leaf[index], mapped)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), own, run(scale))
-
-
-@every_optimizer
-def test_parameters_keep_their_precision(name):
-    for x64 in (False, True):
-        with jax.enable_x64(x64):
-            dtype = jnp.float64 if x64 else jnp.float32
-            params = {"kernel": jnp.ones((2, 2), dtype)}
-            optimizer = make_optimizer(_config(name), STEPS)
-            gradients = {"kernel": jnp.full((2, 2), 0.3, dtype)}
-            new, _ = optimizer_step(optimizer, gradients, optimizer.init(params), params)
-            assert new["kernel"].dtype == dtype
-
-
-def test_plain_descent_is_a_step_against_the_gradient():
-    optimizer = make_optimizer(_config("sgd", learning_rate=0.1), STEPS)
-    params, _ = optimizer_step(optimizer, _params(), optimizer.init(_params()), _params())
-    jax.tree.map(
-        lambda new, old: np.testing.assert_allclose(new, 0.9 * old, rtol=1e-6), params, _params()
-    )
-
-
-def test_adams_first_step_is_the_learning_rate_against_the_sign():
-    optimizer = make_optimizer(_config("adam", learning_rate=0.1), STEPS)
-    params, _ = optimizer_step(optimizer, _params(), optimizer.init(_params()), _params())
-    jax.tree.map(
-        lambda new, old: np.testing.assert_allclose(new, old - 0.1 * np.sign(old), rtol=1e-5),
-        params,
-        _params(),
-    )
-
-
-def test_rmsprops_first_step_is_that_of_its_decayed_square():
-    optimizer = make_optimizer(_config("rmsprop", learning_rate=0.1), STEPS)
-    params, _ = optimizer_step(optimizer, _params(), optimizer.init(_params()), _params())
-    # The mean square starts at zero and takes in a tenth of the first gradient's square.
-    jax.tree.map(
-        lambda new, old: np.testing.assert_allclose(
-            new, old - 0.1 * np.sign(old) / np.sqrt(0.1), rtol=1e-5
-        ),
-        params,
-        _params(),
-    )
-
-
-def test_the_cosine_schedule_decays_the_rate_to_zero_over_the_run():
-    optimizer = make_optimizer(_config("sgd", "cosine", 0.1), STEPS)
-    params, state, lengths = jnp.zeros(1), optimizer.init(jnp.zeros(1)), []
-    for _ in range(STEPS + 1):
-        new, state = optimizer_step(optimizer, jnp.ones(1), state, params)
-        lengths.append(float((params - new)[0]))
-        params = new
-    expected = 0.1 * 0.5 * (1.0 + np.cos(np.pi * np.arange(STEPS + 1) / STEPS))
-    np.testing.assert_allclose(lengths, expected, atol=1e-6)
-
-
-def test_the_constant_schedule_stays():
-    schedule = SCHEDULES["constant"](0.1, STEPS)
-    assert [float(schedule(count)) for count in (0, 7, STEPS, 10 * STEPS)] == [0.1] * 4
-
-
-def test_a_users_own_optimizer_takes_part():
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
-    params, _ = optimizer_step(optimizer, _params(), optimizer.init(_params()), _params())
-    assert _loss(params) < _loss(_params())
-
-
-def test_names_out_of_range_are_refused_with_the_list_of_names():
-    with pytest.raises(InputError, match="optimizer to be one of adam, rmsprop, sgd, got 'lbfgs'"):
-        _config(name="lbfgs")
-    with pytest.raises(
-        InputError, match="schedule to be one of constant, cosine, linear, got 'step'"
-    ):
-        _config(schedule="step")
-
-
-@every_schedule
-def test_a_run_without_steps_is_refused(schedule):
-    with pytest.raises(InputError, match="expected steps >= 1, got 0"):
-        make_optimizer(_config(schedule=schedule), 0)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "lbfgs"}, "optimizer to be one of adam, rmsprop, sgd, got 'lbfgs'"),
+        ({"schedule": "step"}, "schedule to be one of constant, cosine, linear, got 'step'"),
+        ({"learning_rate": 0.0}, r"learning_rate in \(0, inf\), got 0.0"),
+        ({"learning_rate": float("nan")}, r"learning_rate in \(0, inf\), got nan"),
+        ({"learning_rate": float("inf")}, r"learning_rate in \(0, inf\), got inf"),
+        ({"steps": 0}, "steps >= 1, got 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(changes, message):
+    with pytest.raises(InputError, match="expected " + message):
+        Optimizer(**changes)

@@ -1,6 +1,6 @@
-"""Runs of one compiled program that differ in seeds, numbers and sources."""
+"""Training: one seed, several, and populations that differ in numbers and sources."""
 
-import functools
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -10,237 +10,88 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.config import with_sizes
-from rlreps.encoders import MLP, Tabular
-from rlreps.errors import TrainingDivergedError
-from rlreps.losses import OBJECTIVES, DanskinLissa, LargeBatch
+from rlreps.config import configurable, with_sizes
+from rlreps.encoders import MLP, FourierMLP, Tabular
+from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.losses import OBJECTIVES, Batch, DanskinLissa, Explicit, LargeBatch, Objective, Oracle
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace import subspace_distance
-from rlreps.training import train, train_members
-from rlreps.training.population import Members, Population
-from rlreps.training.update import Learner
+from rlreps.training import Learner, Optimizer, stack, train, train_population
+from rlreps.training.evaluation import distance_evaluation
+from rlreps.training.optimizers import GivenOptimizer
+from rlreps.training.population import Population
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
-NUM_STATES, NUM_TASKS, FEATURES = 12, 9, 2
-ROLES = {"gradient_rows": 4, "weight_rows": 3, "covariance_rows": 3}
-BASIS = np.eye(NUM_STATES, FEATURES, dtype=np.float32)
-HUGE = 1e30
-"""A learning rate that no run survives."""
+NUM_STATES, NUM_TASKS, RANK = 60, 40, 3
+RNG = np.random.default_rng(0)
+BASIS = np.linalg.qr(RNG.standard_normal((NUM_STATES, RANK)))[0].astype(np.float32)
 
 
-class Numbers(NamedTuple):
-    """What members are built from."""
-
-    kappa0: Array
-    rate: Array
-
-
-def numbers(*pairs):
-    return Numbers(*(jnp.asarray(column, jnp.float32) for column in zip(*pairs, strict=True)))
+def planted_matrix():
+    """Singular values 3, 2, 1 on a known orthonormal basis, scaled to entries of order one."""
+    right = np.linalg.qr(np.random.default_rng(1).standard_normal((NUM_TASKS, RANK)))[0]
+    return jnp.asarray(20.0 * BASIS * [3.0, 2.0, 1.0] @ right.T, jnp.float32)
 
 
-def learner(kappa0, rate, *, resets=True):
-    return Learner(
-        encoder=Tabular(FEATURES, num_states=NUM_STATES),
-        objective=DanskinLissa(FEATURES, **ROLES, kappa0=kappa0),
-        optimizer=optax.sgd(rate),
-        rows=16,
-        tasks=2,
-        resets_diverged=resets,
-    )
+class NoiseState(NamedTuple):
+    """A state with a typed shape, a count and a running average."""
+
+    updates: Array
+    average: Array
 
 
-def members(*, own_sources=False, resets=True):
-    return Members(lambda each: learner(*each, resets=resets), own_sources=own_sources)
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Noise(Objective):
+    """Pulls features towards noise: quick to compile, with a state and a key that matter."""
+
+    spoils_after: int = 10**6
+
+    def init(self, key):
+        return NoiseState(jnp.zeros((), jnp.int32), jax.random.normal(key, (RANK,)))
+
+    def loss(self, params, encode, batch, state, key):
+        features = encode(params, batch.inputs)
+        goal = jax.random.normal(key, (RANK,)) + state.average
+        value = jnp.mean(jnp.square(features - goal[None, :]))
+        average = 0.9 * state.average + 0.1 * jax.lax.stop_gradient(features).mean(axis=0)
+        average = jnp.where(state.updates >= self.spoils_after, jnp.inf, average)
+        return value, (NoiseState(state.updates + 1, average), {})
 
 
-def matrix(seed):
-    return np.random.default_rng(seed).standard_normal((NUM_STATES, NUM_TASKS)).astype(np.float32)
+def mean_square(params):
+    return {"mean_square": jnp.mean(jnp.square(params))}
 
 
-def own_source(*seeds):
-    """A source with a matrix for each of the seeds."""
-    each = [matrix_source(matrix(seed)) for seed in seeds]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+def problem(objective=None, **changes):
+    """Arguments of a tiny run: 12 updates, logged every 4th, checkpoints every 4th."""
+    arguments = {
+        "encoder": Tabular(RANK, num_states=NUM_STATES),
+        "objective": objective or Noise(RANK),
+        "source": matrix_source(planted_matrix()),
+        "optimizer": optax.adam(1e-2),
+        "steps": 12,
+        "rows": 20,
+        "tasks": 8,
+        "seeds": (3, 4),
+        "evaluate": mean_square,
+        "evaluate_every": 4,
+        "checkpoint_every": 4,
+        "progress": False,
+    }
+    return arguments | changes
 
 
-def distance(params, _):
-    return {"subspace_distance": subspace_distance(params, BASIS)}
+def run_folder(path, kind=RunFolder):
+    return kind.create_or_resume(path, kind="test", config={}, provenance={})
 
 
-SHORT = {"steps": 12, "evaluate_every": 4, "checkpoint_every": 4, "progress": False}
-
-
-def params_of(result):
-    return np.asarray(result.state.params)
-
-
-def column(history, name, member):
-    return [record[name][member] for record in history if name in record]
-
-
-# Each member differs from the first in one thing: the seed, κ0, the learning rate, the matrix.
-DIFFERENT = [
-    (3, (1.9, 0.1), 0),
-    (7, (1.9, 0.1), 0),
-    (3, (0.5, 0.1), 0),
-    (3, (1.9, 0.02), 0),
-    (3, (1.9, 0.1), 1),
-]
-SEEDS, PAIRS, MATRICES = ([row[part] for row in DIFFERENT] for part in range(3))
-
-
-def trained(pairs, folder=None):
-    """Members that differ as in ``DIFFERENT``, but for the numbers given."""
-    return train_members(
-        members(own_sources=True),
-        own_source(*MATRICES),
-        numbers(*pairs),
-        seeds=SEEDS,
-        evaluate=distance,
-        folder=folder,
-        **SHORT,
-    )
-
-
-@pytest.fixture(scope="module")
-def programs():
-    """The length of every chunk compiled by the first run of all members."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def together(compilation_cache, programs):
-    """All of ``DIFFERENT`` in one program."""
-    prepare = Population.prepare
-
-    def counted(self, state, count):
-        programs.append(count)
-        prepare(self, state, count)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Population, "prepare", counted)
-        return trained(PAIRS)
-
-
-UPSET = 1
-"""The member that is given a learning rate it does not survive."""
-
-
-@pytest.fixture(scope="module")
-def upset(compilation_cache):
-    """The same, but one member diverges."""
-    return trained([(1.9, HUGE) if index == UPSET else pair for index, pair in enumerate(PAIRS)])
-
-
-@pytest.mark.parametrize("index", [1, 3, 4])
-def test_a_member_ends_as_the_same_run_would_alone(together, index):
-    alone = train_members(
-        members(own_sources=True),
-        own_source(MATRICES[index]),
-        numbers(PAIRS[index]),
-        seeds=[SEEDS[index]],
-        evaluate=distance,
-        **SHORT,
-    )
-    np.testing.assert_allclose(params_of(together)[index], params_of(alone)[0], atol=2e-5)
-    for name in ("loss", "subspace_distance"):
-        np.testing.assert_allclose(
-            column(together.history, name, index), column(alone.history, name, 0), rtol=1e-4
-        )
-    assert together.seeds[index] == alone.seeds[0]
-
-
-def test_a_member_ends_as_an_ordinary_run_with_its_numbers_written_in(together):
-    kappa0, rate = PAIRS[2]
-    plain = train(
-        Tabular(FEATURES, num_states=NUM_STATES),
-        DanskinLissa(FEATURES, **ROLES, kappa0=kappa0),
-        matrix_source(matrix(MATRICES[2])),
-        optimizer=optax.sgd(rate),
-        rows=16,
-        tasks=2,
-        seeds=[SEEDS[2]],
-        **SHORT,
-    )
-    np.testing.assert_allclose(params_of(together)[2], params_of(plain)[0], atol=2e-5)
-
-
-def test_whatever_members_differ_in_makes_their_results_differ(together):
-    ends = params_of(together)
-    gaps = [np.abs(ends[index] - ends[0]).max() for index in range(1, len(DIFFERENT))]
-    assert min(gaps) > 1e-2
-    # The four that share a seed start from one table.
-    distances = together.history[0]["subspace_distance"]
-    assert distances[0] == distances[2] == distances[3] == distances[4] != distances[1]
-
-
-def test_members_of_one_source_are_those_that_each_have_a_copy_of_it(together):
-    shared = train_members(
-        members(), matrix_source(matrix(0)), numbers(*PAIRS), seeds=SEEDS, **SHORT
-    )
-    assert MATRICES[:4] == [0] * 4
-    np.testing.assert_allclose(params_of(shared)[:4], params_of(together)[:4], atol=2e-5)
-    np.testing.assert_allclose(params_of(shared)[4], params_of(together)[0], atol=2e-5)
-
-
-def test_a_member_that_diverges_is_zero_and_marked_from_then_on(upset):
-    assert column(upset.history, "diverged", UPSET) == [False, True, True, True]
-    np.testing.assert_array_equal(params_of(upset)[UPSET], 0.0)
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(upset.state))
-    distances = column(upset.history, "subspace_distance", UPSET)
-    assert distances[0] < 1.0
-    assert distances[1:] == [1.0] * 3
-
-
-def test_a_member_that_diverges_does_not_change_a_bit_of_the_others(together, upset):
-    for member in set(range(len(DIFFERENT))) - {UPSET}:
-        np.testing.assert_array_equal(params_of(upset)[member], params_of(together)[member])
-        for name in ("loss", "subspace_distance"):
-            assert column(upset.history, name, member) == column(together.history, name, member)
-        assert not any(column(upset.history, "diverged", member))
-    np.testing.assert_array_equal(np.asarray(upset.state.step), SHORT["steps"])
-
-
-def test_a_run_without_resets_stops_at_the_first_member_that_diverges(tmp_path):
-    folder = RunFolder.create_or_resume(tmp_path, kind="test", config={}, provenance={})
-    with pytest.raises(TrainingDivergedError, match=r"at step [0-3] of seed 8; no checkpoint"):
-        train_members(
-            members(resets=False),
-            matrix_source(matrix(0)),
-            numbers((1.9, 0.1), (1.9, HUGE)),
-            seeds=[5, 8],
-            folder=folder,
-            **SHORT,
-        )
-    assert [record["step"] for record in folder.read_metrics()] == [0]
-    assert "diverged" not in folder.read_metrics()[0]
-
-
-# The others solve for their weights as ``danskin_empirical`` or ``large_batch`` do.
-@pytest.mark.parametrize("name", ["danskin_lissa", "danskin_empirical", "explicit", "large_batch"])
-def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
-    sizes = {"num_tasks": NUM_TASKS, "encoder_learning_rate": 0.1}
-    one = Learner(
-        encoder=Tabular(FEATURES, num_states=NUM_STATES),
-        objective=with_sizes(OBJECTIVES[name](FEATURES), **sizes),
-        optimizer=optax.adam(0.1),
-        rows=10,
-        tasks=2,
-        resets_diverged=True,
-    )
-    source = matrix_source(matrix(0))
-    state = one.init(jnp.uint32(0))
-    state = state._replace(params=state.params.at[0, 0].set(jnp.nan))
-    chunk = jax.jit(one.chunk, static_argnums=0)
-    for _ in range(3):
-        state, _ = chunk(1, state, source, jnp.uint32(0))
-        np.testing.assert_array_equal(state.params, 0.0)
-        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
-    assert int(state.step) == 3
+def assert_identical(first, second):
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
 class Killed(BaseException):
@@ -256,68 +107,432 @@ class Dying(RunFolder):
         super().append_metrics(record)
 
 
-def test_an_interrupted_run_of_members_ends_bit_for_bit_as_one_that_never_was(upset, tmp_path):
-    def run(kind):
-        folder = kind.create_or_resume(tmp_path, kind="test", config={}, provenance={})
-        pairs = [(1.9, HUGE) if index == UPSET else pair for index, pair in enumerate(PAIRS)]
-        return trained(pairs, folder)
+WHITENED = DanskinLissa(
+    num_features=RANK, permutations=2, whitening=True, feature_norm="running", kappa0=1.0
+)
 
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Noise(RANK),
+        pytest.param(LargeBatch(num_features=RANK), marks=pytest.mark.integration),
+        pytest.param(
+            Explicit(num_features=RANK, num_tasks=NUM_TASKS, weight_learning_rate=1e-2),
+            marks=pytest.mark.integration,
+        ),
+        pytest.param(WHITENED, marks=pytest.mark.integration),
+    ],
+    ids=lambda objective: objective.name,
+)
+def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(tmp_path, objective):
+    whole = train(**problem(objective))
     with pytest.raises(Killed):
-        run(Dying)
+        train(**problem(objective), folder=run_folder(tmp_path, Dying))
     assert Checkpoints(tmp_path / "checkpoints").latest_step() == 4
-    resumed = run(RunFolder)
-    for one, other in zip(
-        jax.tree.leaves(resumed.state), jax.tree.leaves(upset.state), strict=True
+    resumed = train(**problem(objective), folder=run_folder(tmp_path))
+    assert_identical(resumed.state, whole.state)
+    assert int(whole.state.step[0]) == 12
+    for mine, other in zip(resumed.history, whole.history, strict=True):
+        assert {**mine, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_neither_company_nor_the_length_of_chunks_changes_a_seeds_run():
+    together = train(**problem(seeds=(5, 6)))
+    alone = train(**problem(seeds=(6,), evaluate_every=12, checkpoint_every=12))
+    np.testing.assert_allclose(together.params(1), alone.params(), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(together.params(0), together.params(1))
+    chunks = train(**problem(seeds=(5, 6), evaluate_every=3, checkpoint_every=3))
+    assert_identical(chunks.state, together.state)
+    learner = Learner(
+        encoder=Tabular(RANK, num_states=NUM_STATES),
+        objective=Noise(RANK),
+        optimizer=GivenOptimizer(optax.adam(1e-2)),
+        rows=20,
+        tasks=8,
+    )
+    source, seed = problem()["source"], jnp.asarray(6, jnp.uint32)
+    state = learner.init(seed)
+    for _ in range(12):
+        state, _ = jax.jit(learner.update)(state, source, seed)
+    np.testing.assert_allclose(state.params, alone.params(), rtol=1e-4, atol=1e-5)
+
+
+def test_batches_and_losses_are_keyed_by_seed_and_step():
+    """The numbers of a seed are pinned: key (seed, 1) draws batches, (seed, 2) is the loss's."""
+
+    @configurable
+    @dataclasses.dataclass(frozen=True)
+    class Recording(Objective):
+        def init(self, key):
+            return jnp.zeros((3, 2), jnp.uint32), jnp.zeros((3, 2), jnp.int32), jnp.int32(0)
+
+        def loss(self, params, encode, batch, state, key):
+            keys, rows, count = state
+            keys = keys.at[count].set(jax.random.key_data(key))
+            rows = rows.at[count].set(batch.inputs)
+            return jnp.sum(encode(params, batch.inputs)), ((keys, rows, count + 1), {})
+
+    source = matrix_source(planted_matrix())
+    result = train(**problem(Recording(), rows=2, seeds=(9,), steps=3, evaluate=None))
+    keys, rows, _ = jax.tree.map(lambda leaf: leaf[0], result.state.objective)
+    root = jax.random.key(jnp.uint32(9), impl="threefry2x32")
+    for step in range(3):
+        expected = jax.random.fold_in(jax.random.fold_in(root, 2), step)
+        np.testing.assert_array_equal(keys[step], jax.random.key_data(expected))
+        draw = jax.random.fold_in(jax.random.fold_in(root, 1), step)
+        np.testing.assert_array_equal(rows[step], source.sample(draw, 2, 8).inputs)
+    encoder_key, _ = jax.random.split(jax.random.fold_in(root, 0))
+    start = Tabular(RANK, num_states=NUM_STATES).init(encoder_key)
+    untouched = np.setdiff1d(np.arange(NUM_STATES), rows)
+    np.testing.assert_array_equal(result.params()[untouched], start[untouched])
+
+
+@pytest.mark.integration
+def test_a_chunk_is_compiled_once_and_never_goes_back_to_the_host(monkeypatch):
+    calls, programs = [], []
+    prepare = Population.prepare
+
+    def counted(self, state, count):
+        prepare(self, state, count)
+        compiled = self.compiled[count]
+        programs.append(compiled.as_text())
+
+        def call(*arguments):
+            calls.append(count)
+            with jax.transfer_guard("disallow"):
+                return compiled(*arguments)
+
+        self.compiled[count] = call
+
+    monkeypatch.setattr(Population, "prepare", counted)
+    train(**problem(LargeBatch(num_features=RANK), steps=22))
+    assert calls == [4, 4, 4, 4, 4, 2]
+    assert len(programs) == 2
+    for text in programs:
+        assert "while" in text
+        for word in ("callback", "infeed", "outfeed", "host_compute"):
+            assert word not in text.lower()
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SpoiltSource:
+    """Entries of a matrix one of whose rows is infinite: sooner or later a batch holds it."""
+
+    matrix: Array
+
+    @property
+    def num_tasks(self):
+        return self.matrix.shape[1]
+
+    def sample(self, key, num_rows, num_tasks):
+        rows = jax.random.randint(key, (num_rows,), 0, self.matrix.shape[0])
+        return Batch(rows, self.matrix[rows, :num_tasks], jnp.arange(num_tasks))
+
+
+def test_a_run_that_becomes_infinite_stops_with_step_seed_and_hint(tmp_path):
+    source = SpoiltSource(planted_matrix().at[7].set(jnp.inf))
+    first = {}
+    for seed in (3, 4):
+        root = jax.random.fold_in(jax.random.key(jnp.uint32(seed), impl="threefry2x32"), 1)
+        first[seed] = next(
+            step
+            for step in range(400)
+            if 7 in source.sample(jax.random.fold_in(root, step), 4, 8).inputs
+        )
+    # The seed that is the first to go wrong, within a chunk of four updates.
+    chunk = min(first.values()) // 4
+    culprit = next(seed for seed in (3, 4) if first[seed] // 4 == chunk)
+    objective, folder = LargeBatch(num_features=RANK), run_folder(tmp_path)
+    options = problem(objective, source=source, rows=4, steps=400, evaluate=None)
+    kept = f"checkpoint of step {4 * chunk} is untouched" if chunk else "no checkpoint was made"
+    with pytest.raises(
+        TrainingDivergedError,
+        match=rf"at step {first[culprit]} of seed {culprit}; try a smaller learning rate or "
+        rf"kappa0; .*{kept}",
     ):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+        train(**options, folder=folder)
+    # A state that would spoil the next update never reaches a checkpoint.
+    with pytest.raises(TrainingDivergedError, match=r"at step 3 of seed 3; .*; no checkpoint"):
+        train(**problem(Noise(RANK, spoils_after=3)), folder=run_folder(tmp_path / "state"))
+    assert Checkpoints(tmp_path / "state" / "checkpoints").latest_step() is None
+
+
+@pytest.mark.parametrize(
+    ("objective", "most"),
+    [
+        (LargeBatch(num_features=RANK), 1e-2),
+        pytest.param(Oracle(num_features=RANK), 1e-2, marks=pytest.mark.integration),
+        pytest.param(
+            DanskinLissa(num_features=RANK, permutations=4, whitening=True),
+            0.45,
+            marks=pytest.mark.integration,
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_training_finds_the_planted_subspace(objective, most):
+    encoder = Tabular(RANK, num_states=NUM_STATES)
+    result = train(
+        **problem(
+            objective,
+            source=matrix_source(planted_matrix(), with_population=objective.needs_population),
+            optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
+            rows=50,
+            tasks=20,
+            steps=400,
+            evaluate_every=400,
+            checkpoint_every=400,
+            evaluate=distance_evaluation(encoder, jnp.arange(NUM_STATES), BASIS),
+        )
+    )
+    first, last = (np.asarray(record["subspace_distance"]) for record in result.history)
+    assert np.all(first > 0.8)
+    assert np.all(last < most)
+
+
+def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evaluation():
+    positions = np.random.default_rng(2).random((80, 2)).astype(np.float32)
+    targets = np.cos(np.pi * positions) @ np.random.default_rng(3).standard_normal((2, 30))
+    result = train(
+        FourierMLP(2, hidden=(32,)),
+        LargeBatch(num_features=2),
+        matrix_source(targets.astype(np.float32), positions),
+        optimizer=optax.adam(1e-2),
+        steps=200,
+        tasks=10,
+        progress=False,
+    )
+    losses = [record["loss"][0] for record in result.history[1:]]
+    assert losses[-1] < 0.05 * float(np.mean(np.square(targets))) / 2
+    assert jax.tree.leaves(result.params())[0].ndim <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "expected steps >= 1, got 0"),
+        ({"rows": 0}, "expected rows >= 1, got 0"),
+        ({"tasks": -1}, "expected tasks >= 1, got -1"),
+        ({"seeds": ()}, r"at least one seed, .*, got \(\)"),
+        ({"seeds": (-1,)}, r"each in \[0, 2\*\*32\), got \(-1,\)"),
+        ({"seeds": (2**32,)}, "got \\(4294967296,\\)"),
+    ],
+)
+def test_counts_and_seeds_out_of_range_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        train(**problem(**changes))
+
+
+# Populations: each member differs from the first in one thing: the seed, κ0, the learning rate, the
+# matrix.
+HUGE = 1e30
+"""A learning rate that no run survives."""
+
+DIFFERENT = [
+    (3, (1.9, 0.1), 0),
+    (7, (1.9, 0.1), 0),
+    (3, (0.5, 0.1), 0),
+    (3, (1.9, 0.02), 0),
+    (3, (1.9, 0.1), 1),
+]
+SEEDS, PAIRS, MATRICES = ([row[part] for row in DIFFERENT] for part in range(3))
+UPSET = 1
+"""The member that is given a learning rate it does not survive."""
+
+STATES, TASKS, FEATURES = 12, 9, 2
+
+
+def learner(kappa0, rate, *, resets=True):
+    return Learner(
+        encoder=Tabular(FEATURES, num_states=STATES),
+        objective=DanskinLissa(
+            num_features=FEATURES, gradient_rows=4, weight_rows=3, covariance_rows=3, kappa0=kappa0
+        ),
+        optimizer=Optimizer(name="sgd", learning_rate=rate, schedule="constant"),
+        rows=16,
+        tasks=2,
+        resets_diverged=resets,
+    )
+
+
+def own_source(*seeds):
+    """A source with a matrix for each of the seeds."""
+    each = [
+        matrix_source(np.random.default_rng(seed).normal(size=(STATES, TASKS)).astype(np.float32))
+        for seed in seeds
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+
+
+def distance(params, basis):
+    return {"subspace_distance": subspace_distance(params, basis)}
+
+
+def trained(pairs, seeds=SEEDS, matrices=MATRICES, folder=None, **changes):
+    """Members that differ as in ``DIFFERENT``, but for what is given."""
+    options = {
+        "own_sources": True,
+        "seeds": seeds,
+        "evaluate": distance,
+        "measured": jnp.asarray(
+            np.stack([np.eye(STATES, FEATURES, dtype=np.float32)] * len(seeds))
+        ),
+        "steps": 12,
+        "evaluate_every": 4,
+        "checkpoint_every": 4,
+        "progress": False,
+    }
+    learners = stack([learner(*pair) for pair in pairs])
+    return train_population(learners, own_source(*matrices), folder=folder, **(options | changes))
+
+
+@pytest.fixture(scope="module")
+def together():
+    """All of ``DIFFERENT`` in one program."""
+    return trained(PAIRS)
+
+
+@pytest.fixture(scope="module")
+def upset():
+    """The same, but one member diverges."""
+    return trained(upset_pairs())
+
+
+def upset_pairs():
+    return [(1.9, HUGE) if index == UPSET else pair for index, pair in enumerate(PAIRS)]
+
+
+def params_of(result):
+    return np.asarray(result.state.params)
+
+
+def column(history, name, member):
+    return [record[name][member] for record in history if name in record]
+
+
+def test_members_end_as_ordinary_runs_with_their_numbers_written_in(together):
+    for index in (2, 4):
+        kappa0, rate = PAIRS[index]
+        plain = train(
+            Tabular(FEATURES, num_states=STATES),
+            learner(kappa0, rate).objective,
+            jax.tree.map(lambda leaf: leaf[0], own_source(MATRICES[index])),
+            optimizer=optax.sgd(rate),
+            rows=16,
+            tasks=2,
+            seeds=[SEEDS[index]],
+            steps=12,
+            progress=False,
+        )
+        np.testing.assert_allclose(params_of(together)[index], params_of(plain)[0], atol=2e-5)
+    ends = params_of(together)
+    assert min(np.abs(ends[index] - ends[0]).max() for index in range(1, 5)) > 1e-2
+    # The four that share a seed start from one table.
+    distances = together.history[0]["subspace_distance"]
+    assert distances[0] == distances[2] == distances[3] == distances[4] != distances[1]
+    # A source that all share is the same as a copy for each.
+    one = jax.tree.map(lambda leaf: leaf[0], own_source(0))
+    shared = train_population(
+        stack([learner(*pair) for pair in PAIRS[:4]]),
+        one,
+        seeds=SEEDS[:4],
+        steps=12,
+        progress=False,
+    )
+    np.testing.assert_allclose(params_of(shared), ends[:4], atol=2e-5)
+
+
+def test_a_member_that_diverges_is_zero_from_then_on_and_changes_no_bit_of_the_others(
+    together, upset
+):
+    assert column(upset.history, "diverged", UPSET) == [False, True, True, True]
+    assert column(upset.history, "subspace_distance", UPSET)[1:] == pytest.approx([1.0] * 3)
+    np.testing.assert_array_equal(params_of(upset)[UPSET], 0.0)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(upset.state))
+    for member in set(range(len(DIFFERENT))) - {UPSET}:
+        np.testing.assert_array_equal(params_of(upset)[member], params_of(together)[member])
+        for name in ("loss", "subspace_distance"):
+            assert column(upset.history, name, member) == column(together.history, name, member)
+        assert not any(column(upset.history, "diverged", member))
+    np.testing.assert_array_equal(np.asarray(upset.state.step), 12)
+
+
+def test_an_interrupted_population_ends_bit_for_bit_as_one_that_never_was(upset, tmp_path):
+    with pytest.raises(Killed):
+        trained(upset_pairs(), folder=run_folder(tmp_path, Dying))
+    resumed = trained(upset_pairs(), folder=run_folder(tmp_path))
+    assert_identical(resumed.state, upset.state)
     for name in ("subspace_distance", "diverged"):
         assert [record[name] for record in resumed.history] == [
             record[name] for record in upset.history
         ]
 
 
-def test_one_program_serves_all_members_and_is_traced_no_oftener_for_more(together, programs):
-    assert programs == [4]
-    traces = {}
-    for size in (2, 6):
-        seen = []
+def test_a_population_without_resets_stops_at_the_first_member_that_diverges(tmp_path):
+    learners = stack([learner(1.9, rate, resets=False) for rate in (0.1, HUGE)])
+    folder, source = run_folder(tmp_path), jax.tree.map(lambda leaf: leaf[0], own_source(0))
+    with pytest.raises(TrainingDivergedError, match=r"at step [0-3] of seed 8; .*; no checkpoint"):
+        train_population(learners, source, seeds=[5, 8], steps=12, folder=folder, progress=False)
+    assert [record["step"] for record in folder.read_metrics()] == [0]
+    assert "diverged" not in folder.read_metrics()[0]
 
-        def build(each, seen=seen):
-            seen.append(None)
-            return learner(*each)
 
-        several = Members(build, own_sources=True)
-        settings = numbers(*((0.2 + 0.2 * index, 0.01 * index) for index in range(size)))
-        seeds = jnp.arange(size, dtype=jnp.uint32)
-        states = jax.eval_shape(several.init, seeds, settings)
-        jax.eval_shape(
-            functools.partial(several.chunk, 4), states, own_source(*range(size)), seeds, settings
-        )
-        traces[size] = len(seen)
-    assert traces[2] == traces[6] > 0
+@pytest.mark.parametrize(
+    "name",
+    [
+        "large_batch",
+        *(
+            pytest.param(name, marks=pytest.mark.integration)
+            for name in ("danskin_lissa", "danskin_empirical", "explicit")
+        ),
+    ],
+)
+def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
+    sizes = {"num_features": FEATURES, "num_tasks": TASKS, "encoder_learning_rate": 0.1}
+    one = Learner(
+        encoder=Tabular(FEATURES, num_states=STATES),
+        objective=with_sizes(OBJECTIVES[name](), **sizes),
+        optimizer=GivenOptimizer(optax.adam(0.1)),
+        rows=10,
+        tasks=2,
+        resets_diverged=True,
+    )
+    source = jax.tree.map(lambda leaf: leaf[0], own_source(0))
+    state = one.init(jnp.uint32(0))
+    state = state._replace(params=state.params.at[0, 0].set(jnp.nan))
+    chunk = jax.jit(one.chunk, static_argnums=0)
+    for _ in range(3):
+        state, _ = chunk(1, state, source, jnp.uint32(0))
+        np.testing.assert_array_equal(state.params, 0.0)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
+    assert int(state.step) == 3
 
 
 def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_parameters():
-    def build(rate):
-        return Learner(
-            encoder=MLP(FEATURES, num_inputs=2, hidden=(8, 8)),
-            objective=LargeBatch(),
-            optimizer=optax.adam(rate),
+    encoder = MLP(FEATURES, hidden=(8, 8))
+    inputs = jnp.asarray(np.random.default_rng(0).random((STATES, 2)), jnp.float32)
+    matrix = np.random.default_rng(0).normal(size=(STATES, TASKS)).astype(np.float32)
+
+    def measure(params, _):
+        features = encoder.apply(params, inputs)
+        return {"subspace_distance": subspace_distance(features, np.eye(STATES, FEATURES))}
+
+    learners = [
+        Learner(
+            encoder=encoder,
+            objective=LargeBatch(num_features=FEATURES),
+            optimizer=Optimizer(learning_rate=rate, schedule="constant"),
             rows=8,
             tasks=4,
             resets_diverged=True,
         )
-
-    inputs = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
-
-    def measure(params, _):
-        features = MLP(FEATURES, num_inputs=2, hidden=(8, 8)).apply(params, jnp.asarray(inputs))
-        return {"subspace_distance": subspace_distance(features, BASIS)}
-
-    result = train_members(
-        Members(build),
-        matrix_source(matrix(0), inputs),
-        jnp.asarray([1e-3, HUGE], jnp.float32),
+        for rate in (1e-3, HUGE)
+    ]
+    result = train_population(
+        stack(learners),
+        matrix_source(matrix, inputs),
         seeds=[0, 0],
         evaluate=measure,
         steps=1,
@@ -330,3 +545,13 @@ def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_paramete
     assert last["subspace_distance"][1] == pytest.approx(1.0)
     assert 0.0 < last["subspace_distance"][0] < 1.0
     assert all(not np.any(leaf[1]) for leaf in jax.tree.leaves(result.state.params))
+
+
+def test_learners_of_equal_options_are_one_program_and_others_are_not():
+    first, other = learner(1.9, 0.1), learner(0.5, 0.2)
+    assert jax.tree.structure(first) == jax.tree.structure(other)
+    assert jax.tree.leaves(first) == [1.9, 0.1]
+    for change in ({"rows": 8}, {"optimizer": Optimizer(schedule="cosine")}):
+        assert jax.tree.structure(dataclasses.replace(first, **change)) != (
+            jax.tree.structure(first)
+        )

@@ -17,7 +17,8 @@ from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.dqn import make_torso
 from rlreps.agents.measures import make_measurement
 from rlreps.agents.trainer import make_trainer, puddle_world_of
-from rlreps.configs import EncoderConfig, as_json, from_json
+from rlreps.config import as_json, from_json
+from rlreps.encoders import MLP
 from rlreps.envs import render_frame
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
@@ -36,12 +37,11 @@ from rlreps.workflows.agents import (
     mean_returns,
     run_agents,
 )
-
-pytestmark = pytest.mark.usefixtures("compilation_cache")
+from rlreps.workflows.train import METHODS
 
 CONFIG = AgentConfig(
     environment="CartPole-v1",
-    encoder=EncoderConfig(name="mlp", hidden=(16,)),
+    encoder=MLP(hidden=(16,)),
     num_features=8,
     dqn=DQNConfig(batch_size=8, warmup=80, epsilon_steps=200, target_every=20),
     replay=ReplayConfig(capacity=200, prioritised=True),
@@ -134,7 +134,7 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     folder = RunFolder(finished)
     assert load_agent_config(folder) == CONFIG
     stored = {name: value for name, value in folder.config.items() if name in as_json(CONFIG)}
-    assert from_json(AgentConfig, stored) == CONFIG
+    assert from_json(AgentConfig, stored, METHODS) == CONFIG
     steps, returns = history(folder, "returns")
     assert steps.tolist() == [0, 100, 200, 300, 400]
     assert returns.shape == (2, 5)
@@ -331,7 +331,7 @@ def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
 
 
 SMALL = AgentConfig(
-    encoder=EncoderConfig(name="mlp", hidden=(8,)),
+    encoder=MLP(hidden=(8,)),
     num_features=4,
     max_episode_steps=12,
     num_seeds=2,

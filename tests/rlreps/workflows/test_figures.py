@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.configs import EncoderConfig, TrainingConfig
+from rlreps.encoders import FourierMLP
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
@@ -13,12 +13,10 @@ from rlreps.subspace import RandomizedSVD
 from rlreps.successor.ground_truth import sampling_error
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows import figures
-from rlreps.workflows.train import ground_truth_for, run_training
-
-pytestmark = pytest.mark.usefixtures("compilation_cache")
+from rlreps.workflows.train import TrainingConfig, ground_truth_for, run_training
 
 CONFIG = TrainingConfig(
-    encoder=EncoderConfig(hidden=(16,)),
+    encoder=FourierMLP(hidden=(16,)),
     num_features=4,
     steps=20,
     rows=40,
@@ -82,7 +80,10 @@ def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(runs, tmp
     for chosen in ([runs[0], other], runs):
         with pytest.raises(InputError, match="enough"):
             figures.draw_curves(chosen, tmp_path / "curves.png")
-    assert labels == [["run", "other"], [str(run) for run in runs]]
+    assert labels == [
+        ["run (2 seeds)", "other (2 seeds)"],
+        [f"{run} (2 seeds)" for run in runs],
+    ]
 
 
 def test_both_runs_of_the_same_name_get_their_own_row(toy_store, runs, tmp_path, monkeypatch):

@@ -14,9 +14,6 @@ from rlreps.experiments.harness import Run
 from rlreps.experiments.le_lan_2023 import synthetic
 from rlreps.experiments.le_lan_2023.synthetic import PRESETS, ROLES, Result, Setting
 from rlreps.runs.folder import RunFolder
-from rlreps.training.population import Members
-
-pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 SMOKE = PRESETS["smoke"]
 LONG = dataclasses.replace(SMOKE, steps=PRESETS["paper"].steps)
@@ -71,16 +68,16 @@ def test_an_update_is_the_papers_with_the_gradient_summed_over_its_rows(method):
         SMOKE, num_states=STATES, dimension=2, dimensions=(2,), kappa_dimensions=(2,)
     )
     group = [(Setting(method, FEATURES, ROWS, "exponential", KAPPA0), SEED)]
-    build, source, settings = synthetic.make_members(config, group)
+    learners, source, _ = synthetic.make_members(config, group)
 
     @jax.jit
-    def update(source, settings):
-        learner, watched = build(settings), Watched(source)
+    def update(source, learner):
+        watched = Watched(source)
         state = learner.init(jnp.uint32(SEED))
         after, _ = learner.update(state, watched, jnp.uint32(SEED))
         return state.params, after.params, watched.drawn
 
-    alone = jax.tree.map(lambda leaf: leaf[0], (source, settings))
+    alone = jax.tree.map(lambda leaf: leaf[0], (source, learners))
     before, after, batch = jax.tree.map(np.asarray, update(*alone))
     table, matrix = before.astype(np.float64), np.float64(source.matrix[0])
     (task,) = batch.tasks
@@ -104,15 +101,14 @@ def test_an_update_is_the_papers_with_the_gradient_summed_over_its_rows(method):
 def test_members_start_from_the_table_of_their_seed_with_the_basis_of_their_matrix():
     config = dataclasses.replace(SMOKE, num_states=40)
     setting = Setting("oracle", 3, 1, "linear", KAPPA0)
-    build, source, settings = synthetic.make_members(config, [(setting, s) for s in (0, 0, 1)])
-    seeds = jnp.asarray([0, 0, 1], jnp.uint32)
-    tables = np.asarray(Members(build, own_sources=True).init(seeds, settings).params)
+    learner, source, basis = synthetic.make_members(config, [(setting, s) for s in (0, 0, 1)])
+    tables = np.asarray(jax.vmap(learner.init)(jnp.asarray([0, 0, 1], jnp.uint32)).params)
     np.testing.assert_array_equal(tables[0], tables[1])
     assert np.abs(tables[0] - tables[2]).max() > 0.1
     for index, seed in enumerate((0, 0, 1)):
         matrix, left = synthetic.planted_matrix("linear", 40, seed)
         np.testing.assert_array_equal(source.matrix[index], matrix)
-        np.testing.assert_array_equal(settings.basis[index], left[:, :3])
+        np.testing.assert_array_equal(basis[index], left[:, :3])
 
 
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)

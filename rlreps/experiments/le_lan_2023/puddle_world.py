@@ -1,0 +1,520 @@
+"""PuddleWorld under the paper's protocol: subspace distance against d (Le Lan et al. 2023, C.3).
+
+All d and seeds of a method train in one program: features beyond a member's d are masked. A masked
+feature is zero at every state, so LISSA, least squares and stored weights give it weight zero, and
+the member learns as an encoder of d features would.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps import subspace
+from rlreps.config import configurable, leaf
+from rlreps.encoders import MLP, Encoder, Params
+from rlreps.envs import load_arena
+from rlreps.errors import require, require_choice, require_positive
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, title_of
+from rlreps.numerics import matmul
+from rlreps.plotting import Line, Panel, plot_components, plot_panels
+from rlreps.plotting.lines import DISTANCE
+from rlreps.report.page import Section
+from rlreps.report.table import Table
+from rlreps.runs.intervals import aggregate, mean_interval
+from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.store import open_store
+from rlreps.training import Learner, Optimizer, evaluation, stack, train_population
+from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
+from rlreps.workflows.train import TrainingConfig, batches_of, inputs_for, learner_for
+
+MASKABLE = ("danskin_lissa", "explicit", "large_batch")
+"""Methods to which a feature that is zero at every state is the same as one that is not there."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Every method at every d with every seed, under the paper's protocol.
+
+    Attributes:
+        successor: The ground truth.
+        objectives: The methods.
+        training: The protocol; objective and number of features are replaced run by run.
+        dimensions: d.
+        headline_dimension: The d of the pictures of components.
+        members: Most runs of one method in one program; beyond, it takes several programs.
+    """
+
+    successor: MonteCarlo = dataclasses.field(default_factory=MonteCarlo)
+    objectives: tuple[Objective, ...] = (
+        DanskinLissa(gradient_rows=50, weight_rows=50, covariance_rows=50),
+        Explicit(),
+        LargeBatch(),
+    )
+    training: TrainingConfig
+    dimensions: tuple[int, ...]
+    headline_dimension: int = 10
+    members: int = 64
+
+    def __post_init__(self) -> None:
+        require(len(self.objectives) >= 1, "at least one objective", self.objectives)
+        names = [objective.name for objective in self.objectives]
+        require(len(set(names)) == len(names), "every method once", names)
+        for d in self.dimensions:
+            require(1 <= d < self.successor.num_cells, f"d in [1, {self.successor.num_cells})", d)
+        require(
+            self.headline_dimension in self.dimensions,
+            f"headline_dimension to be one of dimensions {self.dimensions}",
+            self.headline_dimension,
+        )
+        require_positive("members", self.members)
+        for objective in self.objectives:
+            require_choice("objectives", str(objective.name), MASKABLE)
+            require(
+                getattr(objective, "precondition", None) is None
+                and not getattr(objective, "whitening", False),
+                "objectives without precondition and whitening, which mix masked features in",
+                objective,
+            )
+            objective.require_rows(self.training.rows)
+
+    def method(self, objective: Objective) -> TrainingConfig:
+        """Return how a method's runs train, with features enough for the largest d."""
+        return dataclasses.replace(
+            self.training, objective=objective, num_features=max(self.dimensions)
+        )
+
+
+_PROTOCOL = TrainingConfig(
+    encoder=MLP(hidden=(512, 512)),
+    optimizer=Optimizer(name="adam", learning_rate=1e-4, schedule="constant"),
+    rows=250,
+    tasks=1,
+    steps=100_000_000,
+    num_seeds=5,
+    evaluate_every=20_000,
+    checkpoint_every=100_000,
+)
+
+PRESETS: dict[str, Config] = {
+    "smoke": Config(
+        successor=MonteCarlo(bins=16, rollouts=50, horizon=200, block_rows=64),
+        training=dataclasses.replace(
+            _PROTOCOL,
+            encoder=MLP(hidden=(32,)),
+            steps=100,
+            num_seeds=2,
+            evaluate_every=50,
+            checkpoint_every=50,
+        ),
+        dimensions=(2, 5),
+        headline_dimension=5,
+    ),
+    "laptop": Config(
+        training=dataclasses.replace(
+            _PROTOCOL, steps=6_000, num_seeds=3, evaluate_every=500, checkpoint_every=1_000
+        ),
+        dimensions=(2, 5, 10, 20, 50),
+    ),
+    "paper": Config(training=_PROTOCOL, dimensions=(1, 2, 5, 10, 15, 20, 25, 50, 75, 100)),
+}
+"""Preset name → configuration."""
+
+
+def masks(dimensions: Sequence[int], largest: int) -> Array:
+    """Return 1 for the features of members with these d and 0 beyond, [members, largest]."""
+    counts = jnp.asarray(dimensions)
+    return (jnp.arange(largest)[None, :] < counts[:, None]).astype(jnp.float32)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Masked(Encoder):
+    """An encoder with features [b, largest d] of which only those of a mask are not zero.
+
+    Attributes:
+        encoder: Gives all features.
+        mask: 1 for those that are kept, [largest d].
+    """
+
+    encoder: Encoder = leaf()
+    mask: Array = leaf()
+
+    def init(self, key: Array) -> Params:
+        return self.encoder.init(key)
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return self.encoder.apply(params, inputs) * self.mask[None, :]
+
+
+def masked_learners(learner: Learner, mask: Array) -> Learner:
+    """Make a population of learners, one for each mask [members, largest d]."""
+    return stack(
+        [dataclasses.replace(learner, encoder=Masked(learner.encoder, row)) for row in mask]
+    )
+
+
+def masked_evaluation(
+    encoder: Encoder, inputs: Array, basis: Array
+) -> Callable[[Params, Array], dict[str, Array]]:
+    """Measure the subspace distance of each member to its own d leading components.
+
+    Args:
+        encoder: The encoder without mask.
+        inputs: Encoder inputs of all states, [n, ...].
+        basis: Leading left singular vectors, [n, largest d].
+
+    Returns:
+        A member's parameters and mask → ``subspace_distance``, [].
+    """
+
+    def evaluate(params: Params, mask: Array) -> dict[str, Array]:
+        panel, _ = subspace.orthonormal_basis(Masked(encoder, mask).apply(params, inputs))
+        residual = basis - matmul(panel, matmul(panel.T, basis))
+        outside = jnp.sum(jnp.square(residual), axis=0)
+        return {"subspace_distance": jnp.minimum(jnp.sum(mask * outside) / jnp.sum(mask), 1.0)}
+
+    return evaluate
+
+
+class Member(NamedTuple):
+    """One run of a method."""
+
+    d: int
+    seed: int
+
+
+class Cell(NamedTuple):
+    """Runs of one method that one program makes."""
+
+    objective: Objective
+    members: tuple[Member, ...]
+
+
+class Group(NamedTuple):
+    """What became of a cell.
+
+    Attributes:
+        steps: Updates at which it was measured, [p].
+        distances: Subspace distances, [members, p]; 1 from where a run diverged.
+        diverged: [members].
+        features: Of the member that is drawn, [n, headline d], if it is among these.
+        seconds: Time spent in updates.
+    """
+
+    steps: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.float64]
+    diverged: Sequence[bool]
+    features: Array | None
+    seconds: float
+
+
+def prepare(run: Run[Config]) -> OwnGroundTruth:
+    """Generate the ground truth in the run's folder."""
+    config = run.config
+    return own_ground_truth(
+        config.successor, run.folder, max(config.dimensions), progress=run.progress
+    )
+
+
+def cells(run: Run[Config]) -> dict[str, Cell]:
+    """Split every method's runs into programs of no more members than the configuration lets."""
+    config, seeds = run.config, run.config.training.seeds
+    members = tuple(Member(d, seed) for d in config.dimensions for seed in seeds)
+    return {
+        f"{objective.name}-{number}": Cell(objective, members[start : start + config.members])
+        for objective in config.objectives
+        for number, start in enumerate(range(0, len(members), config.members))
+    }
+
+
+def measure(run: Run[Config], name: str, cell: Cell) -> Group:
+    """Train a cell's members together."""
+    config, ground = run.config, run.shared
+    training = config.method(cell.objective)
+    store = open_store(ground.path)
+    learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
+    inputs = inputs_for(learner.encoder, ground.truth)
+    basis = jnp.asarray(ground.truth.principal.truncated(training.num_features).basis)
+    mask = masks([member.d for member in cell.members], training.num_features)
+    with batches_of(cell.objective, store, ground.truth, inputs) as source:
+        result = train_population(
+            masked_learners(learner, mask),
+            source,
+            steps=training.steps,
+            seeds=[member.seed for member in cell.members],
+            evaluate=masked_evaluation(learner.encoder, inputs, basis),
+            measured=mask,
+            evaluate_every=training.evaluate_every,
+            folder=run.training_folder(name, members=[each._asdict() for each in cell.members]),
+            checkpoint_every=training.checkpoint_every,
+            devices=run.devices,
+            description=f"{cell.objective.name}, {len(cell.members)} runs",
+            progress=run.progress,
+        )
+    features, drawn = None, Member(config.headline_dimension, training.seed)
+    if drawn in cell.members:
+        params = result.params(cell.members.index(drawn))
+        features = jax.jit(learner.encoder.apply)(params, inputs)[:, : drawn.d]
+    return Group(
+        np.asarray([record["step"] for record in result.history]),
+        np.transpose([record["subspace_distance"] for record in result.history]),
+        result.history[-1]["diverged"],
+        features,
+        result.seconds,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Method:
+    """What became of one method.
+
+    Attributes:
+        steps: Updates at which it was measured, [p].
+        distances: d → subspace distances, [seeds, p].
+        diverged: d → how many runs diverged; their distance is 1.
+        features: Those that are drawn, of the headline d and the first seed, [n, d].
+        seconds: Time spent in updates of all d and seeds.
+    """
+
+    steps: npt.NDArray[np.int64]
+    distances: Mapping[int, npt.NDArray[np.float64]]
+    diverged: Mapping[int, int]
+    features: Array
+    seconds: float
+
+    @classmethod
+    def of_groups(cls, config: Config, groups: Sequence[Group]) -> "Method":
+        """Collect the runs of all programs of a method, in the order of ``cells``."""
+        by_d = (len(config.dimensions), config.training.num_seeds)
+        distances = np.concatenate([group.distances for group in groups])
+        diverged = np.concatenate([group.diverged for group in groups]).reshape(by_d).sum(axis=1)
+        (features,) = (group.features for group in groups if group.features is not None)
+        return cls(
+            steps=groups[0].steps,
+            distances=dict(zip(config.dimensions, distances.reshape(*by_d, -1), strict=True)),
+            diverged=dict(zip(config.dimensions, diverged.tolist(), strict=True)),
+            features=features,
+            seconds=sum(group.seconds for group in groups),
+        )
+
+
+Methods = Mapping[str, Method]
+
+
+def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
+    """Set the paper's ordering at every d beside the one that was found.
+
+    A run of fewer updates than the paper's is on its way, so its ordering decides nothing. Nor does
+    one between means over seeds whose intervals overlap.
+    """
+    whole = config.training.steps >= PRESETS["paper"].training.steps
+    claims = []
+    for d in config.dimensions:
+        ends = {name: mean_interval(each.distances[d][:, -1]) for name, each in methods.items()}
+        nearest_first = sorted(ends, key=lambda name: ends[name].value)
+        verdict = all_hold(
+            ends["danskin_lissa"].below(ends[name])
+            for name in ends
+            if name != "danskin_lissa" and "danskin_lissa" in ends
+        )
+        found = [f"{title_of(name)} {ends[name].value:.3f}" for name in nearest_first]
+        claims.append(
+            Claim(
+                statement=f"methods at d = {d} after {config.training.steps:,} updates",
+                stated="Danskin-LISSA ends closer than explicit weights and large batch",
+                found=", ".join(found),
+                holds=verdict if whole else None,
+            )
+        )
+    return claims
+
+
+def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
+    """Draw distances and components, and judge the paper's ordering."""
+    config, ground = run.config, run.shared
+    groups: dict[str, list[Group]] = {}
+    for cell, group in zip(cells(run).values(), found.values(), strict=True):
+        groups.setdefault(str(cell.objective.name), []).append(group)
+    methods = {name: Method.of_groups(config, parts) for name, parts in groups.items()}
+    rows = [
+        {
+            "method": name,
+            "d": d,
+            "step": int(method.steps[-1]),
+            "diverged": method.diverged[d],
+            "noise_floor": ground.floor(d),
+            **aggregate(distances[:, -1]),
+        }
+        for name, method in methods.items()
+        for d, distances in method.distances.items()
+    ]
+    note = (
+        f"mean over {config.training.num_seeds} seeds, 95 % bootstrap interval; "
+        "a run that diverged counts 1"
+    )
+    header = ("method", "d", "distance", "low", "high", "middle half", "noise floor", "diverged")
+    numbers = ("d", "mean", "mean_low", "mean_high", "interquartile_mean", "noise_floor")
+    table = Table(
+        header,
+        [
+            (
+                title_of(row["method"]),
+                *(row[name] for name in numbers),
+                f"{row['diverged']} of {row['runs']}",
+            )
+            for row in rows
+        ],
+        f"Subspace distance after {config.training.steps:,} updates: {note}. The middle half is "
+        "the interquartile mean.",
+    )
+    figures = [
+        _by_dimension(run, methods, rows, note),
+        _curves(run, methods, note),
+        _components(run, methods),
+    ]
+    return Findings(
+        abstract=_abstract(config, methods),
+        claims=compare_with_paper(config, methods),
+        sections=[
+            Section(title="Against the paper"),
+            Section(title="Distances", tables=[table], figures=figures),
+        ],
+        summary={
+            "ground_truth": {
+                **generation_figures(run.folder, config.successor),
+                "standard_error": ground.standard_error,
+            },
+            "distances": rows,
+            "seconds": {name: round(method.seconds, 3) for name, method in methods.items()},
+        },
+    )
+
+
+def _by_dimension(
+    run: Run[Config], methods: Methods, rows: Sequence[Mapping[str, Any]], note: str
+) -> tuple[Any, str]:
+    dimensions, known = run.config.dimensions, run.shared.noise_floor
+    lines = [
+        Line.of_runs(
+            title_of(name),
+            dimensions,
+            np.stack([method.distances[d][:, -1] for d in dimensions], axis=1),
+        )
+        for name, method in methods.items()
+    ]
+    floor = None
+    if known is not None:
+        d = np.arange(min(dimensions), min(max(dimensions), len(known)) + 1)
+        floor = (d, known[d - 1])
+    title = f"after {run.config.training.steps:,} updates"
+    figure = plot_panels(
+        [Panel(title=title, lines=lines, noise_floor=floor)],
+        x_label="number of features d",
+        y_label=DISTANCE,
+        log_x=True,
+        x_ticks=dimensions,
+        note=note,
+    )
+    caption = (
+        "Subspace distance against the number of features. The dashed line is the error of the "
+        "ground truth itself."
+    )
+    return run.show("distance_by_dimension", caption, rows, figure)
+
+
+def _curves(run: Run[Config], methods: Methods, note: str) -> tuple[Any, str]:
+    rows: list[dict[str, Any]] = []
+    for name, method in methods.items():
+        for d, distances in method.distances.items():
+            found = aggregate(distances)
+            del found["runs"]
+            rows += [
+                {"method": name, "d": d, "step": int(step)}
+                | {key: float(part[index]) for key, part in found.items()}
+                for index, step in enumerate(method.steps)
+            ]
+    panels = [
+        Panel(
+            title=title_of(name),
+            lines=[
+                Line.of_runs(f"d = {d}", method.steps, distances)
+                for d, distances in method.distances.items()
+            ],
+        )
+        for name, method in methods.items()
+    ]
+    figure = plot_panels(panels, x_label="update", y_label=DISTANCE, note=note)
+    return run.show("curves", "Subspace distance during training.", rows, figure)
+
+
+def _components(run: Run[Config], methods: Methods) -> tuple[Any, str]:
+    """Draw the components of the headline d, rotated onto the true ones."""
+    config, truth = run.config, run.shared.truth
+    basis = truth.principal.truncated(config.headline_dimension).basis
+    maps, cosines, rows = {"ground truth": basis}, {}, []
+    for name, method in methods.items():
+        aligned = np.asarray(subspace.align(method.features, jnp.asarray(basis)))
+        maps[title_of(name)] = aligned
+        cosines[title_of(name)] = np.abs(np.sum(aligned * basis, axis=0))
+        found = evaluation.evaluate_features(method.features, truth)
+        pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
+        rows += [
+            {
+                "method": name,
+                "component": index + 1,
+                "matched_cosine": cosine,
+                "principal_angle": angle,
+            }
+            for index, (cosine, angle) in enumerate(pairs)
+        ]
+    figure = plot_components(
+        maps,
+        bins=config.successor.bins,
+        environment=load_arena(config.successor.arena),
+        cosines=cosines,
+    )
+    caption = (
+        f"The {config.headline_dimension} leading principal components (top row) and those learned "
+        "by the first seed of each method, rotated within their span onto the true ones. |cos| is "
+        "the cosine with the true component."
+    )
+    return run.show("components", caption, rows, figure)
+
+
+def _abstract(config: Config, methods: Methods) -> str:
+    training, published = config.training, PRESETS["paper"].training.steps
+    seconds = sum(method.seconds for method in methods.values())
+    runs = len(config.dimensions) * training.num_seeds
+    hidden = " x ".join(map(str, getattr(training.encoder, "hidden", ())))
+    fewer = (
+        f" The paper takes {published:,} updates; this run took {training.steps:,}, "
+        f"{published / training.steps:,.0f} times fewer, so its methods are compared on the way."
+        if training.steps < published
+        else ""
+    )
+    return (
+        f"A ReLU network of hidden widths {hidden} on raw coordinates, Adam at "
+        f"{training.optimizer.learning_rate:g}, {training.rows} states and one task "
+        f"an update. {runs} runs of each method trained together, {seconds:,.0f} s in all.{fewer}"
+    )
+
+
+EXPERIMENT = Experiment(
+    name="puddle-world",
+    title="PuddleWorld under the paper's protocol",
+    paper="Le Lan et al. 2023, Appendix C.3",
+    presets=PRESETS,
+    prepare=prepare,
+    cells=cells,
+    measure=measure,
+    report=report,
+    # Each program resumes from its checkpoints, and a figure needs features at all states.
+    keeps_parts=False,
+)

@@ -1,1 +1,0 @@
-"""The paper's PuddleWorld protocol: subspace distance against d, for three methods."""

@@ -1,1 +1,0 @@
-"""Our best recipes on PuddleWorld: time to a given subspace distance."""

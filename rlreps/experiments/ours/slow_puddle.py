@@ -1,0 +1,1046 @@
+"""Slow features of PuddleWorld's random walk against the exact generalised eigenproblem.
+
+The chain is that of PuddleWorld's random policy between the cells of a grid. States are drawn
+uniformly over the cells, as the successor measure's rollouts start and as its subspace weighs them:
+ξ is uniform. (The stationary distribution would make ξ and ν equal and weigh slow puddles more; the
+eigenproblem is symmetric for either.) Contenders learn the slowest eigenfunctions L u = λ Σ u of
+its graph Laplacian by spectral inference.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse
+import scipy.sparse.linalg
+from jax import Array
+
+from rlreps.config import as_json, configurable, leaf, with_sizes
+from rlreps.encoders import AtStates, Encoder, FourierMLP, Params, Tabular, WithConstant
+from rlreps.envs import load_arena
+from rlreps.errors import require, require_choice, require_interval, require_positive
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.losses import Spin
+from rlreps.losses.base import Batch
+from rlreps.numerics import jit, matmul
+from rlreps.operators import GraphLaplacian, Operator, Sample, Slowness, graph_laplacian
+from rlreps.plotting import Line, Panel, plot_components, plot_panels
+from rlreps.plotting.lines import DISTANCE
+from rlreps.report.page import Section
+from rlreps.report.table import Table
+from rlreps.runs.intervals import aggregate
+from rlreps.sources.matrix import Source
+from rlreps.subspace import matched_cosines, subspace_distance
+from rlreps.subspace.svd import fix_signs
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.measure import Transition
+from rlreps.successor.transition.matrix import one_step
+from rlreps.training import Optimizer, train
+from rlreps.workflows.ground_truths import generation_figures, own_ground_truth
+
+DoubleArray: TypeAlias = npt.NDArray[np.float64]
+Action: TypeAlias = Literal["exact", "sampled"]
+Shown: TypeAlias = tuple[Path, str]
+
+TRUE = "true slow features"
+
+_CHECKPOINTS = 4
+"""Checkpoints of a run, at most."""
+_LARGEST = 4.0
+"""Eigenvalue of slowness that none exceeds."""
+_SHIFT = -1e-3
+"""Below the smallest eigenvalue, zero, where L itself is singular."""
+_DENSE = 400
+"""States up to which the eigenproblem is solved as a dense one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A way to train.
+
+    Attributes:
+        name: What figures and tables call it.
+        action: How the operator acts on a batch: ``sampled`` from pairs of consecutive states, or
+            ``exact`` by the graph Laplacian's rows, which evaluates all states for every update.
+        averaging_rate: β of the moving averages; 1 averages nothing.
+        rows: b, states of a batch, two for each sampled pair.
+        steps: Updates.
+        optimizer: The optimizer.
+    """
+
+    name: str
+    action: Action = "sampled"
+    averaging_rate: float = 1.0
+    rows: int = 2000
+    steps: int = 5000
+    optimizer: Optimizer = dataclasses.field(default=Optimizer(schedule="cosine"))
+
+    def __post_init__(self) -> None:
+        require_choice("action", self.action, get_args(Action))
+        require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
+        require_positive("rows", self.rows)
+        even = self.action == "exact" or self.rows % 2 == 0
+        require(even, "an even number of rows, two for each pair", self.rows)
+        require_positive("steps", self.steps)
+
+    @property
+    def folder(self) -> str:
+        """Return the name as part of a path, in plain letters."""
+        return re.sub(r"\W+", "-", self.name, flags=re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Goals:
+    """What the first contender is to reach, every seed of it.
+
+    Attributes:
+        distance: Largest subspace distance to the slowest eigenfunctions, at every d.
+        cosine: Smallest |cosine| of a matched eigenfunction with the true one.
+        eigenvalue_error: Largest relative error of an eigenvalue.
+        excess: By how much its distance to the successor measure's subspace may exceed the true
+            eigenfunctions' own.
+    """
+
+    distance: float = 0.01
+    cosine: float = 0.98
+    eigenvalue_error: float = 0.02
+    excess: float = 0.005
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Slow features of PuddleWorld's random walk between cells.
+
+    Attributes:
+        successor: The successor measure that slow features are compared with; its arena, cells,
+            quadrature points and seed are also those of the chain that they are learned from.
+        contenders: Ways to train; ours first.
+        encoder: The network, of cell centres, common to all.
+        dimensions: Dimensions d at which distances are followed, rising; the network learns the
+            largest number of eigenfunctions, and their order serves the others.
+        num_seeds: Seeds 0 … num_seeds - 1 of each, trained together.
+        evaluations: Measurements during training, after the one before it.
+        shown: Eigenfunctions drawn as maps.
+        goals: What the first contender is to reach; None judges nothing.
+    """
+
+    successor: Transition
+    contenders: tuple[Contender, ...]
+    encoder: Encoder = dataclasses.field(default=FourierMLP())
+    dimensions: tuple[int, ...] = (2, 5, 10)
+    num_seeds: int = 3
+    evaluations: int = 20
+    shown: int = 8
+    goals: Goals | None = dataclasses.field(default_factory=Goals)
+
+    def __post_init__(self) -> None:
+        names = [contender.name for contender in self.contenders]
+        require(len(set(names)) == len(names) >= 1, "at least one contender, each once", names)
+        found = self.successor.method
+        require(found == "transition", "method transition", found)
+        refinement = self.successor.refinement
+        require(refinement == 1, "refinement 1, the chain's own cells", refinement)
+        tabular = isinstance(self.encoder, Tabular)
+        require(not tabular, "an encoder of coordinates", "tabular")
+        rising = tuple(sorted(set(self.dimensions)))
+        require(
+            len(rising) >= 1 and rising[0] >= 1 and self.dimensions == rising,
+            "dimensions >= 1, rising",
+            self.dimensions,
+        )
+        # The constant and the eigenfunction after the last, for the gap, are wanted too.
+        most = self.successor.num_cells - 3
+        require(self.num_features <= most, f"dimensions <= {most}", self.num_features)
+        require(1 <= self.shown <= self.num_features, "1 <= shown <= the largest d", self.shown)
+        require_positive("num_seeds", self.num_seeds)
+        require_positive("evaluations", self.evaluations)
+        for contender in self.contenders:
+            require(
+                contender.steps % self.evaluations == 0,
+                f"steps to be a multiple of evaluations ({self.evaluations})",
+                contender.steps,
+            )
+
+    @property
+    def num_features(self) -> int:
+        """Return how many eigenfunctions are learned, the constant not counted."""
+        return self.dimensions[-1]
+
+    @property
+    def note(self) -> str:
+        """Say what bands and bars are."""
+        if self.num_seeds == 1:
+            return "1 seed"
+        return f"mean over {self.num_seeds} seeds, 95 % bootstrap interval"
+
+
+# Measured on 100 x 100 cells, distance at d = 10 as a mean over three seeds of the laptop preset:
+# 0.00063 with 2,000 rows. With 256 rows it stays at 0.0226, after 5,000 updates (0.0243) as after
+# 40,000, as a bias of O(1/b) with β = 1 would have it. An average of the Jacobian (β < 1) takes 66
+# backward passes an update and learns slowly: 0.093 after 1,200 updates with β = 0.1; with
+# β = 0.01, one seed, 0.37 after 1,000. The exact operator, which needs the transition matrix, has
+# neither bias nor noise at the eigenfunctions: 0.00011.
+_ENCODER = FourierMLP(hidden=(128, 128), frequencies=8)
+_CONTENDERS = (
+    Contender(name="pairs, 2,000 rows, β = 1", rows=2000, steps=8000),
+    Contender(name="pairs, 256 rows, β = 1", rows=256, steps=40_000),
+    Contender(name="pairs, 256 rows, β = 0.1", averaging_rate=0.1, rows=256, steps=1200),
+    Contender(name="exact operator, 256 rows", action="exact", rows=256, steps=6000),
+)
+_FAST: dict[str, Any] = {"optimizer": Optimizer(learning_rate=1e-2, schedule="cosine")}
+
+PRESETS = {
+    "smoke": Config(
+        successor=Transition(bins=16, points=256),
+        contenders=(
+            Contender(name="pairs, 512 rows, β = 1", rows=512, steps=1500, **_FAST),
+            Contender(
+                name="pairs, 64 rows, β = 0.5", averaging_rate=0.5, rows=64, steps=200, **_FAST
+            ),
+            Contender(name="exact operator, 64 rows", action="exact", rows=64, steps=500, **_FAST),
+        ),
+        encoder=FourierMLP(hidden=(32,), frequencies=8),
+        dimensions=(2, 4),
+        num_seeds=2,
+        evaluations=10,
+        shown=4,
+        goals=None,
+    ),
+    "laptop": Config(successor=Transition(points=1024), contenders=_CONTENDERS, encoder=_ENCODER),
+    "paper": Config(
+        successor=Transition(),
+        contenders=tuple(dataclasses.replace(each, steps=5 * each.steps) for each in _CONTENDERS),
+        encoder=_ENCODER,
+        num_seeds=10,
+        evaluations=50,
+    ),
+}
+
+
+class Problem(NamedTuple):
+    """The chain and what is exact about it.
+
+    Attributes:
+        chain: P, [n, n], sparse.
+        graph: L and the measure on the diagonal of Σ.
+        centres: The cells' centres in [0, 1]², [n, 2] (float32).
+        eigenvalues: The smallest of L u = λ Σ u after the constant's, rising, [k].
+        eigenfunctions: Orthonormal in the measure, [n, k].
+    """
+
+    chain: scipy.sparse.csr_array
+    graph: GraphLaplacian
+    centres: npt.NDArray[np.float32]
+    eigenvalues: DoubleArray
+    eigenfunctions: DoubleArray
+
+    @property
+    def measure(self) -> DoubleArray:
+        """Return the diagonal of Σ, [n]; it sums to 1."""
+        return np.asarray(self.graph.measure, np.float64)
+
+
+def make_problem(config: Transition, count: int) -> Problem:
+    """Build the random walk between the cells of a successor measure and solve for k = ``count``.
+
+    Raises:
+        ArenaError: For an unknown or invalid arena.
+        InputError: If some cell is never visited, or the chain falls apart.
+    """
+    environment, grid = load_arena(config.arena), Grid(config.bins)
+    chain = one_step(environment, grid, points=config.points, seed=config.seed).chain
+    graph = graph_laplacian(chain, np.full(grid.num_cells, 1.0 / grid.num_cells))
+    eigenvalues, eigenfunctions = slowest_eigenfunctions(graph, 1 + count)
+    require(eigenvalues[1] > 1e-9, "a chain that connects all cells", f"{eigenvalues[1]:g}")
+    return Problem(chain, graph, grid.centres(), eigenvalues[1:], eigenfunctions[:, 1:])
+
+
+def slowest_eigenfunctions(graph: GraphLaplacian, count: int) -> tuple[DoubleArray, DoubleArray]:
+    """Find the smallest eigenvalues of L u = λ Σ u, the constant's among them.
+
+    Shift-invert Lanczos on Σ^(-1/2) L Σ^(-1/2), and a dense solver for a few hundred states.
+
+    Args:
+        graph: L and the diagonal of Σ.
+        count: How many.
+
+    Returns:
+        Eigenvalues [count], rising, and eigenfunctions [n, count], orthonormal in the measure, with
+        the entry of largest magnitude positive.
+
+    Raises:
+        InputError: If a state has no measure, or there are fewer than ``count`` + 1 states.
+    """
+    never = np.count_nonzero(graph.measure <= 0.0)
+    require(never == 0, "a measure of every state", f"{never} states without")
+    states = len(graph.measure)
+    require(count < states, f"fewer eigenfunctions than the {states} states", count)
+    scale = 1.0 / np.sqrt(graph.measure)
+    rescale = scipy.sparse.diags_array(scale)
+    symmetric = scipy.sparse.csc_array(rescale @ graph.laplacian @ rescale)
+    if states <= _DENSE:
+        values, vectors = scipy.linalg.eigh(symmetric.toarray(), subset_by_index=(0, count - 1))
+    else:
+        # A start that is fixed makes the result the same every time.
+        start = np.random.default_rng(0).normal(size=states)
+        values, vectors = scipy.sparse.linalg.eigsh(symmetric, k=count, sigma=_SHIFT, v0=start)
+    order = np.argsort(values)
+    return values[order], fix_signs(scale[:, None] * vectors[:, order])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PairSource:
+    """Pairs of consecutive states: s uniform, s' from its row of the chain.
+
+    Attributes:
+        inputs: Encoder input of each state, [n, ...].
+        columns: Where each state can go, padded with repetitions, [n, k] (int32).
+        cumulative: Probability of that one or one before it, padded with ones, [n, k].
+    """
+
+    inputs: Array
+    columns: Array
+    cumulative: Array
+
+    @property
+    def num_tasks(self) -> None:
+        """Return None: targets are empty."""
+        return None
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw inputs [num_rows, ...]; row i + num_rows/2 is the state after row i."""
+        del num_tasks
+        require(num_rows % 2 == 0, "an even number of rows, two for each pair", num_rows)
+        states = self.sample_states(key, num_rows // 2).reshape(-1)
+        return Batch(self.inputs[states], jnp.zeros((num_rows, 0), self.cumulative.dtype))
+
+    def sample_states(self, key: Array, num_pairs: int) -> Array:
+        """Draw indices of states and of their successors, [2, num_pairs] (int32)."""
+        state_key, step_key = jax.random.split(key)
+        states = jax.random.randint(state_key, (num_pairs,), 0, len(self.columns), jnp.int32)
+        levels = jax.random.uniform(step_key, (num_pairs,), self.cumulative.dtype)
+        passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
+        return jnp.stack([states, self.columns[states, passed]])
+
+
+def pair_source(chain: scipy.sparse.csr_array, inputs: Array) -> PairSource:
+    """Build the source of a chain's pairs, for P [n, n] and each state's encoder input [n, ...]."""
+    columns, values = _rectangle(chain)
+    cumulative = np.cumsum(values, axis=1)
+    # Exactly one from the last entry on, where rounding would leave a gap.
+    last = np.diff(chain.indptr) - 1
+    cumulative[np.arange(columns.shape[1])[None, :] >= last[:, None]] = 1.0
+    return PairSource(
+        inputs, jnp.asarray(columns), jnp.asarray(cumulative.astype(jnp.result_type(float)))
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StateSource:
+    """State indices drawn from a measure.
+
+    Attributes:
+        cumulative: Measure of each state and those before it, [n].
+    """
+
+    cumulative: Array
+
+    @property
+    def num_tasks(self) -> None:
+        """Return None: targets are empty."""
+        return None
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw state indices [num_rows] (int32)."""
+        del num_tasks
+        levels = jax.random.uniform(key, (num_rows,), self.cumulative.dtype)
+        states = jnp.searchsorted(self.cumulative, levels, side="right").astype(jnp.int32)
+        states = jnp.minimum(states, len(self.cumulative) - 1)
+        return Batch(states, jnp.zeros((num_rows, 0), self.cumulative.dtype))
+
+
+def state_source(measure: DoubleArray) -> StateSource:
+    """Build the source of states of a measure [n] that sums to 1."""
+    return StateSource(jnp.asarray(np.cumsum(measure).astype(jnp.result_type(float))))
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, eq=False)
+class SparseGraphOperator(Operator):
+    """``GraphLaplacian.operator`` from the entries of L that are not zero, on state indices [b].
+
+    Images are sums over steps of probability times u(s) − u(s'), in which the constant vanishes
+    without rounding; at all n states u is evaluated once a batch.
+
+    Attributes:
+        columns: States s' that each state's row has entries at, [n, k].
+        values: The entries of Σ⁻¹L there, [n, k].
+    """
+
+    columns: Array = leaf()
+    values: Array = leaf()
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute Σ⁻¹Lu at a sample's states, [b, d]."""
+        states = jnp.arange(len(self.values), dtype=jnp.int32)
+        others = sample.function(states)[self.columns[sample.inputs]]  # [b, k, d]
+        differences = others - sample.features[:, None, :]
+        rates = self.values[sample.inputs].astype(differences.dtype)
+        return jnp.einsum("bk,bkd->bd", rates, differences, precision=jax.lax.Precision.HIGHEST)
+
+
+def sparse_graph_operator(graph: GraphLaplacian) -> Operator:
+    """Build the sparse operator of a graph Laplacian."""
+    weights = scipy.sparse.diags_array(1.0 / graph.measure) @ graph.laplacian
+    away = scipy.sparse.csr_array(weights - scipy.sparse.diags_array(weights.diagonal()))
+    columns, values = (jnp.asarray(part) for part in _rectangle(away))
+    return SparseGraphOperator(columns, values.astype(jnp.result_type(float)))
+
+
+def _rectangle(matrix: scipy.sparse.csr_array) -> tuple[npt.NDArray[np.int32], DoubleArray]:
+    """Pad a sparse matrix's rows with the last column and zero: columns and values, [n, k] each."""
+    per_row = np.diff(matrix.indptr)
+    place = np.arange(per_row.max())[None, :]
+    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
+    columns = matrix.indices[source].astype(np.int32)
+    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
+    return columns, values
+
+
+def ordered_basis(features: Array) -> Array:
+    """Make features orthonormal one after the other: the k-th mixes the first k only.
+
+    Args:
+        features: [n, 1 + d]; the first is the constant, all weighed by the root of the measure.
+
+    Returns:
+        The later ones' parts, [n, d]; a feature that those before it fix gives zeros.
+    """
+    lengths = jnp.linalg.norm(features, axis=0)
+    scaled = features / jnp.where(lengths > 0.0, lengths, 1.0)[None, :]
+    basis, triangle = jnp.linalg.qr(scaled)
+    smallest = 10.0 * float(np.finfo(features.dtype).eps) * len(features) ** 0.5
+    kept = jnp.abs(jnp.diagonal(triangle)) > smallest
+    # A QR leaves the sign of each open.
+    signs = jnp.where(jnp.diagonal(triangle) < 0.0, -1.0, 1.0).astype(features.dtype)
+    ordered: Array = (basis * jnp.where(kept, signs, 0.0)[None, :])[:, 1:]
+    return ordered
+
+
+def training_measures(
+    encoder: Encoder, problem: Problem, dimensions: Sequence[int]
+) -> Callable[[Params], dict[str, Array]]:
+    """Build what is followed during training.
+
+    Args:
+        encoder: Gives the constant and d features of cell centres.
+        problem: The ground truth.
+        dimensions: Where distances are taken.
+
+    Returns:
+        Parameters → ``distance_d`` of the first d eigenfunctions' span, for every dimension,
+        ``subspace_distance``, that of the largest, and ``cosine_k``, the k-th's |cosine| with the
+        true k-th, each [].
+    """
+    root = jnp.asarray(np.sqrt(problem.measure)[:, None], jnp.float32)
+    truth = jnp.asarray(np.sqrt(problem.measure)[:, None] * problem.eigenfunctions, jnp.float32)
+    centres = jnp.asarray(problem.centres)
+
+    def evaluate(params: Params) -> dict[str, Array]:
+        basis = ordered_basis(encoder.apply(params, centres) * root)
+        overlaps = matmul(basis.T, truth[:, : basis.shape[1]])
+
+        def distance(d: int) -> Array:
+            # As ``subspace_distance``, of a basis that is orthonormal already.
+            shared = matmul(basis[:, :d], overlaps[:d, :d])
+            return jnp.minimum(jnp.sum(jnp.square(truth[:, :d] - shared)) / d, 1.0)
+
+        distances = {f"distance_{d}": distance(d) for d in dimensions}
+        cosines = {
+            f"cosine_{k}": jnp.abs(value) for k, value in enumerate(jnp.diagonal(overlaps), start=1)
+        }
+        largest = distances[f"distance_{dimensions[-1]}"]
+        return {"subspace_distance": largest, **distances, **cosines}
+
+    return evaluate
+
+
+class Learned(NamedTuple):
+    """One seed's eigenfunctions, in the order in which they were learned.
+
+    Attributes:
+        functions: Orthonormal in the measure, signs those of the true ones, [n, d]; zeros where
+            features collapsed.
+        eigenvalues: uᵀLu of each, exact, [d]; NaN where features collapsed.
+        cosines: |cosine| of the eigenfunction matched to each true one, [d].
+        distances: To the span of the first d true ones, for every d from 1, [d].
+        successor_distances: To the successor measure's top-d subspace, for every d from 1, [d].
+    """
+
+    functions: DoubleArray
+    eigenvalues: DoubleArray
+    cosines: DoubleArray
+    distances: DoubleArray
+    successor_distances: DoubleArray
+
+
+def measure_features(features: Array, problem: Problem, successor: GroundTruth) -> Learned:
+    """Compute everything that is measured of a seed's features after training, in float64.
+
+    Args:
+        features: The constant and d features of all states, [n, 1 + d].
+        problem: The ground truth.
+        successor: The successor measure's.
+    """
+    root = np.sqrt(problem.measure)[:, None]
+    # The host's precision: eigenvalues are small differences of features.
+    with jax.enable_x64(True):
+        basis = np.asarray(ordered_basis(jnp.asarray(np.asarray(features, np.float64) * root)))
+        truth = root * problem.eigenfunctions[:, : basis.shape[1]]
+        cosines = matched_cosines(jnp.asarray(basis), jnp.asarray(truth))
+    basis = basis * np.where(np.sum(basis * truth, axis=0) < 0.0, -1.0, 1.0)
+    functions = basis / root
+    rates = np.sum(functions * (problem.graph.laplacian @ functions), axis=0)
+    return Learned(
+        functions=functions,
+        eigenvalues=np.where(basis.any(axis=0), rates, np.nan),
+        cosines=np.asarray(cosines, np.float64),
+        distances=nested_distances(basis, truth),
+        successor_distances=successor_distances(functions, successor),
+    )
+
+
+def nested_distances(functions: DoubleArray, basis: DoubleArray) -> DoubleArray:
+    """Compute the distance between the first d of either, for d = 1 … all functions', [d]."""
+    with jax.enable_x64(True):
+        left, right = jnp.asarray(functions), jnp.asarray(basis, jnp.float64)
+        numbers = range(1, functions.shape[1] + 1)
+        return np.asarray([float(subspace_distance(left[:, :d], right[:, :d])) for d in numbers])
+
+
+def successor_distances(functions: DoubleArray, successor: GroundTruth) -> DoubleArray:
+    """Compute the first d functions' distance to the successor measure's top d, every d, [d].
+
+    That matrix has its columns' means over states removed, which leaves its left singular vectors
+    without a constant part; so the functions' means are removed as well. All states count alike.
+    """
+    centred = functions - functions.mean(axis=0, keepdims=True)
+    return nested_distances(centred, np.asarray(successor.principal.basis, np.float64))
+
+
+class Shared(NamedTuple):
+    """What all contenders are measured against.
+
+    Attributes:
+        problem: The chain.
+        truth: The successor measure's subspace.
+        generated: How long it took.
+        floor: Distances of the true eigenfunctions to it, [d].
+    """
+
+    problem: Problem
+    truth: GroundTruth
+    generated: dict[str, Any]
+    floor: DoubleArray
+
+
+def prepare(run: Run[Config]) -> Shared:
+    """Compute the successor measure and the slowest eigenfunctions."""
+    config, d = run.config, run.config.num_features
+    truth = own_ground_truth(config.successor, run.folder, d, progress=run.progress).truth
+    # One eigenfunction more than is learned: the gap after the last decides how well it can be.
+    problem = make_problem(config.successor, d + 1)
+    floor = successor_distances(problem.eigenfunctions[:, :d], truth)
+    return Shared(problem, truth, generation_figures(run.folder, config.successor), floor)
+
+
+class Result(NamedTuple):
+    """A contender's finished runs.
+
+    Attributes:
+        contender: Its settings.
+        history: Records, with ``step``, ``seconds`` of all seeds together and lists over seeds.
+        seconds: Training time of all seeds together, without compilation and evaluation.
+        diverged: Seeds that diverged.
+        learned: What each seed ended with.
+    """
+
+    contender: Contender
+    history: list[dict[str, Any]]
+    seconds: float
+    diverged: int
+    learned: list[Learned]
+
+    def final(self, figure: str) -> DoubleArray:
+        """Collect a figure of ``Learned`` of every seed, [seeds, ...]."""
+        return np.asarray([getattr(learned, figure) for learned in self.learned])
+
+    def relative_errors(self, truth: DoubleArray) -> DoubleArray:
+        """Compute |relative error| of eigenvalues, [seeds, d]; infinite for collapsed features."""
+        learned = self.final("eigenvalues")
+        errors = np.abs(learned / truth[: learned.shape[1]] - 1.0)
+        return np.where(np.isnan(errors), np.inf, errors)
+
+
+def measure(run: Run[Config], name: str, contender: Contender) -> Result:
+    """Train all seeds of a contender, with the constant before the features."""
+    config, (problem, truth, *_) = run.config, run.shared
+    centres = jnp.asarray(problem.centres)
+    encoder = WithConstant(
+        with_sizes(
+            config.encoder,
+            num_inputs=centres.shape[1],
+            num_states=len(centres),
+            num_features=config.num_features,
+        )
+    )
+    operator: Operator = Slowness()
+    source: Source = pair_source(problem.chain, centres)
+    of_batch: Encoder = encoder
+    if contender.action == "exact":
+        operator, source = sparse_graph_operator(problem.graph), state_source(problem.measure)
+        of_batch = AtStates(encoder, centres)
+    every = contender.steps // config.evaluations
+    result = train(
+        of_batch,
+        Spin(
+            1 + config.num_features,
+            operator=operator,
+            averaging_rate=contender.averaging_rate,
+            encoder=encoder,
+        ),
+        source,
+        optimizer=contender.optimizer,
+        steps=contender.steps,
+        rows=contender.rows,
+        seeds=range(config.num_seeds),
+        evaluate=training_measures(encoder, problem, config.dimensions),
+        evaluate_every=every,
+        folder=run.training_folder(name, contender=as_json(contender)),
+        checkpoint_every=every * max(1, config.evaluations // _CHECKPOINTS),
+        devices=run.devices,
+        resets_diverged=True,
+        description=contender.name,
+        progress=run.progress,
+    )
+    apply = jit(encoder.apply)
+    return Result(
+        contender,
+        result.history,
+        result.seconds,
+        int(np.sum(result.history[-1]["diverged"])),
+        [
+            measure_features(apply(result.params(seed), centres), problem, truth)
+            for seed in range(config.num_seeds)
+        ],
+    )
+
+
+def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result) -> list[Claim]:
+    """Set the first contender's worst seed beside the goals.
+
+    Args:
+        config: The preset; without goals nothing is judged.
+        truth: The true eigenvalues.
+        floor: Distances of the true eigenfunctions to the successor measure's, [d].
+        result: The first contender's.
+    """
+    goals = config.goals
+    chosen = np.asarray(config.dimensions) - 1
+    dimensions = ", ".join(map(str, config.dimensions))
+    excess = result.final("successor_distances") - floor
+    found: dict[str, tuple[str, float]] = {
+        "distance": (
+            f"distance to the slowest d = {dimensions}, largest",
+            float(result.final("distances")[:, chosen].max()),
+        ),
+        "cosine": (
+            f"|cosine| of {config.num_features} eigenfunctions, each matched, smallest",
+            float(result.final("cosines").min()),
+        ),
+        "eigenvalue_error": (
+            "relative error of an eigenvalue, largest",
+            float(result.relative_errors(truth).max()),
+        ),
+        "excess": (
+            "distance to the successor measure's subspace beyond the true slow features' own, "
+            "largest",
+            float(excess[:, chosen].max()),
+        ),
+    }
+    claims = []
+    for name, (statement, value) in found.items():
+        goal = None if goals is None else getattr(goals, name)
+        at_least = name == "cosine"
+        claims.append(
+            Claim(
+                statement=f"{result.contender.name}, every seed: {statement}",
+                stated="none" if goal is None else f"at {'least' if at_least else 'most'} {goal:g}",
+                found=f"{value:.4f}",
+                holds=None if goal is None else value >= goal if at_least else value <= goal,
+            )
+        )
+    return claims
+
+
+def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
+    """Draw curves, eigenvalues, maps and distances, and judge the goals."""
+    config, (problem, _, generated, floor) = run.config, run.shared
+    results = list(found.values())
+    first, d = results[0], config.num_features
+    distance = float(first.final("distances")[:, -1].mean())
+    summaries = [_summary(config, problem, result) for result in results]
+    return Findings(
+        abstract=f"Spectral inference ({first.contender.name}; {first.contender.steps:,} updates) "
+        f"learns the {d} slowest eigenfunctions after the constant to a mean subspace distance of "
+        f"{distance:.4f} over {config.num_seeds} seeds, in {first.seconds:,.0f} s of training for "
+        "all of them.",
+        claims=judge(config, problem.eigenvalues, floor, first),
+        sections=[
+            Section(
+                title="Goals",
+                text="The chain is that of the random policy between the cells of a grid, as it "
+                "goes on from cells that were entered; states are drawn uniformly over the cells. "
+                "The true slow features are the generalised eigenfunctions L u = λ Σ u of its "
+                "graph Laplacian after the constant. Learned ones come from one network with the "
+                "constant before its features, in the order of training; distances and cosines are "
+                "in the measure of Σ.",
+            ),
+            Section(
+                title="Distance to the slowest eigenfunctions",
+                tables=[_distance_table(config, summaries)],
+                figures=[*_show_curves(run, results), _show_cosines(run, results)],
+            ),
+            Section(
+                title="Eigenvalues",
+                text="uᵀLu of the learned eigenfunctions over all states, not estimated from "
+                "samples.",
+                tables=[_eigenvalue_table(config, problem, results)],
+                figures=_show_eigenvalues(run, results),
+            ),
+            Section(title="Maps", figures=[_show_maps(run, results)]),
+            Section(
+                title="The successor measure's subspace",
+                text="The successor measure sums powers of the chain, so its leading singular "
+                "vectors are nearly the slowest eigenfunctions, but not quite: the chain is not "
+                "symmetric under uniform states, and its first step starts anywhere in a cell. "
+                "What the true slow features are away from it is what to expect of learned ones. "
+                "Where two eigenvalues lie close together, as the first two do in sutton, a span "
+                "that ends between them is open: distances at d = 1 say little.",
+                tables=[_successor_table(config, floor, summaries)],
+                figures=[_show_successor_distances(run, results)],
+            ),
+        ],
+        summary={
+            "successor_measure": generated,
+            "eigenvalues": problem.eigenvalues.tolist(),
+            "true_successor_distances": floor.tolist(),
+            "contenders": summaries,
+        },
+    )
+
+
+def _summary(config: Config, problem: Problem, result: Result) -> dict[str, Any]:
+    """Collect a contender's figures, for every dimension and seed."""
+    distances, successor = result.final("distances"), result.final("successor_distances")
+    errors = result.relative_errors(problem.eigenvalues)
+    return {
+        **as_json(result.contender),
+        "runs": len(result.learned),
+        "diverged": result.diverged,
+        "seconds": round(result.seconds, 3),
+        "subspace_distance": {str(d): aggregate(distances[:, d - 1]) for d in config.dimensions},
+        "successor_distance": {str(d): aggregate(successor[:, d - 1]) for d in config.dimensions},
+        "per_seed": {
+            "subspace_distance": distances.tolist(),
+            "successor_distance": successor.tolist(),
+            "matched_cosines": result.final("cosines").tolist(),
+            "eigenvalues": result.final("eigenvalues").tolist(),
+            "largest_eigenvalue_error": errors.max(axis=1).tolist(),
+        },
+    }
+
+
+def _distance_table(config: Config, summaries: Sequence[Mapping[str, Any]]) -> Table:
+    names = ("name", "action", "averaging_rate", "rows", "steps", "seconds")
+    rows = [
+        (
+            *(each[name] for name in names),
+            *(each["subspace_distance"][str(d)]["mean"] for d in config.dimensions),
+            min(map(min, each["per_seed"]["matched_cosines"])),
+            each["diverged"],
+        )
+        for each in summaries
+    ]
+    header = ("contender", "operator", "β", "rows", "updates", "training s")
+    return Table(
+        (*header, *(f"d = {d}" for d in config.dimensions), "smallest |cos|", "diverged"),
+        rows,
+        f"Mean distance over {config.num_seeds} seeds at each d. Training time is of all seeds "
+        "together, without compilation and evaluation. A run that diverged counts with distance 1.",
+    )
+
+
+def _eigenvalue_table(config: Config, problem: Problem, results: Sequence[Result]) -> Table:
+    learned = {each.contender.name: each.final("eigenvalues").mean(axis=0) for each in results}
+    *truth, after = problem.eigenvalues
+    rows = [
+        (k + 1, f"{value:.5f}", *(f"{means[k]:.5f}" for means in learned.values()))
+        for k, value in enumerate(truth)
+    ]
+    last = (f"{config.num_features + 1} (not learned)", f"{after:.5f}", *("" for _ in learned))
+    header = ("eigenfunction", "true", *learned)
+    return Table(header, [*rows, last], "Eigenvalues, mean over seeds.")
+
+
+def _successor_table(
+    config: Config, floor: DoubleArray, summaries: Sequence[Mapping[str, Any]]
+) -> Table:
+    rows = [(TRUE, *(floor[d - 1] for d in config.dimensions))] + [
+        (each["name"], *(each["successor_distance"][str(d)]["mean"] for d in config.dimensions))
+        for each in summaries
+    ]
+    return Table(
+        ("features", *(f"d = {d}" for d in config.dimensions)),
+        rows,
+        "Distance to the successor measure's top-d left singular subspace, mean over seeds. "
+        "Features have their mean over states removed, as the matrix has.",
+    )
+
+
+def _curve(result: Result, x_name: str, figure: str) -> Line:
+    # The first measurement precedes all training: a logarithm has no place for it.
+    records = result.history[1:]
+    values = np.transpose([record[figure] for record in records])
+    return Line.of_runs(result.contender.name, [record[x_name] for record in records], values)
+
+
+def _show_curves(run: Run[Config], results: Sequence[Result]) -> list[Shown]:
+    """Show the distance to the slowest eigenfunctions against updates and against time."""
+    config = run.config
+    rows = [
+        {
+            "contender": result.contender.name,
+            "d": d,
+            "seed": seed,
+            "step": record["step"],
+            "seconds": record["seconds"],
+            "subspace_distance": distance,
+        }
+        for result in results
+        for d in config.dimensions
+        for record in result.history
+        for seed, distance in enumerate(record[f"distance_{d}"])
+    ]
+    seeds = "1 seed" if config.num_seeds == 1 else f"all {config.num_seeds} seeds"
+    shown = {
+        "distance_by_update": (
+            "step",
+            "update",
+            "Subspace distance to the slowest eigenfunctions against updates",
+        ),
+        "distance_by_time": (
+            "seconds",
+            f"training time of {seeds} (s)",
+            "The same against training time",
+        ),
+    }
+    return [
+        run.show(
+            name,
+            f"{caption}: {config.note}.",
+            rows,
+            plot_panels(
+                [
+                    Panel(
+                        title=f"slowest {d}",
+                        lines=[_curve(result, x_name, f"distance_{d}") for result in results],
+                    )
+                    for d in config.dimensions
+                ],
+                x_label=x_label,
+                y_label=DISTANCE,
+                log_x=True,
+                note=config.note,
+            ),
+        )
+        for name, (x_name, x_label, caption) in shown.items()
+    ]
+
+
+def _show_cosines(run: Run[Config], results: Sequence[Result]) -> Shown:
+    """Show |cosine| of every eigenfunction with the true one of its place over training."""
+    config, numbers = run.config, range(1, run.config.num_features + 1)
+    rows = [
+        {
+            "contender": result.contender.name,
+            "eigenfunction": k,
+            "seed": seed,
+            "step": record["step"],
+            "cosine": cosine,
+        }
+        for result in results
+        for k in numbers
+        for record in result.history
+        for seed, cosine in enumerate(record[f"cosine_{k}"])
+    ]
+    figure = plot_panels(
+        [
+            Panel(
+                title=f"eigenfunction {k}",
+                lines=[_curve(result, "step", f"cosine_{k}") for result in results],
+            )
+            for k in numbers
+        ],
+        x_label="update",
+        y_label="|cosine| with the true eigenfunction of this place",
+        log_x=True,
+        log_y=False,
+        note=config.note,
+    )
+    caption = (
+        "Each learned eigenfunction against the true one of the same place; where two eigenvalues "
+        f"lie close together their eigenfunctions turn into each other easily: {config.note}."
+    )
+    return run.show("cosines", caption, rows, figure)
+
+
+def _show_eigenvalues(run: Run[Config], results: Sequence[Result]) -> list[Shown]:
+    """Show learned eigenvalues beside the true ones, and their relative errors.
+
+    A collapsed feature counts with the largest eigenvalue that there can be.
+    """
+    config = run.config
+    truth = run.shared.problem.eigenvalues[: config.num_features]
+    numbers = np.arange(1, config.num_features + 1)
+    rows = [
+        {
+            "contender": result.contender.name,
+            "eigenfunction": int(k),
+            "seed": seed,
+            "true": truth[k - 1],
+            "learned": learned.eigenvalues[k - 1],
+            "relative_error": learned.eigenvalues[k - 1] / truth[k - 1] - 1.0,
+            "matched_cosine": learned.cosines[k - 1],
+        }
+        for result in results
+        for seed, learned in enumerate(result.learned)
+        for k in numbers
+    ]
+    values, errors = [], []
+    for result in results:
+        learned = np.nan_to_num(result.final("eigenvalues"), nan=_LARGEST)
+        values.append(Line.of_runs(result.contender.name, numbers, learned))
+        errors.append(Line.of_runs(result.contender.name, numbers, np.abs(learned / truth - 1.0)))
+    # Last, so that contenders look the same in every figure.
+    values.append(Line(label="true", x=numbers, mean=truth, low=truth, high=truth))
+    shown = {
+        "eigenvalues": (values, "eigenvalue", "Learned eigenvalues and the true ones"),
+        "eigenvalue_errors": (errors, "|relative error|", "Their relative errors"),
+    }
+    return [
+        run.show(
+            name,
+            f"{caption}: {config.note}.",
+            rows,
+            plot_panels(
+                [Panel(title="after training", lines=lines)],
+                x_label="eigenfunction",
+                y_label=y_label,
+                x_ticks=numbers.tolist(),
+                note=config.note,
+            ),
+        )
+        for name, (lines, y_label, caption) in shown.items()
+    ]
+
+
+def _show_maps(run: Run[Config], results: Sequence[Result]) -> Shown:
+    """Show eigenfunctions over the arena, the true ones first; of every contender the first seed.
+
+    Signs are the true ones'; nothing is rotated.
+    """
+    config, problem, shown = run.config, run.shared.problem, run.config.shown
+    truth = problem.eigenfunctions[:, :shown]
+    learned = {result.contender.name: result.learned[0].functions[:, :shown] for result in results}
+    cosines = {
+        name: np.abs(np.sum(problem.measure[:, None] * table * truth, axis=0))
+        for name, table in learned.items()
+    }
+    rows = [
+        {
+            "contender": name,
+            "eigenfunction": index + 1,
+            "true_eigenvalue": problem.eigenvalues[index],
+            "cosine": cosine,
+        }
+        for name, row in cosines.items()
+        for index, cosine in enumerate(row)
+    ]
+    figure = plot_components(
+        {"true": truth, **learned},
+        bins=config.successor.bins,
+        labels=[f"{k}: λ = {x:.4f}" for k, x in enumerate(problem.eigenvalues[:shown], start=1)],
+        environment=load_arena(config.successor.arena),
+        cosines=cosines,
+    )
+    caption = (
+        f"The {shown} slowest eigenfunctions over the arena and those that the first seed of each "
+        "contender learned, in the order of learning. Signs are aligned, nothing is rotated; "
+        "limits are shared down each column. |cos| is the cosine with the true one."
+    )
+    return run.show("maps", caption, rows, figure)
+
+
+def _show_successor_distances(run: Run[Config], results: Sequence[Result]) -> Shown:
+    """Show the distance of d slow features to the successor measure's top-d subspace."""
+    config, floor = run.config, run.shared.floor
+    numbers = np.arange(1, config.num_features + 1)
+    every: list[tuple[str, int | None, DoubleArray]] = [(TRUE, None, floor)]
+    every += [
+        (result.contender.name, seed, learned.successor_distances)
+        for result in results
+        for seed, learned in enumerate(result.learned)
+    ]
+    rows = [
+        {"contender": name, "d": int(d), "seed": seed, "subspace_distance": distances[d - 1]}
+        for name, seed, distances in every
+        for d in numbers
+    ]
+    lines = [
+        Line.of_runs(result.contender.name, numbers, result.final("successor_distances"))
+        for result in results
+    ]
+    lines.append(Line(label=TRUE, x=numbers, mean=floor, low=floor, high=floor))
+    figure = plot_panels(
+        [Panel(title="slow features and the successor measure", lines=lines)],
+        x_label="number of features d",
+        y_label=DISTANCE,
+        x_ticks=numbers.tolist(),
+        note=config.note,
+    )
+    return run.show("successor_distance", f"The same for every d: {config.note}.", rows, figure)
+
+
+EXPERIMENT = Experiment(
+    name="slow-puddle",
+    title="Slow features of PuddleWorld's random walk",
+    paper="ours; spectral inference by Pfau et al. 2019",
+    presets=PRESETS,
+    prepare=prepare,
+    cells=lambda run: {contender.folder: contender for contender in run.config.contenders},
+    measure=measure,
+    report=report,
+    keeps_parts=False,
+    stated="goal",
+)

@@ -1,1 +1,0 @@
-"""Slow features of PuddleWorld's random walk against the exact generalised eigenproblem."""

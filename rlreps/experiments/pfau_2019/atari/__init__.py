@@ -1,1 +1,0 @@
-"""Frames of an Atari game: slow features, principal components and successor features."""

@@ -1,1 +1,0 @@
-"""Video of bouncing balls: deep slow feature analysis against linear."""

@@ -1,1 +1,0 @@
-"""The two-dimensional hydrogen atom: nine eigenfunctions with known energies."""

@@ -1,0 +1,477 @@
+"""The whole pipeline in one command: ground truth, training, evaluation, pictures, report.
+
+Figures are written as soon as what they show is there: the arena at once, the true components
+after the ground truth, the learned ones after each training run.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rlreps import plotting
+from rlreps.config import as_json
+from rlreps.encoders import MLP
+from rlreps.envs import load_arena
+from rlreps.errors import require, require_positive
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
+from rlreps.plotting import Line
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder, complete_run
+from rlreps.successor.measure import MonteCarlo
+from rlreps.training import Optimizer
+from rlreps.workflows.evaluate import distance_history
+from rlreps.workflows.figures import aligned_components
+from rlreps.workflows.ground_truths import STORE, generation_figures, own_ground_truth
+from rlreps.workflows.train import TrainingConfig, run_training
+
+KIND = "quickstart"
+RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuickstartConfig:
+    """The whole pipeline: ground truth, then every method under two recipes at equal budgets.
+
+    Attributes:
+        successor: The ground truth.
+        objectives: What is compared, with the options that suit the recommended recipe; the
+            paper's protocol runs the same methods with their defaults.
+        paper: The paper's protocol (Le Lan et al. 2023, App. C.3) with fewer updates. Objective and
+            number of features are replaced run by run, as are the recommended recipe's.
+        recommended: The recommended recipe.
+        dimensions: Feature counts d compared under the recommended recipe.
+        headline_dimension: The d of the paper's protocol, of the pictures and of the summary.
+        estimated_seconds: About how long it takes on two cores.
+    """
+
+    successor: MonteCarlo
+    objectives: tuple[Objective, ...] = (
+        LargeBatch(precondition=1e-2, leave_one_out=True),
+        DanskinLissa(permutations=5, whitening=True),
+        Explicit(weight_learning_rate=0.01),
+    )
+    paper: TrainingConfig
+    recommended: TrainingConfig
+    dimensions: tuple[int, ...] = (10,)
+    headline_dimension: int = 10
+    estimated_seconds: int
+
+    def __post_init__(self) -> None:
+        require(len(self.objectives) >= 1, "at least one objective", self.objectives)
+        for dimension in self.dimensions:
+            require_positive("dimensions", dimension)
+        require(
+            self.headline_dimension in self.dimensions,
+            f"headline_dimension to be one of dimensions {self.dimensions}",
+            self.headline_dimension,
+        )
+        cells = self.successor.num_cells
+        require(max(self.dimensions) < cells, f"dimensions below {cells} cells", self.dimensions)
+
+    def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
+        """List every training run: folder's name → (recipe, configuration)."""
+        found = {}
+        for objective in self.objectives:
+            d = self.headline_dimension
+            plain = dataclasses.replace(self.paper, objective=type(objective)(), num_features=d)
+            found[f"paper-{objective.name}-d{d}"] = ("paper", plain)
+        for objective in self.objectives:
+            for d in self.dimensions:
+                run = dataclasses.replace(self.recommended, objective=objective, num_features=d)
+                found[f"recommended-{objective.name}-d{d}"] = ("recommended", run)
+        return found
+
+
+_PAPER = TrainingConfig(
+    encoder=MLP(hidden=(512, 512)),
+    optimizer=Optimizer(learning_rate=1e-4, schedule="constant"),
+    rows=250,
+    tasks=1,
+    steps=3000,
+    num_seeds=3,
+    evaluate_every=300,
+    checkpoint_every=1500,
+)
+
+
+def _paper(steps: int, seeds: int) -> TrainingConfig:
+    return dataclasses.replace(
+        _PAPER,
+        steps=steps,
+        num_seeds=seeds,
+        evaluate_every=steps // 10,
+        checkpoint_every=steps // 2,
+    )
+
+
+PRESETS = {
+    "smoke": QuickstartConfig(
+        successor=MonteCarlo(bins=20, rollouts=100, horizon=200, block_rows=100),
+        paper=_paper(200, 2),
+        recommended=TrainingConfig(
+            steps=300, num_seeds=2, rows=250, tasks=64, evaluate_every=50, checkpoint_every=150
+        ),
+        dimensions=(5, 10),
+        estimated_seconds=30,
+    ),
+    "laptop": QuickstartConfig(
+        successor=MonteCarlo(rollouts=500),
+        objectives=(
+            LargeBatch(precondition=1e-2, leave_one_out=True),
+            DanskinLissa(permutations=2, whitening=True),
+            Explicit(weight_learning_rate=0.01),
+        ),
+        paper=_paper(1000, 1),
+        recommended=TrainingConfig(),
+        estimated_seconds=110,
+    ),
+    "full": QuickstartConfig(
+        successor=MonteCarlo(rollouts=500),
+        paper=_PAPER,
+        recommended=TrainingConfig(num_seeds=3),
+        dimensions=(5, 10, 20),
+        estimated_seconds=600,
+    ),
+}
+"""Preset name → configuration."""
+
+
+def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True) -> dict[str, Any]:
+    """Run the pipeline in a folder, resuming whatever part was interrupted.
+
+    Args:
+        config: A preset.
+        out: The folder: the store, a folder for each training run, figures, ``report.html`` and
+            ``summary.json``.
+        progress: Whether to show progress bars and what is to be done.
+
+    Returns:
+        The summary: ``ground_truth`` and, under ``methods``, each method's headline figures under
+        the recommended recipe with all its ``runs``.
+
+    Raises:
+        InputError: If the folder holds another run, or a dimension exceeds the matrix's rank.
+        ArenaError: For an unknown or invalid arena.
+        TrainingDivergedError: If a training run became non-finite.
+    """
+    load_arena(config.successor.arena)
+    return complete_run(
+        out,
+        kind=KIND,
+        config=as_json(config),
+        compute=lambda folder: _Pipeline(config, folder, progress).run(),
+    )
+
+
+class _Pipeline:
+    """One run of the pipeline: where it stands, and the figures so far."""
+
+    def __init__(self, config: QuickstartConfig, folder: RunFolder, progress: bool) -> None:
+        self.config, self.folder, self.progress = config, folder, progress
+        self.environment = load_arena(config.successor.arena)
+        self.figures: dict[str, Path] = {}
+        self.began = time.perf_counter()
+
+    def say(self, text: str) -> None:
+        """Print a line on what is done or to come, with the time so far."""
+        if self.progress:
+            print(f"[{time.perf_counter() - self.began:4.0f} s] {text}", flush=True)
+
+    def draw(self, name: str, figure: Figure) -> None:
+        """Write a figure."""
+        path = self.folder.figures / f"{name}.png"
+        self.figures[name] = plotting.save_figure(figure, path)
+
+    def run(self) -> dict[str, Any]:
+        """Run every part and return the summary."""
+        config, d = self.config, self.config.headline_dimension
+        runs = config.runs()
+        self.say(
+            f"ground truth of {config.successor.num_cells:,} states from "
+            f"{config.successor.transitions:,} transitions, then {len(runs)} training runs; about "
+            f"{config.estimated_seconds} s in all on two cores"
+        )
+        self.draw("environment", plotting.plot_environment(self.environment))
+        ground = own_ground_truth(
+            config.successor, self.folder, max(config.dimensions), progress=self.progress
+        )
+        truth, floor = ground.truth, np.asarray(ground.noise_floor)
+        principal = truth.principal
+        self.draw(
+            "spectrum",
+            plotting.plot_spectrum(principal.singular_values, principal.total_energy),
+        )
+        self.draw("noise_floor", plotting.plot_subspace_error({"noise floor": floor}))
+        self.draw_components("components", {}, {}, truth)
+        self.say(f"wrote the {d} leading components to {self.figures['components']}")
+        summaries: list[dict[str, Any]] = []
+        learned: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        curves: dict[str, list[Line]] = {}
+        for name, (recipe, training) in runs.items():
+            out = self.folder.path / "runs" / name
+            found = run_training(
+                training, self.folder.path / STORE, out, truth=truth, progress=self.progress
+            )
+            summaries.append({"recipe": recipe, **found})
+            title, distance = training.objective.title, found["subspace_distance"]
+            self.say(f"{RECIPES[recipe]}, {title}, d = {found['d']}: distance {distance:.4f}")
+            if found["d"] == d:
+                steps, distances = distance_history(RunFolder(out))
+                curves.setdefault(recipe, []).append(Line.of_runs(title, steps, distances))
+                maps, cosines = learned.setdefault(recipe, ({}, {}))
+                maps[title], cosines[title] = aligned_components(RunFolder(out), truth, d)
+        for recipe, (maps, cosines) in learned.items():
+            self.draw_components(f"components_{recipe}", maps, cosines, truth)
+            figure = plotting.plot_curves(
+                curves[recipe],
+                x_label="update",
+                y_label=f"subspace distance (d = {d})",
+                noise_floor=float(floor[d - 1]) or None,
+            )
+            self.draw(f"curves_{recipe}", figure)
+        if len(config.dimensions) > 1:
+            rows = [
+                {
+                    "method": _title(config, run["method"]),
+                    "d": run["d"],
+                    "subspace_distance": [seed["subspace_distance"] for seed in run["per_seed"]],
+                }
+                for run in summaries
+                if run["recipe"] == "recommended"
+            ]
+            self.draw(
+                "distance_by_dimension",
+                plotting.plot_distance_by_dimension(rows, noise_floor=floor),
+            )
+        described = {
+            **generation_figures(self.folder, config.successor),
+            "store": str(ground.path),
+            "bins": config.successor.bins,
+            "singular_values": [float(value) for value in principal.singular_values],
+            "energy_captured": [float(value) for value in principal.energy_captured()],
+            "standard_error": ground.standard_error,
+            "noise_floor": floor.tolist(),
+        }
+        summary = {
+            "ground_truth": described,
+            "methods": _by_method(config, summaries),
+            "report": str(self.folder.path / "report.html"),
+        }
+        _write_report(config, self.folder, self.figures, summaries, summary)
+        return summary
+
+    def draw_components(
+        self, name: str, maps: Mapping[str, Any], cosines: Mapping[str, Any], truth: Any
+    ) -> None:
+        """Draw the true components above learned ones."""
+        basis = truth.principal.truncated(self.config.headline_dimension).basis
+        self.draw(
+            name,
+            plotting.plot_components(
+                {"ground truth": basis, **maps},
+                bins=self.config.successor.bins,
+                environment=self.environment,
+                cosines=dict(cosines),
+            ),
+        )
+
+
+def _title(config: QuickstartConfig, method: str) -> str:
+    """Return a method's name as the papers write it."""
+    return next(each.title for each in config.objectives if each.name == method)
+
+
+def _by_method(
+    config: QuickstartConfig, summaries: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Collect each method's headline figures with every run beside them."""
+    names = ("recipe", "subspace_distance", "relative_excess_loss", "d", "steps", "seconds")
+    methods = {}
+    for objective in config.objectives:
+        runs = [run for run in summaries if run["method"] == objective.name]
+        headline = next(
+            run
+            for run in runs
+            if (run["recipe"], run["d"]) == ("recommended", config.headline_dimension)
+        )
+        methods[objective.name] = {**{name: headline[name] for name in names}, "runs": runs}
+    return methods
+
+
+def print_quickstart(summary: Mapping[str, Any]) -> None:
+    """Print the ground truth, every training run and the report's path."""
+    truth = summary["ground_truth"]
+    print(
+        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
+        f"({truth['transitions_per_second']:.3g} a second)"
+    )
+    names = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
+    rows = [
+        (method, run["recipe"], *(run[name] for name in names))
+        for method, figures in summary["methods"].items()
+        for run in figures["runs"]
+    ]
+    header = ("method", "recipe", "d", "updates", "seconds", "subspace distance", "excess loss")
+    Table(header, rows, "Learned subspaces against the ground truth").print()
+    print(f"Report: {summary['report']}")
+
+
+def _write_report(
+    config: QuickstartConfig,
+    folder: RunFolder,
+    figures: Mapping[str, Path],
+    summaries: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+) -> None:
+    d, truth = config.headline_dimension, summary["ground_truth"]
+    sections = [_truth_section(config, truth, figures)]
+    sections += [_recipe_section(config, recipe, summaries, figures) for recipe in RECIPES]
+    if "distance_by_dimension" in figures:
+        sections.append(
+            Section(
+                title="Distance against the number of features",
+                text="Recommended recipe. Later components carry less energy and have smaller "
+                "gradients, so they are learned last.",
+                figures=[
+                    (
+                        figures["distance_by_dimension"],
+                        "Subspace distance after training against the number of features d, mean "
+                        "over seeds; 0 is the true subspace, 1 is orthogonal to it.",
+                    )
+                ],
+            )
+        )
+    method, best = min(
+        summary["methods"].items(), key=lambda item: float(item[1]["subspace_distance"])
+    )
+    energy = 100.0 * truth["energy_captured"][d - 1]
+    write_report(
+        folder.path / "report.html",
+        title="rlreps quickstart: learned principal components of PuddleWorld",
+        summary=f"The {d} leading components hold {energy:.1f} % of the energy of the centred "
+        f"successor measure. Under the recommended recipe {_title(config, method)} comes closest "
+        f"to them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
+        "updates.",
+        sections=sections,
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
+    )
+
+
+def _truth_section(
+    config: QuickstartConfig, truth: Mapping[str, Any], figures: Mapping[str, Path]
+) -> Section:
+    successor, d = config.successor, config.headline_dimension
+    floors = [
+        (f"noise floor at d = {each}", truth["noise_floor"][each - 1])
+        for each in config.dimensions
+        if each <= len(truth["noise_floor"])
+    ]
+    rows = [
+        ("arena", successor.arena),
+        ("states and tasks", f"{successor.bins} x {successor.bins} cells"),
+        ("discount", successor.discount),
+        ("sum over", "t ≥ 0" if successor.count_start else "t ≥ 1"),
+        ("horizon (steps)", successor.horizon),
+        ("rollouts per cell", successor.rollouts),
+        ("transitions", truth["transitions"]),
+        ("seconds", truth["seconds"]),
+        ("transitions per second", truth["transitions_per_second"]),
+        ("standard error of an entry (root mean square)", truth["standard_error"]),
+        *floors,
+    ]
+    captions = {
+        "environment": "The arena. Shading gives the speed inside a puddle as a fraction of the "
+        "speed outside; overlapping puddles compound.",
+        "components": f"The {d} leading principal components: left singular vectors of the centred "
+        "successor measure, one value a state.",
+        "spectrum": "Singular values of the centred successor measure, and the share of its energy "
+        "that the leading components capture.",
+        "noise_floor": "Noise floor: expected subspace distance of this matrix from the truth, "
+        "from the distance between two independent halves of the rollouts. No smaller distance "
+        "tells a representation from a perfect one.",
+    }
+    return Section(
+        title="Ground truth",
+        text="Successor measure of the uniformly random policy, estimated by Monte-Carlo rollouts "
+        "that start uniformly inside each cell. Its columns are centred over states; the principal "
+        "components are the left singular vectors of what is left.",
+        tables=[Table(("quantity", "value"), rows, "How the ground truth was made")],
+        figures=[(figures[name], caption) for name, caption in captions.items()],
+    )
+
+
+def _recipe_section(
+    config: QuickstartConfig,
+    recipe: str,
+    summaries: Sequence[Mapping[str, Any]],
+    figures: Mapping[str, Path],
+) -> Section:
+    base: TrainingConfig = getattr(config, recipe)
+    d, seeds = config.headline_dimension, base.num_seeds
+    names = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
+    rows = [
+        (
+            _title(config, run["method"]),
+            *(run[name] for name in names),
+            run["longest_eigenvector_streak"],
+        )
+        for run in summaries
+        if run["recipe"] == recipe
+    ]
+    header = ("method", "d", "updates", "training s", "subspace distance", "excess loss", "streak")
+    over = "of one seed" if seeds == 1 else f"means over {seeds} seeds trained together"
+    table = Table(
+        header,
+        rows,
+        f"Results {over}; training time is without compilation and evaluation. Excess loss is "
+        "relative to the best d features; streak counts leading components within π/8 of the true "
+        "ones, in order.",
+    )
+    encoder, optimizer = base.encoder, base.optimizer
+    hidden = " x ".join(map(str, getattr(encoder, "hidden", ())))
+    cosines = getattr(encoder, "frequencies", 0)
+    inputs = f"coordinates and {cosines} cosines of each" if cosines else "coordinates"
+    text = (
+        f"ReLU network of hidden widths {hidden} on {inputs}; {base.rows} states and "
+        f"{'one task' if base.tasks == 1 else f'{base.tasks} tasks'} an update; "
+        f"{optimizer.name.capitalize()}, learning rate {optimizer.learning_rate:g} "
+        f"({optimizer.schedule}); {base.steps} updates. Every method draws the same states and "
+        "tasks."
+    )
+    if recipe == "recommended":
+        changes = [f"{each.title}: {_changes(each)}" for each in config.objectives]
+        text += "\n\nOptions beside the methods' defaults. " + "; ".join(changes) + "."
+    else:
+        text += f" The paper makes 10⁸ updates: after {base.steps} the methods are on their way."
+    curves = "one seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % bootstrap interval"
+    return Section(
+        title=RECIPES[recipe],
+        text=text,
+        tables=[table],
+        figures=[
+            (
+                figures[f"components_{recipe}"],
+                f"The {d} leading principal components (top row) and the learned ones of the first "
+                "seed, rotated within their span onto the true ones (orthogonal Procrustes). |cos| "
+                "is the cosine with the true component; colour limits are shared down each column.",
+            ),
+            (
+                figures[f"curves_{recipe}"],
+                f"Subspace distance at d = {d} against updates, {curves}; dashed: the noise floor.",
+            ),
+        ],
+    )
+
+
+def _changes(objective: Objective) -> str:
+    """Name the options in which an objective differs from its class's defaults."""
+    plain, here = as_json(type(objective)()), as_json(objective)
+    changed = [f"{name} = {value}" for name, value in here.items() if value != plain[name]]
+    return ", ".join(changed).replace("_", " ") or "none"

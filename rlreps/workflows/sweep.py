@@ -1,0 +1,651 @@
+"""Sweeps over a stored successor measure: what ``rlreps sweep`` runs.
+
+A grid's field goes by its option of ``rlreps train`` (``learning-rate``, ``method``) or by its
+dotted name (``optimizer.learning_rate``), with ``-`` or ``_``. Points whose learners differ in
+numbers alone are trained in one compiled program.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+
+import jax
+import numpy as np
+from jax import Array
+from matplotlib.figure import Figure
+
+from rlreps.config import as_json, options
+from rlreps.encoders import ENCODERS
+from rlreps.errors import InputError, require
+from rlreps.losses import OBJECTIVES
+from rlreps.plotting import Line, plot_sweep, save_figure
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table, format_number, with_interval
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
+from rlreps.runs.intervals import aggregate
+from rlreps.runs.provenance import provenance
+from rlreps.sources.matrix import MatrixSource
+from rlreps.sources.store import StreamedSource
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.store import MatrixStore, open_store
+from rlreps.training import Learner, Optimizer, evaluation, stack, train_population
+from rlreps.training.devices import make_placement
+from rlreps.workflows.train import (
+    MATRIX,
+    TrainingConfig,
+    batches_of,
+    describe_matrix,
+    describe_place,
+    ground_truth_for,
+    inputs_for,
+    learner_for,
+)
+
+KIND = "sweep"
+GROUP_KIND = "sweep_group"
+GROUPS = "groups"
+
+FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
+
+_CHOICES: dict[str, tuple[str, dict[str, type]]] = {
+    "method": ("objective", OBJECTIVES),
+    "encoder": ("encoder", ENCODERS),
+}
+"""Field that names a class → (the configuration's part, name → class)."""
+
+
+class GridAxis(NamedTuple):
+    """One swept field.
+
+    Attributes:
+        field: Its name: ``num_features``, ``method``, ``objective.kappa0``.
+        values: Its values, all different.
+    """
+
+    field: str
+    values: tuple[FieldValue, ...]
+
+
+class GridPoint(NamedTuple):
+    """One point of a grid.
+
+    Attributes:
+        values: Field → value, in the order of the grid's axes.
+        config: The runs there.
+    """
+
+    values: dict[str, FieldValue]
+    config: TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    """Training runs at every point of a grid.
+
+    Attributes:
+        base: What all points share; its values of swept fields do not matter.
+        grid: The swept fields, at least one.
+
+    Raises:
+        InputError: For a field that does not exist or comes twice, for values that are none, come
+            twice or do not fit, or do not fit together at a point.
+    """
+
+    base: TrainingConfig
+    grid: tuple[GridAxis, ...]
+
+    def __post_init__(self) -> None:
+        if not self.grid:
+            raise InputError("expected at least one field to sweep, got none")
+        names = [axis.field for axis in self.grid]
+        for axis in self.grid:
+            require(axis.field in sweepable_fields(), _a_field(), axis.field)
+            require(names.count(axis.field) == 1, "each field to be swept once", axis.field)
+            require(
+                len(axis.values) >= 1 and len({*axis.values}) == len(axis.values),
+                f"different values of {axis.field}, at least one",
+                axis.values,
+            )
+        # All points are built here: one that cannot be is refused before any is trained. The first
+        # stands for the base, so that sweeps that differ in what does not matter are the same.
+        object.__setattr__(self, "base", self.points[0].config)
+
+    @functools.cached_property
+    def points(self) -> tuple[GridPoint, ...]:
+        """All points; the last field varies fastest."""
+        return tuple(self._points())
+
+    def _points(self) -> Iterator[GridPoint]:
+        names = [axis.field for axis in self.grid]
+        for combination in itertools.product(*(axis.values for axis in self.grid)):
+            values = dict(zip(names, combination, strict=True))
+            try:
+                yield GridPoint(values, with_fields(self.base, values))
+            except InputError as error:
+                place = ", ".join(f"{name}={as_text(value)}" for name, value in values.items())
+                raise InputError(f"{error} (at the point {place})") from error
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the sweep as JSON values."""
+        grid = {axis.field: as_json(axis.values) for axis in self.grid}
+        return {"base": as_json(self.base), "grid": grid}
+
+
+def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
+    """Read axes from texts like ``num-features=5,10``.
+
+    Values are separated by commas, numbers within a value by spaces; ``none`` stands for None,
+    ``true`` and ``false`` for themselves.
+
+    Raises:
+        InputError: For a text that is none, a field that does not exist (saying which do), or a
+            value that is not of the field's type.
+    """
+    return tuple(_parse_axis(text) for text in texts)
+
+
+def _parse_axis(text: str) -> GridAxis:
+    name, equals, values = text.partition("=")
+    require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
+    field = name.strip().replace("-", "_")
+    short = {_short(dotted): dotted for dotted in sweepable_fields()}
+    field = short.get(field, field)
+    require(field in sweepable_fields(), _a_field(), name.strip())
+    parse = _parser(sweepable_fields()[field])
+    try:
+        return GridAxis(field, tuple(parse(value.strip()) for value in values.split(",")))
+    except InputError as error:
+        raise InputError(f"{error} for {_dashed(field)}") from None
+
+
+def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> TrainingConfig:
+    """Replace some fields of a configuration.
+
+    Another method or encoder brings its own defaults.
+
+    Raises:
+        InputError: If the values do not fit, do not fit together, or are of options that the
+            method or encoder does not have.
+    """
+    changes: dict[str, Any] = {}
+    parts: dict[str, dict[str, FieldValue]] = {}
+    for name, value in values.items():
+        outer, dot, inner = name.partition(".")
+        if name in _CHOICES:
+            part, classes = _CHOICES[name]
+            if type(getattr(config, part)) is not classes[str(value)]:
+                changes[part] = classes[str(value)]()
+        elif dot:
+            parts.setdefault(outer, {})[inner] = value
+        else:
+            changes[name] = value
+    for outer, inside in parts.items():
+        part = changes.get(outer, getattr(config, outer))
+        known = [field.name for field in options(part)]
+        for inner in inside:
+            require(inner in known, f"an option of {part.name} ({', '.join(known)})", inner)
+        changes[outer] = dataclasses.replace(part, **inside)
+    return dataclasses.replace(config, **changes)
+
+
+def flag_of(field: str) -> str:
+    """Return the option of ``rlreps train`` for a field: what a reader knows it by."""
+    return _dashed(_short(field))
+
+
+def as_text(value: FieldValue) -> str:
+    """Write a value as ``parse_grid`` reads it."""
+    if isinstance(value, tuple):
+        return " ".join(str(item) for item in value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+@functools.cache
+def sweepable_fields() -> Mapping[str, Any]:
+    """Map the name of every field that can be swept to its type."""
+    found: dict[str, Any] = {
+        name: Literal[tuple(sorted(classes))] for name, (_, classes) in _CHOICES.items()
+    }
+    hints = get_type_hints(TrainingConfig)
+    parts = {"objective": OBJECTIVES.values(), "encoder": ENCODERS.values()}
+    found |= {name: hint for name, hint in hints.items() if name not in (*parts, "optimizer")}
+    for part, classes in {**parts, "optimizer": [Optimizer]}.items():
+        for cls in classes:
+            inner = get_type_hints(cls)
+            found |= {f"{part}.{field.name}": inner[field.name] for field in options(cls)}
+    return found
+
+
+def _short(field: str) -> str:
+    return "optimizer" if field == "optimizer.name" else field.rpartition(".")[2]
+
+
+def _dashed(field: str) -> str:
+    return field.replace("_", "-")
+
+
+def _a_field() -> str:
+    return f"a field to sweep of {', '.join(map(_dashed, sweepable_fields()))}"
+
+
+def _parser(hint: Any) -> Callable[[str], FieldValue]:
+    """Return what reads a value of a type from its text, or raises an ``InputError``."""
+    if get_origin(hint) is types.UnionType:
+        (inner,) = (kind for kind in get_args(hint) if kind is not type(None))
+        parse = _parser(inner)
+        return lambda text: None if text.lower() == "none" else parse(text)
+    if get_origin(hint) is tuple:
+        return lambda text: tuple(_number(int, part) for part in text.split() or [text])
+    if get_origin(hint) is Literal:
+        return lambda text: _choice({name: name for name in get_args(hint)}, text)
+    if hint is bool:
+        return lambda text: _choice({"true": True, "false": False}, text.lower())
+    if hint is str:
+        return str
+    return functools.partial(_number, hint)
+
+
+def _choice(choices: Mapping[str, FieldValue], text: str) -> FieldValue:
+    require(text in choices, f"one of {', '.join(choices)}", text)
+    return choices[text]
+
+
+def _number(kind: Callable[[str], Any], text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        expected = "an integer" if kind is int else "a number"
+        raise InputError(f"expected {expected}, got {text!r}") from None
+
+
+class Member(NamedTuple):
+    """One run among those of a program: the index of its point in the grid, and its seed."""
+
+    point: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that one compiled program trains.
+
+    Attributes:
+        config: The configuration of the first; others differ in numbers and seeds alone.
+        members: The runs, in the order of the grid's points and their seeds.
+        learner: Their learners, numbers [members].
+    """
+
+    config: TrainingConfig
+    members: tuple[Member, ...]
+    learner: Learner
+
+
+def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
+    """Collect the runs of a sweep by program, in the order in which the grid first needs each.
+
+    Args:
+        sweep: The sweep.
+        make: Makes the learner of a configuration.
+    """
+    found: dict[Any, list[tuple[Member, Learner]]] = {}
+    for index, (_, config) in enumerate(sweep.points):
+        learner = make(config)
+        program = (jax.tree.structure(learner), config.evaluate_every, config.checkpoint_every)
+        for seed in config.seeds:
+            found.setdefault(program, []).append((Member(index, seed), learner))
+    return [
+        Group(
+            sweep.points[runs[0][0].point].config,
+            tuple(member for member, _ in runs),
+            stack([learner for _, learner in runs]),
+        )
+        for runs in found.values()
+    ]
+
+
+class _Ground(NamedTuple):
+    """What all groups of a sweep are trained on and measured against."""
+
+    store: MatrixStore
+    truth: GroundTruth
+
+    @contextlib.contextmanager
+    def batches(self, group: Group) -> Iterator[tuple[MatrixSource | StreamedSource, Array]]:
+        """Yield a group's batches, and its encoder's inputs for all states."""
+        inputs = inputs_for(group.learner.encoder, self.truth)
+        with batches_of(group.config.objective, self.store, self.truth, inputs) as source:
+            yield source, inputs
+
+
+def run_sweep(
+    config: SweepConfig,
+    store_path: Path,
+    out: Path,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train at every point of a grid in a folder of its own, resuming what was interrupted.
+
+    A run that diverges stops no other: it counts with the worst values there are, those of features
+    that are zero.
+
+    Args:
+        config: The sweep.
+        store_path: A complete store.
+        out: The sweep's folder: a folder a program under ``groups/``, ``results/sweep.csv`` and
+            ``.json``, ``figures/sweep.png``, ``report.html`` and ``summary.json``.
+        devices: Where to train, as for ``run_training``.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The summary: ``fields``, the ``points`` as rows of the table (see ``gather``), ``groups``,
+        ``seconds`` of training, ``compile_seconds`` and the path of the ``report``.
+
+    Raises:
+        InputError: For anything about the store, the folder or a point that does not fit, before
+            the first file is written.
+    """
+    store = open_store(store_path)
+    described = {MATRIX: describe_matrix(store), **config.as_json()}
+    finished = finished_summary(out, KIND, described)
+    if finished is not None:
+        return finished
+    largest = max(point.config.num_features for point in config.points)
+    ground = _Ground(store, ground_truth_for(store_path, largest, progress=progress))
+    groups = groups_of(
+        config,
+        lambda each: learner_for(each, ground.truth, store.shape[1], resets_diverged=True),
+    )
+    for group in groups:
+        make_placement(devices, len(group.members))
+        first = jax.tree.map(lambda number: number[0], group.learner)
+        with ground.batches(group) as (source, _):
+            first.check(source)
+
+    def compute(folder: RunFolder) -> dict[str, Any]:
+        results = [
+            _train_group(config, index, group, ground, folder, devices, progress)
+            for index, group in enumerate(groups, start=1)
+        ]
+        rows = gather(config, groups, results)
+        return {
+            "fields": [axis.field for axis in config.grid],
+            "points": rows,
+            "groups": len(results),
+            "seconds": round(sum(result["seconds"] for result in results), 3),
+            "compile_seconds": round(sum(result["compile_seconds"] for result in results), 3),
+            "report": str(write_sweep_report(config, folder, rows)),
+        }
+
+    return complete_run(
+        out,
+        kind=KIND,
+        config=described,
+        compute=compute,
+        origin=describe_place(store_path, out),
+    )
+
+
+def _train_group(
+    config: SweepConfig,
+    index: int,
+    group: Group,
+    ground: _Ground,
+    folder: RunFolder,
+    devices: Sequence[jax.Device] | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Return the summary of a group, trained if it has not been."""
+    training = group.config
+    members = [
+        {"seed": member.seed, **as_json(config.points[member.point].values)}
+        for member in group.members
+    ]
+    described = {MATRIX: describe_matrix(ground.store), **as_json(training), "members": members}
+    out = folder.path / GROUPS / f"{index:03d}"
+    finished = finished_summary(out, GROUP_KIND, described)
+    if finished is not None:
+        return finished
+    own = RunFolder.create_or_resume(
+        out, kind=GROUP_KIND, config=described, provenance=provenance()
+    )
+    encoder = group.learner.encoder
+    basis = ground.truth.principal.truncated(training.num_features).basis
+    with ground.batches(group) as (source, inputs):
+        distance = evaluation.distance_evaluation(encoder, inputs, basis)
+        result = train_population(
+            group.learner,
+            source,
+            steps=training.steps,
+            seeds=[member.seed for member in group.members],
+            evaluate=lambda params, _: distance(params),
+            evaluate_every=training.evaluate_every,
+            folder=own,
+            checkpoint_every=training.checkpoint_every,
+            devices=devices,
+            description=f"group {index}",
+            progress=progress,
+        )
+        diverged = result.history[-1]["diverged"]
+        summary = {
+            "seconds": round(result.seconds, 3),
+            "compile_seconds": round(result.compile_seconds, 3),
+            # A run that diverged has zero features, and so the worst figures.
+            "members": [
+                {
+                    "seed": seed,
+                    "diverged": bool(diverged[place]),
+                    **evaluation.evaluate_encoder(
+                        encoder, result.params(place), inputs, ground.truth
+                    ),
+                }
+                for place, seed in enumerate(result.seeds)
+            ],
+        }
+    own.write_summary(summary)
+    return summary
+
+
+_STATISTICS = tuple(
+    f"{name}{end}" for name in ("mean", "interquartile_mean") for end in ("", "_low", "_high")
+)
+
+
+def gather(
+    config: SweepConfig, groups: Sequence[Group], results: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Collect one row a point of the grid, in the grid's order.
+
+    Args:
+        config: The sweep.
+        groups: Its groups.
+        results: Their summaries.
+
+    Returns:
+        Rows of the swept fields' values (several numbers as text); ``runs`` and how many of them
+        ``diverged``; mean and interquartile mean of the final ``subspace_distance`` and
+        ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None where there
+        is one run, and for an excess that means nothing); the ``group`` that trained them, from 1,
+        how many ``runs_together``, and the ``seconds`` which those took together.
+    """
+    runs: dict[int, list[Mapping[str, Any]]] = {}
+    trained: dict[int, dict[str, Any]] = {}
+    for number, (group, result) in enumerate(zip(groups, results, strict=True), start=1):
+        for member, figures in zip(group.members, result["members"], strict=True):
+            runs.setdefault(member.point, []).append(figures)
+            trained[member.point] = {
+                "group": number,
+                "runs_together": len(group.members),
+                "seconds": result["seconds"],
+            }
+    return [
+        {
+            **{field: _cell(value) for field, value in point.values.items()},
+            "runs": len(runs[index]),
+            "diverged": sum(run["diverged"] for run in runs[index]),
+            **_aggregated("subspace_distance", [run["subspace_distance"] for run in runs[index]]),
+            **_aggregated("excess_loss", [run["relative_excess_loss"] for run in runs[index]]),
+            **trained[index],
+        }
+        for index, point in enumerate(config.points)
+    ]
+
+
+def _aggregated(prefix: str, values: Sequence[float | None]) -> dict[str, float | None]:
+    """Aggregate over runs; None where a run has no value, and for ends that one run has not."""
+    found: dict[str, Any] = dict.fromkeys(_STATISTICS)
+    known = [value for value in values if value is not None]
+    if len(known) == len(values):
+        aggregates = aggregate(known)
+        found = {name: aggregates[name] for name in _STATISTICS}
+    return {
+        f"{prefix}_{name}": None if value is None or math.isnan(value) else value
+        for name, value in found.items()
+    }
+
+
+def _cell(value: FieldValue) -> Any:
+    return as_text(value) if isinstance(value, tuple) else value
+
+
+_COLUMNS = {
+    "runs": "runs",
+    "diverged": "diverged",
+    "distance": "subspace_distance_mean",
+    "interquartile mean": "subspace_distance_interquartile_mean",
+    "excess loss": "excess_loss_mean",
+    "group": "group",
+    "group's seconds": "seconds",
+}
+"""Title → figure of the report's table; means get their interval in a column of its own."""
+
+
+def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Tabulate every point of a grid."""
+    header = [flag_of(field) for field in fields]
+    cells: list[list[Any]] = [[as_text(row[field]) for field in fields] for row in rows]
+    for title, column in _COLUMNS.items():
+        header.append(title)
+        for line, row in zip(cells, rows, strict=True):
+            line.append(row[column])
+        if column.endswith("mean"):
+            header.append("95 % interval")
+            for line, row in zip(cells, rows, strict=True):
+                low, high = row[f"{column}_low"], row[f"{column}_high"]
+                line.append(None if low is None else f"{low:.3g} to {high:.3g}")
+    return Table(header, cells, "Every point of the grid.")
+
+
+def write_sweep_report(
+    config: SweepConfig, folder: RunFolder, rows: Sequence[Mapping[str, Any]]
+) -> Path:
+    """Write the numbers, the figure and the report; returns the path of ``report.html``."""
+    figure = draw_sweep(config, rows)
+    folder.write_rows(KIND, rows)
+    save_figure(figure, folder.figures / f"{KIND}.png")
+    fields = [axis.field for axis in config.grid]
+    runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
+    best = min(rows, key=lambda row: row["subspace_distance_mean"])
+    place = ", ".join(f"{flag_of(name)} = {as_text(best[name])}" for name in fields)
+    return write_report(
+        folder.path / "report.html",
+        title=f"Sweep over {', '.join(map(flag_of, fields))}",
+        summary=(
+            f"{runs} runs at {len(rows)} points, of which {diverged or 'none'} diverged. The "
+            f"lowest mean distance is {format_number(best['subspace_distance_mean'])}, at {place}."
+        ),
+        sections=[
+            Section(
+                title="Final distances",
+                text=_EXPLANATION,
+                tables=[sweep_table(fields, rows)],
+                figures=[
+                    (
+                        figure,
+                        "Subspace distance after training at every point of the grid; a cross "
+                        "marks points where runs diverged.",
+                    )
+                ],
+            )
+        ],
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
+    )
+
+
+_EXPLANATION = (
+    "A run that diverges counts with distance 1 and the excess loss of features that are zero, the "
+    "worst there are. Intervals are 95 % percentile bootstrap intervals over runs, too narrow "
+    "where there are few; the interquartile mean is that of the middle half of the runs. The runs "
+    "of one group were trained in one program, and its seconds are those of all of them together."
+)
+
+
+def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw distance against the first field with several numbers, a line for the others' values.
+
+    Without such a field, the values of the first with several stand side by side.
+    """
+
+    def fitness(axis: GridAxis) -> tuple[bool, bool]:
+        several = len(axis.values) > 1
+        return several and _is_numeric(axis.values), several
+
+    axis = max(config.grid, key=fitness)
+    others = [other for other in config.grid if other != axis]
+    numeric, order = _is_numeric(axis.values), [_cell(value) for value in axis.values]
+    lines = []
+    for values in itertools.product(*(other.values for other in others)):
+        key = {other.field: _cell(value) for other, value in zip(others, values, strict=True)}
+        points = [row for row in rows if key.items() <= row.items()]
+        if numeric:
+            points.sort(key=lambda row: float(row[axis.field]))
+        places = [point[axis.field] for point in points]
+        lines.append(
+            Line(
+                label=", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
+                x=places if numeric else [order.index(place) for place in places],
+                mean=[point["subspace_distance_mean"] for point in points],
+                # None, of a single run, becomes NaN.
+                low=np.array([point["subspace_distance_mean_low"] for point in points], float),
+                high=np.array([point["subspace_distance_mean_high"] for point in points], float),
+                crossed=[point["diverged"] > 0 for point in points],
+            )
+        )
+    names = None if numeric else [as_text(value) for value in axis.values]
+    return plot_sweep(lines, names=names, x_label=flag_of(axis.field), y_label="subspace distance")
+
+
+def _is_numeric(values: Sequence[FieldValue]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+_SWEEP_FIGURES = {
+    "mean distance": "subspace_distance_mean",
+    "interquartile mean": "subspace_distance_interquartile_mean",
+    "excess loss": "excess_loss_mean",
+}
+
+
+def print_sweep(summary: Mapping[str, Any]) -> None:
+    """Print a sweep's summary: every point of its grid with intervals, and the report's path."""
+    rows = [
+        (
+            *(as_text(point[field]) for field in summary["fields"]),
+            *(point["runs"], point["diverged"]),
+            *(with_interval(point, name) for name in _SWEEP_FIGURES.values()),
+            *(point["group"], point["seconds"]),
+        )
+        for point in summary["points"]
+    ]
+    fields = [flag_of(field) for field in summary["fields"]]
+    header = (*fields, "runs", "diverged", *_SWEEP_FIGURES, "group", "group's seconds")
+    Table(header, rows, "Final distances, with 95 % intervals over runs").print()
+    print(f"Report: {summary['report']}")

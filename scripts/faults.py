@@ -1,0 +1,162 @@
+"""Plant each one-line fault of tests/faults.toml in a copy and report which ones the tests notice.
+
+    python scripts/faults.py --area losses --results runs/faults.csv
+    python scripts/faults.py --check
+
+The tests of a fault run up to the first failure, tier 0 alone. Faults that the results list as
+caught are not run again, so that a call goes on where an earlier one ended, or mended.
+"""
+
+import argparse
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT = 600.0
+"""Seconds after which tests count as failed: a fault may keep a loop from ending."""
+
+Fault = dict[str, Any]
+
+
+class Result(NamedTuple):
+    """Say what became of a fault; ``test`` is the first that failed, empty if none did."""
+
+    name: str
+    area: str
+    old: str
+    caught: str
+    test: str
+    seconds: float
+
+
+def read_faults(path: Path = ROOT / "tests/faults.toml") -> list[Fault]:
+    """Read the list of faults."""
+    faults: list[Fault] = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
+    return faults
+
+
+def plant(fault: Fault, checkout: Path = ROOT) -> str:
+    """Return the text of a fault's file with the fault in it.
+
+    Raises:
+        ValueError: If the line to replace does not occur exactly once, or the fault leaves it.
+    """
+    text = (checkout / fault["file"]).read_text(encoding="utf-8")
+    count = text.count(fault["find"])
+    if count != 1 or fault["find"] == fault["replace"]:
+        raise ValueError(f"expected {fault['name']} once in {fault['file']}, got {count} times")
+    planted: str = text.replace(fault["find"], fault["replace"])
+    return planted
+
+
+def copy_checkout(folder: Path) -> None:
+    """Copy packages and tests to a folder where Python finds the packages as if installed."""
+    for part in ("rlreps", "agents", "envs", "data", "scripts", "tests"):
+        shutil.copytree(ROOT / part, folder / part)
+    shutil.copy2(ROOT / "pyproject.toml", folder)
+    for part in ("agents", "envs", "data"):
+        (folder / "rlreps" / part).symlink_to(folder / part)
+
+
+def first_failure(folder: Path, tests: Sequence[str]) -> str:
+    """Run tests in a copy up to the first failure and name it; empty if all pass."""
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not integration and not experiments"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+    except subprocess.TimeoutExpired:
+        return f"timeout of {TIMEOUT:g} s"
+    for line in done.stdout.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            return line.partition(" ")[2].partition(" - ")[0]
+    if done.returncode != 0:
+        # Nothing failed, nothing passed: a wrong path says nothing of a fault.
+        raise RuntimeError(f"expected tests to run, got from pytest:\n{done.stdout}{done.stderr}")
+    return ""
+
+
+def try_fault(fault: Fault, folder: Path) -> Result:
+    """Run the tests of one fault in a copy, and mend the copy."""
+    began = time.perf_counter()
+    file = folder / fault["file"]
+    sound = file.read_text(encoding="utf-8")
+    file.write_text(plant(fault, folder), encoding="utf-8")
+    try:
+        test = first_failure(folder, fault["tests"])
+    finally:
+        file.write_text(sound, encoding="utf-8")
+    caught, old = "yes" if test else "no", str(fault["old"]).lower()
+    seconds = round(time.perf_counter() - began, 1)
+    return Result(fault["name"], fault["area"], old, caught, test, seconds)
+
+
+def read_results(path: Path) -> dict[str, Result]:
+    """Read earlier results by name; none if there is no file."""
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: Result(**row) for row in csv.DictReader(file)}  # type: ignore[arg-type]
+
+
+def write_results(path: Path, results: Sequence[Result]) -> None:
+    """Write all results as CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([Result._fields, *results])
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only check that faults can be set")
+    parser.add_argument("--only", action="append", metavar="NAME", help="these faults")
+    parser.add_argument("--area", action="append", help="faults of these areas")
+    parser.add_argument("--results", type=Path, default=Path("runs/faults.csv"))
+    arguments = parser.parse_args()
+
+    faults = read_faults()
+    for fault in faults:
+        plant(fault)
+    if arguments.check:
+        return
+    results = read_results(arguments.results)
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder = Path(name).resolve()
+        copy_checkout(folder)
+        for fault in faults:
+            known = fault["name"] in results and results[fault["name"]].caught == "yes"
+            chosen = fault["name"] in (arguments.only or [fault["name"]])
+            if known or not chosen or fault["area"] not in (arguments.area or [fault["area"]]):
+                continue
+            result = results[fault["name"]] = try_fault(fault, folder)
+            write_results(arguments.results, list(results.values()))
+            print(*result, flush=True)
+    for area in dict.fromkeys(fault["area"] for fault in faults):
+        found = [result for result in results.values() if result.area == area]
+        caught = sum(result.caught == "yes" for result in found)
+        old = sum(result.old == "true" for result in found)
+        print(f"{area}: {len(found)} planted, old suite caught {old}, tier 0 {caught}")
+    if survivors := [result.name for result in results.values() if result.caught == "no"]:
+        sys.exit(f"expected these to be caught: {', '.join(survivors)}")
+
+
+if __name__ == "__main__":
+    main()

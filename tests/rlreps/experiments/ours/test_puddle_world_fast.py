@@ -1,0 +1,118 @@
+"""Time to a given distance: goals, verdicts at equal time, presets; its smoke preset."""
+
+import csv
+import dataclasses
+import json
+
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.experiments.harness import Run
+from rlreps.experiments.ours import puddle_world_fast
+from rlreps.experiments.ours.puddle_world_fast import EXPERIMENT, PRESETS, Goal, Timed
+
+SMOKE = PRESETS["smoke"]
+FIRST, SECOND = SMOKE.dimensions
+WINNER, DANSKIN = (recipe.name for recipe in SMOKE.recipes[:2])
+
+
+def timed(recipe, d, distance, seconds, seed=0):
+    return Timed(
+        recipe=recipe,
+        d=d,
+        seed=seed,
+        steps=[0, 10],
+        seconds=[0.0, seconds],
+        distances=[0.9, distance],
+        diverged=False,
+        released_distance=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("distance", "seconds", "holds"),
+    [
+        (0.029, 8.0, True),
+        (0.029, 10.4, True),
+        (0.029, 10.6, None),
+        (0.031, 12.0, False),
+        (0.031, 9.6, False),
+        (0.031, 9.4, None),
+    ],
+)
+def test_a_verdict_at_equal_time_gives_no_method_the_benefit_of_time(distance, seconds, holds):
+    runs = [timed(WINNER, d, 0.01, 10.0) for d in SMOKE.dimensions]
+    runs += [timed(DANSKIN, d, distance, seconds) for d in SMOKE.dimensions]
+    found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
+    assert [claim.holds for claim in found] == [holds] * 2
+    assert f"{distance:.4f} after {seconds:.1f} s against 0.0100 after 10.0 s" in found[0].found
+
+
+def test_what_is_compared_are_means_over_seeds_at_the_same_d():
+    runs = [timed(WINNER, d, 0.01, 10.0, seed) for d in SMOKE.dimensions for seed in (0, 1)]
+    # The mean of two seeds is within the factor at the first d, though one of them is beyond.
+    runs += [timed(DANSKIN, FIRST, 0.01, 8.0), timed(DANSKIN, FIRST, 0.045, 12.0, 1)]
+    runs += [timed(DANSKIN, SECOND, 0.04, 10.0), timed(DANSKIN, SECOND, 0.05, 10.0, 1)]
+    found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
+    assert [claim.holds for claim in found] == [True, False]
+    assert "2.75 times" in found[0].found
+    assert "4.50 times" in found[1].found
+
+
+@pytest.mark.parametrize(
+    ("distance", "seconds", "holds"),
+    [(0.02, 10.0, True), (0.021, 10.0, False), (0.02, 10.1, False)],
+)
+def test_a_goal_is_a_mean_distance_within_a_mean_time(distance, seconds, holds):
+    goals = tuple(Goal(d=d, distance=0.02, seconds=10.0) for d in (FIRST, 77))
+    config = dataclasses.replace(SMOKE, goals=goals)
+    runs = [timed(WINNER, FIRST, distance + 0.01 * sign, seconds + sign) for sign in (-1, 1)]
+    (claim,) = puddle_world_fast.judge_goals(config, runs)
+    assert claim.holds is holds
+
+
+def test_recipes_are_for_the_same_dimensions_and_every_seed_is_a_run_of_its_own():
+    longer = dataclasses.replace(SMOKE.recipes[1], trainings=SMOKE.recipes[1].trainings * 2)
+    with pytest.raises(InputError, match=r"expected recipes for d = \(2, 10\), got \(2, 10, 2, "):
+        dataclasses.replace(SMOKE, recipes=(SMOKE.recipes[0], longer))
+    with pytest.raises(InputError, match="at least two recipes, got 1"):
+        dataclasses.replace(SMOKE, recipes=SMOKE.recipes[:1])
+    cells = puddle_world_fast.cells(Run(dataclasses.replace(SMOKE, num_seeds=2), None))
+    assert len(cells) == 3 * 2 * 2
+    assert cells["large-batch-network-d10-seed1"][1].seed == 1
+    for name in ("laptop", "paper"):
+        assert PRESETS[name].dimensions == (2, 5, 10, 20, 50, 100)
+        for recipe in PRESETS[name].recipes:
+            for training in recipe.trainings:
+                assert training.steps == 20 * training.evaluate_every
+                assert training.optimizer.schedule == "linear"
+
+
+@pytest.mark.experiments
+def test_the_smoke_preset_times_every_run_and_resumes_as_it_was(tmp_path):
+    summary = EXPERIMENT.run(SMOKE, tmp_path, progress=False)
+    assert len(summary["runs"]) == len(list((tmp_path / "runs").iterdir())) == 6
+    assert len({row["subspace_distance"] for row in summary["runs"]}) == 6
+    for row in summary["runs"]:
+        assert row["seconds"] > 0.0
+        assert 0.0 < row["subspace_distance"] < 0.2
+        assert row["released_distance"] is None  # That is of another grid.
+    ends = {(row["recipe"], row["d"]): row["subspace_distance"] for row in summary["runs"]}
+    ratio = ends[DANSKIN, FIRST] / ends[WINNER, FIRST]
+    assert f"{ratio:.2f} times" in summary["claims"][0]["found"]
+    rows = list(
+        csv.DictReader((tmp_path / "results/distance_by_time.csv").read_text().splitlines())
+    )
+    assert len(rows) == 6 * 6
+    last = {float(row["subspace_distance"]) for row in rows if row["step"] == "100"}
+    assert last == set(ends.values())
+    assert (
+        json.loads((tmp_path / "results/distance_by_dimension.json").read_text()) == summary["runs"]
+    )
+    for name in ("distance_by_time", "distance_by_dimension"):
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "Every update draws its entries afresh" in (tmp_path / "report.html").read_text()
+    # One seed that was lost with its part resumes from its checkpoint, and the others stay.
+    (tmp_path / "summary.json").unlink()
+    (tmp_path / "parts" / "large-batch-cosines-d2-seed0.json").unlink()
+    assert EXPERIMENT.run(SMOKE, tmp_path, progress=False) == summary

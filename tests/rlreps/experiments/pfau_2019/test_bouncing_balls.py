@@ -1,0 +1,270 @@
+import csv
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.encoders import WithConstant
+from rlreps.envs import BouncingBalls
+from rlreps.errors import InputError
+from rlreps.experiments.pfau_2019 import bouncing_balls
+from rlreps.experiments.pfau_2019.bouncing_balls import (
+    PRESETS,
+    Basis,
+    FramePairs,
+    explained,
+    linear_slow_features,
+    pixels,
+    positions,
+)
+from rlreps.losses.base import Batch
+from rlreps.training.population import Population
+
+VIDEO = BouncingBalls(frame_size=16)
+KEY = jax.random.key(3)
+SMOKE = PRESETS["smoke"]
+CORRELATIONS = np.asarray([0.98, 0.9, 0.7, 0.4, 0.0])
+MIXING = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
+
+
+def test_the_second_half_of_a_batch_is_the_first_one_frame_later():
+    centres = np.asarray(FramePairs(VIDEO, True).sample(KEY, 4000, 1).inputs)
+    moved = np.linalg.norm(centres[2000:] - centres[:2000], axis=2)
+    # Where no ball touches a wall or another ball, the three move by the video's root mean square.
+    inside = (centres > VIDEO.radius + 0.06) & (centres < 1.0 - VIDEO.radius - 0.06)
+    gaps = np.linalg.norm(centres[:, :, None] - centres[:, None], axis=3) + 9.0 * np.eye(3)
+    free = (inside.all(axis=(1, 2)) & (gaps.min(axis=(1, 2)) > 2.0 * VIDEO.radius + 0.11))[:2000]
+    assert free.sum() > 20
+    assert np.all(moved <= VIDEO.speed * 3**0.5 + 1e-6)
+    assert np.all(moved.sum(axis=1) > 0.0)
+    speeds = np.sqrt(np.mean(np.square(moved[free]), axis=1))
+    np.testing.assert_allclose(speeds, VIDEO.speed, rtol=1e-4)
+    # Pairs are unrelated: so are their centres of mass.
+    means = centres[:2000].mean(axis=1)[:, 0]
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.1
+    with pytest.raises(InputError, match=r"expected an even number of rows.*got 5"):
+        FramePairs(VIDEO).sample(KEY, 5, 1)
+
+
+def test_frames_and_positions_of_one_key_are_of_the_same_states():
+    frames = FramePairs(VIDEO).sample(KEY, 6, 1)
+    centres = np.asarray(FramePairs(VIDEO, True).sample(KEY, 6, 1).inputs)
+    assert (frames.inputs.shape, frames.targets.shape) == ((6, 16, 16, 1), (6, 0))
+    ticks, brightness = (np.arange(16) + 0.5) / 16, np.asarray(frames.inputs)[..., 0]
+    total = brightness.sum(axis=(1, 2))
+    across = (brightness.sum(axis=1) * ticks).sum(axis=1) / total
+    along = (brightness.sum(axis=2) * ticks[::-1]).sum(axis=1) / total
+    np.testing.assert_allclose(np.stack([across, along], 1), centres.mean(axis=1), atol=0.01)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MixedSignals:
+    """Pairs of mixed Gaussian signals, independent of each other and of known correlation."""
+
+    as_positions = False
+    num_tasks = None
+
+    def sample(self, key, num_rows, num_tasks):
+        before, noise = jax.random.normal(key, (2, num_rows // 2, 5))
+        keep = jnp.asarray(CORRELATIONS, jnp.float32)[None, :]
+        after = keep * before + jnp.sqrt(1.0 - keep**2) * noise
+        signals = jnp.concatenate([before, after]) @ MIXING + 3.0
+        return Batch(signals, jnp.zeros((num_rows, 0)))
+
+
+def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation():
+    config = dataclasses.replace(SMOKE, rows=1000, test_batches=40)
+    identity = Basis(lambda inputs: inputs, np.zeros(5, np.int64))
+
+    def solve(components):
+        sizes = {"rows": 1000, "batches": 40, "components": components}
+        return linear_slow_features(identity, MixedSignals(), jax.random.key(1), 3, **sizes)
+
+    features = solve(5)
+    found = bouncing_balls.measure_spectra(
+        config, WithConstant(features), features.init(None), MixedSignals(), "test"
+    )
+    np.testing.assert_allclose(found.ordered, 2.0 * (1.0 - CORRELATIONS[:3]), rtol=0.03)
+    np.testing.assert_allclose(found.ritz.sum(), found.ordered.sum(), rtol=1e-4)
+    # Of unit variance and mean zero on other draws, to their error.
+    np.testing.assert_allclose(np.abs(found.transform), np.eye(4)[:, 1:], atol=0.03)
+    with pytest.raises(InputError, match="at least 3 components that vary, got 2"):
+        solve(2)
+
+
+def test_pixels_are_means_over_squares():
+    frames = np.random.default_rng(0).uniform(size=(2, 16, 16, 1)).astype(np.float32)
+    found = pixels(VIDEO, 4).function(jnp.asarray(frames))
+    assert found.shape == (2, 16)
+    np.testing.assert_allclose(found[1, 6], frames[1, 4:8, 8:12].mean(), rtol=1e-5)
+    with pytest.raises(InputError, match=r"pooling that divides a frame's side \(16\), got 3"):
+        pixels(VIDEO, 3)
+
+
+def test_functions_of_positions_do_not_tell_balls_apart_and_are_the_cosines_stated():
+    basis = positions(VIDEO, 2)
+    # Degrees 1 and 2 of one ball, products of two waves of degree 1.
+    np.testing.assert_array_equal(np.bincount(basis.bodies), [0, 5, 3])
+    centres = np.random.default_rng(0).uniform(0.12, 0.88, size=(4, 3, 2)).astype(np.float32)
+    found = np.asarray(basis.function(jnp.asarray(centres)))
+    again = basis.function(jnp.asarray(centres[:, [2, 0, 1]]))
+    np.testing.assert_allclose(again, found, rtol=1e-4, atol=1e-5)
+    sums = np.cos(np.pi * (centres - 0.12) / 0.76).sum(axis=1)
+    for expected in (sums[:, 0], sums[:, 1], sums[:, 0] * sums[:, 1], sums[:, 0] ** 2):
+        assert np.abs(found - expected[:, None]).max(axis=0).min() < 1e-5
+
+
+def test_explained_shares_are_those_of_a_planted_model_and_chance_explains_nothing():
+    draws = np.random.default_rng(0).normal(size=(9000, 4))
+    target = draws[:, :1] * 3.0 + draws[:, 1:2] * 1.0 + 5.0
+    both = np.column_stack([target, draws[:, 2]])
+    np.testing.assert_allclose(explained(both, draws[:, :1]), [0.9, 0.0], atol=0.02)
+    np.testing.assert_allclose(explained(both, draws[:, :3]), [1.0, 1.0], atol=1e-6)
+    noise = np.random.default_rng(1).normal(size=(600, 200))
+    assert explained(both[:600], noise).max() < 0.0
+
+
+def test_a_map_is_the_mean_over_states_with_a_ball_in_the_cell():
+    centres = np.asarray([[[0.1, 0.1], [0.9, 0.1]], [[0.1, 0.1], [0.1, 0.9]]])
+    values = np.asarray([[1.0, 10.0], [3.0, 20.0]])
+    # Cells (row, column) = (y, x): both states have a ball at the bottom left.
+    expected = np.transpose([[2.0, 1.0, 3.0, np.nan], [15.0, 10.0, 20.0, np.nan]])
+    np.testing.assert_array_equal(bouncing_balls.mean_responses(centres, values, 2), expected)
+
+
+def test_responses_follow_the_balls_and_exciting_frames_are_those_of_extreme_values():
+    config = dataclasses.replace(SMOKE, frame_batches=40, map_bins=5)
+
+    def centre_of_brightness(frames):
+        """Minus the mean x of the balls, twice, and the square of its distance from the middle."""
+        ticks = (jnp.arange(16, dtype=jnp.float32) + 0.5) / 16
+        x = (frames[..., 0].sum(axis=1) * ticks[None, :]).sum(axis=1) / frames.sum(axis=(1, 2, 3))
+        return jnp.stack([-2.0 * x, (x - 0.5) ** 2], axis=1)
+
+    found = bouncing_balls.measure_responses(centre_of_brightness, VIDEO, config)
+    assert found.centres.shape == (40 * 64, 3, 2)
+    # Negative everywhere, so the sign is turned: the largest mean response is positive.
+    mean_x = found.centres[:, :, 0].mean(axis=1)
+    np.testing.assert_allclose(found.values[:, 0], 2.0 * mean_x, atol=0.02)
+    assert np.all(np.nanmax(found.maps, axis=0) == np.nanmax(np.abs(found.maps), axis=0))
+    shares = bouncing_balls.measure_shares(found, VIDEO, config)
+    assert shares["mean_position"][0] > 0.99
+    assert shares["mean_position"][1] < 0.1
+    assert shares["one_ball"][1] < 0.8
+    assert shares["all_balls"][1] > 0.95
+    frames = bouncing_balls.extreme_frames(found, VIDEO, 2)
+    assert frames.shape == (2, 4, 16, 16)
+    again = np.asarray(centre_of_brightness(jnp.asarray(frames[0])[..., None]))[:, 0]
+    np.testing.assert_allclose(-again, np.sort(found.values[:, 0])[[0, 1, -2, -1]], atol=1e-4)
+
+
+LINEAR = np.asarray([0.02, 0.02, 0.04, 0.04])
+BEST = LINEAR / 2.0
+
+
+@pytest.mark.parametrize(
+    ("change", "verdicts"),
+    [
+        ({}, [True] * 5),
+        ({"all_balls": 0.7}, [False, True, True, True, True]),
+        ({"one_ball": (0.95, 0.6, 0.1, 0.1)}, [True, False, True, True, True]),
+        ({"one_ball": (0.95, 0.95, 0.9, 0.9)}, [True, True, False, True, True]),
+        ({"ritz": BEST * [0.9, 1.1, 1.0, 1.0]}, [True, True, True, True, False]),
+        # Features no slower than linear ones say nothing about eigenfunctions.
+        ({"learned": LINEAR * 1.1, "ritz": LINEAR * 1.1}, [None, None, None, False, True]),
+        # One network does not tell whether networks are slower.
+        ({"networks": 1}, [True, True, True, None, True]),
+    ],
+)
+def test_claims_are_judged_three_valued(change, verdicts):
+    networks = change.get("networks", 2)
+    defaults = {
+        "learned": BEST,
+        "ritz": BEST,
+        "linear": None,
+        "best": None,
+        "one_ball": (0.95, 0.95, 0.1, 0.1),
+        "all_balls": 0.98,
+    }
+    spread = 1.0 + 0.001 * np.arange(networks)[:, None]
+    parts = {
+        name: np.broadcast_to(np.asarray(value), (4,)) * spread if value is not None else value
+        for name, value in {**defaults, **change}.items()
+        if name in defaults
+    }
+    claims = bouncing_balls.judge(**{**parts, "linear": LINEAR, "best": BEST})
+    assert [claim.holds for claim in claims] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": 65}, "an even number of rows >= 2, got 65"),
+        ({"num_features": 0}, "num_features >= 1, got 0"),
+        ({"channels": ()}, "at least one convolution"),
+        ({"averaging_rate": 0.0}, r"averaging_rate in \(0, 1\], got 0.0"),
+        ({"evaluations": 7}, r"steps to be a multiple of evaluations \(7\)"),
+        ({"rows": 2, "frame_batches": 1}, "shown <= 2, the frames to choose from, got 3"),
+        ({"seed": -1}, "seed in"),
+    ],
+)
+def test_settings_without_meaning_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(SMOKE, **change)
+
+
+def test_the_papers_preset_has_what_is_shared_with_its_protocol():
+    paper = PRESETS["paper"]
+    assert (paper.num_features, paper.channels) == (12, (32, 32, 32))
+    assert (paper.averaging_rate, paper.optimizer.name) == (0.01, "rmsprop")
+
+
+@pytest.mark.experiments
+def test_the_smoke_preset_makes_features_slower_and_is_not_run_twice(tmp_path, monkeypatch):
+    config = dataclasses.replace(
+        SMOKE,
+        num_features=3,
+        steps=100,
+        evaluations=10,
+        num_seeds=2,
+        pooling=8,
+        components=30,
+        degree=2,
+        linear_batches=20,
+        test_batches=20,
+        frame_batches=20,
+    )
+    summary = bouncing_balls.EXPERIMENT.run(config, tmp_path, progress=False)
+    for name in ("eigenvalues", "exciting_frames", "maps", "training"):
+        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 1000
+        assert json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    curves = json.loads((tmp_path / "results" / "training.json").read_text())
+    for seed in (0, 1):
+        own = [row for row in curves if row["seed"] == seed]
+        sums = [sum(row[f"feature_{k}"] for k in (1, 2, 3)) for row in own]
+        assert len(sums) == 11
+        assert sums[-1] < 0.5 * sums[0]
+    learned = np.asarray(summary["eigenvalues"]["deep"])
+    assert learned.shape == (2, 3)
+    # Functions that see the positions do best.
+    assert np.all(learned.sum(axis=1) > np.sum(summary["eigenvalues"]["functions of positions"]))
+    eigenvalues = (tmp_path / "results" / "eigenvalues.csv").read_text()
+    rows = list(csv.DictReader(eigenvalues.splitlines()))
+    assert len(rows) == (2 + 2) * 3
+    for row in rows:
+        correlation = 1.0 - float(row["eigenvalue"]) / 2.0
+        assert float(row["correlation_at_lag_1"]) == pytest.approx(correlation)
+    page = (tmp_path / "report.html").read_text()
+    assert all(claim["found"] in page for claim in summary["claims"])
+    # Without its summary the run goes on from its checkpoints and trains nothing.
+    (tmp_path / "summary.json").unlink()
+    monkeypatch.setattr(Population, "advance", None)
+    bouncing_balls.EXPERIMENT.run(config, tmp_path, progress=False)
+    assert (tmp_path / "results" / "eigenvalues.csv").read_text() == eigenvalues
+    other = dataclasses.replace(config, hidden=8)
+    with pytest.raises(InputError, match="hidden"):
+        bouncing_balls.EXPERIMENT.run(other, tmp_path, progress=False)

@@ -1,0 +1,244 @@
+import csv
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.encoders import FunctionEncoder
+from rlreps.errors import InputError
+from rlreps.experiments.pfau_2019 import hydrogen
+from rlreps.experiments.pfau_2019.hydrogen import (
+    ENERGIES,
+    LEVELS,
+    PRESETS,
+    Contender,
+    solve_on_grid,
+    wavefunctions,
+)
+from rlreps.losses import Spin
+from rlreps.operators import act
+from rlreps.training.population import Population
+
+SMOKE = PRESETS["smoke"]
+HALF_WIDTH = 50.0
+
+
+def exact_features(positions):
+    """The closed form written out, with the normalisation left to the caller."""
+    radius = jnp.sqrt(jnp.sum(jnp.square(positions), axis=1))
+    x, y = positions[:, 0], positions[:, 1]
+    second, third = jnp.exp(-radius / 3.0), jnp.exp(-radius / 5.0)
+    return jnp.stack(
+        [
+            jnp.exp(-radius),
+            (1.0 - 2.0 * radius / 3.0) * second,
+            x * second,
+            y * second,
+            (1.0 - 0.8 * radius + 0.08 * radius**2) * third,
+            x * (3.0 - 0.4 * radius) * third,
+            y * (3.0 - 0.4 * radius) * third,
+            (x**2 - y**2) * third,
+            2.0 * x * y * third,
+        ],
+        axis=1,
+    )
+
+
+def test_the_closed_form_are_eigenfunctions_of_the_hamiltonian_with_its_energies():
+    assert [ENERGIES[level].tolist() for level in LEVELS] == [[-1.0], [-1 / 9] * 3, [-1 / 25] * 5]
+    with jax.enable_x64(True):
+        positions = jnp.asarray(np.random.default_rng(0).uniform(-8.0, 8.0, (40, 2)))
+        action = act(hydrogen.hamiltonian(), exact_features, positions)
+        ratios = np.asarray(action.images) / np.asarray(action.values)
+        np.testing.assert_allclose(ratios, np.tile(ENERGIES, (40, 1)), rtol=1e-7)
+        found = wavefunctions(np.asarray(positions))
+        for column, same in zip(found.T, np.asarray(action.values).T, strict=True):
+            assert abs(np.corrcoef(column, same)[0, 1]) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_quadrature_and_weighted_points_integrate_over_the_whole_box():
+    with jax.enable_x64(True):
+        positions, weights = map(np.asarray, hydrogen.make_quadrature(HALF_WIDTH))
+    assert np.abs(positions).max() < HALF_WIDTH
+    # The edge has corners that an even spacing in the angle does not see exactly.
+    assert weights.sum() == pytest.approx((2 * HALF_WIDTH) ** 2, rel=5e-3)
+    functions = wavefunctions(positions)
+    gram = functions.T @ (functions * weights[:, None])
+    exact = np.diagonal(gram)
+    lengths = np.sqrt(exact)
+    np.testing.assert_allclose(gram / np.outer(lengths, lengths), np.eye(9), atol=1e-6)
+    # ∫ exp(−2r) over the plane.
+    assert gram[0, 0] == pytest.approx(np.pi / 2, rel=1e-9)
+    count = 2**18
+    for sampling in ("radial", "uniform"):
+        source = hydrogen.make_source(Contender(name="any", sampling=sampling), HALF_WIDTH)
+        batch = source.sample(jax.random.key(0), count, 1)
+        assert batch.targets.shape == (count, 0)
+        shares = np.asarray(source.weights()(batch.inputs), np.float64)
+        assert np.all(shares >= 0.0)
+        terms = shares[:, None] * wavefunctions(np.asarray(batch.inputs, np.float64)) ** 2
+        # Ratios of norms: weights are known up to a factor.
+        found, error = terms.mean(axis=0), terms.std(axis=0) / np.sqrt(count)
+        relative = np.abs(found / exact * exact[4] / found[4] - 1.0)
+        allowed = 5.0 * (error / found + error[4] / found[4])
+        assert np.all(relative < allowed)
+        # Radial points see every scale; uniform ones hardly meet the ground state.
+        assert np.all(allowed < 0.04) if sampling == "radial" else allowed[0] > 0.1
+
+
+@pytest.mark.parametrize("inputs", ["cartesian", "radial"])
+@pytest.mark.parametrize("networks", ["separate", "shared"])
+def test_features_vanish_at_the_boundary_of_the_box(inputs, networks):
+    contender = Contender(name="any", inputs=inputs, networks=networks, hidden=(4,))
+    encoder = hydrogen.make_encoder(contender, HALF_WIDTH)
+    params = encoder.init(jax.random.key(0))
+    edge = jnp.asarray([[50.0, 3.0], [-7.0, -50.0], [50.0, 50.0], [-50.0, 0.0]])
+    np.testing.assert_allclose(encoder.apply(params, edge), 0.0, atol=1e-5)
+    assert np.abs(np.asarray(encoder.apply(params, 0.5 * edge))).min() > 0.0
+
+
+def test_the_gradient_vanishes_at_the_eigenfunctions_on_every_batch_without_averages():
+    """Exact local energies have no variance there: what β < 1 gives up."""
+    with jax.enable_x64(True):
+        source = hydrogen.make_source(Contender(name="any"), HALF_WIDTH)
+        mixing = jnp.asarray(np.tril(np.random.default_rng(1).normal(size=(9, 9))) + 2 * np.eye(9))
+
+        def encode(params, positions):
+            return exact_features(positions) @ mixing.T @ params
+
+        def gradients(rate, mixture):
+            objective = Spin(
+                9,
+                operator=hydrogen.hamiltonian(),
+                averaging_rate=rate,
+                encoder=FunctionEncoder(lambda key: jnp.eye(9), encode),
+                weights=source.weights(),
+            )
+            state, found = objective.init(jax.random.key(0)), []
+            gradient = jax.jit(
+                lambda batch, state: jax.grad(objective.loss, has_aux=True)(
+                    mixture, encode, batch, state, jax.random.key(0)
+                )
+            )
+            for index in range(3):
+                batch = source.sample(jax.random.key(index), 64, 1)
+                slope, (state, _) = gradient(batch, state)
+                found.append(float(jnp.abs(slope).max()))
+            return found
+
+        solved, unsolved = jnp.eye(9), jnp.eye(9) + 0.1 * jnp.ones((9, 9))
+        wrong = min(gradients(1.0, unsolved))
+        assert max(gradients(1.0, solved)) < 1e-8 * wrong
+        assert max(gradients(0.1, solved)[1:]) > 1e-3 * wrong
+
+
+def test_measurements_know_the_closed_form():
+    with jax.enable_x64(True):
+        encoder = FunctionEncoder(lambda key: (), lambda params, x: exact_features(x))
+        figures = hydrogen.make_evaluation(encoder, HALF_WIDTH)(())
+    found = [float(figures[f"energy_{index + 1}"]) for index in range(9)]
+    # In the box they are not exactly eigenfunctions: the highest do not quite vanish at its edge.
+    np.testing.assert_allclose(found, ENERGIES, rtol=2e-4)
+    assert float(figures["worst_error"]) == pytest.approx(np.abs(found / ENERGIES - 1.0).max())
+    assert abs(float(figures["subspace_distance"])) < 1e-8
+
+
+def test_the_grid_solver_approaches_the_closed_form():
+    coarse, fine = solve_on_grid(24, 12.0), solve_on_grid(96, 12.0)
+    assert abs(fine.energies[0] + 1.0) < 0.5 * abs(coarse.energies[0] + 1.0)
+    np.testing.assert_allclose(fine.functions.T @ fine.functions, np.eye(9), atol=1e-10)
+    assert np.all(np.diff(fine.energies) >= 0.0)
+    exact = wavefunctions(fine.positions)[:, 0]
+    ground = fine.functions[:, 0] * np.sign(fine.functions[:, 0].sum())
+    assert ground @ exact / np.linalg.norm(exact) > 0.99
+    # x runs along columns and y along rows.
+    assert fine.positions[1, 0] > fine.positions[0, 0]
+    assert fine.positions[1, 1] == fine.positions[0, 1]
+    assert fine.positions[96, 1] > fine.positions[0, 1]
+
+
+def test_alignment_undoes_rotations_inside_levels_and_no_others():
+    exact, _ = np.linalg.qr(wavefunctions(np.random.default_rng(0).uniform(-9.0, 9.0, (400, 2))))
+    random, turned = np.random.default_rng(0), exact.copy()
+    for level in LEVELS:
+        size = level.stop - level.start
+        turned[:, level] = exact[:, level] @ np.linalg.qr(random.normal(size=(size, size)))[0]
+    np.testing.assert_allclose(hydrogen.aligned(turned, exact), exact, atol=1e-10)
+    across = exact[:, [1, 0, *range(2, 9)]]
+    assert np.abs(hydrogen.aligned(across, exact) - exact).max() > 0.1
+
+
+def test_claims_are_judged_by_the_worst_seed_and_comparisons_not_at_all():
+    published = dataclasses.replace(SMOKE.contenders[1], name="published", steps=1_000_000)
+    config = dataclasses.replace(SMOKE, contenders=(*SMOKE.contenders, published))
+    grid = hydrogen.GridSolution(1.5 * ENERGIES, None, None)
+
+    def holds(*errors):
+        results = [
+            hydrogen.Result(contender, None, [0], None, np.asarray([worst]), None)
+            for contender, worst in zip(config.contenders, errors, strict=True)
+        ]
+        return [claim.holds for claim in hydrogen.judge(config, grid, results)]
+
+    good, bad = [0.01, 0.05], [0.01, 0.06]
+    assert holds(good, bad, bad) == [True, None, False, None]
+    assert holds(bad, good, good) == [False, None, True, None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sampling": "log"}, "sampling to be one of"),
+        ({"networks": "dense"}, "networks to be one of"),
+        ({"averaging_rate": 0.0}, r"averaging_rate in \(0, 1\]"),
+        ({"rows": 0}, "rows >= 1"),
+        ({"learning_rate": float("inf")}, "finite learning_rate"),
+        ({"grid_points": 33}, "even number of grid_points"),
+        ({"num_seeds": 0}, "num_seeds >= 1"),
+        ({"contenders": ()}, "at least one contender"),
+        ({"contenders": SMOKE.contenders[:1] * 2}, "contenders of different names"),
+        ({"evaluations": 7}, "multiple of 7 evaluations"),
+    ],
+)
+def test_settings_without_meaning_are_refused(change, message):
+    known = {field.name for field in dataclasses.fields(Contender)}
+    subject = Contender(name="any") if set(change) <= known else SMOKE
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(subject, **change)
+
+
+@pytest.mark.experiments
+def test_the_smoke_preset_lowers_the_error_and_is_not_run_twice(tmp_path, monkeypatch):
+    summary = hydrogen.EXPERIMENT.run(SMOKE, tmp_path, progress=False)
+
+    def rows_of(name):
+        return list(csv.DictReader((tmp_path / "results" / f"{name}.csv").read_text().splitlines()))
+
+    rows = rows_of("energies")
+    assert len(rows) == 2 * 2 * 9 + 9
+    for contender in summary["contenders"]:
+        found = [float(row["energy"]) for row in rows if row["contender"] == contender["name"]]
+        np.testing.assert_allclose(found, np.ravel(contender["energies"]))
+    assert np.all(np.asarray(summary["contenders"][0]["energies"])[:, 0] < -0.5)
+    goal, *others = summary["claims"]
+    worst = max(summary["contenders"][0]["worst_error"])
+    assert goal["holds"] is (worst <= SMOKE.tolerance)
+    assert f"{worst:.2%}" in goal["found"]
+    assert all(claim["holds"] is None for claim in others)
+    ours = [
+        float(row["subspace_distance"])
+        for row in rows_of("worst_error")
+        if row["contender"] == "ours"
+    ]
+    assert max(ours[-2:]) < 0.9 * min(ours[:2])
+    for name in ("wavefunctions", "energies", "worst_error"):
+        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 10_000
+    # Without its summary the run goes on from its checkpoints and trains nothing.
+    (tmp_path / "summary.json").unlink()
+    monkeypatch.setattr(Population, "advance", None)
+    again = hydrogen.EXPERIMENT.run(SMOKE, tmp_path, progress=False)
+    assert again["contenders"] == summary["contenders"]
+    with pytest.raises(InputError, match="num_seeds"):
+        hydrogen.EXPERIMENT.run(dataclasses.replace(SMOKE, num_seeds=3), tmp_path, progress=False)

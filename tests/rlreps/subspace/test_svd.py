@@ -1,0 +1,288 @@
+"""Decompositions of matrices in memory and in row blocks, and the noise floor of halves."""
+
+import tracemalloc
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.subspace import (
+    ArrayBlocks,
+    PrincipalSubspace,
+    RandomizedSVD,
+    exact_svd,
+    fix_signs,
+    nested_distances,
+    noise_floor,
+    products,
+    randomized_svd,
+)
+
+METHODS = pytest.mark.parametrize("method", [exact_svd, randomized_svd])
+
+
+def _planted(rows: int, columns: int, spectrum: np.ndarray, seed: int = 0, dtype=np.float32):
+    """A matrix with the given singular values; returns it and its left singular vectors."""
+    rng = np.random.default_rng(seed)
+    count = len(spectrum)
+    left = np.linalg.qr(rng.standard_normal((rows, count)))[0]
+    right = np.linalg.qr(rng.standard_normal((columns, count)))[0]
+    return ((left * spectrum) @ right.T).astype(dtype), left
+
+
+@METHODS
+@pytest.mark.parametrize("shape", [(120, 60), (60, 120)])
+def test_a_planted_spectrum_is_recovered(method, shape):
+    spectrum = 0.8 ** np.arange(40.0)
+    matrix, left = _planted(*shape, spectrum)
+    found = method(matrix, 10)
+    np.testing.assert_allclose(found.singular_values, spectrum[:10], rtol=1e-5)
+    cosines = np.abs(np.sum(found.basis * left[:, :10], axis=0))
+    np.testing.assert_allclose(cosines, 1.0, atol=1e-5)
+    np.testing.assert_allclose(found.basis.T @ found.basis, np.eye(10), atol=2e-6)
+    np.testing.assert_allclose(found.total_energy, np.sum(spectrum**2), rtol=1e-6)
+
+
+def test_the_randomised_path_equals_the_exact_path_in_values_vectors_and_signs():
+    matrix, _ = _planted(150, 90, 0.9 ** np.arange(90.0), dtype=np.float64)
+    exact = exact_svd(matrix, 12)
+    randomised = randomized_svd(matrix, 12, oversampling=20, power_iterations=20)
+    np.testing.assert_allclose(randomised.singular_values, exact.singular_values, rtol=1e-10)
+    np.testing.assert_allclose(randomised.basis, exact.basis, atol=1e-8)
+    assert randomised.total_energy == pytest.approx(exact.total_energy, rel=1e-12)
+
+
+def test_a_matrix_on_an_accelerator_is_decomposed_through_products_taken_there(monkeypatch):
+    # No accelerator is needed: a CPU array is treated as one, which takes the same code path.
+    matrix = np.random.default_rng(8).standard_normal((60, 40)).astype(np.float32)
+    expected = randomized_svd(matrix, 5)
+    monkeypatch.setattr(products, "_on_accelerator", lambda _: True)
+    found = randomized_svd(jnp.asarray(matrix), 5)
+    np.testing.assert_allclose(found.basis, expected.basis, atol=1e-5)
+    np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
+    np.testing.assert_allclose(found.total_energy, expected.total_energy, rtol=1e-6)
+
+
+@METHODS
+def test_the_largest_entry_of_every_component_is_positive(method):
+    matrix = np.random.default_rng(11).standard_normal((50, 40)).astype(np.float32)
+    basis = method(matrix, 10).basis
+    assert np.all(np.max(basis, axis=0) == np.max(np.abs(basis), axis=0))
+    np.testing.assert_allclose(method(-matrix, 10).basis, basis, atol=1e-4)
+
+
+def test_sign_fixing_breaks_ties_by_the_first_index():
+    basis = np.array([[0.1, -0.7, 0.0], [-0.9, 0.7, 0.0], [0.4, 0.1, 0.0]])
+    expected = np.array([[-0.1, 0.7, 0.0], [0.9, -0.7, 0.0], [-0.4, -0.1, 0.0]])
+    np.testing.assert_array_equal(fix_signs(basis), expected)
+    np.testing.assert_array_equal(fix_signs(fix_signs(basis)), expected)
+
+
+def test_truncation_keeps_the_leading_components_and_the_energy():
+    matrix = np.random.default_rng(12).standard_normal((30, 20)).astype(np.float32)
+    whole = randomized_svd(matrix, 6, seed=3)
+    part = whole.truncated(2)
+    np.testing.assert_array_equal(part.basis, whole.basis[:, :2])
+    np.testing.assert_array_equal(part.energy_captured(), whole.energy_captured()[:2])
+    assert (part.total_energy, part.method, part.settings) == (
+        whole.total_energy,
+        "randomized",
+        {"rank": 6, "oversampling": 40, "power_iterations": 10, "seed": 3},
+    )
+    for d in (0, 7):
+        with pytest.raises(InputError, match=f"expected 1 <= d <= 6 components, got {d}"):
+            whole.truncated(d)
+
+
+@METHODS
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(9, 7), (300, 200)])
+def test_a_rank_above_the_numerical_rank_is_refused_and_named(method, dtype, shape):
+    matrix, _ = _planted(*shape, np.array([5.0, 2.0, 1.0, 0.1]), dtype=dtype)
+    assert method(matrix, 4).basis.shape == (shape[0], 4)
+    with pytest.raises(InputError, match="expected a rank of at most 4, the numerical rank"):
+        method(matrix, 5)
+
+
+class _Counted:
+    """Row blocks that count how often they are read and can compute their rows on the fly."""
+
+    def __init__(self, left: np.ndarray, right: np.ndarray, block_rows: int):
+        self.left, self.right, self.block_rows = left, right, block_rows
+        self.shape, self.dtype = (len(left), len(right)), left.dtype
+        self.reads = 0
+
+    def blocks(self):
+        self.reads += 1
+        for start in range(0, len(self.left), self.block_rows):
+            yield start, self.left[start : start + self.block_rows] @ self.right.T
+
+
+def _factors(rows: int, columns: int, spectrum: np.ndarray, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    left = np.linalg.qr(rng.standard_normal((rows, len(spectrum))))[0]
+    right = np.linalg.qr(rng.standard_normal((columns, len(spectrum))))[0]
+    return (left * spectrum).astype(dtype), right.astype(dtype)
+
+
+@pytest.mark.parametrize("power_iterations", [0, 4])
+@pytest.mark.parametrize("shape", [(150, 90), (90, 150)])
+def test_a_streamed_matrix_gives_what_the_array_gives(monkeypatch, shape, power_iterations):
+    monkeypatch.setattr(products, "_GROUP_BYTES", 8 * 150 * 20)  # several groups
+    left, right = _factors(*shape, 0.9 ** np.arange(90.0), np.float64)
+    matrix = left @ right.T
+    arguments = {"oversampling": 10, "power_iterations": power_iterations, "seed": 5}
+    array = randomized_svd(matrix, 8, **arguments)
+    streamed = randomized_svd(ArrayBlocks(matrix, 33), 8, **arguments)
+    np.testing.assert_allclose(streamed.basis, array.basis, atol=1e-9)
+    np.testing.assert_allclose(streamed.singular_values, array.singular_values, rtol=1e-11)
+    np.testing.assert_allclose(streamed.distance_bound, array.distance_bound, rtol=1e-6)
+    assert streamed.total_energy == pytest.approx(array.total_energy, rel=1e-14)
+    assert (streamed.method, streamed.settings) == (array.method, array.settings)
+
+
+def test_the_streamed_result_does_not_depend_on_the_blocks(monkeypatch):
+    monkeypatch.setattr(products, "_GROUP_BYTES", 4 * 80 * 16)
+    matrix = np.random.default_rng(1).standard_normal((120, 80)).astype(np.float32)
+    results = [randomized_svd(ArrayBlocks(matrix, rows), 5) for rows in (1, 16, 50, 1000)]
+    for result in results[1:]:
+        assert nested_distances(result.basis, results[0].basis)[-1] < 1e-6
+        np.testing.assert_allclose(result.singular_values, results[0].singular_values, rtol=1e-5)
+        assert result.total_energy == pytest.approx(results[0].total_energy, rel=1e-6)
+
+
+@pytest.mark.integration
+def test_squaring_the_spectrum_costs_a_float32_subspace_no_digits():
+    left, right = _factors(500, 400, 0.9 ** np.arange(120.0))
+    matrix = left @ right.T
+    exact = exact_svd(matrix.astype(np.float64), 50).basis
+    in_memory = nested_distances(randomized_svd(matrix, 50).basis, exact)
+    streamed = nested_distances(randomized_svd(ArrayBlocks(matrix), 50).basis, exact)
+    # sigma_50 is 0.006 of sigma_1, so A'A spans 3e-5: both end at rounding:
+    # singular vectors turned by a few 1e-6.
+    assert np.all(in_memory < 1e-11)
+    assert np.all(streamed < 1e-11)
+
+
+@pytest.mark.parametrize(("power_iterations", "reads"), [(0, 8), (3, 11)])
+def test_the_matrix_is_read_as_often_as_documented(power_iterations, reads):
+    source = _Counted(*_factors(60, 50, 0.9 ** np.arange(50.0)), 20)
+    randomized_svd(source, 3, oversampling=5, power_iterations=power_iterations)
+    assert source.reads == reads == RandomizedSVD(power_iterations=power_iterations).num_reads
+
+
+@pytest.mark.integration
+def test_a_streamed_matrix_is_never_held(monkeypatch):
+    monkeypatch.setattr(products, "_GROUP_BYTES", 2**20)
+    source = _Counted(*_factors(4000, 4000, 0.5 ** np.arange(12.0)), 64)
+    tracemalloc.start()
+    randomized_svd(source, 5, oversampling=5, power_iterations=2)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 4000 * 4000 / 4
+
+
+def test_a_streamed_matrix_that_is_not_finite_is_refused_after_one_read():
+    left, right = _factors(60, 50, 0.9 ** np.arange(50.0))
+    left[40, 2] = np.nan
+    source = _Counted(left, right, 20)
+    with pytest.raises(InputError, match="expected a matrix of finite entries"):
+        randomized_svd(source, 3)
+    assert source.reads == 1
+
+
+def _basis(rows: int, columns: int, seed: int) -> np.ndarray:
+    panel = np.random.default_rng(seed).standard_normal((rows, columns))
+    return np.linalg.qr(panel)[0]
+
+
+def test_nested_distances_are_the_subspace_distance_of_every_leading_part():
+    first, second = _basis(60, 8, 0), _basis(60, 8, 1)
+    second = np.linalg.qr(first + 0.3 * second)[0]
+    found = nested_distances(first, second)
+    assert found.shape == (8,)
+    assert found.dtype == np.float64
+    for d in range(1, 9):
+        kept = np.trace(first[:, :d] @ first[:, :d].T @ second[:, :d] @ second[:, :d].T)
+        assert found[d - 1] == pytest.approx(1.0 - kept / d, rel=1e-9)
+
+
+def test_the_floor_is_on_average_the_distance_of_the_mean_from_the_truth():
+    rank, seeds = 5, 300
+    rng = np.random.default_rng(8)
+    left, right = _basis(40, 20, 9), _basis(30, 20, 10)
+    truth = (left * (10.0 * 0.8 ** np.arange(20.0))) @ right.T
+    differences, actual = [], []
+    for _ in range(seeds):
+        # Noise whose size differs from column to column, as in a sampled successor measure.
+        noise = 0.05 * rng.standard_normal((2, 40, 30)) * np.linspace(0.2, 2.0, 30)
+        halves = [np.linalg.svd(truth + part)[0][:, :rank] for part in noise]
+        mean = np.linalg.svd(truth + noise.mean(axis=0))[0][:, :rank]
+        actual.append(nested_distances(mean, left[:, :rank]))
+        differences.append(noise_floor(*halves) - actual[-1])
+    average, expected = np.mean(differences, axis=0), np.mean(actual, axis=0)
+    standard_error = np.std(differences, axis=0) / np.sqrt(seeds)
+    # The comparison can tell the quarter from a half or an eighth, for every d.
+    assert np.all(standard_error < 0.05 * expected)
+    assert np.all(expected < 0.02)
+    # Second-order terms are of the distance's own relative size.
+    assert np.all(np.abs(average) < 4.0 * standard_error + 4.0 * expected**2)
+
+
+@METHODS
+def test_energy_captured_is_the_cumulative_share_of_the_squared_singular_values(method):
+    rng = np.random.default_rng(4)
+    matrix = rng.standard_normal((90, 30)) * np.linspace(3.0, 0.1, 30)
+    energies = np.square(np.linalg.svd(matrix, compute_uv=False))
+    expected = np.cumsum(energies)[:12] / np.sum(energies)
+    np.testing.assert_allclose(method(matrix, 12).energy_captured(), expected, rtol=1e-10)
+
+
+def _with_entry(value):
+    matrix = np.ones((4, 3), np.float32)
+    matrix[2, 1] = value
+    return matrix
+
+
+@METHODS
+@pytest.mark.parametrize(
+    ("matrix", "rank", "message"),
+    [
+        *((np.ones((5, 3), np.float32), k, f"1 <= rank <= 3 .*got {k}") for k in (-1, 0, 4)),
+        (np.zeros((4, 3), np.float32), 1, "expected a rank of at most 0"),
+        (_with_entry(np.nan), 1, "expected a matrix of finite entries"),
+        (_with_entry(np.inf), 1, "expected a matrix of finite entries"),
+        (np.ones((4, 3), np.int64), 1, "expected a float32 or float64 matrix"),
+        (np.ones((4, 3), np.float16), 1, "expected a float32 or float64 matrix"),
+        (np.ones(4, np.float32), 1, "expected a float32 or float64 matrix"),
+    ],
+)
+def test_matrices_and_ranks_that_cannot_be_used_are_refused(method, matrix, rank, message):
+    with pytest.raises(InputError, match=message):
+        method(matrix, rank)
+
+
+PARTS = {"total_energy": 1.0, "method": "exact", "settings": {}}
+ONES = np.ones((4, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: randomized_svd(ONES, 1, oversampling=-1), "expected oversampling >= 0, got -1"),
+        (lambda: randomized_svd(ONES, 1, power_iterations=-1), "power_iterations >= 0, got -1"),
+        (lambda: randomized_svd(ONES, 1, seed=-1), "expected seed >= 0, got -1"),
+        (lambda: randomized_svd(ArrayBlocks(ONES), 4), r"expected 1 <= rank <= 3 .*got 4"),
+        (lambda: exact_svd(ArrayBlocks(ONES), 1), r"a matrix in memory .* got row blocks"),
+        (
+            lambda: PrincipalSubspace(basis=np.eye(3), singular_values=np.ones(2), **PARTS),
+            "expected a basis",
+        ),
+        (lambda: nested_distances(np.ones((5, 2)), np.ones((5, 3))), "two bases of one shape"),
+        (lambda: nested_distances(np.ones((2, 3)), np.ones((2, 3))), "two bases of one shape"),
+    ],
+)
+def test_settings_and_parts_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

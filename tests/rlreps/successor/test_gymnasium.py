@@ -1,0 +1,294 @@
+"""Gymnasium environments, rolled out by the host, against exact successor measures."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from rlreps.errors import InputError
+from rlreps.successor.grids import BoxGrid
+from rlreps.successor.gymnasium import (
+    GymnasiumProcess,
+    GymnasiumRowSampler,
+    VisitSettings,
+    every_visit,
+    starts_in_cells,
+)
+from rlreps.successor.measure import RolloutSettings
+
+SIZE = 8
+
+
+MODES = pytest.mark.parametrize(
+    "mode",
+    [
+        AutoresetMode.NEXT_STEP,
+        pytest.param(AutoresetMode.SAME_STEP, marks=pytest.mark.integration),
+        pytest.param(AutoresetMode.DISABLED, marks=pytest.mark.integration),
+    ],
+    ids=lambda mode: mode.name,
+)
+
+
+COUNTS = pytest.mark.parametrize("count_start", [True, False])
+
+
+class Walk(gymnasium.Env):
+    """Ring of states; action 0 goes one back, 1 two ahead; it slips and stays with chance 0.3.
+
+    Episodes start uniformly in one of the first ``starts`` states. With ``last_ends``, the last
+    state is terminal.
+    """
+
+    observation_space = spaces.Discrete(SIZE)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, *, starts=SIZE - 1, last_ends=False):
+        self.starts, self.last_ends = starts, last_ends
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = int(self.np_random.integers(self.starts))
+        return self.state, {}
+
+    def step(self, action):
+        if self.np_random.random() > 0.3:
+            self.state = (self.state + (2 if action else -1)) % SIZE
+        return self.state, 0.0, self.last_ends and self.state == SIZE - 1, False, {}
+
+
+def walk_transitions(*, last_ends=False, ahead=0.5):
+    """P [SIZE, SIZE] if action 1 is taken with probability ``ahead``; terminal states absorb."""
+    matrix = np.zeros((SIZE, SIZE))
+    for state in range(SIZE):
+        matrix[state, state] += 0.3
+        matrix[state, (state - 1) % SIZE] += 0.7 * (1 - ahead)
+        matrix[state, (state + 2) % SIZE] += 0.7 * ahead
+    if last_ends:
+        matrix[-1] = np.eye(SIZE)[-1]
+    return matrix
+
+
+def exact_measure(transitions, settings):
+    """The expectation of every entry, and the variance of one rollout's, [SIZE, SIZE] each."""
+    first = 0 if settings.count_start else 1
+    powers = [np.linalg.matrix_power(transitions, t) for t in range(settings.horizon + 1)]
+    mean, square = np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE))
+    for t in range(settings.horizon):
+        mean += settings.discount**t * powers[t + first]
+        square += settings.discount ** (2 * t) * powers[t + first]
+        for later in range(t + 1, settings.horizon):
+            again = np.diag(powers[later - t])
+            square += 2 * settings.discount ** (t + later) * powers[t + first] * again
+    return mean, square - mean**2
+
+
+def walk_process(
+    copies=32, *, mode=AutoresetMode.NEXT_STEP, limit=None, policy=None, **walk_options
+):
+    def make():
+        walk = Walk(**walk_options)
+        return walk if limit is None else TimeLimit(walk, limit)
+
+    environment = SyncVectorEnv([make] * copies, autoreset_mode=mode)
+    return GymnasiumProcess(
+        environment=environment, cell=lambda states: states, num_cells=SIZE, policy=policy
+    )
+
+
+def set_walk_state(environment, cells, generator):
+    environment.set_attr("state", [int(cell) for cell in cells])
+    return cells
+
+
+def row_sampler(process, **changes):
+    settings = {"rollouts": 400, "horizon": 9, "discount": 0.8, "seed": 3} | changes
+    settings = RolloutSettings(**settings)
+    return GymnasiumRowSampler(process, set_state=set_walk_state, settings=settings), settings
+
+
+def assert_errors_match(errors, deviations):
+    """That errors look like draws of the given standard deviations: none beyond 5, right size."""
+    scores = np.divide(errors, deviations, where=deviations > 1e-7, out=np.zeros_like(errors))
+    assert np.abs(errors[deviations <= 1e-7]).max(initial=0.0) < 1e-6
+    assert np.abs(scores).max() < 5
+    assert 0.6 < np.mean(scores[deviations > 1e-7] ** 2) < 1.6
+
+
+@MODES
+@COUNTS
+@pytest.mark.parametrize("last_ends", [True])
+def test_rows_and_half_differences_lie_within_the_exact_standard_error(
+    mode, count_start, last_ends
+):
+    process = walk_process(mode=mode, last_ends=last_ends)
+    sampler, settings = row_sampler(process, count_start=count_start)
+    estimates = next(sampler.row_blocks([range(SIZE - 1)]))
+    mean, variance = exact_measure(walk_transitions(last_ends=last_ends), settings)
+    deviation = np.sqrt(np.maximum(variance, 0.0) / settings.rollouts)[:-1]
+    assert_errors_match(estimates.rows - mean[:-1], deviation)
+    assert_errors_match(estimates.half_difference, deviation)
+    row_sum = (1 - settings.discount**settings.horizon) / (1 - settings.discount)
+    np.testing.assert_allclose(estimates.rows.sum(axis=1), row_sum, rtol=1e-6)
+    np.testing.assert_allclose(estimates.half_difference.sum(axis=1), 0.0, atol=1e-6)
+
+
+def test_rows_have_the_same_bits_in_any_blocks_and_order_and_for_a_used_environment():
+    process = walk_process(7, mode=AutoresetMode.SAME_STEP)
+    sampler, _ = row_sampler(process, rollouts=20)
+    whole = sampler.rows(range(SIZE))
+    blocks = list(sampler.row_blocks([[5, 2], [], [7]]))
+    np.testing.assert_array_equal(blocks[0].rows, whole[[5, 2]])
+    assert blocks[1].rows.shape == (0, SIZE)
+    np.testing.assert_array_equal(blocks[2].rows, whole[[7]])
+    other, _ = row_sampler(walk_process(7), rollouts=20, seed=4)
+    assert np.any(other.rows(range(SIZE)) != whole)
+
+
+def test_a_policy_decides_the_actions():
+    def timid(states, generator):
+        return (generator.random(states.shape) < np.where(states < 4, 0.9, 0.2)).astype(np.int64)
+
+    sampler, settings = row_sampler(walk_process(policy=timid))
+    transitions = walk_transitions(ahead=0.9)
+    transitions[4:] = walk_transitions(ahead=0.2)[4:]
+    mean, variance = exact_measure(transitions, settings)
+    errors = sampler.rows(range(SIZE)) - mean
+    assert_errors_match(errors, np.sqrt(variance / settings.rollouts))
+
+
+def visit_settings(**changes):
+    return VisitSettings(
+        **{"steps": 1500, "horizon": 9, "discount": 0.8, "seed": 1, "count_start": True} | changes
+    )
+
+
+def assert_visits_agree(estimates, exact):
+    """That rows are as far from the exact ones as their half differences say."""
+    visited = estimates.visits.min(axis=0) >= 100
+    assert visited.sum() >= SIZE - 1
+    scale = np.sqrt(estimates.visits.sum(axis=0))[visited, None]
+    errors = scale * (estimates.estimates.rows - exact)[visited]
+    half_differences = scale * estimates.estimates.half_difference[visited]
+    typical = np.sqrt(np.mean(half_differences**2))
+    assert 0.6 < np.sqrt(np.mean(errors**2)) / typical < 1.6
+    assert np.abs(errors).max() < 6 * typical
+
+
+@MODES
+@COUNTS
+def test_visits_of_a_ring_without_end_give_its_measure(mode, count_start):
+    settings = visit_settings(count_start=count_start)
+    estimates = every_visit(walk_process(mode=mode), settings)
+    assert estimates.visits.sum() == 32 * (1500 - (8 if count_start else 9) + 1)
+    assert_visits_agree(estimates, exact_measure(walk_transitions(), settings)[0])
+
+
+@MODES
+@COUNTS
+@pytest.mark.parametrize("limit", [pytest.param(None, marks=pytest.mark.integration), 10])
+def test_visits_of_a_walk_that_ends_are_unbiased_with_and_without_a_time_limit(
+    mode, count_start, limit
+):
+    settings = visit_settings(steps=6000, count_start=count_start)
+    process = walk_process(mode=mode, limit=limit, last_ends=True)
+    estimates = every_visit(process, settings)
+    exact, _ = exact_measure(walk_transitions(last_ends=True), settings)
+    assert_visits_agree(estimates, exact)
+    row_sum = (1 - settings.discount**settings.horizon) / (1 - settings.discount)
+    visited = estimates.reduced().estimates.rows
+    np.testing.assert_allclose(visited.sum(axis=1), row_sum, rtol=1e-6)
+
+
+def test_a_visit_counts_only_if_a_whole_horizon_precedes_the_time_limit_and_the_end():
+    process = walk_process(2, limit=10)
+    estimates = every_visit(process, visit_settings(steps=32))
+    # Episodes of ten steps, a step to reset: ages 0, 1 and 2 of each of two, age 0 ... 2 of the
+    # third (steps 22 to 32, of which 22 + 2 + 8 is the last).
+    assert estimates.visits.sum() == 2 * 3 * 3
+    shorter = every_visit(process, visit_settings(steps=31))
+    assert shorter.visits.sum() == 2 * (3 + 3 + 2)
+
+
+def test_cells_without_visits_are_listed_and_left_out_of_the_reduced_rows():
+    def backwards(states, generator):
+        return np.zeros(2, np.int64)
+
+    process = walk_process(2, starts=1, last_ends=True, policy=backwards)
+    estimates = every_visit(process, visit_settings(steps=200, horizon=3))
+    # From state 0 the only move leads to the terminal last state.
+    np.testing.assert_array_equal(estimates.unvisited, np.arange(1, SIZE - 1))
+    assert np.isnan(estimates.estimates.rows[1:-1]).all()
+    reduced = estimates.reduced(minimum_visits=5)
+    np.testing.assert_array_equal(reduced.cells, [0, SIZE - 1])
+    np.testing.assert_allclose(reduced.estimates.rows[1], 2.44 * np.eye(SIZE)[-1], rtol=1e-6)
+    assert np.isfinite(reduced.estimates.half_difference).all()
+    with pytest.raises(InputError, match="minimum_visits <= "):
+        estimates.reduced(minimum_visits=1000)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["MountainCar-v0", "Pendulum-v1", "Acrobot-v1"])
+def test_classic_control_environments_can_be_started_in_any_cell(name):
+    low, high = {
+        "MountainCar-v0": ((-1.2, -0.07), (0.5, 0.07)),
+        "Pendulum-v1": ((-np.pi, -8.0), (np.pi, 8.0)),
+        "Acrobot-v1": ((-np.pi, -np.pi, -12.0, -28.0), (np.pi, np.pi, 12.0, 28.0)),
+    }[name]
+    environment = gymnasium.make_vec(name, 4, vectorization_mode="sync")
+    grid = BoxGrid(low, high, (3,) * len(low))
+    environment.reset(seed=0)
+    start = starts_in_cells(grid)
+    cells = np.array([0, 1, 2, grid.num_cells - 1])
+    states = start(environment, cells, np.random.default_rng(0))
+    np.testing.assert_array_equal(grid.cell(states), cells)
+    np.testing.assert_array_equal(np.stack(environment.get_attr("state")), states)
+    environment.close()
+
+
+def test_mistakes_in_a_process_are_named():
+    environment = walk_process(2).environment
+    with pytest.raises(InputError, match=r"make_vec gives, got 'Walk'"):
+        GymnasiumProcess(environment=Walk(), cell=lambda states: states, num_cells=SIZE)
+    with pytest.raises(InputError, match="num_cells >= 1"):
+        GymnasiumProcess(environment=environment, cell=lambda states: states, num_cells=0)
+    for cell, message in (
+        (lambda states: states + 1, r"cells in \[0, 8\)"),
+        (lambda states: states / 2, "one integer for each observation"),
+        (lambda states: states[0], "one integer for each observation"),
+    ):
+        process = GymnasiumProcess(environment=environment, cell=cell, num_cells=SIZE)
+        with pytest.raises(InputError, match=message):
+            every_visit(process, visit_settings(steps=200))
+
+
+def test_mistakes_in_settings_starts_and_copies_are_named():
+    with pytest.raises(InputError, match="even number of rollouts"):
+        row_sampler(walk_process(2), rollouts=3)
+    sampler, settings = row_sampler(walk_process(2), rollouts=2)
+    for cells in ([SIZE], [-1], [0.5]):
+        with pytest.raises(InputError, match="start cells"):
+            sampler.rows(cells)
+    astray = GymnasiumRowSampler(
+        walk_process(2), set_state=lambda _, cells, __: (cells + 1) % SIZE, settings=settings
+    )
+    with pytest.raises(InputError, match="start in cell 3, got an observation in cell 4"):
+        astray.rows([3])
+    with pytest.raises(InputError, match="at least two copies"):
+        every_visit(walk_process(1), visit_settings())
+    with pytest.raises(InputError, match="steps >= 8"):
+        visit_settings(steps=7)
+    with pytest.raises(InputError, match="at least 8 steps, got truncation after 7"):
+        every_visit(walk_process(2, limit=7), visit_settings(steps=50))
+    sampler, _ = row_sampler(walk_process(limit=8), rollouts=2)
+    sampler.rows([0])  # nine counted states are eight steps apart
+    sampler, _ = row_sampler(walk_process(limit=8), rollouts=2, count_start=False)
+    with pytest.raises(InputError, match="runs for 9 steps, got one that is truncated after 8"):
+        sampler.rows([0])
+    process = walk_process(2)
+    process.environment.reset(seed=0)
+    start = starts_in_cells(BoxGrid((0,), (8,), (8,)), attribute="position")
+    with pytest.raises(InputError, match="with the attribute 'position'"):
+        start(process.environment, np.zeros(2, np.int64), np.random.default_rng(0))

@@ -1,0 +1,158 @@
+"""The whole pipeline on a tiny ground truth: summary, figures, report, resumption."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlreps.encoders import MLP, FourierMLP
+from rlreps.envs import ArenaError
+from rlreps.errors import InputError
+from rlreps.losses import Explicit, LargeBatch
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
+from rlreps.workflows import quickstart
+from rlreps.workflows.quickstart import PRESETS, QuickstartConfig, run_quickstart
+from rlreps.workflows.train import TrainingConfig
+
+TRAINING = TrainingConfig(
+    encoder=FourierMLP(hidden=(32,), frequencies=4),
+    steps=100,
+    rows=40,
+    tasks=64,
+    num_seeds=2,
+    evaluate_every=50,
+    checkpoint_every=50,
+)
+CONFIG = QuickstartConfig(
+    successor=MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16),
+    objectives=(LargeBatch(), Explicit(weight_learning_rate=0.1)),
+    paper=dataclasses.replace(TRAINING, encoder=MLP(hidden=(32,)), tasks=1),
+    recommended=TRAINING,
+    dimensions=(2, 3),
+    headline_dimension=3,
+    estimated_seconds=10,
+)
+RUNS = [
+    "paper-explicit-d3",
+    "paper-large_batch-d3",
+    "recommended-explicit-d2",
+    "recommended-explicit-d3",
+    "recommended-large_batch-d2",
+    "recommended-large_batch-d3",
+]
+FIGURES = [
+    "components.png",
+    "components_paper.png",
+    "components_recommended.png",
+    "curves_paper.png",
+    "curves_recommended.png",
+    "distance_by_dimension.png",
+    "environment.png",
+    "noise_floor.png",
+    "spectrum.png",
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("quickstart") / "run"
+    return out, run_quickstart(CONFIG, out, progress=False)
+
+
+def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
+    out, summary = finished
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    truth = summary["ground_truth"]
+    assert truth["transitions"] == truth["computed_transitions"] == 64 * 40 * 60
+    values = np.asarray(truth["singular_values"])
+    assert values.shape == (63,)
+    assert np.all(np.diff(values) <= 0.0)
+    assert sorted(entry.name for entry in (out / "runs").iterdir()) == RUNS
+    seen = []
+    for method, figures in summary["methods"].items():
+        for run in figures["runs"]:
+            name = f"{run['recipe']}-{method}-d{run['d']}"
+            stored = json.loads((out / "runs" / name / "summary.json").read_text())
+            assert run == {"recipe": run["recipe"], **stored}
+            seen.append(name)
+            if (run["recipe"], run["d"]) == ("recommended", 3):
+                assert figures["subspace_distance"] == run["subspace_distance"]
+    assert sorted(seen) == RUNS
+    records = RunFolder(out / "runs" / "recommended-large_batch-d3").read_metrics()
+    first, last = (np.mean(records[index]["subspace_distance"]) for index in (0, -1))
+    assert last < 0.8 * first
+
+
+def test_figures_and_report_are_there(finished):
+    out, _ = finished
+    assert sorted(entry.name for entry in (out / "figures").iterdir()) == FIGURES
+    for name in FIGURES:
+        with Image.open(out / "figures" / name) as picture:
+            picture.load()
+            assert min(picture.size) > 100
+    page = (out / "report.html").read_text()
+    for text in ("Ground truth", "protocol", "Recommended recipe", "large batch"):
+        assert text in page
+    assert "weight learning rate = 0.1" in page
+
+
+def test_a_finished_run_does_nothing_and_another_is_refused(finished, monkeypatch):
+    out, summary = finished
+    monkeypatch.setattr(quickstart, "run_training", None)
+    assert run_quickstart(CONFIG, out, progress=False) == summary
+    changed = dataclasses.replace(CONFIG, headline_dimension=2)
+    with pytest.raises(InputError, match="headline_dimension=3"):
+        run_quickstart(changed, out, progress=False)
+
+
+@pytest.mark.integration
+def test_a_run_interrupted_in_training_goes_on_and_ends_the_same(finished, tmp_path, monkeypatch):
+    _, summary = finished
+    out, trained = tmp_path / "run", []
+    real = quickstart.run_training
+
+    def interrupted(config, store, folder, **options):
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(folder.name)
+        return real(config, store, folder, **options)
+
+    monkeypatch.setattr(quickstart, "run_training", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_quickstart(CONFIG, out, progress=False)
+    monkeypatch.setattr(quickstart, "run_training", real)
+    again = run_quickstart(CONFIG, out, progress=False)
+    for method, figures in summary["methods"].items():
+        for name in ("subspace_distance", "relative_excess_loss"):
+            assert again["methods"][method][name] == figures[name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"headline_dimension": 5}, r"one of dimensions \(2, 3\), got 5"),
+        ({"dimensions": (3, 64)}, "dimensions below 64 cells"),
+        ({"objectives": ()}, "at least one objective"),
+    ],
+)
+def test_configurations_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(CONFIG, **changes)
+
+
+def test_an_unknown_arena_leaves_no_folder(tmp_path):
+    config = dataclasses.replace(CONFIG, successor=MonteCarlo(arena="atlantis", bins=8))
+    with pytest.raises(ArenaError, match="atlantis"):
+        run_quickstart(config, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_laptop_preset_compares_all_methods_under_both_recipes_at_ten_features():
+    config = PRESETS["laptop"]
+    assert config.successor == MonteCarlo(bins=100, rollouts=config.successor.rollouts)
+    assert len(config.runs()) == 6
+    assert {run.num_features for _, run in config.runs().values()} == {10}
+    assert set(PRESETS) == {"smoke", "laptop", "full"}

@@ -1,0 +1,372 @@
+"""Grids, the programs that train them, and the report of a sweep."""
+
+import csv
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlreps.cli import main
+from rlreps.encoders import MLP, FourierMLP
+from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Explicit, Naive
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.intervals import aggregate
+from rlreps.training import Optimizer
+from rlreps.workflows import sweep as module
+from rlreps.workflows.sweep import (
+    GridAxis,
+    Member,
+    SweepConfig,
+    as_text,
+    draw_sweep,
+    flag_of,
+    gather,
+    groups_of,
+    parse_grid,
+    run_sweep,
+    sweepable_fields,
+    write_sweep_report,
+)
+from rlreps.workflows.train import TrainingConfig, ground_truth_for, make_learner, run_training
+
+
+def sweep(*texts, **base):
+    return SweepConfig(base=TrainingConfig(**base), grid=parse_grid(texts))
+
+
+def learner_of(config):
+    return make_learner(config, num_inputs=2, num_states=64, num_tasks=64)
+
+
+def groups(config):
+    return groups_of(config, learner_of)
+
+
+def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    words = capsys.readouterr().out
+    for field in ("num_features", "method", "encoder.hidden", "optimizer.name", "objective.ridge"):
+        assert field in sweepable_fields()
+        assert f"--{flag_of(field)}" in words
+        for name in (field, field.replace("_", "-"), flag_of(field)):
+            (axis,) = parse_grid([f"{name}={sample(field)}"])
+            assert axis == GridAxis(field, axis.values)
+            assert as_text(axis.values[0]) == sample(field)
+    config = sweep("num-features=5,10", "learning_rate=1e-3, 3e-4", steps=7)
+    assert [point.values for point in config.points] == [
+        {"num_features": d, "optimizer.learning_rate": rate}
+        for d in (5, 10)
+        for rate in (1e-3, 3e-4)
+    ]
+    for point in config.points:
+        assert point.config.num_features == point.values["num_features"]
+        assert point.config.optimizer.learning_rate == point.values["optimizer.learning_rate"]
+        assert point.config.steps == 7
+
+
+def sample(field):
+    return {
+        "num_features": "3",
+        "method": "spin",
+        "encoder.hidden": "3 4",
+        "optimizer.name": "sgd",
+        "objective.ridge": "0.25",
+    }[field]
+
+
+def test_methods_and_their_options_are_swept_together():
+    config = sweep("method=danskin_lissa,naive", "whitening=true,false", encoder=MLP(hidden=(3,)))
+    objectives = [point.config.objective for point in config.points]
+    assert objectives == [cls(whitening=w) for cls in (DanskinLissa, Naive) for w in (True, False)]
+    assert all(point.config.encoder == MLP(hidden=(3,)) for point in config.points)
+    # A method's own options stay where it is the base's.
+    base = Naive(gradient_rows=1, weight_rows=1, covariance_rows=1)
+    config = sweep("method=naive", "objective.gradient-rows=20", "rows=22", objective=base, rows=3)
+    assert config.points[0].config.objective == dataclasses.replace(base, gradient_rows=20)
+
+
+def test_what_the_base_says_of_swept_fields_does_not_matter():
+    first, second = (sweep("seed=3,4", seed=seed) for seed in (0, 9))
+    assert first == second
+    assert first.as_json() == second.as_json() != sweep("seed=3,4", steps=9).as_json()
+    assert first.as_json()["grid"] == {"seed": [3, 4]}
+    json.dumps(first.as_json())
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "at least one field to sweep, got none"),
+        (["num-features"], "FIELD=VALUE,VALUE,... to sweep, got 'num-features'"),
+        (["depth=3"], r"a field to sweep of method, .*optimizer.learning-rate.* got 'depth'"),
+        (["encoder=mlp", "encoder=mlp"], "each field to be swept once, got 'encoder'"),
+        (["seed=1,2,1"], r"different values of seed, at least one, got \(1, 2, 1\)"),
+        (["seed=1,,2"], "an integer, got '' for seed"),
+        (["rows=1e3"], "an integer, got '1e3' for rows"),
+        (["learning-rate=fast"], "a number, got 'fast' for optimizer.learning-rate"),
+        (["hidden=64x64"], "an integer, got '64x64' for encoder.hidden"),
+        (["method=pca"], "one of danskin_chunked, .*, spin, got 'pca' for method"),
+        (["leave-one-out=1"], "one of true, false, got '1' for objective.leave-one-out"),
+        (
+            ["method=danskin_lissa", "kappa0=1.5,2"],
+            r"kappa0 in \(0, 2\), got 2.0 \(at the point .*kappa0=2.0",
+        ),
+        (
+            ["method=explicit,naive", "kappa0=1.5"],
+            r"an option of explicit \(weight_learning_rate\), got 'kappa0' \(at the point method=",
+        ),
+        (["learning-rate=nan"], r"learning_rate in \(0, inf\), got nan"),
+        (
+            ["method=large_batch,danskin_lissa", "rows=50,3"],
+            r"rows >= 5, .*, got 3 \(at the point method=danskin_lissa, rows=3\)",
+        ),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(texts, message):
+    with pytest.raises(InputError, match=f"^expected .*{message}"):
+        sweep(*texts, num_features=3)
+
+
+def test_runs_that_differ_in_seeds_and_numbers_share_a_program_and_others_do_not():
+    config = sweep(
+        "num-features=5,10",
+        "learning-rate=1e-3,1e-2",
+        "seed=0,4",
+        "weight-learning-rate=none,0.5",
+        objective=Explicit(),
+    )
+    first, second = groups(config)
+    assert (first.config.num_features, second.config.num_features) == (5, 10)
+    assert [member.point for member in second.members] == list(range(8, 16))
+    assert first.members[4] == Member(4, 0)
+    # Without a rate of their own, stored weights take the encoder's.
+    rates = first.learner.objective.weight_learning_rate
+    np.testing.assert_allclose(rates, [1e-3, 0.5, 1e-3, 0.5, 1e-2, 0.5, 1e-2, 0.5])
+    np.testing.assert_allclose(first.learner.optimizer.learning_rate, [1e-3] * 4 + [1e-2] * 4)
+    for field in ("steps=3,4", "optimizer=sgd,adam", "hidden=3,4", "schedule=cosine,constant"):
+        assert len(groups(sweep(field))) == 2
+    (group,) = groups(sweep("num-seeds=2,3", seed=5))
+    seeds = [(member.point, member.seed) for member in group.members]
+    assert seeds == [(0, 5), (0, 6), (1, 5), (1, 6), (1, 7)]
+
+
+def measured(*texts, excess=0.5, diverged=(), **base):
+    """A sweep and its rows, from made-up distances 0.01, 0.02, ... by point and seed."""
+    config = sweep(*texts, **base)
+    found = groups(config)
+    order = sorted(member for group in found for member in group.members)
+    results = [
+        {
+            "seconds": 10.0 * number,
+            "members": [
+                {
+                    "subspace_distance": 0.01 * (1 + order.index(member)),
+                    "relative_excess_loss": excess,
+                    "diverged": member.point in diverged,
+                }
+                for member in group.members
+            ],
+        }
+        for number, group in enumerate(found, start=1)
+    ]
+    return config, gather(config, found, results)
+
+
+def test_rows_come_in_the_order_of_the_grid_whichever_program_trained_them():
+    _, rows = measured("learning-rate=0.1,0.2", "num-features=5,10", num_seeds=3)
+    assert [row["num_features"] for row in rows] == [5, 10, 5, 10]
+    assert [row["group"] for row in rows] == [1, 2, 1, 2]
+    for index, row in enumerate(rows):
+        own = aggregate(0.01 * np.arange(1 + 3 * index, 4 + 3 * index))
+        for name in ("mean", "mean_low", "interquartile_mean", "interquartile_mean_high"):
+            assert row[f"subspace_distance_{name}"] == pytest.approx(own[name])
+        assert (row["runs"], row["runs_together"]) == (3, 6)
+    _, rows = measured("hidden=8 8,16", "leave-one-out=true", excess=None)
+    assert [row["encoder.hidden"] for row in rows] == ["8 8", "16"]
+    for row in rows:
+        assert row["objective.leave_one_out"] is True
+        assert row["subspace_distance_mean"] is not None
+        assert row["subspace_distance_interquartile_mean_high"] is None
+        assert row["excess_loss_mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "x_label", "lines"),
+    [
+        (
+            ["method=naive,oracle", "num-features=8,5", "rows=50,60"],
+            "num-features",
+            [f"method = {name}, rows = {b}" for name in ("naive", "oracle") for b in (50, 60)],
+        ),
+        (["rows=50", "method=naive,oracle"], "method", ["rows = 50"]),
+        (["num-features=5", "learning-rate=0.1,0.2"], "learning-rate", ["num-features = 5"]),
+    ],
+)
+def test_the_figure_runs_along_the_first_field_of_several_numbers(texts, x_label, lines):
+    config, rows = measured(*texts)
+    axes = draw_sweep(config, rows).axes[0]
+    assert axes.get_xlabel() == x_label
+    assert [container.get_label() for container in axes.containers] == lines
+    drawn = np.concatenate([container[0].get_ydata() for container in axes.containers])
+    assert sorted(drawn) == [row["subspace_distance_mean"] for row in rows]
+    for container in axes.containers:
+        assert np.all(np.diff(container[0].get_xdata()) > 0)
+
+
+def test_the_report_names_the_best_point_and_how_many_runs_diverged(tmp_path):
+    config, rows = measured("seed=3,4", "method=naive,oracle", diverged=(1,), num_seeds=2)
+    folder = RunFolder.create_or_resume(tmp_path / "x", kind="sweep", config={}, provenance={})
+    page = write_sweep_report(config, folder, rows).read_text()
+    assert "8 runs at 4 points, of which 2 diverged." in page
+    assert "mean distance is 0.0150, at seed = 3, method = naive." in page
+    assert (folder.path / "figures" / "sweep.png").stat().st_size > 1000
+
+
+BASE = TrainingConfig(
+    encoder=FourierMLP(hidden=(16,), frequencies=4),
+    objective=DanskinLissa(),
+    optimizer=Optimizer(schedule="constant"),
+    num_features=3,
+    steps=100,
+    rows=40,
+    tasks=16,
+    num_seeds=2,
+    seed=5,
+    evaluate_every=50,
+    checkpoint_every=50,
+)
+GRID = ("learning-rate=1e-2,1e30", "kappa0=0.3,1.9")
+"""One program that trains two points that learn and two that diverge."""
+
+
+def configured(*texts, **changes):
+    return SweepConfig(base=dataclasses.replace(BASE, **changes), grid=parse_grid(texts))
+
+
+def members(out, group=1):
+    return json.loads((out / "groups" / f"{group:03d}" / "summary.json").read_text())["members"]
+
+
+@pytest.fixture(scope="module")
+def finished(toy_store, compilation_cache, tmp_path_factory):
+    out = tmp_path_factory.mktemp("sweeps") / "sweep"
+    return out, run_sweep(configured(*GRID), toy_store, out, progress=False)
+
+
+def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_other(
+    finished, toy_store, tmp_path
+):
+    out, summary = finished
+    alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path, progress=False)
+    for ours, theirs in zip(members(out), alone["per_seed"], strict=False):
+        for name in ("subspace_distance", "representation_loss", "principal_angles"):
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, err_msg=name)
+    assert [run["diverged"] for run in members(out)] == 4 * [False] + 4 * [True]
+    learned = [run["subspace_distance"] for run in members(out)[:4]]
+    assert len({*learned}) == 4
+    assert max(learned) < 0.9
+    principal = ground_truth_for(toy_store, 3).principal
+    captured = float(np.sum(principal.singular_values[:3] ** 2))
+    excess = principal.total_energy / (principal.total_energy - captured) - 1
+    for point in summary["points"]:
+        diverges = point["optimizer.learning_rate"] > 1
+        assert (point["runs"], point["diverged"]) == (2, 2 if diverges else 0)
+        if diverges:
+            assert point["excess_loss_mean"] == pytest.approx(excess, rel=1e-3)
+            assert point["subspace_distance_mean"] == pytest.approx(1.0, abs=1e-6)
+    assert "8 runs at 4 points, of which 4 diverged" in (out / "report.html").read_text()
+
+
+def test_the_files_hold_means_and_intervals_of_every_points_own_runs(finished):
+    out, summary = finished
+    assert (summary["groups"], summary["fields"]) == (
+        1,
+        ["optimizer.learning_rate", "objective.kappa0"],
+    )
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    assert json.loads((out / "results" / "sweep.json").read_text()) == summary["points"]
+    with (out / "results" / "sweep.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    for index, (row, point) in enumerate(zip(table, summary["points"], strict=True)):
+        assert {name: str(value) for name, value in point.items()} == row
+        own = [run["subspace_distance"] for run in members(out)[2 * index : 2 * index + 2]]
+        assert point["subspace_distance_mean"] == pytest.approx(np.mean(own))
+        assert point["subspace_distance_interquartile_mean"] == pytest.approx(
+            stats.trim_mean(own, 0.25)
+        )
+        # Of two runs, a resample is one of them twice with probability 1/2.
+        assert point["subspace_distance_mean_low"] == pytest.approx(min(own))
+        assert point["subspace_distance_mean_high"] == pytest.approx(max(own))
+
+
+def test_a_finished_sweep_computes_nothing_and_another_is_refused(
+    finished, toy_store, monkeypatch, files_below
+):
+    out, summary = finished
+    before = files_below(out)
+    for texts, changes, message in (
+        (GRID[:1], {}, "expected grid.objective.kappa0"),
+        (GRID, {"steps": 60}, "expected base.steps=100, got 60"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run_sweep(configured(*texts, **changes), toy_store, out, progress=False)
+    monkeypatch.setattr(module, "ground_truth_for", None)
+    assert run_sweep(configured(*GRID), toy_store, out, progress=False) == summary
+    assert files_below(out) == before
+
+
+class SimulatedKillError(Exception):
+    """Stands for whatever ends a process."""
+
+
+@pytest.mark.integration
+def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
+    toy_store, tmp_path, monkeypatch
+):
+    config = configured("tasks=8,16", "learning-rate=1e-2,1e-3")
+    whole = run_sweep(config, toy_store, tmp_path / "whole", progress=False)
+    save, saved = Checkpoints.save, []
+
+    def save_three(checkpoints, step, state):
+        save(checkpoints, step, state)
+        saved.append(step)
+        if len(saved) == 3:
+            raise SimulatedKillError
+
+    monkeypatch.setattr(Checkpoints, "save", save_three)
+    out = tmp_path / "sweep"
+    with pytest.raises(SimulatedKillError):
+        run_sweep(config, toy_store, out, progress=False)
+    assert not (out / "summary.json").exists()
+    resumed = run_sweep(config, toy_store, out, progress=False)
+    assert saved == [50, 100, 50, 100]
+    for mine, other in zip(resumed["points"], whole["points"], strict=True):
+        assert {**mine, "seconds": 0} == {**other, "seconds": 0}
+    for group in (1, 2):
+        assert members(out, group) == members(tmp_path / "whole", group)
+
+
+def test_the_command_trains_prints_the_table_and_refuses_bad_grids(capsys, toy_store, tmp_path):
+    options = "--hidden 16 --num-features 3 --rows 40 --tasks 8 --steps 20 --evaluate-every 20"
+    words = ["sweep", str(toy_store), "--quiet", *options.split(), "--checkpoint-every", "20"]
+    for grid, message in (
+        ("depth=3", "expected a field to sweep of method, .* got 'depth'"),
+        ("num-features=2,64", "expected d < 64, the number of states .*, got 64"),
+    ):
+        with pytest.raises(SystemExit) as ending:
+            main([*words, "--out", str(tmp_path / "none"), "--grid", grid])
+        said = capsys.readouterr()
+        assert (ending.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert re.search(message, said.err)
+        assert not (tmp_path / "none").exists()
+    main([*words, "--out", str(tmp_path / "sweep"), "--grid", "learning-rate=1e-3,1e-2"])
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "learning-rate" in said.out
+    assert said.out.rstrip().endswith("report.html")
