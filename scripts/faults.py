@@ -123,6 +123,16 @@ def write_results(path: Path, results: Sequence[Result]) -> None:
         writer.writerows([Result._fields, *results])
 
 
+def summary(results: Sequence[Result]) -> str:
+    """Return the counts by area as a Markdown table."""
+    lines = ["| area | faults | caught by the old suite | by tier 0 |", "|---|---|---|---|"]
+    areas = {result.area: [r for r in results if r.area == result.area] for result in results}
+    for area, found in {**areas, "all": results}.items():
+        old = f"{sum(r.old == 'true' for r in found)} of {sum(r.old != 'unknown' for r in found)}"
+        lines.append(f"| {area} | {len(found)} | {old} | {sum(r.caught == 'yes' for r in found)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -149,11 +159,7 @@ def main() -> None:
             result = results[fault["name"]] = try_fault(fault, folder)
             write_results(arguments.results, list(results.values()))
             print(*result, flush=True)
-    for area in dict.fromkeys(fault["area"] for fault in faults):
-        found = [result for result in results.values() if result.area == area]
-        caught = sum(result.caught == "yes" for result in found)
-        old = sum(result.old == "true" for result in found)
-        print(f"{area}: {len(found)} planted, old suite caught {old}, tier 0 {caught}")
+    print(summary(list(results.values())))
     if survivors := [result.name for result in results.values() if result.caught == "no"]:
         sys.exit(f"expected these to be caught: {', '.join(survivors)}")
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.compiled import CompiledTrainer, TrainerState
-from rlreps.agents.dqn import make_agent
+from rlreps.agents.dqn import Use, agent_keys, keys_for, make_agent
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.envs.puddle_world import GOAL_SUM
@@ -30,9 +30,11 @@ CONFIG = AgentConfig(
 )
 
 
-def make(config: AgentConfig = CONFIG, arena: str = "sutton") -> CompiledTrainer:
+def make(
+    config: AgentConfig = CONFIG, arena: str = "sutton", noise: float = 0.01
+) -> CompiledTrainer:
     world = load_arena(arena).with_task()
-    world = dataclasses.replace(world, max_steps=config.max_episode_steps)
+    world = dataclasses.replace(world, max_steps=config.max_episode_steps, noise=noise)
     return CompiledTrainer(config, world, make_agent(config, (2,), world.num_actions))
 
 
@@ -98,6 +100,21 @@ def test_an_agent_is_the_same_alone_and_in_company() -> None:
     )
 
 
+def test_acting_moving_and_learning_draw_from_keys_of_their_own(
+    loop: CompiledTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, uses = loop.init(), []
+
+    def recorded(keys: jax.Array, use: Use, count: jax.Array) -> jax.Array:
+        uses.append(use)
+        return keys_for(keys, use, count)
+
+    monkeypatch.setattr("rlreps.agents.compiled.keys_for", recorded)
+    keys, span = agent_keys(CONFIG), jax.ShapeDtypeStruct((2,), jnp.int32)
+    jax.eval_shape(make()._chunk(True), state, span, keys, keys)
+    assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}
+
+
 def test_training_returns_are_the_sums_of_rewards_between_ends(loop: CompiledTrainer) -> None:
     state, metrics = loop.advance(loop.init(), 0, 400)
     rows = jax.device_get(state.memory.replay.rows)
@@ -135,6 +152,14 @@ def test_evaluation_keeps_to_the_limit_and_counts_every_step_before_it() -> None
     assert (returns <= -1.0).all()
     assert (returns >= -CONFIG.max_episode_steps).all()
     assert (returns == -CONFIG.max_episode_steps).any()
+
+
+def test_evaluation_ends_at_the_goal() -> None:
+    # Noise throws the agent to a uniform corner in nearly every step: one in four is the goal.
+    loop = make(dataclasses.replace(CONFIG, evaluation_episodes=64), "empty", noise=100.0)
+    returns = loop.evaluate(loop.init(), 0)
+    shares = np.mean(np.asarray(returns)[..., None] == -np.arange(1.0, 5.0), axis=(0, 1))
+    np.testing.assert_allclose(shares, 0.25 * 0.75 ** np.arange(4), atol=0.12)
 
 
 @pytest.mark.integration
