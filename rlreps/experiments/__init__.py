@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import types
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -45,15 +44,8 @@ class Entry:
 
     def load(self) -> "Experiment[Any]":
         """Import the experiment."""
-        home = importlib.import_module(f"{__name__}.{self.module}")
-        if hasattr(home, "EXPERIMENT"):
-            found: Experiment[Any] = home.EXPERIMENT
-            return found
-        # A package in the layout that the harness replaces.
-        run = importlib.import_module(f"{home.__name__}.run")
-        presets = importlib.import_module(f"{home.__name__}.config").PRESETS
-        function = getattr(run, f"run_{self.module.split('.')[1]}")
-        return types.SimpleNamespace(presets=presets, run=function)  # type: ignore[return-value]
+        found: Experiment[Any] = importlib.import_module(f"{__name__}.{self.module}").EXPERIMENT
+        return found
 
 
 def _on_rows(module: str, description: str) -> Entry:

@@ -1,27 +1,144 @@
-"""Arms of an experiment: agents that are trained alike but for one thing, and then compared."""
+"""Arms: agents that are trained alike but for one thing, compared with the first arm.
 
+Shared by the experiments ``agent-puddle-world``, ``agent-control`` and ``representation-transfer``:
+training, intervals, claims, figures and sections of the report.
+"""
+
+import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 
-from rlreps.agents import AgentConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig
+from rlreps.agents.trainer import puddle_world_of
+from rlreps.errors import require
+from rlreps.experiments.harness import Claim, Run
+from rlreps.plotting import (
+    Line,
+    Panel,
+    plot_improvements,
+    plot_panels,
+    plot_policy_and_value,
+    plot_sample_efficiency,
+    plot_torso_components,
+)
+from rlreps.plotting.maps import ACTIONS
+from rlreps.report.page import Section
+from rlreps.report.table import Table, format_number
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.intervals import samples_to_reach
+from rlreps.runs.intervals import (
+    Interval,
+    aggregate,
+    interquartile_mean,
+    interquartile_mean_difference,
+    interquartile_mean_interval,
+    probability_of_improvement,
+    samples_difference,
+    samples_to_reach,
+)
+from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.workflows.agents import StartingTorsos, history, run_agents
+from rlreps.workflows.agents import (
+    StartingTorsos,
+    TrainedAgent,
+    history,
+    load_agents,
+    map_of_values,
+    mean_returns,
+    run_agents,
+    torso_components,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
-RUNS = "runs"
-MEASURES = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
-"""What torsos are measured on beside the return."""
+NO_TASK = "no auxiliary task"
+"""Label of the arm that arms with auxiliary tasks are compared with."""
+
+FEWEST_SEEDS = 10
+"""Agents of each arm below which no verdict is given."""
+
+CONFIDENCE = 0.95
+_RESAMPLES = 20_000
+"""Enough for the tails of corrected intervals."""
+
+MEASURES = {
+    "subspace_distance": (
+        "subspace distance to the successor measure",
+        "The subspace distance is the share of the successor measure's leading components, under "
+        "a uniformly random policy, that the features cannot express.",
+    ),
+    "effective_rank": (
+        "effective rank of the features",
+        "The effective rank is the exponential of the entropy of the features' singular values "
+        "(Roy & Vetterli 2007).",
+    ),
+    "dormant_share": (
+        "share of dormant units",
+        "A unit is dormant if its mean activation is at most 0.025 of its layer's (Sokar et al. "
+        "2023).",
+    ),
+    "probe_error": (
+        "value probe: variance not explained",
+        "The value probe fits values of held-out policies and rewards linearly to the features of "
+        "half of its states, and reports the unexplained share of their variance at the others.",
+    ),
+}
+"""Measure of a torso → its name in figures and tables, its definition."""
+
+INTERVALS = (
+    "Agents of an arm differ in their seeds alone. Arms share seeds, and with them starts and "
+    "fresh networks; intervals treat them as independent. Returns are undiscounted, of greedy "
+    "episodes apart from training. The mean return over training averages all evaluations after "
+    "the first update: the area under the learning curve divided by its length. Intervals are "
+    "percentile bootstraps over agents, resampled arm by arm (Agarwal et al. 2021); with ten "
+    "agents they are somewhat too narrow. A return counts as reached at the second evaluation at "
+    "or above it of any three in a row. An agent that never reaches it counts with the length of "
+    "training."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparedAgents:
+    """Agents in one environment: without an auxiliary task, and with each of several.
+
+    Attributes:
+        base: What they have in common; its own auxiliary task counts for nothing.
+        tasks: Auxiliary tasks, of different objectives and of weight > 0.
+        threshold: Return whose samples are counted, undiscounted.
+    """
+
+    base: AgentConfig
+    tasks: tuple[AuxiliaryConfig, ...]
+    threshold: float
+
+    def __post_init__(self) -> None:
+        require(len(self.tasks) >= 1, "at least one auxiliary task", self.tasks)
+        require(math.isfinite(self.threshold), "a finite threshold", self.threshold)
+        names = [task.objective.title for task in self.tasks]
+        require(len(set(names)) == len(names), "auxiliary tasks of different objectives", names)
+        for task in self.tasks:
+            require(task.weight > 0.0, "an auxiliary weight > 0 of every task", task.weight)
+        self.arms()
+
+    def arms(self) -> dict[str, AgentConfig]:
+        """Return label → agents, those without an auxiliary task first."""
+        none = dataclasses.replace(self.base.auxiliary, weight=0.0)
+        return {
+            NO_TASK: dataclasses.replace(self.base, auxiliary=none),
+            **{
+                task.objective.title: dataclasses.replace(self.base, auxiliary=task)
+                for task in self.tasks
+            },
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,14 +146,16 @@ class Arm:
     """Agents to train.
 
     Attributes:
-        label: What figures and tables call them.
+        label: Their name in figures and tables.
         config: The agents.
         start: Torsos to start from in place of fresh ones.
+        truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
     """
 
     label: str
     config: AgentConfig
     start: StartingTorsos | None = None
+    truth: GroundTruth | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +163,7 @@ class ArmRuns:
     """Agents that have been trained.
 
     Attributes:
-        label: What figures and tables call them.
+        label: Their name in figures and tables.
         config: The agents.
         folder: Their folder.
         steps: Environment steps of each agent at each evaluation, [p], from 0.
@@ -62,24 +181,55 @@ class ArmRuns:
     seconds: float
 
     @cached_property
-    def final_returns(self) -> FloatArray:
-        """Returns of the last evaluation, [seeds]."""
-        return self.returns[:, -1]
-
-    @cached_property
     def mean_returns(self) -> FloatArray:
-        """Mean over all evaluations after the first update, [seeds].
-
-        The area under a learning curve, divided by its length. What fresh networks happen to do
-        before they learn is left out: it depends on the scale of their features.
-        """
-        learned = self.steps > self.config.dqn.warmup
-        means: FloatArray = self.returns[:, learned].mean(axis=1)
-        return means
+        """Mean return of each agent over the evaluations after its first update, [seeds]."""
+        return mean_returns(self.config, self.steps, self.returns)
 
     def samples(self, threshold: float) -> FloatArray:
-        """Environment steps to a return, [seeds]; infinite for an agent that never got there."""
+        """Count environment steps to a return, [seeds]; infinite for agents that never reach it."""
         return samples_to_reach(self.steps, self.returns, threshold)
+
+
+class Advantage(NamedTuple):
+    """The difference between an arm and another.
+
+    Attributes:
+        label: The arm.
+        probability: That an agent of it has the greater mean return over training.
+        mean_return: Difference of interquartile means of the mean return over training.
+        samples: Of environment steps to the threshold, at most the length of training; negative
+            where it needs fewer.
+    """
+
+    label: str
+    probability: Interval
+    mean_return: Interval
+    samples: Interval
+
+    @property
+    def better_return(self) -> bool:
+        """Whether the interval of the mean return lies above 0."""
+        return bool(self.mean_return.low > 0.0)
+
+    @property
+    def fewer_samples(self) -> bool:
+        """Whether the interval of the samples lies below 0."""
+        return bool(self.samples.high < 0.0)
+
+
+def advantage(
+    x: ArmRuns, y: ArmRuns, threshold: float, *, confidence: float = CONFIDENCE
+) -> Advantage:
+    """Compare one arm with another, with percentile bootstrap intervals."""
+    means = x.mean_returns, y.mean_returns
+    samples = x.samples(threshold), y.samples(threshold)
+    options: dict[str, Any] = {"confidence": confidence, "resamples": _RESAMPLES}
+    return Advantage(
+        x.label,
+        probability_of_improvement(*means, **options),
+        interquartile_mean_difference(*means, **options),
+        samples_difference(*samples, x.config.steps, **options),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,7 +248,7 @@ class Comparison:
 
     @property
     def threshold_text(self) -> str:
-        """The threshold, in full."""
+        """The threshold with all of its digits."""
         return f"{self.threshold:,g}".replace("-", "\N{MINUS SIGN}")
 
     @property
@@ -111,53 +261,86 @@ class Comparison:
         """All arms but the first."""
         return self.runs[1:]
 
+    @property
+    def num_comparisons(self) -> int:
+        """Number of intervals: two measures of every arm but the first."""
+        return 2 * len(self.others)
+
+    @property
+    def corrected_confidence(self) -> float:
+        """Bonferroni's confidence, with which all intervals together hold at 95 %."""
+        return 1.0 - (1.0 - CONFIDENCE) / self.num_comparisons
+
+    @cached_property
+    def advantages(self) -> list[Advantage]:
+        """Advantage of each arm over the first, at 95 %."""
+        return [advantage(run, self.baseline, self.threshold) for run in self.others]
+
+    @cached_property
+    def corrected(self) -> list[Advantage]:
+        """Advantage of each arm over the first, at Bonferroni's confidence."""
+        confidence = self.corrected_confidence
+        return [
+            advantage(run, self.baseline, self.threshold, confidence=confidence)
+            for run in self.others
+        ]
+
+    @property
+    def enough_seeds(self) -> bool:
+        """Whether there are enough agents for a verdict."""
+        return all(len(run.returns) >= FEWEST_SEEDS for run in self.runs)
+
+    def summary(self) -> dict[str, Any]:
+        """Return this environment's part of a summary, JSON values."""
+        found = {each.label: each._asdict() for each in self.advantages}
+        return {
+            "environment": self.environment,
+            "threshold": self.threshold,
+            "arms": [
+                {
+                    "arm": run.label,
+                    "agents": len(run.returns),
+                    "seconds": round(run.seconds, 3),
+                    "mean_return": aggregate(run.mean_returns),
+                    "final_return": aggregate(run.returns[:, -1]),
+                    "final_returns": run.returns[:, -1].tolist(),
+                    "samples": run.samples(self.threshold).tolist(),
+                    "against_first": {
+                        name: interval._asdict()
+                        for name, interval in found[run.label].items()
+                        if name != "label"
+                    }
+                    if run.label in found
+                    else None,
+                }
+                for run in self.runs
+            ],
+        }
+
 
 def in_path(name: str) -> str:
-    """A name as part of a path, in plain letters."""
+    """Spell a name in plain letters, as part of a path."""
     return re.sub(r"\W+", "-", name, flags=re.ASCII).strip("-")
 
 
-def run_arms(
-    home: Path,
-    arms: Sequence[Arm],
-    *,
-    environment: str,
-    threshold: float,
-    truth: GroundTruth | None = None,
-    devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
-) -> Comparison:
-    """Trains every arm in a folder of its own.
-
-    An experiment that was interrupted goes on with the arm that it stopped in, and that with its
-    newest checkpoint.
-
-    Args:
-        home: The folder of their folders, below the experiment's.
-        arms: The arms, of different labels; the first is what the others are compared with.
-        environment: Its name, for readers.
-        threshold: Return whose samples are counted.
-        truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
-        devices: Over which the agents of an arm are shared out.
-        progress: Whether to show progress bars.
+def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
+    """Train an arm in ``runs/<name>``, from its newest checkpoint if it was interrupted.
 
     Raises:
         InputError: For an environment or a folder that does not fit.
         TrainingDivergedError: If a loss became NaN or infinite.
     """
-    runs = []
-    for arm in arms:
-        out = home / in_path(arm.label)
-        summary = run_agents(
-            arm.config, out, truth=truth, start=arm.start, devices=devices, progress=progress
-        )
-        runs.append(_runs_of(arm, RunFolder(out), summary))
-    return Comparison(environment=environment, threshold=threshold, runs=runs)
-
-
-def _runs_of(arm: Arm, folder: RunFolder, summary: Mapping[str, Any]) -> ArmRuns:
+    summary = run_agents(
+        arm.config,
+        run.folder.path / "runs" / name,
+        truth=arm.truth,
+        start=arm.start,
+        devices=run.devices,
+        progress=run.progress,
+    )
+    folder = RunFolder(run.folder.path / "runs" / name)
     steps, returns = history(folder, "returns")
-    measures = {name: history(folder, name)[1] for name in MEASURES}
+    measures = {measure: history(folder, measure)[1] for measure in MEASURES}
     return ArmRuns(
         label=arm.label,
         config=arm.config,
@@ -165,7 +348,435 @@ def _runs_of(arm: Arm, folder: RunFolder, summary: Mapping[str, Any]) -> ArmRuns
         steps=steps,
         returns=returns,
         measures={
-            name: values for name, values in measures.items() if np.isfinite(values[:, -1]).any()
+            measure: values
+            for measure, values in measures.items()
+            if np.isfinite(values[:, -1]).any()
         },
         seconds=float(summary["seconds"]),
     )
+
+
+def best_arm(runs: Sequence[ArmRuns]) -> ArmRuns:
+    """Return the arm of the greatest interquartile mean of the mean return over training."""
+    return max(runs, key=lambda run: float(interquartile_mean(run.mean_returns)))
+
+
+def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
+    """Compute the probability of improvement over all environments of each arm that all have.
+
+    Arms whose number of agents differs between environments are left out.
+    """
+    found = {}
+    for label in [run.label for run in comparisons[0].others]:
+        pairs = [
+            (run.mean_returns, comparison.baseline.mean_returns)
+            for comparison in comparisons
+            for run in comparison.others
+            if run.label == label
+        ]
+        sizes = {tuple(map(len, pair)) for pair in pairs}
+        if len(pairs) == len(comparisons) and len(sizes) == 1:
+            ours, theirs = (np.stack(part, axis=1) for part in zip(*pairs, strict=True))
+            found[label] = probability_of_improvement(ours, theirs, resamples=_RESAMPLES)
+    return found
+
+
+def improvements(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
+    """Collect the probabilities of improvement over the first arm, by row of their figure."""
+    if len(comparisons) == 1:
+        return {each.label: each.probability for each in comparisons[0].advantages}
+    found = {
+        f"{each.label}, {comparison.environment}": each.probability
+        for comparison in comparisons
+        for each in comparison.advantages
+    }
+    every = overall_improvement(comparisons)
+    return found | {f"{label}, all environments": each for label, each in every.items()}
+
+
+def improvement_claims(
+    comparison: Comparison, *, subject: str, labels: Sequence[str] | None = None
+) -> list[Claim]:
+    """Claim that at least one arm beats the first, in return, in samples or in one of the two.
+
+    Args:
+        comparison: The arms.
+        subject: What an arm is, such as "auxiliary objective".
+        labels: Arms that count; None is all. Intervals are corrected for all, as in the tables.
+    """
+    counted = [run.label for run in comparison.others] if labels is None else labels
+    plain, strict = (
+        [each for each in found if each.label in counted]
+        for found in (comparison.advantages, comparison.corrected)
+    )
+    goal = "a 95 % interval that excludes 0" + (
+        f", not corrected for the {len(plain)} arms" if len(plain) > 1 else ""
+    )
+    beats = (
+        f"{comparison.environment}: at least one {subject} beats {comparison.baseline.label} in "
+    )
+
+    def claim(where: str, stated: str, found: list[str], verdicts: list[bool]) -> Claim:
+        holds = any(verdicts) if comparison.enough_seeds else None
+        return Claim(statement=beats + where, stated=stated, found="; ".join(found), holds=holds)
+
+    return [
+        claim(
+            "mean return over training",
+            goal,
+            [f"{each.label} {signed(each.mean_return)}" for each in plain],
+            [each.better_return for each in plain],
+        ),
+        claim(
+            f"environment steps to a return of {comparison.threshold_text}",
+            goal,
+            [f"{each.label} {signed(each.samples)}" for each in plain],
+            [each.fewer_samples for each in plain],
+        ),
+        claim(
+            "one of the two",
+            f"the same, corrected for {comparison.num_comparisons} comparisons (Bonferroni: "
+            f"intervals at {100 * comparison.corrected_confidence:.2f} %)",
+            [
+                f"{each.label}: return {signed(each.mean_return)}, steps {signed(each.samples)}"
+                for each in strict
+            ],
+            [each.better_return or each.fewer_samples for each in strict],
+        ),
+    ]
+
+
+def signed(estimate: Interval) -> str:
+    """Format a difference with its interval and signs."""
+    value, low, high = (
+        ("+" if number > 0.0 else "") + format_number(number) for number in estimate
+    )
+    return value if np.isnan(estimate.low) else f"{value} [{low}, {high}]"
+
+
+def interquartile(values: npt.ArrayLike) -> str:
+    """Format an interquartile mean [runs] with its 95 % interval."""
+    found = interquartile_mean_interval(values)
+    mean, low, high = map(format_number, found)
+    return mean if np.isnan(found.low) else f"{mean} [{low}, {high}]"
+
+
+def probability_text(estimate: Interval) -> str:
+    """Format a probability with its interval."""
+    if np.isnan(estimate.low):
+        return f"{estimate.value:.2f}"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def interquartile_curve(values: FloatArray) -> Interval:
+    """Compute the interquartile mean of [seeds, p] and its interval, [p] each.
+
+    NaN at a point where a seed has no value.
+    """
+    known = np.isfinite(values).all(axis=0)
+    curves = np.full((3, values.shape[1]), np.nan)
+    if known.any():
+        curves[:, known] = interquartile_mean_interval(values[:, known])
+    return Interval(*curves)
+
+
+def comparison_sections(run: Run[Any], comparisons: Sequence[Comparison]) -> list[Section]:
+    """Write figures and results of all arms.
+
+    Returns:
+        Sections on returns, on differences to the first arm, and on the torsos.
+    """
+    baseline = comparisons[0].baseline.label
+    probabilities = improvements(comparisons)
+    run.write_rows("agents", [row for each in comparisons for row in _agent_rows(each)])
+    run.write_rows("differences", [row for each in comparisons for row in _difference_rows(each)])
+    returns = Section(
+        title="Returns",
+        text=INTERVALS,
+        tables=[_returns_table(each) for each in comparisons],
+        figures=[
+            run.show(
+                "returns" if len(comparisons) == 1 else f"returns_{in_path(each.environment)}",
+                f"Returns in {each.environment}: interquartile mean over agents with its 95 % "
+                "bootstrap interval, and the return whose samples are counted (dotted). The axis "
+                "leaves out lower returns of untrained networks.",
+                [row for arm in each.runs for row in _curve_rows(arm, arm.returns, "return")],
+                draw_returns(each),
+            )
+            for each in comparisons
+        ],
+    )
+    figure = plot_improvements(probabilities, baseline=baseline)
+    # Two lines: one is too long beside long names of arms.
+    figure.axes[0].set_xlabel(
+        f"probability of improvement over {baseline},\n95 % bootstrap interval"
+    )
+    against = Section(
+        title=f"Against {baseline}",
+        tables=[_differences_table(each) for each in comparisons],
+        figures=[
+            run.show(
+                "improvement",
+                "Probability that an agent of an arm has a greater mean return over training than "
+                f"one of {baseline}. Filled: the interval excludes 1/2. Where all agents of one "
+                "arm are above all of the other, the interval has no width: a limit of the "
+                "bootstrap, not certainty.",
+                [{"arm": label, **each._asdict()} for label, each in probabilities.items()],
+                figure,
+            )
+        ],
+    )
+    return [returns, against, _torso_section(run, comparisons)]
+
+
+def draw_returns(comparison: Comparison) -> Figure:
+    """Plot returns against environment steps, with the threshold.
+
+    The axis covers the interquartile means after the warm-up, the last intervals and the
+    threshold: untrained networks may do far worse than anything later.
+    """
+    figure = plot_sample_efficiency(
+        comparison.baseline.steps,
+        {run.label: run.returns for run in comparison.runs},
+        title=comparison.environment,
+        reference=(comparison.threshold, f"return {comparison.threshold_text}"),
+    )
+    heights = [comparison.threshold]
+    for run in comparison.runs:
+        mean, low, high = interquartile_curve(run.returns)
+        heights += [*mean[run.steps > run.config.dqn.warmup], low[-1], high[-1]]
+    least, greatest = float(np.nanmin(heights)), float(np.nanmax(heights))
+    bottom, top = figure.axes[0].get_ylim()
+    margin = 0.1 * (greatest - least) or 1.0
+    figure.axes[0].set_ylim(max(bottom, least - margin), min(top, greatest + margin))
+    return figure
+
+
+def _curve_rows(run: ArmRuns, values: FloatArray, name: str) -> list[dict[str, Any]]:
+    """Return a row for each evaluation: interquartile mean, interval and each agent's value."""
+    curves = zip(run.steps, *interquartile_curve(values), values.T, strict=True)
+    return [
+        {
+            "arm": run.label,
+            "step": int(step),
+            name: mean,
+            "low": low,
+            "high": high,
+            **{f"seed_{run.config.seed + index}": value for index, value in enumerate(each)},
+        }
+        for step, mean, low, high, each in curves
+    ]
+
+
+def _agent_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {
+            "environment": comparison.environment,
+            "arm": run.label,
+            "seed": run.config.seed + index,
+            "final_return": run.returns[index, -1],
+            "best_return": run.returns[index].max(),
+            "mean_return": run.mean_returns[index],
+            "samples": run.samples(comparison.threshold)[index],
+            **{name: values[index, -1] for name, values in run.measures.items()},
+        }
+        for run in comparison.runs
+        for index in range(len(run.returns))
+    ]
+
+
+def _difference_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {
+            "environment": comparison.environment,
+            "arm": each.label,
+            "against": comparison.baseline.label,
+            "interval": name,
+            **{
+                f"{measure}_{end}": value
+                for measure in ("probability", "mean_return", "samples")
+                for end, value in getattr(each, measure)._asdict().items()
+            },
+        }
+        for name, found in (("95 %", comparison.advantages), ("corrected", comparison.corrected))
+        for each in found
+    ]
+
+
+def _returns_table(comparison: Comparison) -> Table:
+    threshold = comparison.threshold_text
+    rows = []
+    for run in comparison.runs:
+        samples = run.samples(comparison.threshold)
+        rows.append(
+            (
+                run.label,
+                len(run.returns),
+                interquartile(run.mean_returns),
+                interquartile(run.returns[:, -1]),
+                f"{int(np.isfinite(samples).sum())} of {len(samples)}",
+                interquartile(np.minimum(samples, run.config.steps)),
+                run.seconds,
+            )
+        )
+    header = (
+        *("", "agents", "mean over training", "last evaluation"),
+        *(f"reached {threshold}", f"steps to {threshold}", "training s"),
+    )
+    return Table(
+        header,
+        rows,
+        f"{comparison.environment}: interquartile mean over agents with its 95 % bootstrap "
+        "interval. Training time is that of all agents together, with compilation and without "
+        "evaluation.",
+    )
+
+
+def _differences_table(comparison: Comparison) -> Table:
+    share = f"{100 * comparison.corrected_confidence:.2f} %"
+    rows = [
+        (
+            each.label,
+            probability_text(each.probability),
+            *(signed(x) for x in (each.mean_return, each.samples)),
+            *(signed(x) for x in (strict.mean_return, strict.samples)),
+        )
+        for each, strict in zip(comparison.advantages, comparison.corrected, strict=True)
+    ]
+    header = (
+        *("", "probability of improvement", "mean return, 95 %", "steps, 95 %"),
+        *(f"mean return, {share}", f"steps, {share}"),
+    )
+    return Table(
+        header,
+        rows,
+        f"{comparison.environment}, against {comparison.baseline.label}: differences of "
+        "interquartile means of the mean return over training, and of environment steps to a "
+        f"return of {comparison.threshold_text} (negative: fewer). Intervals at 95 % are not "
+        f"corrected for their number; those at {share} are (Bonferroni, "
+        f"{comparison.num_comparisons} comparisons).",
+    )
+
+
+def _torso_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
+    every = {name for each in comparisons for arm in each.runs for name in arm.measures}
+    names = [name for name in MEASURES if name in every]
+
+    def last(values: FloatArray | None) -> str | None:
+        known = values is not None and np.isfinite(values[:, -1]).all()
+        return interquartile(values[:, -1]) if values is not None and known else None
+
+    return Section(
+        title="Torsos while agents learn",
+        text=" ".join(MEASURES[name][1] for name in names),
+        tables=[
+            Table(
+                ("", *(MEASURES[name][0] for name in names)),
+                [
+                    (arm.label, *(last(arm.measures.get(name)) for name in names))
+                    for arm in comparison.runs
+                ],
+                f"{comparison.environment}: torsos after training, interquartile mean over agents "
+                "with its 95 % bootstrap interval.",
+            )
+            for comparison in comparisons
+        ],
+        figures=[
+            run.show(
+                name,
+                f"{MEASURES[name][0].capitalize()}, over training.",
+                [
+                    {"environment": comparison.environment, **row}
+                    for comparison in comparisons
+                    for arm in comparison.runs
+                    if name in arm.measures
+                    for row in _curve_rows(arm, arm.measures[name], name)
+                ],
+                _draw_measure(comparisons, name),
+            )
+            for name in names
+        ],
+    )
+
+
+def _draw_measure(comparisons: Sequence[Comparison], name: str) -> Figure:
+    """Plot a measure of the torsos against environment steps, a panel for each environment."""
+    panels = []
+    for comparison in comparisons:
+        lines = []
+        for run in comparison.runs:
+            if name in run.measures:
+                mean, low, high = interquartile_curve(run.measures[name])
+                lines.append(Line(label=run.label, x=run.steps, mean=mean, low=low, high=high))
+        if lines:
+            panels.append(Panel(title=comparison.environment, lines=lines))
+    label = MEASURES[name][0]
+    figure = plot_panels(
+        panels,
+        x_label="environment steps of an agent",
+        y_label="" if len(panels) == 1 else label,
+        log_y=False,
+        note="interquartile mean over seeds, 95 % bootstrap interval",
+    )
+    if len(panels) == 1:
+        # At the axes: a label of the figure would be centred on axes and legend together.
+        figure.axes[0].set_ylabel(label)
+    return figure
+
+
+def map_figures(
+    run: Run[Any], arms: Sequence[ArmRuns], truth: GroundTruth | None, components: int
+) -> list[tuple[Path, str]]:
+    """Draw the policy and the torso of each arm's first agent in PuddleWorld.
+
+    Args:
+        run: The experiment's run.
+        arms: What to show.
+        truth: At whose states torsos are looked at; None leaves them out.
+        components: Principal components, at most.
+    """
+    policies, torsos = [], []
+    for arm in arms:
+        world = puddle_world_of(arm.config)
+        assert world is not None
+        trainer, state, _ = load_agents(arm.folder, arm.config)
+        with contextlib.closing(trainer):
+            params = jax.tree.map(lambda leaf: leaf[0], state.memory.learner.params)
+            agent = TrainedAgent(trainer, arm.config, 0, params)
+            values = np.asarray(map_of_values(agent, world), np.float64)
+            found = None if truth is None else np.asarray(torso_components(agent, truth))
+        centres = np.asarray(Grid(math.isqrt(len(values))).centres())
+        policies.append(
+            run.show(
+                f"policy_{in_path(arm.label)}",
+                f"{arm.label}, the first agent: value of its greedy action and that action.",
+                [
+                    {"arm": arm.label, "x": x, "y": y, **dict(zip(ACTIONS, each, strict=True))}
+                    for (x, y), each in zip(centres, values, strict=True)
+                ],
+                plot_policy_and_value(
+                    world, values, value_label="estimated discounted return, max Q"
+                ),
+            )
+        )
+        if truth is None or found is None:
+            continue
+        learned = found[:, :components].astype(np.float64)
+        measure = np.asarray(truth.principal.basis, np.float64)[:, : learned.shape[1]]
+        torsos.append(
+            run.show(
+                f"components_{in_path(arm.label)}",
+                f"{arm.label}, the first agent: principal components of its torso's centred "
+                "features, below those of the successor measure of the same number.",
+                [
+                    {
+                        "cell": cell,
+                        **{f"torso_{index}": x for index, x in enumerate(ours, start=1)},
+                        **{f"successor_measure_{i}": x for i, x in enumerate(theirs, start=1)},
+                    }
+                    for cell, (ours, theirs) in enumerate(zip(learned, measure, strict=True))
+                ],
+                plot_torso_components(world, learned, measure),
+            )
+        )
+    return policies + torsos

@@ -1,1 +1,0 @@
-"""Agents in classic control: a sanity bar, and no auxiliary task against some."""

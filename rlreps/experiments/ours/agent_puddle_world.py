@@ -1,0 +1,288 @@
+"""Agents in PuddleWorld, goal and penalties on: no auxiliary task against each objective."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.measures import default_ground_truth
+from rlreps.encoders import FourierMLP
+from rlreps.errors import require, require_positive
+from rlreps.experiments.harness import Experiment, Findings, Run
+from rlreps.experiments.ours.agent_arms import (
+    Arm,
+    ArmRuns,
+    ComparedAgents,
+    Comparison,
+    best_arm,
+    comparison_sections,
+    improvement_claims,
+    in_path,
+    interquartile,
+    map_figures,
+    signed,
+    train_arm,
+)
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
+from rlreps.report.page import Section
+from rlreps.report.table import Table, format_number
+from rlreps.runs.intervals import Interval, interquartile_mean_difference
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(ComparedAgents):
+    """Deep Q-networks in PuddleWorld without an auxiliary task, and with each of several.
+
+    Attributes:
+        components: Principal components of torsos to show, at most ten.
+    """
+
+    components: int = 6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("components", self.components)
+        name = self.base.environment.partition(":")[0]
+        require(name == "puddle-world", "the environment puddle-world", self.base.environment)
+
+
+_LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
+
+OBJECTIVES: tuple[Objective, ...] = (
+    _LARGE_BATCH,
+    # Features of an agent are far from white.
+    DanskinLissa(whitening=True, permutations=8),
+    Explicit(),
+    Spin(),
+)
+
+TASK = AuxiliaryConfig(
+    tasks="random_fourier",
+    num_tasks=32,
+    discount_low=0.8,
+    discount_high=0.95,
+    horizon=16,
+    sequences=128,
+    weight=0.1,
+)
+"""Task columns, targets and weight beside the temporal-difference loss, of every objective."""
+
+LAPTOP = AgentConfig(
+    environment="puddle-world",
+    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
+    num_features=32,
+    # Sutton's penalties reach -40 a step: scaled, an error of one step of -1 is within the Huber
+    # loss's square part, and values stay near 1.
+    dqn=DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000),
+    num_envs=4,
+    steps=100_000,
+    evaluate_every=5_000,
+    evaluation_episodes=32,
+    checkpoint_every=25_000,
+    num_seeds=10,
+)
+
+SMOKE = dataclasses.replace(
+    LAPTOP,
+    encoder=FourierMLP(hidden=(16, 16), frequencies=2),
+    num_features=8,
+    # Steps to warm up are those of an evaluation: one program less to compile.
+    dqn=dataclasses.replace(LAPTOP.dqn, warmup=500, batch_size=16, epsilon_steps=500),
+    replay=ReplayConfig(capacity=2_000),
+    max_episode_steps=50,
+    steps=2_000,
+    evaluate_every=500,
+    evaluation_episodes=4,
+    checkpoint_every=1_000,
+    num_seeds=2,
+)
+
+PAPER = dataclasses.replace(
+    LAPTOP,
+    encoder=FourierMLP(hidden=(256, 256), frequencies=4),
+    num_features=64,
+    steps=500_000,
+    evaluate_every=10_000,
+    evaluation_episodes=100,
+    checkpoint_every=100_000,
+    num_seeds=30,
+)
+
+
+def _preset(base: AgentConfig, objectives: Sequence[Objective] = OBJECTIVES, **task: Any) -> Config:
+    tasks = tuple(
+        dataclasses.replace(TASK, objective=objective, **task) for objective in objectives
+    )
+    return Config(base=base, tasks=tasks, threshold=-40.0)
+
+
+PRESETS = {
+    "smoke": dataclasses.replace(
+        _preset(SMOKE, (_LARGE_BATCH, Explicit()), num_tasks=8, horizon=8, sequences=32),
+        components=3,
+    ),
+    "laptop": _preset(LAPTOP),
+    "paper": _preset(PAPER),
+}
+
+
+class TorsoChange(NamedTuple):
+    """Difference of an arm's last torsos to those of the first arm.
+
+    Attributes:
+        arm: Its label.
+        subspace_distance: To the leading components of the successor measure; better below 0.
+        probe_error: Share of values' variance that features do not explain; better below 0.
+        mean_return: Mean return over training; better above 0.
+    """
+
+    arm: str
+    subspace_distance: Interval
+    probe_error: Interval
+    mean_return: Interval
+
+    @property
+    def better_torso(self) -> bool:
+        """Whether both intervals of the torso lie below 0."""
+        return bool(self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0)
+
+
+def torso_changes(comparison: Comparison) -> list[TorsoChange]:
+    """Compare every arm with the first, with 95 % intervals."""
+    none = comparison.baseline
+
+    def change(run: ArmRuns, name: str) -> Interval:
+        return interquartile_mean_difference(run.measures[name][:, -1], none.measures[name][:, -1])
+
+    return [
+        TorsoChange(
+            run.label,
+            change(run, "subspace_distance"),
+            change(run, "probe_error"),
+            interquartile_mean_difference(run.mean_returns, none.mean_returns),
+        )
+        for run in comparison.others
+    ]
+
+
+def rank_correlation(comparison: Comparison) -> float:
+    """Compute Spearman's correlation of last subspace distance and mean return over all agents."""
+    distances = [run.measures["subspace_distance"][:, -1] for run in comparison.runs]
+    returns = [run.mean_returns for run in comparison.runs]
+    return float(spearmanr(np.concatenate(distances), np.concatenate(returns)).statistic)
+
+
+def reasons(comparison: Comparison, changes: list[TorsoChange]) -> str:
+    """Tell whether better torsos came with better returns, if there are enough agents."""
+    if not comparison.enough_seeds:
+        return "There are too few agents to tell."
+    none = comparison.baseline.label
+    taught = [each.arm for each in changes if each.better_torso]
+    better = [each.arm for each in changes if each.mean_return.low > 0.0]
+    related = (
+        "Over all agents, the rank correlation of the last subspace distance and the mean return "
+        f"is {format_number(rank_correlation(comparison))} (below 0: closer torsos, better "
+        "returns)."
+    )
+    if not taught:
+        return (
+            "No auxiliary task left torsos that are closer to the successor measure and predict "
+            f"values better than those of {none}. {related}"
+        )
+    learned = (
+        f"Torsos of {', '.join(taught)} end closer to the successor measure than those of {none}, "
+        "and predict values of random policies better: agents learn what the auxiliary task "
+        "teaches."
+    )
+    if better:
+        return f"{learned} Returns are better with {', '.join(better)}. {related}"
+    return (
+        f"{learned} Returns are no better, so the torso does not limit these agents. What does was "
+        "not measured here; candidates are how seldom exploration finds the goal, and how values "
+        "spread from it, n steps with every copy of the target network. The experiment "
+        "representation-transfer goes further, with torsos that know the successor measure before "
+        f"the first step. {related}"
+    )
+
+
+def cells(run: Run[Config]) -> dict[str, Arm]:
+    """List the arms."""
+    return {
+        in_path(label): Arm(label=label, config=agents)
+        for label, agents in run.config.arms().items()
+    }
+
+
+def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
+    """Compare the arms and relate returns to torsos."""
+    base = run.config.base
+    arena = base.environment.partition(":")[2]
+    comparison = Comparison(
+        environment=f"PuddleWorld, arena {arena}" if arena else "PuddleWorld",
+        threshold=run.config.threshold,
+        runs=list(found.values()),
+    )
+    none, best = comparison.baseline, best_arm(comparison.others)
+    changes = torso_changes(comparison)
+    goals = Section(
+        title="Goals",
+        text=f"A {'double ' if base.dqn.double else ''}deep Q-network shares its torso with an "
+        f"auxiliary task: {', '.join(arm.label for arm in comparison.others)}, or none. An episode "
+        "starts anywhere, costs 1 a step and up to 400 times the depth in a puddle (Sutton 1996), "
+        f"and ends in the corner x + y ≥ 1.9 or after {base.max_episode_steps} steps. Everything "
+        "but the auxiliary task is the same. Fewer than ten agents an arm give no verdict; here "
+        f"there are {base.num_seeds}.",
+    )
+    torsos = Section(
+        title="Do better torsos make better agents?",
+        text=reasons(comparison, changes),
+        tables=[
+            Table(
+                ("", "subspace distance", "probe error", "mean return over training"),
+                [(name, *map(signed, intervals)) for name, *intervals in changes],
+                f"Against {none.label}: differences of interquartile means, with 95 % bootstrap "
+                "intervals. Distances and errors are of the last evaluation; smaller is better.",
+            )
+        ],
+    )
+    maps = Section(
+        title="What agents have learned",
+        text="The first agent without an auxiliary task, and that of the best auxiliary objective. "
+        "The best arm of all in mean return over training is: "
+        f"{best_arm(comparison.runs).label}.",
+        figures=map_figures(run, [none, best], default_ground_truth(base), run.config.components),
+    )
+    return Findings(
+        abstract=f"{base.num_seeds} agents an arm, {base.steps:,} environment steps each. Mean "
+        "return over training (interquartile mean over agents with its 95 % interval): "
+        f"{interquartile(none.mean_returns)} with {none.label}, "
+        f"{interquartile(best.mean_returns)} with the best auxiliary objective, {best.label}.",
+        claims=improvement_claims(comparison, subject="auxiliary objective"),
+        sections=[goals, *comparison_sections(run, [comparison]), torsos, maps],
+        summary={
+            "comparisons": [comparison.summary()],
+            "torsos": [
+                {
+                    name: part if isinstance(part, str) else part._asdict()
+                    for name, part in change._asdict().items()
+                }
+                for change in changes
+            ],
+        },
+    )
+
+
+EXPERIMENT = Experiment(
+    name="agent-puddle-world",
+    title="Agents in PuddleWorld with auxiliary tasks",
+    paper="Our own experiment; intervals follow Agarwal et al. 2021.",
+    presets=PRESETS,
+    cells=cells,
+    measure=train_arm,
+    report=report,
+    keeps_parts=False,
+    stated="our goal",
+)

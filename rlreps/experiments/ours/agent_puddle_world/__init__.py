@@ -1,1 +1,0 @@
-"""Agents in PuddleWorld, goal and penalties on: no auxiliary task against each objective."""

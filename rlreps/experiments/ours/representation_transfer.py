@@ -1,0 +1,356 @@
+"""Torsos that know the successor measure before agents learn the task with them.
+
+Objectives determine the span of features and leave the rest free. A linear read-out of values that
+learns by gradients does not: it learns directions in which features hardly vary last. So encoders
+are whitened before agents start from them. An invertible map keeps the span, and a network's last
+layer takes it up.
+"""
+
+import contextlib
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
+from rlreps.agents.trainer import make_trainer
+from rlreps.encoders import MLP, Encoder, FourierMLP
+from rlreps.errors import require, require_positive
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.ours.agent_arms import (
+    Arm,
+    ArmRuns,
+    Comparison,
+    FloatArray,
+    advantage,
+    comparison_sections,
+    improvement_claims,
+    in_path,
+    interquartile,
+    map_figures,
+    signed,
+    train_arm,
+)
+from rlreps.losses import LargeBatch
+from rlreps.report.page import Section
+from rlreps.report.table import format_number
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.measure import SuccessorMeasure, Transition
+from rlreps.successor.store import open_store
+from rlreps.training import Optimizer
+from rlreps.workflows.agents import StartingTorsos
+from rlreps.workflows.evaluate import load_encoder
+from rlreps.workflows.ground_truths import own_ground_truth
+from rlreps.workflows.train import TrainingConfig, describe_matrix, run_training
+
+SCRATCH = "learning from scratch"
+FINE_TUNED = "pre-trained, fine-tuned"
+FROZEN = "pre-trained, frozen"
+RANDOM = "random, frozen"
+"""Labels of the arms."""
+
+_LEAST = 1e-6
+"""Singular value, relative to the largest, below which a direction counts as rounding."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Agents whose torsos start from encoders of the successor measure, or do not.
+
+    Attributes:
+        successor: The successor measure, of the random policy in the agents' arena.
+        pretraining: How encoders learn it: one for each agent, of the torso's shape.
+        base: The agents, without an auxiliary task.
+        threshold: Return whose samples are counted, undiscounted.
+        components: Principal components of torsos to show, at most ten.
+    """
+
+    successor: SuccessorMeasure
+    pretraining: TrainingConfig
+    base: AgentConfig
+    threshold: float = -40.0
+    components: int = 6
+
+    def __post_init__(self) -> None:
+        require(math.isfinite(self.threshold), "a finite threshold", self.threshold)
+        require_positive("components", self.components)
+        weight = self.base.auxiliary.weight
+        require(weight == 0.0, "agents without an auxiliary task", weight)
+        require(not self.base.dqn.freeze_torso, "agents that learn their torso", "freeze_torso")
+        name, _, arena = self.base.environment.partition(":")
+        require(name == "puddle-world", "the environment puddle-world", self.base.environment)
+        require(
+            self.successor.arena == (arena or "sutton"),
+            f"a successor measure of {self.base.environment}",
+            self.successor.arena,
+        )
+        # The last layer of these can take up a linear map.
+        perceptron = isinstance(self.base.encoder, (FourierMLP, MLP))
+        require(perceptron, "one of the encoders fourier_mlp, mlp", self.base.encoder)
+        for field in ("encoder", "num_features", "seed", "num_seeds"):
+            ours, theirs = getattr(self.pretraining, field), getattr(self.base, field)
+            require(ours == theirs, f"pretraining.{field} = {theirs!r}, the agents'", ours)
+
+    def arms(self) -> dict[str, AgentConfig]:
+        """Return label → agents; those that learn from scratch first."""
+        frozen = dataclasses.replace(
+            self.base, dqn=dataclasses.replace(self.base.dqn, freeze_torso=True)
+        )
+        return {SCRATCH: self.base, FINE_TUNED: self.base, FROZEN: frozen, RANDOM: frozen}
+
+
+def _preset(
+    successor: SuccessorMeasure,
+    encoder: Encoder,
+    features: int,
+    seeds: int,
+    pretraining: dict[str, Any],
+    agents: dict[str, Any],
+    **options: Any,
+) -> Config:
+    shape: dict[str, Any] = {"encoder": encoder, "num_features": features, "num_seeds": seeds}
+    return Config(
+        successor=successor,
+        pretraining=TrainingConfig(
+            objective=LargeBatch(precondition=1e-2, leave_one_out=True),
+            optimizer=Optimizer(learning_rate=2e-3, schedule="linear"),
+            **shape,
+            **pretraining,
+        ),
+        base=AgentConfig(environment="puddle-world", num_envs=4, **shape, **agents),
+        **options,
+    )
+
+
+_DQN = DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000)
+
+PRESETS = {
+    "smoke": _preset(
+        Transition(bins=12, points=64, horizon=200),
+        FourierMLP(hidden=(16,), frequencies=2),
+        features=12,
+        seeds=2,
+        pretraining={
+            "steps": 300,
+            "rows": 100,
+            "tasks": 100,
+            "evaluate_every": 100,
+            "checkpoint_every": 300,
+        },
+        agents={
+            # Steps to warm up are those of an evaluation: one program less to compile.
+            "dqn": dataclasses.replace(_DQN, warmup=500, batch_size=16, epsilon_steps=500),
+            "replay": ReplayConfig(capacity=2_000),
+            "max_episode_steps": 50,
+            "steps": 1_500,
+            "evaluate_every": 500,
+            "evaluation_episodes": 4,
+            "checkpoint_every": 1_500,
+        },
+        components=3,
+    ),
+    "laptop": _preset(
+        Transition(bins=50),
+        FourierMLP(hidden=(64, 64), frequencies=4),
+        features=32,
+        seeds=10,
+        pretraining={
+            "steps": 2_000,
+            "rows": 500,
+            "tasks": 500,
+            "evaluate_every": 200,
+            "checkpoint_every": 1_000,
+        },
+        agents={
+            "dqn": _DQN,
+            "steps": 100_000,
+            "evaluate_every": 5_000,
+            "evaluation_episodes": 32,
+            "checkpoint_every": 25_000,
+        },
+    ),
+    "paper": _preset(
+        Transition(bins=100),
+        FourierMLP(hidden=(256, 256), frequencies=8),
+        features=124,
+        seeds=30,
+        pretraining={
+            "steps": 4_000,
+            "rows": 1_000,
+            "tasks": 1_000,
+            "evaluate_every": 200,
+            "checkpoint_every": 1_000,
+        },
+        agents={
+            "dqn": _DQN,
+            "steps": 500_000,
+            "evaluate_every": 10_000,
+            "evaluation_episodes": 100,
+            "checkpoint_every": 100_000,
+        },
+    ),
+}
+
+
+def whitened(params: Any, features: ArrayLike) -> list[dict[str, Any]]:
+    """Map networks to the same networks with features of mean 0 and covariance I.
+
+    The map is the symmetric one, Σ^(-1/2): no other moves the features less (ZCA). Directions
+    that features do not have stay without.
+
+    Args:
+        params: Of perceptrons, a list of layers ``{"kernel": [seeds, h, d], "bias": [seeds, d]}``.
+        features: φ of all states, [seeds, n, d].
+
+    Returns:
+        New parameters, NumPy arrays.
+    """
+    layers = [{name: np.asarray(values) for name, values in layer.items()} for layer in params]
+    last = layers[-1]
+    table = np.asarray(features, np.float64)
+    means = table.mean(axis=1)
+    maps = np.stack([_inverse_root(each) for each in table - means[:, None]])
+    kernels, biases = (np.asarray(last[name], np.float64) for name in ("kernel", "bias"))
+    last["kernel"] = (kernels @ maps).astype(np.float32)
+    last["bias"] = np.einsum("sd,sde->se", biases - means, maps).astype(np.float32)
+    return layers
+
+
+def _inverse_root(centred: FloatArray) -> FloatArray:
+    """Compute Σ^(-1/2) [d, d] of centred features [n, d]; 0 in directions they do not have."""
+    _, values, rows = np.linalg.svd(centred, full_matrices=False)
+    known = values > _LEAST * values[0]
+    scales = np.where(known, np.sqrt(len(centred)) / np.where(known, values, 1.0), 0.0)
+    root: FloatArray = (rows.T * scales) @ rows
+    return root
+
+
+class Known(NamedTuple):
+    """What agents start from.
+
+    Attributes:
+        truth: The successor measure.
+        trained: Summary of the pre-training.
+        encoders: Its encoders as torsos with white features, one for each agent.
+        random: The torsos that agents would have had, with white features too.
+    """
+
+    truth: GroundTruth
+    trained: dict[str, Any]
+    encoders: StartingTorsos
+    random: StartingTorsos
+
+
+def prepare(run: Run[Config]) -> Known:
+    """Generate the successor measure in ``successor``, and train encoders in ``pretraining``."""
+    config, home = run.config, run.folder.path / "pretraining"
+    ground = own_ground_truth(
+        config.successor, run.folder, config.pretraining.num_features, progress=run.progress
+    )
+    summary = run_training(
+        config.pretraining,
+        ground.path,
+        home,
+        truth=ground.truth,
+        devices=run.devices,
+        progress=run.progress,
+    )
+    trained = load_encoder(RunFolder(home), ground.truth)
+    matrix = describe_matrix(open_store(ground.path))["checksum"]
+    origin = f"whitened encoders of the successor measure {matrix}, after {trained.step} updates"
+    with contextlib.closing(make_trainer(config.base)) as trainer:
+        fresh = trainer.init().memory.learner.params["torso"]
+        encode = jax.jit(jax.vmap(trainer.agent.network.features, in_axes=(0, None)))
+        features = encode(fresh, ground.truth.coordinates)
+    return Known(
+        ground.truth,
+        dict(summary),
+        StartingTorsos(whitened(trained.params, trained.features()), origin),
+        StartingTorsos(whitened(fresh, features), "whitened fresh torsos"),
+    )
+
+
+def cells(run: Run[Config]) -> dict[str, Arm]:
+    """List the arms with the torsos that they start from."""
+    known: Known = run.shared
+    starts = {FINE_TUNED: known.encoders, FROZEN: known.encoders, RANDOM: known.random}
+    return {
+        in_path(label): Arm(label=label, config=agents, start=starts.get(label), truth=known.truth)
+        for label, agents in run.config.arms().items()
+    }
+
+
+def transfer_claims(comparison: Comparison) -> list[Claim]:
+    """Claim that pre-training helps against learning from scratch, and frozen against chance."""
+    runs = {run.label: run for run in comparison.runs}
+    found = advantage(runs[FROZEN], runs[RANDOM], comparison.threshold)
+    return [
+        *improvement_claims(
+            comparison, subject="use of pre-trained torsos", labels=(FINE_TUNED, FROZEN)
+        ),
+        Claim(
+            statement=f"{comparison.environment}: frozen torsos beat random frozen ones in mean "
+            "return over training if they are pre-trained",
+            stated="a 95 % interval that excludes 0, not corrected",
+            found=signed(found.mean_return),
+            holds=found.better_return if comparison.enough_seeds else None,
+        ),
+    ]
+
+
+def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
+    """Compare the arms."""
+    config, known = run.config, run.shared
+    base, bins = config.base, config.successor.bins
+    comparison = Comparison(
+        environment="PuddleWorld", threshold=config.threshold, runs=list(found.values())
+    )
+    means = "; ".join(f"{arm.label}: {interquartile(arm.mean_returns)}" for arm in comparison.runs)
+    goals = Section(
+        title="Goals",
+        text=f"{base.num_seeds} encoders with {base.num_features} features learn the successor "
+        f"measure of the random policy on a grid of {bins} x {bins} cells "
+        f"({config.pretraining.objective.title}, {config.pretraining.steps:,} "
+        "updates), to a mean subspace distance of "
+        f"{format_number(known.trained['subspace_distance'])}. A linear map makes their features "
+        "white over the grid, which changes no span. Each is the torso that one agent starts "
+        "from, with a fresh read-out of the values: it learns on (fine-tuned), or stays as it is "
+        "(frozen). Agents that learn from scratch have fresh torsos of the same shape. Random, "
+        "frozen torsos are whitened too, and only the read-out learns. Pre-training knows the "
+        "dynamics, but neither goal nor penalties, and took no step of the agents' own: counts of "
+        "environment steps leave it out. Fewer than ten agents an arm give no verdict; here there "
+        f"are {base.num_seeds}.",
+    )
+    shown = [arm for arm in comparison.runs if arm.label != RANDOM]
+    maps = Section(
+        title="What agents have learned",
+        text="The first agent that learned from scratch and those of the pre-trained torsos. "
+        "Pre-training determines the span of the features; it leaves free the principal components "
+        "within it, in the order of variance.",
+        figures=map_figures(run, shown, known.truth, config.components),
+    )
+    return Findings(
+        abstract=f"{base.num_seeds} agents an arm, {base.steps:,} environment steps each. Mean "
+        f"return over training (interquartile mean over agents with its 95 % interval): {means}.",
+        claims=transfer_claims(comparison),
+        sections=[goals, *comparison_sections(run, [comparison]), maps],
+        summary={"pretraining": known.trained, "comparisons": [comparison.summary()]},
+    )
+
+
+EXPERIMENT = Experiment(
+    name="representation-transfer",
+    title="Agents whose torsos know the successor measure",
+    paper="Our own experiment; intervals follow Agarwal et al. 2021.",
+    presets=PRESETS,
+    cells=cells,
+    measure=train_arm,
+    report=report,
+    prepare=prepare,
+    keeps_parts=False,
+    stated="our goal",
+)

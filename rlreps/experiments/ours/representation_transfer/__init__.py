@@ -1,1 +1,0 @@
-"""Torsos that know the successor measure before agents learn the task with them."""

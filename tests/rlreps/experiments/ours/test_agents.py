@@ -1,0 +1,423 @@
+"""Experiments with agents: findings on made-up runs with known answers, and smoke presets."""
+
+import csv
+import dataclasses
+import json
+import math
+import re
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from rlreps.agents import AgentConfig, AuxiliaryConfig
+from rlreps.encoders import MLP, Cosine, FourierMLP
+from rlreps.errors import InputError
+from rlreps.experiments import EXPERIMENTS
+from rlreps.experiments.ours import agent_arms, agent_control, agent_puddle_world
+from rlreps.experiments.ours import representation_transfer as transfer
+from rlreps.experiments.ours.agent_arms import (
+    NO_TASK,
+    ArmRuns,
+    ComparedAgents,
+    Comparison,
+    advantage,
+    draw_returns,
+    improvement_claims,
+    improvements,
+    in_path,
+    interquartile_curve,
+    overall_improvement,
+)
+from rlreps.losses import Explicit, Spin
+from rlreps.runs.folder import RunFolder
+from rlreps.subspace import subspace_distance
+
+STEPS = 10_000.0 * np.arange(6)
+
+
+def runs(label, level, *, seeds=10, seed=0, distance=0.3, probe=0.2):
+    """Agents whose returns stand near a level from step 10,000 on, and never do better before."""
+    levels = level + np.random.default_rng(seed).normal(size=(seeds, 1))
+    spread = np.linspace(-0.01, 0.01, seeds)[:, None] * np.ones((1, 6))
+    return ArmRuns(
+        label=label,
+        config=AgentConfig(steps=50_000),
+        folder=None,
+        steps=STEPS,
+        returns=np.concatenate([np.full((seeds, 1), -500.0), np.tile(levels, (1, 5))], axis=1),
+        measures={"subspace_distance": distance + spread, "probe_error": probe + spread},
+        seconds=1.0,
+    )
+
+
+def compared(*arms, environment="Maze"):
+    return Comparison(environment=environment, threshold=-25.0, runs=arms)
+
+
+def test_an_arm_that_is_better_by_far_has_the_advantage_in_return_and_samples():
+    none, better = runs("none", -30.0), runs("better", -20.0, seed=1)
+    # The evaluation before training counts in no mean.
+    np.testing.assert_allclose(none.mean_returns, none.returns[:, -1])
+    found, back = advantage(better, none, -25.0), advantage(none, better, -25.0)
+    assert found.probability.value == pytest.approx(1.0)
+    assert found.mean_return.value == pytest.approx(10.0, abs=1.0)
+    # Reached at the second evaluation at or above, of steps 10,000 and 20,000.
+    assert found.samples.value == 20_000 - 50_000
+    assert found.better_return
+    assert found.fewer_samples
+    assert not back.better_return
+    assert not back.fewer_samples
+
+
+@pytest.mark.parametrize(
+    ("level", "seeds", "holds"),
+    [
+        (-20.0, 10, [True, True, True]),
+        (-28.0, 10, [True, False, True]),
+        (-30.0, 10, [False] * 3),
+        (-40.0, 10, [False] * 3),
+        (-20.0, 9, [None] * 3),
+    ],
+)
+def test_one_better_arm_of_several_is_enough_but_fewer_than_ten_agents_are_not(level, seeds, holds):
+    arms = [
+        runs("none", -30.0, seeds=seeds),
+        runs("same", -30.0, seeds=seeds),
+        runs("other", level, seeds=seeds, seed=1 if level != -30.0 else 0),
+    ]
+    claims = improvement_claims(compared(*arms), subject="auxiliary objective")
+    assert [claim.holds for claim in claims] == holds
+    assert all(claim.statement.startswith("Maze: at least one auxiliary") for claim in claims)
+    assert "not corrected for the 2 arms" in claims[0].stated
+    assert "corrected for 4 comparisons" in claims[2].stated
+    only_same = improvement_claims(compared(*arms), subject="objective", labels=["same"])
+    assert [claim.holds for claim in only_same] == [None if seeds < 10 else False] * 3
+
+
+@pytest.mark.parametrize(("shift", "holds"), [(0.5, False), (0.95, False), (1.5, True)])
+def test_a_corrected_claim_needs_more_than_an_uncorrected_interval(shift, holds):
+    none = runs("none", -30.0)
+    arms = [
+        dataclasses.replace(none, label=str(index), returns=none.returns + shift)
+        for index in range(8)
+    ]
+    comparison = compared(none, *arms)
+    assert comparison.corrected_confidence == pytest.approx(1 - 0.05 / 16)
+    plain, _, corrected = improvement_claims(comparison, subject="objective")
+    assert plain.holds is (shift > 0.5)
+    assert corrected.holds is holds
+    for wide, narrow in zip(comparison.corrected, comparison.advantages, strict=True):
+        assert wide.mean_return.low < narrow.mean_return.low
+        assert wide.mean_return.high > narrow.mean_return.high
+
+
+def test_improvement_over_all_environments_is_the_mean_over_those_that_have_the_arm():
+    first = compared(runs("none", -30.0), runs("a", -20.0), runs("b", -20.0), environment="One")
+    second = compared(runs("none", -30.0), runs("a", -40.0), environment="Two")
+    assert set(overall_improvement([first, second])) == {"a"}
+    rows = improvements([first, second])
+    assert list(rows) == ["a, One", "b, One", "a, Two", "a, all environments"]
+    values = [rows[name].value for name in ("a, One", "a, Two", "a, all environments")]
+    assert values == pytest.approx([1.0, 0.0, 0.5])
+    assert list(improvements([first])) == ["a", "b"]
+
+
+def test_curves_and_axes_leave_out_missing_points_and_untrained_networks():
+    curve = interquartile_curve(np.array([[1.0, math.nan, 3.0], [1.0, 2.0, 5.0]]))
+    np.testing.assert_array_equal(curve.value, [1.0, math.nan, 4.0])
+    assert curve.low[2] < 4.0 < curve.high[2]
+    assert math.isnan(curve.low[1])
+    low, high = draw_returns(compared(runs("none", -30.0), runs("a", -20.0))).axes[0].get_ylim()
+    assert -40.0 < low < -30.0
+    assert -20.0 < high < -15.0
+
+
+def test_the_summary_tells_each_agents_return_and_samples():
+    none, better = compared(runs("none", -30.0, seeds=3), runs("a", -20.0, seeds=3)).summary()[
+        "arms"
+    ]
+    assert none["against_first"] is None
+    assert none["samples"] == [math.inf] * 3
+    assert better["samples"] == [20_000.0] * 3
+    assert better["against_first"]["mean_return"]["value"] == pytest.approx(10.0)
+    assert "label" not in better["against_first"]
+
+
+def test_names_become_plain_folders():
+    assert in_path("ALE/Breakout-v5") == "ALE-Breakout-v5"
+    assert in_path("PuddleWorld, arena a.toml") == "PuddleWorld-arena-a-toml"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (runs("taught", -30.0, distance=0.1, probe=0.1), "Returns are no better"),
+        (runs("taught", -20.0, distance=0.1, probe=0.1), "Returns are better with taught"),
+        (runs("idle", -30.0), "No auxiliary task left torsos"),
+        # One of the two is not enough.
+        (runs("half", -30.0, distance=0.1), "No auxiliary task left torsos"),
+        (runs("few", -30.0, distance=0.1, probe=0.1, seeds=9), "too few agents to tell"),
+    ],
+)
+def test_returns_are_related_to_torsos_as_the_intervals_say(other, said):
+    comparison = compared(runs("none", -30.0), other)
+    changes = agent_puddle_world.torso_changes(comparison)
+    assert said in agent_puddle_world.reasons(comparison, changes)
+    (change,) = changes
+    distance, probe = (other.measures[name][0, -1] for name in change._fields[1:3])
+    if len(other.returns) == 10:
+        assert change.subspace_distance.value == pytest.approx(distance - 0.29)
+        assert change.probe_error.value == pytest.approx(probe - 0.19)
+
+
+def test_closer_torsos_that_always_earn_more_have_a_rank_correlation_of_minus_one():
+    arms = [runs("none", 0.0), runs("taught", 0.0, distance=0.1)]
+    for arm in arms:
+        arm.returns[:] = -arm.measures["subspace_distance"]
+    assert agent_puddle_world.rank_correlation(compared(*arms)) == pytest.approx(-1.0)
+
+
+def plain(last, *, best=500.0, seeds=10, steps=100_000):
+    """Agents that once were good, of which this many are still good in the end."""
+    returns = np.full((seeds, 5), best)
+    returns[last:, -1] = 100.0
+    steps = np.linspace(0.0, steps, 5)
+    return dataclasses.replace(runs("none", 0.0), steps=steps, returns=returns)
+
+
+@pytest.mark.parametrize(
+    ("agents", "reached", "stayed"),
+    [
+        (plain(10), True, True),
+        (plain(9), True, True),
+        (plain(8), True, False),
+        (plain(8, best=300.0), False, False),
+        (plain(9, seeds=9), None, None),
+        (plain(10, steps=50_000), True, None),
+        (plain(10, steps=50_000, best=300.0), None, None),
+        # All were good within 100,000 of 200,000 steps.
+        (plain(0, steps=200_000), True, True),
+    ],
+)
+def test_agents_are_judged_by_reaching_the_bar_and_staying_there(agents, reached, stayed):
+    claims = agent_control.bar_claims(agent_control.Bar(), agents)
+    assert [claim.holds for claim in claims] == [reached, stayed]
+    assert all(f" of {len(agents.returns)}" in claim.found for claim in claims)
+
+
+def test_whitening_keeps_the_span_and_the_layers_below():
+    encoder = FourierMLP(4, num_inputs=2, hidden=(16,), frequencies=2)
+    states = jax.random.uniform(jax.random.key(0), (300, 2))
+    params = jax.vmap(encoder.init)(jax.random.split(jax.random.key(1), 2))
+    # The second network lacks a direction.
+    kernel = np.array(params[-1]["kernel"])
+    kernel[1, :, 3] = kernel[1, :, 0]
+    params = [*params[:-1], {**params[-1], "kernel": kernel}]
+    copies = jax.tree.map(np.array, params)
+
+    def features(of):
+        return np.asarray(jax.vmap(encoder.apply, in_axes=(0, None))(of, states), np.float64)
+
+    before, found = features(params), transfer.whitened(params, features(params))
+    jax.tree.map(np.testing.assert_array_equal, params, copies)
+    jax.tree.map(np.testing.assert_array_equal, found[0], copies[0])
+    white, lacking = features(found)
+    np.testing.assert_allclose(white.mean(axis=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(white.T @ white / len(white), np.eye(4), atol=1e-3)
+    basis = np.linalg.svd(before[0] - before[0].mean(axis=0), full_matrices=False)[0]
+    assert subspace_distance(white.astype(np.float32), basis.astype(np.float32)) < 1e-4
+    values = np.linalg.svd(lacking, compute_uv=False) / np.sqrt(len(lacking))
+    np.testing.assert_allclose(values[:3], 1.0, atol=1e-3)
+    assert values[3] < 1e-3
+
+
+EXPLICIT = AuxiliaryConfig(objective=Explicit(), weight=0.5, num_tasks=7)
+COMPARED = ComparedAgents(
+    base=AgentConfig(auxiliary=AuxiliaryConfig(weight=3.0, num_tasks=9)),
+    tasks=(EXPLICIT, AuxiliaryConfig(objective=Spin(), weight=0.1)),
+    threshold=-1.0,
+)
+(CARTPOLE,) = agent_control.PRESETS["smoke"].environments
+MOUNTAIN_CAR = dataclasses.replace(
+    CARTPOLE, base=dataclasses.replace(CARTPOLE.base, environment="MountainCar-v0")
+)
+PUDDLES, TRANSFER = agent_puddle_world.PRESETS["smoke"], transfer.PRESETS["smoke"]
+
+
+def test_arms_differ_in_what_is_compared_alone():
+    arms = COMPARED.arms()
+    assert list(arms) == [NO_TASK, "explicit", "spin"]
+    assert arms[NO_TASK].auxiliary.weight == 0.0
+    assert arms["explicit"].auxiliary == EXPLICIT
+    for config in arms.values():
+        assert dataclasses.replace(config, auxiliary=COMPARED.base.auxiliary) == COMPARED.base
+    frozen = [config.dqn.freeze_torso for config in TRANSFER.arms().values()]
+    assert frozen == [False, False, True, True]
+    for name in ("laptop", "paper"):
+        preset = agent_puddle_world.PRESETS[name]
+        labels = [NO_TASK, "large batch", "Danskin-LISSA", "explicit", "spin"]
+        assert list(preset.arms()) == labels
+        assert preset.base.num_seeds >= 10
+
+
+def base(config, **changes):
+    return {"base": dataclasses.replace(config.base, **changes)}
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (COMPARED, {"tasks": ()}, "at least one auxiliary task"),
+        (COMPARED, {"tasks": (EXPLICIT, EXPLICIT)}, "different objectives"),
+        (COMPARED, {"tasks": (dataclasses.replace(EXPLICIT, weight=0.0),)}, "auxiliary weight > 0"),
+        (COMPARED, {"tasks": (dataclasses.replace(EXPLICIT, horizon=5_000),)}, "capacity|warmup"),
+        (COMPARED, {"threshold": math.nan}, "finite threshold"),
+        (PUDDLES, base(PUDDLES, environment="CartPole-v1"), "puddle-world"),
+        (PUDDLES, {"components": 0}, "components >= 1"),
+        (agent_control.PRESETS["smoke"], {"environments": ()}, "at least one environment"),
+        (
+            agent_control.PRESETS["smoke"],
+            {"environments": (CARTPOLE, CARTPOLE)},
+            "different environments",
+        ),
+        (
+            agent_control.PRESETS["smoke"],
+            {"environments": (MOUNTAIN_CAR,)},
+            "CartPole-v1, of the sanity bar",
+        ),
+        (TRANSFER, base(TRANSFER, environment="CartPole-v1"), "environment puddle-world"),
+        (TRANSFER, base(TRANSFER, environment="puddle-world:empty"), "a successor measure of"),
+        (TRANSFER, base(TRANSFER, num_seeds=3), "pretraining.num_seeds = 3"),
+        (TRANSFER, base(TRANSFER, num_features=5), "pretraining.num_features = 5"),
+        (TRANSFER, base(TRANSFER, encoder=Cosine()), "one of the encoders fourier_mlp, mlp"),
+        (TRANSFER, base(TRANSFER, encoder=MLP()), "pretraining.encoder"),
+        (
+            TRANSFER,
+            base(TRANSFER, dqn=dataclasses.replace(TRANSFER.base.dqn, freeze_torso=True)),
+            "agents that learn their torso",
+        ),
+        (TRANSFER, base(TRANSFER, auxiliary=EXPLICIT), "agents without an auxiliary task"),
+    ],
+)
+def test_configurations_that_make_no_sense_are_refused(config, changes, message):
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(config, **changes)
+
+
+def test_an_environment_that_cannot_be_made_is_refused_before_the_first_is_learned(tmp_path):
+    unknown = dataclasses.replace(
+        CARTPOLE, base=dataclasses.replace(CARTPOLE.base, environment="NoSuchThing-v0")
+    )
+    config = agent_control.Config(environments=(CARTPOLE, unknown))
+    with pytest.raises(InputError, match="NoSuchThing"):
+        agent_control.EXPERIMENT.run(config, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+MEASURES = ["dormant_share", "effective_rank", "probe_error"]
+TASKS = ["no-auxiliary-task", "large-batch", "explicit"]
+ARMS = ["learning-from-scratch", "pre-trained-fine-tuned", "pre-trained-frozen", "random-frozen"]
+
+
+def metric(out, arm, name):
+    """Return a measure at every evaluation of an arm, [points, seeds]."""
+    records = RunFolder(out / "runs" / arm).read_metrics()
+    return np.asarray([record[name] for record in records])
+
+
+def check_puddle_world(out):
+    # Updates begin after the second evaluation.
+    none, large = (metric(out, arm, "returns") for arm in TASKS[:2])
+    np.testing.assert_array_equal(none[:2], large[:2])
+    none, large = (metric(out, arm, "subspace_distance") for arm in TASKS[:2])
+    assert np.all(none[-1] != large[-1])
+    (file,) = (out / "results").glob("components_l*.json")
+    for name in ("torso", "successor_measure"):
+        rows = json.loads(file.read_text())
+        columns = np.array([[row[f"{name}_{index}"] for index in (1, 2, 3)] for row in rows])
+        np.testing.assert_allclose(columns.T @ columns, np.eye(3), atol=1e-4)
+        np.testing.assert_allclose(columns.sum(axis=0), 0.0, atol=0.05)
+
+
+def check_control(out):
+    rows = json.loads((out / "results" / "improvement.json").read_text())
+    names = ["CartPole-v1", "MountainCar-v0", "all environments"]
+    assert [row["arm"] for row in rows] == [f"large batch, {name}" for name in names]
+    assert rows[2]["value"] == pytest.approx((rows[0]["value"] + rows[1]["value"]) / 2)
+
+
+def check_transfer(out):
+    scratch, tuned, frozen, random = (metric(out, arm, "subspace_distance") for arm in ARMS)
+    np.testing.assert_array_equal(tuned[0], frozen[0])
+    # Whitening keeps the span.
+    np.testing.assert_allclose(scratch[0], random[0], atol=1e-3)
+    assert np.all(frozen[0] < 0.8 * random[0])
+    for kept in (frozen, random):
+        np.testing.assert_allclose(kept, np.tile(kept[0], (len(kept), 1)), atol=1e-6)
+    for learned in (tuned, scratch):
+        assert np.all(learned[-1] != learned[0])
+
+
+@pytest.mark.experiments
+@pytest.mark.parametrize(
+    ("name", "config", "arms", "figures", "check"),
+    [
+        (
+            "agent-puddle-world",
+            PUDDLES,
+            TASKS,
+            ["returns", "subspace_distance"],
+            check_puddle_world,
+        ),
+        (
+            "agent-control",
+            agent_control.Config(environments=(CARTPOLE, MOUNTAIN_CAR)),
+            [f"{env}/{arm}" for env in ("CartPole-v1", "MountainCar-v0") for arm in TASKS[:2]],
+            ["returns_CartPole-v1", "returns_MountainCar-v0"],
+            check_control,
+        ),
+        (
+            "representation-transfer",
+            TRANSFER,
+            ARMS,
+            ["returns", "subspace_distance"]
+            + [f"{kind}_{arm}" for kind in ("policy", "components") for arm in ARMS[:3]],
+            check_transfer,
+        ),
+    ],
+)
+def test_smoke_presets_leave_figures_tables_and_claims_and_resume(
+    name, config, arms, figures, check, tmp_path, monkeypatch, files_below
+):
+    experiment, out = EXPERIMENTS[name].load(), tmp_path / "run"
+    summary = experiment.run(config, out, progress=False)
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    # Two agents an arm give no verdict.
+    assert {claim["holds"] for claim in summary["claims"]} == {None}
+    trained = [arm for each in summary["comparisons"] for arm in each["arms"]]
+    for arm, found in zip(arms, trained, strict=True):
+        assert found["final_returns"] == metric(out, arm, "returns")[-1].tolist()
+    drawn = {file.stem for file in (out / "figures").iterdir()}
+    assert {"improvement", *MEASURES, *figures} <= drawn
+    for each in [*drawn, "agents", "differences"]:
+        rows = json.loads((out / "results" / f"{each}.json").read_text())
+        with (out / "results" / f"{each}.csv").open(newline="") as file:
+            assert len(list(csv.DictReader(file))) == len(rows) > 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'src="data:image/png;base64,', page)) == len(drawn)
+    assert "our goal" in page.lower()
+    check(out)
+
+    # A run that lost its last arm trains that one alone; a finished one trains none.
+    lost, kept = out / "runs" / arms[-1], out / "runs" / arms[0]
+    shutil.rmtree(lost)
+    (out / "summary.json").unlink()
+    before = files_below(kept)
+    assert experiment.run(config, out, progress=False)["claims"] == summary["claims"]
+    assert files_below(kept) == before
+    assert lost.is_dir()
+    monkeypatch.setattr(agent_arms, "run_agents", None)
+    assert experiment.run(config, out, progress=False)["claims"] == summary["claims"]
+    assert check(out) is None
