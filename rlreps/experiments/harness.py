@@ -268,6 +268,6 @@ def print_claims(summary: Mapping[str, Any]) -> None:
     print("What is stated, and what was found")
     for claim in summary["claims"]:
         print(f"\n{claim['statement']}: {verdicts[claim['holds']]}")
-        print(f"  stated  {claim['stated'] if 'stated' in claim else claim['paper']}")
+        print(f"  stated  {claim['stated']}")
         print(f"  found   {claim['found']}")
     print(f"\nReport: {summary['report']}")
