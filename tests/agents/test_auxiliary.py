@@ -419,7 +419,7 @@ def test_images_in_bytes_are_kept_as_bytes(targets):
     ("options", "message"),
     [
         ({"name": "oracle"}, "expected an auxiliary objective that needs no exact expectations"),
-        ({"name": "spin", "sequences": 2}, "expected sequences >= 3, as many as features"),
+        ({"name": "spin", "sequences": 2}, "expected rows >= 3, as many as features"),
         ({"name": "danskin_lissa", "sequences": 4}, "expected rows >= 5, one for each role"),
         ({"sequences": 1}, "expected sequences >= 2"),
         ({"targets": "bootstrapped", "sequences": 3}, "expected sequences > 3, more than features"),
@@ -435,8 +435,9 @@ def test_cells_of_images_and_spin_without_the_torsos_shapes_are_refused():
     with pytest.raises(InputError, match="expected observations that are vectors"):
         make_auxiliary_task(chain_config(), num_features=3, observation_shape=(8, 8, 3))
     config = chain_config("spin", objective={"averaging_rate": 0.5})
-    with pytest.raises(InputError, match="expected parameters for averaging_rate < 1"):
-        make_auxiliary_task(config, num_features=3, observation_shape=(1,))
+    task = make_auxiliary_task(config, num_features=3, observation_shape=(1,))
+    with pytest.raises(InputError, match="expected an encoder for averaging_rate < 1"):
+        task.init(jax.random.key(0))
 
 
 def test_rows_of_another_shape_than_the_task_wants_are_refused():

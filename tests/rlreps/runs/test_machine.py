@@ -1,8 +1,18 @@
 import os
 import pathlib
+import subprocess
+import sys
 
 from rlreps.numerics import usable_cores
-from rlreps.runs.machine import keep_compiled_programs, keep_lapack_to_one_thread
+from rlreps.runs.machine import keep_compiled_programs, keep_lapack_to_one_thread, peak_memory_mib
+
+PROGRAM = """
+from rlreps.runs.machine import peak_memory_mib
+before = peak_memory_mib()
+# More than the peak so far, which a process inherits from the one that started it.
+block = bytearray(int(before + 200) * 2**20)
+print(before, peak_memory_mib())
+"""
 
 
 def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
@@ -46,3 +56,12 @@ def test_a_user_without_a_home_keeps_no_compiled_programs_unless_told_where(monk
     monkeypatch.setenv("RLREPS_CACHE_DIR", str(tmp_path))
     keep_compiled_programs()
     assert os.environ["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "compiled")
+
+
+def test_the_peak_grows_by_what_is_allocated_and_is_in_mib():
+    said = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    ).stdout
+    before, after = map(float, said.split())
+    assert 200 <= after - before < 350
+    assert peak_memory_mib() >= 5
