@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.cli import main as cli
+from rlreps import cli
 from rlreps.runs.folder import RunFolder
 
 
