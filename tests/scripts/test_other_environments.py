@@ -69,7 +69,7 @@ def test_pendulum_angles_are_recovered_from_their_cosines_and_sines(example):
     np.testing.assert_allclose(states, np.stack([angles, np.full(4, 1.5)], axis=1))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_smoke_setting_measures_trains_and_draws_every_environment(example, tmp_path, capsys):
     example.main(["--out", str(tmp_path), "--smoke"])
     printed = capsys.readouterr().out

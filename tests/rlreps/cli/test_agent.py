@@ -132,7 +132,7 @@ def test_an_evaluation_is_of_episodes_that_training_never_saw(rlreps, puddle_wor
     assert json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4")) == found
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("environment", "size"),
     [("CartPole-v1", (320, 213)), (DM_ENV, (256, 256))],  # of 600 x 400 and as it is
@@ -154,7 +154,7 @@ def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size,
     assert frames >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_path):
     store = shutil.copytree(toy_store, tmp_path / "store")
     run = tmp_path / "run"
@@ -181,14 +181,14 @@ BAD_ARGUMENTS = {
     "--capacity 17": "expected a replay capacity of at least 18 rows, a sequence of 9 for each of ",
     "--auxiliary-weight -1": "expected auxiliary weight in [0, inf), got -1.0",
     "--auxiliary-weight nan": "expected auxiliary weight in [0, inf), got nan",
-    "--method magic": "invalid choice 'magic' for argument '--method'. Expected one of ('danskin_c",
+    "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
     "--method oracle": "expected an auxiliary objective that needs no exact expectations, got 'ora",
-    "--method spin --sequences 7": "expected sequences >= 8, as many as features, for spin that av",
+    "--method spin --sequences 7": "expected rows >= 8, as many as features, for averaging_rate = 1, got 7",
     "--env puddle-world:nowhere": "expected an arena (empty, sutton, hydrogen, two_room, two_room_",
     "--env Nowhere-v0": "expected an environment that can be made, got 'Nowhere-v0': Environment",
     "--env dm_env:nowhere:make": "expected an environment that can be made, got 'dm_env:nowhere:m",
     "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",
-    "--encoder tabular": "expected a torso of observations, got 'tabular'",
+    "--encoder tabular": "expected an option of rlreps agent train, got --hidden; options of ",
     "--steps 300": "expected steps to be a multiple of evaluate_every (200), got 300",
     "--auxiliary-tasks cells --env CartPole-v1": "expected observations that are vectors of at mo",
     "--env CartPole-v1 --store nowhere": "expected no store for CartPole-v1, got nowhere",
@@ -281,7 +281,7 @@ def test_every_field_of_a_configuration_is_a_flag_of_its_own(capsys):
         *("n-step", "no-double", "discount", "target-every", "freeze-torso", "epsilon-end"),
         *("capacity", "prioritised", "priority-exponent"),
         *("auxiliary-weight", "method", "auxiliary-tasks", "num-tasks", "targets", "horizon"),
-        *("whitening", "discount-low", "sequences", "out", "store", "quiet"),
+        *("precondition", "discount-low", "sequences", "out", "store", "quiet"),
     ):
         assert re.search(rf"--{flag}[ ,\n]", said), flag
     for prefix in ("--config.", "--dqn.", "--auxiliary.", "--replay."):
