@@ -183,7 +183,7 @@ BAD_ARGUMENTS = {
     "--auxiliary-weight nan": "expected auxiliary weight in [0, inf), got nan",
     "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
     "--method oracle": "expected an auxiliary objective that needs no exact expectations, got 'ora",
-    "--method spin --sequences 7": "expected rows >= 8, as many as features, for averaging_rate = 1, got 7",
+    "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
     "--env puddle-world:nowhere": "expected an arena (empty, sutton, hydrogen, two_room, two_room_",
     "--env Nowhere-v0": "expected an environment that can be made, got 'Nowhere-v0': Environment",
     "--env dm_env:nowhere:make": "expected an environment that can be made, got 'dm_env:nowhere:m",
