@@ -101,6 +101,7 @@ def frames_of(path):
 ALWAYS = ("effective_rank", "dormant_share", "probe_error")
 
 
+@pytest.mark.integration
 def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, tmp_path):
     run = shutil.copytree(puddle_world, tmp_path / "run")
     # Finished: nothing is done again, and the table is the same.
@@ -125,6 +126,7 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
             assert min(image.size) > 300
 
 
+@pytest.mark.integration
 def test_an_evaluation_is_of_episodes_that_training_never_saw(rlreps, puddle_world):
     trained = RunFolder(puddle_world).read_summary()["final_returns"]
     found = json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4"))
@@ -210,6 +212,7 @@ def test_a_store_of_another_arena_is_refused(refused, toy_store, tmp_path):
     assert message.startswith("expected a store of the arena of puddle-world:empty, got {")
 
 
+@pytest.mark.integration
 def test_folders_that_do_not_fit_are_refused(refused, puddle_world, tmp_path):
     run = shutil.copytree(puddle_world, tmp_path / "run")
     message = refused("agent", "train", "--out", run, *TOY, "--seed", "3")
