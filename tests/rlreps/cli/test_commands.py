@@ -104,9 +104,11 @@ def trained(toy_store, compilation_cache, tmp_path_factory):
 @pytest.mark.integration
 def test_two_stores_are_compared_beside_their_noise_floors(rlreps, tmp_path):
     sampled, exact = tmp_path / "sampled", tmp_path / "exact"
+    place = GENERATE.index("--rollouts")
+    exactly = GENERATE[:place] + GENERATE[place + 2 :]
     rlreps("successor", "generate", "--out", sampled, "--quiet", *GENERATE)
     made = rlreps(
-        "successor", "generate", "--out", exact, "--quiet", *GENERATE, "--method", "transition"
+        "successor", "generate", "--out", exact, "--quiet", *exactly, "--method", "transition"
     )
     assert json.loads(made)["computed_rows"] == 64
     assert "transitions" not in json.loads(made)
@@ -612,7 +614,7 @@ def final_leaves(run):
     step = checkpoints.latest_step()
     checkpoints.close()
     with ocp.StandardCheckpointer() as reader:
-        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
+        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/state"))
 
 
 @pytest.mark.integration

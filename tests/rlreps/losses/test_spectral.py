@@ -503,7 +503,7 @@ def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint
     )
     message = (
         r"expected linearly independent features, got feature 2, .*at step \d+ of seed [34]; "
-        r"the checkpoint of step \d+ is untouched; try a smaller learning rate"
+        r"try a smaller learning rate"
     )
     with pytest.raises(TrainingDivergedError, match=message):
         train(**training(averaging_rate, encoder=repeated, steps=60), folder=run_folder(tmp_path))
@@ -552,7 +552,7 @@ def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
 @IN_FULL
 def test_averages_make_up_for_batches_of_fewer_rows_than_features():
     encoder = SeparateMLP(3, num_inputs=1, hidden=(8,))
-    objective = Spin(3, Diagonal(lambda x: x[:, 0]), averaging_rate=0.1, encoder=encoder)
+    objective = Spin(3, operator=Diagonal(lambda x: x[:, 0]), averaging_rate=0.1, encoder=encoder)
     params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
     step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
     for seed in range(20):

@@ -195,7 +195,7 @@ def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_tru
     steps = 200
     result = train(
         encoder,
-        LargeBatch(),
+        LargeBatch(2),
         source,
         optimizer=optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
         steps=steps,
