@@ -70,7 +70,7 @@ def parameters(run):
     step = checkpoints.latest_step()
     checkpoints.close()
     with ocp.StandardCheckpointer() as reader:
-        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/state"))
+        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters(
 
     train = ["train", psi, "--out", tmp_path / "killed-0", *TRAIN]
     until(2, lambda: kill_starting(rng.uniform(0.3, 1.2), *train))
-    for index, what in enumerate(["checkpoints/*/seal/metadata", "metrics.jsonl"]):
+    for index, what in enumerate(["checkpoints/*/seal.json", "metrics.jsonl"]):
         out = tmp_path / f"killed-{index}"
         until(2, functools.partial(kill_at_work, out, what))
         summary = json.loads(succeed("train", psi, "--out", out, *TRAIN))
@@ -303,7 +303,10 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
     said = refuse("successor", "verify", path)
     assert ": missing" in said
     assert "corrupt" not in said
-    assert "expected a matrix that fits" in refuse(*SMALL, "--out", path)
+    # What is there counts as room, and is not enough: refused before anything is written.
+    said = refuse(*SMALL, "--out", path)
+    assert re.search(rf"expected a matrix that fits the .* GB free at {path}, got 100 x 100", said)
+    assert block_bytes(path).items() <= whole.items()
     assert not (path / ".lock").exists()
     ballast.unlink()
     succeed(*SMALL, "--out", path)

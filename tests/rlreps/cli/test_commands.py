@@ -455,8 +455,6 @@ def test_runs_that_are_none_are_refused(refused, toy_store, trained, tmp_path):
             assert "config.json" in refused(*arguments)
 
 
-# Orbax leaves its event loop closed behind a failed read.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     (run / "summary.json").unlink()
@@ -614,7 +612,7 @@ def final_leaves(run):
     step = checkpoints.latest_step()
     checkpoints.close()
     with ocp.StandardCheckpointer() as reader:
-        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/state"))
+        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
 
 
 @pytest.mark.integration

@@ -108,9 +108,10 @@ def test_descent_lowers_the_loss_and_degenerate_features_have_finite_gradients(o
     singular_values = np.linalg.svd(matrix, compute_uv=False)
     best = np.sum(singular_values[NUM_FEATURES:] ** 2) / matrix.size
     # Steps of fixed length end in a ball around the optimum; naive's bias keeps it further off, and
-    # so do the samples of danskin_empirical (0.78 measured).
+    # so do the smaller roles of the whitened danskin_empirical (0.78 measured).
     gained = representation_loss(params) - representation_loss(end)
-    share = {"naive": 0.4, "danskin_empirical": 0.7}.get(objective.name, 0.8)
+    small = objective == DanskinEmpirical(whitening=True, permutations=2, **ROLES)
+    share = 0.4 if objective.name == "naive" else 0.7 if small else 0.8
     assert gained > share * (representation_loss(params) - best)
     repeated = params.at[:, 1:].set(params[:, :1])
     for features in (jnp.zeros_like(params), repeated, 1e-12 * params, 1e8 * params):

@@ -98,6 +98,24 @@ def test_nothing_in_a_checkpoint_is_a_pickle(saved):
         assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
 
 
+def test_a_checkpoint_killed_before_its_seal_counts_for_nothing_and_is_made_again(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (5, 10):
+        checkpoints.save(step, a_state(step))
+    (tmp_path / "10" / "seal.json").unlink()
+    (tmp_path / "15").mkdir()
+    assert checkpoints.latest_step() == 5
+    checkpoints.close()
+    again = Checkpoints(tmp_path)
+    assert again.latest_step() == 5
+    for step in (10, 15, 20):
+        again.save(step, a_state(step))
+        restored = again.restore(step, a_state())
+        np.testing.assert_array_equal(restored.params["kernel"], a_state(step).params["kernel"])
+    again.close()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
+
+
 def test_typed_keys_survive(tmp_path):
     state = {"key": jax.random.key(3), "count": jnp.int32(4)}
     checkpoints = Checkpoints(tmp_path)
@@ -109,7 +127,7 @@ def test_typed_keys_survive(tmp_path):
 
 
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):
-    """The reason for the checksum: Orbax alone returns other numbers without a word."""
+    """The reason for the seal: Orbax alone returns other numbers without a word."""
     silent = noticed = 0
     for position in range(0, 900, 60):
         copy = shutil.copytree(saved, tmp_path / str(position))
@@ -121,8 +139,7 @@ def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp
         template = {f"{index:06d}": leaf for index, leaf in leaves.items()}
         manager = ocp.CheckpointManager(copy)
         try:
-            arguments = ocp.args.Composite(state=ocp.args.StandardRestore(template))
-            found = manager.restore(7, args=arguments).state
+            found = manager.restore(7, args=ocp.args.StandardRestore(template))
             same = all(np.array_equal(found[f"{i:06d}"], leaf) for i, leaf in leaves.items())
             silent += not same
         except Exception:
@@ -148,8 +165,6 @@ def damaged(content, how, rng):
     return content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :]
 
 
-# A reader of Orbax that fails leaves an event loop to the collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.integration
 @pytest.mark.parametrize("how", ["absent", "empty", "half", "junk", "one bit"])
 def test_whatever_happens_to_a_file_the_state_is_the_saved_one_or_an_error_in_one_line(copy, how):
@@ -164,16 +179,13 @@ def test_whatever_happens_to_a_file_the_state_is_the_saved_one_or_an_error_in_on
         try:
             assert is_the_saved_state(restore(copy)), file
         except InputError as error:
-            file.write_bytes(content)
             refused += 1
             message = str(error)
-            assert "\n" not in message
-            if how == "one bit" and message.startswith("expected the arrays "):
-                continue  # The bit was in the layout that the checkpoint states.
             assert message.startswith(f"expected an undamaged checkpoint in {copy / '7'}, got ")
             assert message.endswith("delete that folder to start again")
+            assert "\n" not in message
         file.write_bytes(content)
-    assert refused >= 2
+    assert refused >= 5
     assert is_the_saved_state(restore(copy))
 
 
@@ -182,7 +194,7 @@ def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
     for step in (5, 10):
         checkpoints.save(step, a_state())
     checkpoints.close()
-    (tmp_path / "10" / "state" / "manifest.ocdbt").unlink()
+    (tmp_path / "10" / "default" / "manifest.ocdbt").unlink()
     with pytest.raises(InputError, match=r"delete that folder to resume from step 5$"):
         restore(tmp_path, step=10)
     shutil.rmtree(tmp_path / "10")
