@@ -25,6 +25,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -225,7 +226,7 @@ class Experiment(Generic[Config]):
             for name, cell in cells.items():
                 advance(0, name)
                 if self.keeps_parts:
-                    found[name] = run.part(name, lambda n=name, c=cell: self.measure(run, n, c))  # type: ignore[misc]
+                    found[name] = run.part(name, partial(self.measure, run, name, cell))
                 else:
                     found[name] = self.measure(run, name, cell)
                 advance(1)
