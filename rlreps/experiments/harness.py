@@ -16,7 +16,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    rows, figure)``, which writes ``results/<name>.csv``, ``.json`` and ``figures/<name>.png``.
    Numbers without a figure go through ``run.write_rows``. The claims head the first section.
 5. A claim's ``holds`` is three-valued: decide it from intervals (``mean_interval(...).below``,
-   ``all_hold``), and say None wherever this run cannot tell.
+   ``all_hold``), and say None wherever this run cannot tell. What no preset can decide is no claim:
+   it belongs in a table or a text.
 6. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
    ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
    becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
