@@ -16,7 +16,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    rows, figure)``, which writes ``results/<name>.csv``, ``.json`` and ``figures/<name>.png``.
    Numbers without a figure go through ``run.write_rows``. The claims head the first section.
 5. A claim's ``holds`` is three-valued: decide it from intervals (``mean_interval(...).below``,
-   ``all_hold``), and say None wherever this run cannot tell.
+   ``all_hold``), and say None wherever this run cannot tell. What no preset can decide is no claim:
+   it belongs in a table or a text.
 6. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
    ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
    becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
@@ -25,6 +26,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -225,7 +227,7 @@ class Experiment(Generic[Config]):
             for name, cell in cells.items():
                 advance(0, name)
                 if self.keeps_parts:
-                    found[name] = run.part(name, lambda n=name, c=cell: self.measure(run, n, c))  # type: ignore[misc]
+                    found[name] = run.part(name, partial(self.measure, run, name, cell))
                 else:
                     found[name] = self.measure(run, name, cell)
                 advance(1)

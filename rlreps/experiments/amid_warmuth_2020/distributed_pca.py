@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.errors import require, require_interval, require_positive
+from rlreps.errors import require, require_positive
 from rlreps.experiments.amid_warmuth_2020.pca import (
     AUTHORS_RATES,
     IMPLICIT,
@@ -23,16 +23,18 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     exact_summary,
     implicit_claims,
     is_less,
-    load_rows,
     make_problem,
     rate_to_run,
     require_different,
+    require_rows,
     require_rules,
+    rule_cells,
 )
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table
+from rlreps.sources.datasets import load_observations
 from rlreps.streaming import Runs, run_passes, run_workers
 
 RuleName = Literal["oja", "krasulina", "implicit_krasulina", "incremental_pca"]
@@ -68,7 +70,6 @@ class Config(PcaConfig):
         for name in ("rules", "learning_rates"):
             require_different(name, getattr(self, name))
         require_rules(self.rules, (self.power,), self.learning_rates)
-        require_interval("power", self.power, "[0, inf)")
         require_positive("combine_every", self.combine_every)
         require(self.workers >= 2, "workers >= 2", self.workers)
 
@@ -89,18 +90,8 @@ PRESETS = {
 
 def check(config: Config, observations: Any) -> PcaProblem:
     """Refuse rows that are too few, then find the exact components."""
-    count = len(observations.rows)
-    require(
-        config.workers <= count and config.tuning_fraction * count >= 1.0,
-        f"a row for each of {config.workers} workers and for the choice of η0",
-        f"{count} rows",
-    )
+    require_rows(config, observations, config.workers, "workers")
     return make_problem(config, observations)
-
-
-def cells(run: Run[Config]) -> dict[str, tuple[str, int]]:
-    """List every rule with every k."""
-    return {f"{rule}-{k}": (rule, k) for rule in run.config.rules for k in run.config.components}
 
 
 def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any]:
@@ -296,7 +287,7 @@ def loss_table(config: Config, problem: PcaProblem, results: Sequence[RuleResult
 def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings:
     """Make the findings of all rules and k."""
     config, problem = run.config, run.data
-    results = RuleResult.from_parts(cells(run).values(), found.values())
+    results = RuleResult.from_parts(rule_cells(run).values(), found.values())
     by_k = sorted(results, key=lambda result: config.components.index(result.k))
     run.write_rows(
         "table_2",
@@ -386,9 +377,9 @@ EXPERIMENT = Experiment[Config](
     title="Principal components by several workers",
     paper="Amid & Warmuth 2020, Table 2",
     presets=PRESETS,
-    load=load_rows,
+    load=load_observations,
     check=check,
-    cells=cells,
+    cells=rule_cells,
     measure=measure,
     report=report,
     counts_cells=True,

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -27,7 +28,6 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     decaying_rule,
     exact_summary,
     least_claim,
-    load_rows,
     make_problem,
     rate_to_run,
     require_different,
@@ -39,6 +39,7 @@ from rlreps.plotting.maps import plot_signed_images
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import mean_interval
+from rlreps.sources.datasets import load_observations
 from rlreps.streaming import RULES, Runs, run_passes
 from rlreps.streaming.rules.orthonormal import orthonormalize
 
@@ -587,7 +588,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         for (contender, k), part in zip(cells(run).values(), found.values(), strict=True)
     ]
     times = {
-        k: run.part(f"times-k{k}", lambda k=k: seconds_per_row(problem, k, curves, run.devices))  # type: ignore[misc]
+        k: run.part(f"times-k{k}", partial(seconds_per_row, problem, k, curves, run.devices))
         for k in config.components
     }
     final = [final_row(curve, problem) for curve in curves]
@@ -692,7 +693,7 @@ EXPERIMENT = Experiment[Config](
     title="Online principal components",
     paper="Amid & Warmuth 2020, Figure 1",
     presets=PRESETS,
-    load=load_rows,
+    load=load_observations,
     check=check,
     cells=cells,
     measure=measure,

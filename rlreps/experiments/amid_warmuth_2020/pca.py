@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -13,8 +12,8 @@ import scipy.linalg
 import scipy.stats
 
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, all_hold
-from rlreps.sources.datasets import Observations, load_observations
+from rlreps.experiments.harness import Claim, Run, all_hold
+from rlreps.sources.datasets import Observations
 from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
 from rlreps.streaming.passes import MakeRule
 from rlreps.subspace.centring import second_moments
@@ -173,11 +172,6 @@ class Repeated(NamedTuple):
         return f"{found} ({self.diverged} diverged)" if self.diverged else found
 
 
-def load_rows(path: Path | None) -> Observations:
-    """Load the rows of a data set; None is MNIST."""
-    return load_observations(path)
-
-
 def make_problem(config: PcaConfig, observations: Observations) -> PcaProblem:
     """Remove the rows' mean and find their exact components.
 
@@ -211,6 +205,21 @@ def make_problem(config: PcaConfig, observations: Observations) -> PcaProblem:
         f"a share of {share:.1e} of their variance there",
     )
     return problem
+
+
+def require_rows(config: PcaConfig, observations: Observations, count: int, parts: str) -> None:
+    """Raise an ``InputError`` without a row for each of so many parts and for the choice of η0."""
+    rows = len(observations.rows)
+    require(
+        count <= rows and config.tuning_fraction * rows >= 1.0,
+        f"a row for each of {count} {parts} and for the choice of η0",
+        f"{rows} rows",
+    )
+
+
+def rule_cells(run: Run[Any]) -> dict[str, tuple[str, int]]:
+    """List every rule of a configuration with every k."""
+    return {f"{rule}-{k}": (rule, k) for rule in run.config.rules for k in run.config.components}
 
 
 class RatesDivergedError(InputError):

@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from rlreps.encoders import Cosine, Encoder, FourierMLP
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import DISTANCE
 from rlreps.report.page import Section
 from rlreps.report.table import Table
+from rlreps.runs.intervals import Interval, mean_interval
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.released import load
@@ -301,24 +302,28 @@ def _of(runs: Sequence[Timed], recipe: str, d: int) -> list[Timed]:
     return [run for run in runs if run.recipe == recipe and run.d == d]
 
 
-def _mean_end(runs: Sequence[Timed]) -> tuple[float, float]:
-    """Compute (mean final distance, mean seconds)."""
-    distance, seconds = np.mean([(run.distances[-1], run.seconds[-1]) for run in runs], axis=0)
-    return float(distance), float(seconds)
+def _mean_ends(runs: Sequence[Timed]) -> tuple[Interval, Interval]:
+    """Compute the mean final distance and the mean seconds with their intervals."""
+    distance = mean_interval([run.distances[-1] for run in runs])
+    return distance, mean_interval([run.seconds[-1] for run in runs])
 
 
 def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Claim]:
-    """Decide by means over seeds whether the winner reached its goals."""
+    """Decide by means over seeds whether the winner reached its goals.
+
+    It cannot be told where the interval of a mean holds the goal, nor of a single seed.
+    """
     winner, claims = config.recipes[0].name, []
     for goal in config.goals:
         if goal.d in config.dimensions:
-            distance, seconds = _mean_end(_of(runs, winner, goal.d))
+            distance, seconds = _mean_ends(_of(runs, winner, goal.d))
+            goals = (Interval(x, x, x) for x in (goal.distance, goal.seconds))
             claims.append(
                 Claim(
                     statement=f"d = {goal.d}: {winner}",
                     stated=f"{goal.distance:g} within {goal.seconds:g} s",
-                    found=f"{distance:.4f} after {seconds:.1f} s",
-                    holds=distance <= goal.distance and seconds <= goal.seconds,
+                    found=f"{distance.value:.4f} after {seconds.value:.1f} s",
+                    holds=all_hold(map(Interval.below, (distance, seconds), goals)),
                 )
             )
     return claims
@@ -327,24 +332,25 @@ def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Claim]:
 def compare_at_equal_time(config: Config, runs: Sequence[Timed]) -> list[Claim]:
     """Compare Danskin-LISSA's distance with the winner's at every d after equal time.
 
-    It cannot be told where it is within the factor after more than 1.05 times the winner's time,
-    nor where it is beyond after less than 0.95 times.
+    It cannot be told where the intervals of the one and of the factor times the other overlap, nor
+    of single seeds; nor where it is within the factor after more than 1.05 times the winner's time,
+    or beyond after less than 0.95 times.
     """
     winner, danskin = config.recipes[0].name, config.recipes[1].name
     claims = []
     for d in config.dimensions:
-        distance, seconds = _mean_end(_of(runs, winner, d))
-        other, other_seconds = _mean_end(_of(runs, danskin, d))
-        ratio = other / max(distance, 1e-12)
-        within = ratio <= config.factor
+        distance, (seconds, *_) = _mean_ends(_of(runs, winner, d))
+        other, (other_seconds, *_) = _mean_ends(_of(runs, danskin, d))
+        ratio = other.value / max(distance.value, 1e-12)
+        within = other.below(Interval(*(config.factor * part for part in distance)))
         # More time could make up for a larger distance, or be what made it smaller.
         fair = other_seconds <= 1.05 * seconds if within else other_seconds >= 0.95 * seconds
         claims.append(
             Claim(
                 statement=f"d = {d}: {danskin}",
                 stated=f"within {config.factor:g} times {winner} at equal time",
-                found=f"{other:.4f} after {other_seconds:.1f} s against {distance:.4f} after "
-                f"{seconds:.1f} s: {ratio:.2f} times",
+                found=f"{other.value:.4f} after {other_seconds:.1f} s against "
+                f"{distance.value:.4f} after {seconds:.1f} s: {ratio:.2f} times",
                 holds=within if fair else None,
             )
         )

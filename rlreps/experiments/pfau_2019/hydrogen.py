@@ -50,6 +50,8 @@ NUM_LEVELS = 3
 
 NUM_FEATURES = NUM_LEVELS**2
 
+_PUBLISHED_STEPS = 1_000_000
+"""Updates of the paper's public code."""
 _EVALUATIONS_PER_CHECKPOINT = 5
 _SHOWN = 0.5
 """Share of the box's width that the wavefunctions are shown in."""
@@ -104,13 +106,9 @@ class Contender:
 
     @property
     def is_published(self) -> bool:
-        """Return whether it is the paper's protocol, with its moving averages, for as long."""
+        """Return whether it is the paper's protocol, with its moving averages, however short."""
         protocol = (self.sampling, self.inputs, self.optimizer)
-        return (
-            protocol == ("uniform", "cartesian", "rmsprop")
-            and self.averaging_rate < 1.0
-            and self.steps >= 1_000_000
-        )
+        return protocol == ("uniform", "cartesian", "rmsprop") and self.averaging_rate < 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +191,7 @@ PRESETS = {
     ),
     # A rate of 1e-5, the paper's, would hardly move anything in so few updates.
     "laptop": Config(contenders=_contenders(5000, 5000, 1e-3), num_seeds=6),
-    "paper": Config(contenders=_contenders(20_000, 1_000_000, 1e-5), num_seeds=10),
+    "paper": Config(contenders=_contenders(20_000, _PUBLISHED_STEPS, 1e-5), num_seeds=10),
 }
 
 LEVELS = [slice(level**2, (level + 1) ** 2) for level in range(NUM_LEVELS)]
@@ -537,8 +535,11 @@ class Result(NamedTuple):
         return int(np.sum(self.trained.history[-1]["diverged"]))
 
 
-def judge(config: Config, grid: GridSolution, results: Sequence[Result]) -> list[Claim]:
-    """Set the goal, the paper's statement and the grid solver beside what was found."""
+def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
+    """Set our goal and what the paper states of its own protocol beside what was found.
+
+    The protocol cannot be judged before it has made as many updates as the paper's.
+    """
     ours, share = results[0], f"{config.tolerance:.0%}"
     seeds, met = config.num_seeds, ours.within(config.tolerance)
     claims = [
@@ -550,35 +551,27 @@ def judge(config: Config, grid: GridSolution, results: Sequence[Result]) -> list
         )
     ]
     for result in results[1:]:
-        published, met = result.contender.is_published, result.within(config.tolerance)
-        claims.append(
-            Claim(
-                statement=f"{result.contender.name}: all nine energies",
-                stated="all nine are learned" if published else "compared with ours",
-                found=f"{met} of {seeds} seeds within {share} after "
-                f"{result.contender.steps:,} updates; worst {result.errors[-1].max():.3g}",
-                holds=met == seeds if published else None,
+        if result.contender.is_published:
+            steps, met = result.contender.steps, result.within(config.tolerance)
+            claims.append(
+                Claim(
+                    statement=f"{result.contender.name}: all nine energies",
+                    stated="all nine are learned",
+                    found=f"{met} of {seeds} seeds within {share} after {steps:,} updates; worst "
+                    f"{result.errors[-1].max():.3g}",
+                    holds=met == seeds if steps >= _PUBLISHED_STEPS else None,
+                )
             )
-        )
-    error = float(np.abs(grid.energies / ENERGIES - 1.0).max())
-    claims.append(
-        Claim(
-            statement=f"grid solver, {config.grid_points} x {config.grid_points} points",
-            stated="a baseline without a network",
-            found=f"its worst energy is off by {error:.1%}: the lowest state is narrower than "
-            "its cells",
-            holds=None,
-        )
-    )
     return claims
 
 
 def report(run: Run[Config], found: Mapping[str, TrainingResult]) -> Findings:
-    """Draw wavefunctions and curves, tabulate energies and judge the claims."""
+    """Draw wavefunctions and curves, tabulate energies and errors, and judge the claims."""
     config, grid = run.config, run.shared
     results = [Result.of(contender, found[name]) for name, contender in cells(run).items()]
     ours, note = results[0], f"mean over {config.num_seeds} seeds, 95 % bootstrap interval"
     seconds = sum(result.trained.seconds for result in results)
+    grid_error = float(np.abs(grid.energies / ENERGIES - 1.0).max())
     summary = {
         "contenders": [
             {
@@ -668,14 +661,21 @@ def report(run: Run[Config], found: Mapping[str, TrainingResult]) -> Findings:
         abstract=f"Nine eigenfunctions of −∇² − 1/r in a box of half-width {config.half_width:g} "
         f"by spectral inference: {len(results)} ways to train, {config.num_seeds} seeds each, "
         f"{seconds:,.0f} s of training in all. Energies are Rayleigh quotients by quadrature.",
-        claims=judge(config, grid, results),
+        claims=judge(config, results),
         sections=[
-            Section(title="Goal, and what each choice is worth", figures=[errors]),
+            Section(
+                title="Goal, and what each choice is worth",
+                tables=[_variance_table(config, results)],
+                figures=[errors],
+            ),
             Section(title="Wavefunctions", figures=[maps]),
             Section(
                 title="Energies",
+                text=f"The grid solver, {config.grid_points} x {config.grid_points} points, is a "
+                f"baseline without a network. Its worst energy is off by {grid_error:.1%}: the "
+                "lowest state is narrower than its cells.",
                 figures=[curves],
-                tables=[_energy_table(config, ours, grid), _variance_table(config, results)],
+                tables=[_energy_table(config, ours, grid)],
             ),
         ],
         summary=summary,

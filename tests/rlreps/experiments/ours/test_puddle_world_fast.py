@@ -41,34 +41,50 @@ def timed(recipe, d, distance, seconds, seed=0):
     ],
 )
 def test_a_verdict_at_equal_time_gives_no_method_the_benefit_of_time(distance, seconds, holds):
-    runs = [timed(WINNER, d, 0.01, 10.0) for d in SMOKE.dimensions]
-    runs += [timed(DANSKIN, d, distance, seconds) for d in SMOKE.dimensions]
+    both = [(d, seed) for d in SMOKE.dimensions for seed in (0, 1)]
+    runs = [timed(WINNER, d, 0.01, 10.0, seed) for d, seed in both]
+    runs += [timed(DANSKIN, d, distance, seconds, seed) for d, seed in both]
     found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
     assert [claim.holds for claim in found] == [holds] * 2
     assert f"{distance:.4f} after {seconds:.1f} s against 0.0100 after 10.0 s" in found[0].found
+    single = puddle_world_fast.compare_at_equal_time(SMOKE, [run for run in runs if run.seed == 0])
+    assert [claim.holds for claim in single] == [None] * 2
 
 
-def test_what_is_compared_are_means_over_seeds_at_the_same_d():
+@pytest.mark.parametrize(
+    ("first", "holds"), [((0.01, 0.029), True), ((0.01, 0.045), None), ((0.035, 0.045), False)]
+)
+def test_what_is_compared_are_means_over_seeds_at_the_same_d(first, holds):
     runs = [timed(WINNER, d, 0.01, 10.0, seed) for d in SMOKE.dimensions for seed in (0, 1)]
-    # The mean of two seeds is within the factor at the first d, though one of them is beyond.
-    runs += [timed(DANSKIN, FIRST, 0.01, 8.0), timed(DANSKIN, FIRST, 0.045, 12.0, 1)]
+    # Times differ, but not their means.
+    runs += [timed(DANSKIN, FIRST, first[0], 8.0), timed(DANSKIN, FIRST, first[1], 12.0, 1)]
     runs += [timed(DANSKIN, SECOND, 0.04, 10.0), timed(DANSKIN, SECOND, 0.05, 10.0, 1)]
     found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
-    assert [claim.holds for claim in found] == [True, False]
-    assert "2.75 times" in found[0].found
+    assert [claim.holds for claim in found] == [holds, False]
+    assert f"{sum(first) / 0.02:.2f} times" in found[0].found
     assert "4.50 times" in found[1].found
 
 
 @pytest.mark.parametrize(
     ("distance", "seconds", "holds"),
-    [(0.02, 10.0, True), (0.021, 10.0, False), (0.02, 10.1, False)],
+    [
+        (0.018, 9.8, True),
+        (0.022, 9.8, False),
+        (0.018, 10.2, False),
+        # The interval holds the goal.
+        (0.0195, 9.8, None),
+        (0.018, 10.05, None),
+        (0.0195, 10.2, False),
+    ],
 )
 def test_a_goal_is_a_mean_distance_within_a_mean_time(distance, seconds, holds):
     goals = tuple(Goal(d=d, distance=0.02, seconds=10.0) for d in (FIRST, 77))
     config = dataclasses.replace(SMOKE, goals=goals)
-    runs = [timed(WINNER, FIRST, distance + 0.01 * sign, seconds + sign) for sign in (-1, 1)]
+    runs = [timed(WINNER, FIRST, distance + 0.001 * sign, seconds + 0.1 * sign) for sign in (-1, 1)]
     (claim,) = puddle_world_fast.judge_goals(config, runs)
     assert claim.holds is holds
+    (claim,) = puddle_world_fast.judge_goals(config, runs[:1])
+    assert claim.holds is None
 
 
 def test_recipes_are_for_the_same_dimensions_and_every_seed_is_a_run_of_its_own():

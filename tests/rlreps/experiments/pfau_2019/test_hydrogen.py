@@ -170,21 +170,21 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     assert np.abs(hydrogen.aligned(across, exact) - exact).max() > 0.1
 
 
-def test_claims_are_judged_by_the_worst_seed_and_comparisons_not_at_all():
+def test_claims_are_judged_by_the_worst_seed_and_comparisons_make_none():
     published = dataclasses.replace(SMOKE.contenders[1], name="published", steps=1_000_000)
-    config = dataclasses.replace(SMOKE, contenders=(*SMOKE.contenders, published))
-    grid = hydrogen.GridSolution(1.5 * ENERGIES, None, None)
+    unaveraged = dataclasses.replace(published, name="β = 1", averaging_rate=1.0)
+    config = dataclasses.replace(SMOKE, contenders=(*SMOKE.contenders, published, unaveraged))
 
     def holds(*errors):
         results = [
             hydrogen.Result(contender, None, [0], None, np.asarray([worst]), None)
             for contender, worst in zip(config.contenders, errors, strict=True)
         ]
-        return [claim.holds for claim in hydrogen.judge(config, grid, results)]
+        return [claim.holds for claim in hydrogen.judge(config, results)]
 
     good, bad = [0.01, 0.05], [0.01, 0.06]
-    assert holds(good, bad, bad) == [True, None, False, None]
-    assert holds(bad, good, good) == [False, None, True, None]
+    assert holds(good, bad, bad, good) == [True, None, False]
+    assert holds(bad, good, good, bad) == [False, None, True]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,9 @@ def test_the_smoke_preset_lowers_the_error_and_is_not_run_twice(tmp_path, monkey
     worst = max(summary["contenders"][0]["worst_error"])
     assert goal["holds"] is (worst <= SMOKE.tolerance)
     assert f"{worst:.2%}" in goal["found"]
-    assert all(claim["holds"] is None for claim in others)
+    assert [claim["holds"] for claim in others] == [None]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "a baseline without a network. Its worst energy is off by" in page
     ours = [
         float(row["subspace_distance"])
         for row in rows_of("worst_error")
