@@ -108,7 +108,7 @@ class Objective:
         return None
 
 
-class RunningMean(NamedTuple):
+class DecayedMean(NamedTuple):
     """A decayed average of matrices.
 
     Attributes:
@@ -120,14 +120,14 @@ class RunningMean(NamedTuple):
     weight: Array
 
     @classmethod
-    def empty(cls, num_features: int) -> "RunningMean":
+    def empty(cls, num_features: int) -> "DecayedMean":
         """Return the average before the first update."""
         return cls(jnp.zeros((num_features, num_features)), jnp.zeros(()))
 
-    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "RunningMean":
+    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "DecayedMean":
         """Return the average after another matrix [d, d], counted ``amount`` times."""
         share = (1.0 - decay) * amount
-        return RunningMean(decay * self.total + share * matrix, decay * self.weight + share)
+        return DecayedMean(decay * self.total + share * matrix, decay * self.weight + share)
 
     def mean(self) -> Array:
         """Return the average, [d, d]; zero before the first update."""
