@@ -62,11 +62,11 @@ from jax import Array, lax
 from rlreps.agents.replay import Rows, Window, episode_window, rows_at
 from rlreps.config import with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
+from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses import LargeBatch, Objective
 from rlreps.losses.base import Batch, Encode, Metrics, Params
 from rlreps.losses.large_batch import least_squares_weights
-from rlreps.losses.spectral import Initialiser
 from rlreps.numerics import matmul
 
 TaskName = Literal["cells", "random_fourier", "random_indicators"]
@@ -427,7 +427,7 @@ def make_auxiliary_task(
     num_features: int,
     observation_shape: tuple[int, ...],
     observation_dtype: Any = jnp.float32,
-    encoder: Initialiser | None = None,
+    encoder: Encoder | None = None,
     learning_rate: float = 1e-3,
 ) -> AuxiliaryTask:
     """Make the auxiliary task that a configuration describes; its weight is left to the caller.

@@ -1,5 +1,6 @@
 """The contract of an encoder, and encoders made of functions or Flax modules."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -17,7 +18,7 @@ Params: TypeAlias = Any
 """Parameters of an encoder: a pytree of arrays."""
 
 
-class Encoder:
+class Encoder(abc.ABC):
     """An encoder φ: S → R^d and its configuration; subclasses are configurable dataclasses."""
 
     @property
@@ -25,13 +26,13 @@ class Encoder:
         """The class's name as options and files spell it."""
         return name_of(type(self))
 
+    @abc.abstractmethod
     def init(self, key: Array) -> Params:
         """Draw parameters."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def apply(self, params: Params, inputs: Array) -> Array:
         """Compute features [b, d] of inputs [b, ...]."""
-        raise NotImplementedError
 
     def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
         """Compute each hidden layer's output, [b, ..., units] each, in order from the inputs.

@@ -9,6 +9,7 @@ Lemma 1; the lemma writes sup for its inf, and Sec. 3.3's surrogate would lose Ï
 ``two_weight_loss`` keeps it).
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -56,7 +57,7 @@ class Batch(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Objective:
+class Objective(abc.ABC):
     """A representation objective and its configuration.
 
     Subclasses are configurable dataclasses; their fields are their options.
@@ -87,6 +88,7 @@ class Objective:
         del key  # Nothing here is random.
         return ()
 
+    @abc.abstractmethod
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
@@ -95,10 +97,10 @@ class Objective:
         The gradient is the contract. The scalar is half the mean squared residual under the weights
         that the gradient used, unless the objective says otherwise.
         """
-        raise NotImplementedError
 
     def require_rows(self, rows: int) -> None:
         """Raise an ``InputError`` unless a batch of this many rows can fill its roles."""
+        del rows  # Any number will do, unless an objective asks for more.
 
     def diagnose(self, states: Any, run: int) -> str | None:
         """Say what is wrong with one run's state, given those of all runs; None if nothing is.
@@ -108,7 +110,7 @@ class Objective:
         return None
 
 
-class RunningMean(NamedTuple):
+class DecayedMean(NamedTuple):
     """A decayed average of matrices.
 
     Attributes:
@@ -120,14 +122,14 @@ class RunningMean(NamedTuple):
     weight: Array
 
     @classmethod
-    def empty(cls, num_features: int) -> "RunningMean":
+    def empty(cls, num_features: int) -> "DecayedMean":
         """Return the average before the first update."""
         return cls(jnp.zeros((num_features, num_features)), jnp.zeros(()))
 
-    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "RunningMean":
+    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "DecayedMean":
         """Return the average after another matrix [d, d], counted ``amount`` times."""
         share = (1.0 - decay) * amount
-        return RunningMean(decay * self.total + share * matrix, decay * self.weight + share)
+        return DecayedMean(decay * self.total + share * matrix, decay * self.weight + share)
 
     def mean(self) -> Array:
         """Return the average, [d, d]; zero before the first update."""

@@ -16,11 +16,11 @@ from rlreps.config import configurable
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses.base import (
     Batch,
+    DecayedMean,
     Encode,
     Metrics,
     Objective,
     Params,
-    RunningMean,
     empirical_weights,
     mean_product,
     require_features,
@@ -60,7 +60,7 @@ class TwoWeightState(NamedTuple):
     """
 
     squared_norm: Array
-    covariance: RunningMean
+    covariance: DecayedMean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ class SampledWeights(Objective):
     def init(self, key: Array) -> TwoWeightState:
         """Return empty running averages."""
         del key  # Nothing here is random.
-        return TwoWeightState(jnp.zeros(()), RunningMean.empty(self.num_features))
+        return TwoWeightState(jnp.zeros(()), DecayedMean.empty(self.num_features))
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: TwoWeightState, key: Array
@@ -262,7 +262,7 @@ class Naive(SampledWeights):
     num_estimates: ClassVar[int] = 1
 
 
-def whitener(covariance: RunningMean) -> Array:
+def whitener(covariance: DecayedMean) -> Array:
     """Compute S [d, d] with S C Sᵀ ≈ I for the running covariance C; before the first update, I.
 
     S is the inverse Cholesky factor of C plus 1e-4 of its mean eigenvalue, which keeps a direction

@@ -34,11 +34,11 @@ from rlreps.config import configurable
 from rlreps.errors import require, require_interval, require_positive
 from rlreps.losses.base import (
     Batch,
+    DecayedMean,
     Encode,
     Metrics,
     Objective,
     Params,
-    RunningMean,
     require_features,
     with_gradient_of,
 )
@@ -60,8 +60,8 @@ class ChunkedState(NamedTuple):
         inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero before the first.
     """
 
-    covariance: RunningMean
-    weight_moment: RunningMean
+    covariance: DecayedMean
+    weight_moment: DecayedMean
     inverse_moment: Array
 
 
@@ -129,7 +129,7 @@ class DanskinChunked(Objective):
     def init(self, key: Array) -> ChunkedState:
         """Return empty running averages."""
         del key  # Nothing here is random.
-        empty = RunningMean.empty(self.num_features)
+        empty = DecayedMean.empty(self.num_features)
         return ChunkedState(empty, empty, empty.total)
 
     def loss(

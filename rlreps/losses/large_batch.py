@@ -11,11 +11,11 @@ from rlreps.config import configurable
 from rlreps.errors import require_interval
 from rlreps.losses.base import (
     Batch,
+    DecayedMean,
     Encode,
     Metrics,
     Objective,
     Params,
-    RunningMean,
     mean_product,
     require_features,
     two_weight_loss,
@@ -71,7 +71,7 @@ class LargeBatch(Objective):
     def init(self, key: Array) -> Any:
         """Return the running mean of ŵŵᵀ, or () without ``precondition``."""
         del key  # Nothing here is random.
-        return () if self.precondition is None else RunningMean.empty(self.num_features)
+        return () if self.precondition is None else DecayedMean.empty(self.num_features)
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array

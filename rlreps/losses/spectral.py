@@ -8,7 +8,7 @@ of their eigenvalues, the smallest first.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import optax
 from jax import Array, lax
 
 from rlreps.config import configurable, size, static
+from rlreps.encoders.base import Encoder
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.losses.base import (
     Batch,
@@ -33,14 +34,6 @@ from rlreps.subspace.ordered import first_dependent_feature, masked_gradient, or
 
 Jacobian: TypeAlias = Any
 """Parameters with a leading axis: over pairs j ≤ k, or over j where parameters are separate."""
-
-
-class Initialiser(Protocol):
-    """What Spin asks of an encoder: its parameters, of which only the shapes are used."""
-
-    @property
-    def init(self) -> Callable[[Array], Params]:
-        """Key → parameters."""
 
 
 class SpectralState(NamedTuple):
@@ -84,7 +77,8 @@ class Spin(Objective):
     Attributes:
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
             belong to Ψ's principal components.
-        encoder: The encoder whose parameters' Jacobian is averaged; needed with β < 1 alone.
+        encoder: The encoder whose parameters' Jacobian is averaged; needed with β < 1 alone. Only
+            the shapes of its parameters are used.
         separate: Whether every leaf of the parameters has a leading axis over the features and each
             feature depends on its own slice only (a ``SeparateMLP``). The Jacobian then takes d
             backward passes in place of d(d+1)/2. Of this only the shapes are checked.
@@ -99,7 +93,7 @@ class Spin(Objective):
     """
 
     operator: Operator = size(-TargetKernel(), leaf=True)
-    encoder: Initialiser | None = size(None)
+    encoder: Encoder | None = size(None)
     separate: bool = size(False)
     weights: Weights | None = size(None)
     averaging_rate: float = static(1.0)

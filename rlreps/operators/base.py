@@ -5,6 +5,7 @@ of a batch, exactly or as an unbiased estimate. Operators add and scale:
 ``-Laplacian() + Diagonal(potential)`` is a Hamiltonian.
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
@@ -40,15 +41,15 @@ class Sample(NamedTuple):
     weights: Array
 
 
-class Operator:
+class Operator(abc.ABC):
     """A linear operator, symmetric in the measure that the points are drawn from.
 
     Subclasses are configurable dataclasses with a method ``apply``.
     """
 
+    @abc.abstractmethod
     def apply(self, sample: Sample) -> Array:
         """Compute (Ku)(x) at a sample's points, [b, d]."""
-        raise NotImplementedError
 
     def __add__(self, other: "Operator") -> "Operator":
         return Sum(self, other)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.losses import Batch, DanskinChunked
-from rlreps.losses.base import RunningMean
+from rlreps.losses.base import DecayedMean
 from rlreps.losses.danskin_chunked import ChunkedState
 
 TABLE = np.array([[1.2, 0.4], [0.5, 1.1], [1.0, -0.6]])
@@ -24,7 +24,7 @@ def lookup(params, inputs):
 
 def _past():
     """A state that earlier batches could have left: all constants, given the past."""
-    running = RunningMean(jnp.eye(NUM_FEATURES), jnp.ones(()))
+    running = DecayedMean(jnp.eye(NUM_FEATURES), jnp.ones(()))
     return ChunkedState(running, running, jnp.asarray(INVERSE, jnp.float32))
 
 
@@ -138,7 +138,7 @@ def test_only_the_gauge_acts_while_the_running_covariance_is_far_from_the_identi
 
     def gradient(scale, gauge):
         objective = DanskinChunked(NUM_FEATURES, chunks=2, gauge=gauge)
-        covariance = RunningMean(scale * jnp.eye(NUM_FEATURES), jnp.ones(()))
+        covariance = DecayedMean(scale * jnp.eye(NUM_FEATURES), jnp.ones(()))
         state = _past()._replace(covariance=covariance)
         found, _ = jax.grad(objective.loss, has_aux=True)(
             table, lookup, batch, state, jax.random.key(0)

@@ -16,7 +16,7 @@ from rlreps.losses import (
     Oracle,
     Population,
 )
-from rlreps.losses.base import RunningMean
+from rlreps.losses.base import DecayedMean
 from rlreps.losses.danskin import whitener
 
 NUM_STATES, NUM_FEATURES, NUM_TASKS, NUM_ROWS = 30, 4, 3, 60
@@ -130,7 +130,7 @@ def test_the_whitened_gradient_follows_any_invertible_map_of_the_features(featur
 def test_the_running_covariance_is_the_decayed_mean_of_its_batches():
     matrices = np.random.default_rng(0).normal(size=(5, NUM_FEATURES, NUM_FEATURES))
     amounts = [1.0, 0.0, 1.0, 1.0, 2.0]
-    running = RunningMean.empty(NUM_FEATURES)
+    running = DecayedMean.empty(NUM_FEATURES)
     np.testing.assert_array_equal(running.mean(), 0.0)
     for matrix, amount in zip(matrices, amounts, strict=True):
         running = running.add(jnp.asarray(matrix, jnp.float32), 0.99, amount)
@@ -141,7 +141,7 @@ def test_the_running_covariance_is_the_decayed_mean_of_its_batches():
 
 def _running(features):
     covariance = jnp.asarray(features.T @ features / len(features), jnp.float32)
-    return RunningMean.empty(features.shape[1]).add(covariance, 0.99)
+    return DecayedMean.empty(features.shape[1]).add(covariance, 0.99)
 
 
 def test_the_whitener_is_the_inverse_cholesky_factor_of_a_regular_covariance():
@@ -151,7 +151,7 @@ def test_the_whitener_is_the_inverse_cholesky_factor_of_a_regular_covariance():
     covariance += 1e-4 * np.trace(covariance) / 20 * np.eye(20)
     expected = np.linalg.inv(np.linalg.cholesky(covariance))
     np.testing.assert_allclose(whitener(_running(features)), expected, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(whitener(RunningMean.empty(20)), np.eye(20))
+    np.testing.assert_array_equal(whitener(DecayedMean.empty(20)), np.eye(20))
 
 
 def test_the_whitener_is_finite_for_features_that_do_not_fill_their_space():
