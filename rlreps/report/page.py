@@ -16,16 +16,14 @@ import platform
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from matplotlib.figure import Figure
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
-from rlreps.plotting import figure_bytes
-from rlreps.report.table import Table, format_number
+from rlreps.report.table import Table
 
-__all__ = ["Report", "Section", "Table", "format_number", "write_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PACKAGES = ("rlreps", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib")
 _LONG = 4
@@ -46,7 +44,7 @@ class Section:
 
     title: str
     text: str = ""
-    figures: Sequence[tuple[Figure | str | os.PathLike[str], str]] = ()
+    figures: "Sequence[tuple[Figure | str | os.PathLike[str], str]]" = ()
     tables: Sequence[Table] = ()
 
 
@@ -159,8 +157,13 @@ def _section_html(number: int, section: Section, counts: dict[str, int]) -> str:
     return f'<section id="section-{number}">\n<h2>{title}</h2>\n{body}\n</section>'
 
 
-def _figure_html(image: Figure | str | os.PathLike[str], caption: str) -> str:
-    data = figure_bytes(image) if isinstance(image, Figure) else _read_png(Path(image))
+def _figure_html(image: "Figure | str | os.PathLike[str]", caption: str) -> str:
+    if isinstance(image, str | os.PathLike):
+        data = _read_png(Path(image))
+    else:
+        from rlreps.plotting import figure_bytes  # Deferred: run folders need tables alone.
+
+        data = figure_bytes(image)
     width, height = _displayed_size(data)
     text = html.escape(caption)
     return (
@@ -171,6 +174,8 @@ def _figure_html(image: Figure | str | os.PathLike[str], caption: str) -> str:
 
 
 def _read_png(path: Path) -> bytes:
+    from PIL import Image
+
     try:
         data = path.read_bytes()
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
@@ -182,6 +187,8 @@ def _read_png(path: Path) -> bytes:
 
 def _displayed_size(data: bytes) -> tuple[int, int]:
     """Return width and height in CSS pixels (96 an inch) from the PNG's stated resolution."""
+    from PIL import Image
+
     with Image.open(io.BytesIO(data)) as image:
         horizontal, vertical = image.info.get("dpi", (96.0, 96.0))
         return round(image.width * 96 / horizontal), round(image.height * 96 / vertical)

@@ -1,7 +1,5 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
-import csv
-import io
 import json
 import math
 import os
@@ -11,7 +9,7 @@ from typing import Any, Optional
 
 from rlreps.errors import InputError
 from rlreps.files import unfinished_writes, write_atomically
-from rlreps.report.table import finite_or_none
+from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.runs.provenance import provenance as current_provenance
 
@@ -164,7 +162,7 @@ class RunFolder:
 
     @property
     def figures(self) -> Path:
-        """Return the folder of figures, created on first use."""
+        """Folder of figures, created on first use."""
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
         return folder
@@ -255,15 +253,15 @@ class RunFolder:
             rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
         """
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        table = [{column: finite_or_none(row.get(column)) for column in columns} for row in rows]
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
+        cells = [[finite_or_none(row.get(column)) for column in columns] for row in rows]
         # A row a line: small, and readable as text.
-        lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in table)
+        lines = ",\n".join(
+            f"  {json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False)}"
+            for row in cells
+        )
         results = self.path / "results"
-        write_atomically(results / f"{name}.csv", text.getvalue().encode())
+        table = Table(columns, cells, name)
+        write_atomically(results / f"{name}.csv", table.to_csv().encode())
         write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
 
     def _drop_unfinished_metrics(self) -> None:

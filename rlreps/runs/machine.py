@@ -1,4 +1,4 @@
-"""The machine this process runs on: its cores and the memory it has needed."""
+"""Threads, peak memory and cached programs of this process."""
 
 import os
 import sys
@@ -8,15 +8,8 @@ CACHE_BYTES = 2**31
 """Size that the cache of compiled programs is cut back to."""
 
 
-def usable_cores() -> int:
-    """Cores this process may run on, or all where the system (macOS, Windows) cannot say."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def keep_lapack_to_one_thread() -> None:
-    """Has OpenBLAS, which JAX calls for small factorisations on a CPU, work in one thread.
+    """Keep OpenBLAS, which JAX calls for small factorisations on a CPU, to one thread.
 
     Its threads and XLA's wait for each other: an eigendecomposition of order 100 within a compiled
     loop took a hundred times longer with two. Only before NumPy, SciPy and JAX are loaded; what the
@@ -26,7 +19,7 @@ def keep_lapack_to_one_thread() -> None:
 
 
 def peak_memory_mib() -> float | None:
-    """Largest resident set of this process so far in MiB, or None where the system cannot say."""
+    """Return the largest resident set so far in MiB, or None where the system cannot say."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,12 +1,12 @@
-"""From a configuration to a complete store: by several processes, through kills."""
+"""Generation of a store from a successor measure: by several processes, through kills."""
 
 import contextlib
-import dataclasses
+import functools
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,102 +15,104 @@ from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.processes import ALONE, Processes
 from rlreps.runs.progress import progress_bar
 from rlreps.runs.provenance import provenance
-from rlreps.successor.measure import RowEstimator, SuccessorMeasure
+from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
 from rlreps.successor.store.format import find_store, require_place
 
 _POLL_SECONDS = 0.2
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MatrixPlan:
-    """A matrix to be computed.
-
-    Attributes:
-        shape: (num_states, num_tasks).
-        block_rows: Rows written, and lost to a kill, at a time.
-        settings: What determines the matrix, as JSON values; ``row_sum`` is what rows sum to.
-        provenance: What is only informative, as JSON values.
-        sampled: Whether the estimator gives half differences with its rows.
-        make_estimator: Makes what computes the rows; called only if there is something to compute.
-        note: Size of the matrix, said before the work; its time is estimated from the first block.
-    """
-
-    shape: tuple[int, int]
-    block_rows: int
-    settings: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-    sampled: bool
-    make_estimator: Callable[[], RowEstimator]
-    note: str = ""
-
-
-def fill_store(
-    plan: MatrixPlan,
+def generate(
+    measure: SuccessorMeasure,
     path: Path,
     *,
     repair: bool = False,
     processes: Processes = ALONE,
     progress: bool = True,
-) -> tuple[int, float]:
-    """Computes the blocks that a store lacks, creating it if need be.
+) -> dict[str, Any]:
+    """Compute the missing row blocks of a store, creating it if need be.
 
     Args:
-        plan: The matrix.
+        measure: What to compute.
         path: The store's folder, shared by all processes.
         repair: Whether to compute damaged blocks again instead of refusing to go on.
         processes: Who takes part; each computes and writes its own blocks.
         progress: Whether to show a progress bar.
 
     Returns:
-        Rows computed by this process in this call, and the seconds that took.
+        The run's own figures as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
+        and ``peak_memory_mib`` of this call and process; for Monte Carlo also ``transitions`` of
+        the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if nothing
+        was missing).
 
     Raises:
-        InputError: The path holds something else, a store made under other settings or one with
-            damaged blocks; another run is at work in it; the disk refused a write; or the store
-            was moved meanwhile.
-        ProcessDiedError: Another process died before it had written its blocks.
+        ArenaError: For an unknown or invalid arena.
+        InputError: If the matrix cannot fit the disk or memory; the path holds something else, a
+            store made under other settings or one with damaged blocks; another run is at work in
+            it; the disk refused a write; or the store was moved meanwhile.
+        ProcessDiedError: If another process of this run died before it had written its blocks.
     """
-    if processes.count == 1 and _is_finished(plan, path):
-        return 0, 0.0  # A complete store may lie where nothing can be written.
-    with processes.together(
-        path, check=lambda: require_place(path), prepare=lambda: _prepare(plan, path, repair)
-    ) as store:
-        missing = processes.share(store.missing_blocks())
-        start = time.perf_counter()
-        rows = _compute(plan, store, missing, processes, progress)
-        seconds = time.perf_counter() - start
-        _wait_for_others(store, processes)
-        _require_in_place(path, store)
-    return rows, seconds
+    settings = measure.store_settings()
+    _require_room(measure, path)
+    create = functools.partial(
+        create_estimates,
+        path,
+        shape=(measure.num_cells, measure.num_cells),
+        block_rows=min(measure.block_rows, measure.num_cells),
+        settings=settings,
+        provenance={"arena": measure.arena, **provenance()},
+        sampled=measure.sampled,
+    )
+    rows, seconds = 0, 0.0
+    # A complete store may lie where nothing can be written.
+    if processes.count > 1 or not _is_finished(measure, path, create):
+        with processes.together(
+            path,
+            check=lambda: require_place(path),
+            prepare=lambda: _prepare(measure, create, repair),
+        ) as store:
+            missing = processes.share(store.missing_blocks())
+            start = time.perf_counter()
+            rows = _compute(measure, store, missing, processes, progress)
+            seconds = time.perf_counter() - start
+            _wait_for_others(store, processes)
+            _require_in_place(path, store)
+    figures: dict[str, Any] = {
+        "path": str(path),
+        "method": measure.method,
+        "computed_rows": rows,
+        "seconds": round(seconds, 3),
+        "peak_memory_mib": peak_memory_mib(),
+    }
+    if measure.transitions:
+        computed = rows * (measure.transitions // measure.num_cells)
+        figures |= {
+            "transitions": measure.transitions,
+            "computed_transitions": computed,
+            "transitions_per_second": round(computed / seconds) if computed else None,
+        }
+    return figures
 
 
-def _is_finished(plan: MatrixPlan, path: Path) -> bool:
-    """Whether the store is complete and sound; writes nothing."""
+def _is_finished(
+    measure: SuccessorMeasure, path: Path, create: Callable[[], EstimateStore]
+) -> bool:
+    """Return whether the store is complete and sound; write nothing."""
     if find_store(path) is None:
         return False
     found = open_estimates(path)
-    if found.missing_blocks() or plan.sampled != (found.half_difference is not None):
+    if found.missing_blocks() or measure.sampled != (found.half_difference is not None):
         return False
-    store = _create(plan, path)  # Both are there: this only compares settings.
-    return not _damaged(store, plan.settings.get("row_sum"))
+    # Both are there: creating them only compares settings.
+    return not _damaged(create(), measure.row_sum)
 
 
-def _create(plan: MatrixPlan, path: Path) -> EstimateStore:
-    return create_estimates(
-        path,
-        shape=plan.shape,
-        block_rows=plan.block_rows,
-        settings=plan.settings,
-        provenance=plan.provenance,
-        sampled=plan.sampled,
-    )
-
-
-def _prepare(plan: MatrixPlan, path: Path, repair: bool) -> EstimateStore:
-    """The store, with nothing damaged in it."""
-    store = _create(plan, path)
-    damaged = _damaged(store, plan.settings.get("row_sum"))
+def _prepare(
+    measure: SuccessorMeasure, create: Callable[[], EstimateStore], repair: bool
+) -> EstimateStore:
+    """Create or open the store, with nothing damaged in it."""
+    store = create()
+    damaged = _damaged(store, measure.row_sum)
     if damaged and not repair:
         raise InputError(
             f"{store.matrix.path}: expected sound blocks to resume from, got "
@@ -121,20 +123,20 @@ def _prepare(plan: MatrixPlan, path: Path, repair: bool) -> EstimateStore:
     return store
 
 
-def _damaged(store: EstimateStore, row_sum: float | None) -> list[tuple[int, str]]:
-    """Index and description of everything wrong with blocks that are there."""
+def _damaged(store: EstimateStore, row_sum: float) -> list[tuple[int, str]]:
+    """List index and description of everything wrong with blocks that are there."""
     reports = store.verify(row_sum)
     return [(problem.index, str(problem)) for one in reports for problem in one.damaged_blocks]
 
 
 def _compute(
-    plan: MatrixPlan,
+    measure: SuccessorMeasure,
     store: EstimateStore,
     missing: list[int],
     processes: Processes,
     progress: bool,
 ) -> int:
-    """Computes and writes this process's missing blocks; returns how many rows they have."""
+    """Compute and write this process's missing blocks; return how many rows they have."""
     if not missing:
         return 0
     matrix = store.matrix
@@ -143,8 +145,9 @@ def _compute(
     mine = processes.share(list(range(matrix.num_blocks)))
     total = sum(len(range(*matrix.block_range(index))) for index in mine)
     show = progress and processes.index == 0
-    if show and plan.note:
-        print(f"{matrix.path}: {plan.note}", file=sys.stderr)
+    if show:
+        # Before the work, whose time the bar estimates from the first block on.
+        print(f"{matrix.path}: {_size_note(measure)}", file=sys.stderr)
     with (
         progress_bar(
             "successor measure",
@@ -153,7 +156,7 @@ def _compute(
             unit="rows",
             show=show,
         ) as advance,
-        contextlib.closing(plan.make_estimator().row_blocks(blocks)) as estimates,
+        contextlib.closing(measure.estimator().row_blocks(blocks)) as estimates,
     ):
         for index, block in zip(missing, estimates, strict=True):
             store.write_block(index, block)
@@ -163,14 +166,14 @@ def _compute(
 
 
 def _wait_for_others(store: EstimateStore, processes: Processes) -> None:
-    """Returns once every block is there."""
+    """Return once every block is there."""
     while processes.count > 1 and store.missing_blocks():
         _require_others(store, processes)
         time.sleep(_POLL_SECONDS)
 
 
 def _require_in_place(path: Path, store: EstimateStore) -> None:
-    """Raises InputError if the store was moved or deleted while blocks were written."""
+    """Raise InputError if the store was moved or deleted while blocks were written."""
     if find_store(path) is None or store.missing_blocks():
         raise InputError(
             f"expected the store to stay in {path} while it was computed, got it moved or deleted; "
@@ -179,7 +182,7 @@ def _require_in_place(path: Path, store: EstimateStore) -> None:
 
 
 def _require_others(store: EstimateStore, processes: Processes) -> None:
-    """Raises ``ProcessDiedError`` if a process is gone that has not written all its blocks."""
+    """Raise ``ProcessDiedError`` if a process is gone that has not written all its blocks."""
     gone = processes.dead(store.matrix.path)
     if not gone:
         return
@@ -193,7 +196,7 @@ def _require_others(store: EstimateStore, processes: Processes) -> None:
         )
 
 
-def require_room(measure: SuccessorMeasure, path: Path) -> None:
+def _require_room(measure: SuccessorMeasure, path: Path) -> None:
     """Refuse a matrix that fits neither the disk nor memory, before anything is computed.
 
     Blocks that a store at the path already holds count as room.
@@ -220,7 +223,7 @@ def require_room(measure: SuccessorMeasure, path: Path) -> None:
         )
 
 
-def size_note(measure: SuccessorMeasure) -> str:
+def _size_note(measure: SuccessorMeasure) -> str:
     """Say in one line how large a matrix is and how many transitions it takes."""
     steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
     cells = f"{measure.num_cells:,}"
@@ -232,66 +235,8 @@ def _gigabytes(size: int) -> str:
 
 
 def _physical_memory() -> int | None:
-    """Bytes of memory of this machine, or None where the system cannot say."""
+    """Return the bytes of memory of this machine, or None where the system cannot say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
-
-
-def generate(
-    measure: SuccessorMeasure,
-    path: Path,
-    *,
-    repair: bool = False,
-    processes: Processes = ALONE,
-    progress: bool = True,
-) -> dict[str, Any]:
-    """Compute the missing row blocks of a store, creating it if need be.
-
-    Args:
-        measure: What to compute.
-        path: The store's folder.
-        repair: Whether to compute damaged blocks again instead of refusing to go on.
-        processes: Who takes part.
-        progress: Whether to show a progress bar.
-
-    Returns:
-        The run's own figures as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
-        and ``peak_memory_mib`` of this call and process; for Monte Carlo also ``transitions`` of
-        the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if nothing
-        was missing).
-
-    Raises:
-        ArenaError: For an unknown or invalid arena.
-        InputError: If the matrix cannot fit the disk or memory, the path holds a store made under
-            other settings or with damaged blocks, or anything else; or another run works in it.
-        ProcessDiedError: If another process of this run died.
-    """
-    settings = measure.store_settings()
-    require_room(measure, path)
-    plan = MatrixPlan(
-        shape=(measure.num_cells, measure.num_cells),
-        block_rows=min(measure.block_rows, measure.num_cells),
-        settings=settings,
-        provenance={"arena": measure.arena, **provenance()},
-        sampled=measure.sampled,
-        make_estimator=measure.estimator,
-        note=size_note(measure),
-    )
-    rows, seconds = fill_store(plan, path, repair=repair, processes=processes, progress=progress)
-    figures: dict[str, Any] = {
-        "path": str(path),
-        "method": measure.method,
-        "computed_rows": rows,
-        "seconds": round(seconds, 3),
-        "peak_memory_mib": peak_memory_mib(),
-    }
-    if measure.transitions:
-        computed = rows * (measure.transitions // measure.num_cells)
-        figures |= {
-            "transitions": measure.transitions,
-            "computed_transitions": computed,
-            "transitions_per_second": round(computed / seconds) if computed else None,
-        }
-    return figures

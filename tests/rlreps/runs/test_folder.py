@@ -1,6 +1,8 @@
 import json
 import math
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -289,3 +291,11 @@ def test_a_folder_of_an_older_version_is_refused_and_stays_as_it_was(tmp_path):
         with pytest.raises(InputError, match=r"format 2, got .* of an older version"):
             again()
     assert json.loads((tmp_path / "config.json").read_text()) == content
+
+
+def test_looking_into_a_folder_loads_neither_jax_nor_matplotlib():
+    code = (
+        "import sys, rlreps.report, rlreps.runs.folder\n"
+        "assert not {'jax', 'matplotlib', 'PIL'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -3,7 +3,6 @@ import pathlib
 import subprocess
 import sys
 
-from rlreps.numerics import usable_cores
 from rlreps.runs.machine import keep_compiled_programs, keep_lapack_to_one_thread, peak_memory_mib
 
 PROGRAM = """
@@ -13,19 +12,6 @@ before = peak_memory_mib()
 block = bytearray(int(before + 200) * 2**20)
 print(before, peak_memory_mib())
 """
-
-
-def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    assert usable_cores() == 3
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert usable_cores() == 1
-
-
-def test_only_the_cores_that_may_be_used_are_counted(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5}, raising=False)
-    assert usable_cores() == 2
 
 
 def test_lapack_is_kept_to_one_thread_unless_the_user_says_otherwise(monkeypatch):
