@@ -60,7 +60,7 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.agents.replay import Rows, Window, episode_window, rows_at
-from rlreps.config import with_sizes
+from rlreps.config import registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
@@ -69,7 +69,9 @@ from rlreps.losses.base import Batch, Encode, Metrics, Params
 from rlreps.losses.large_batch import least_squares_weights
 from rlreps.numerics import matmul
 
-TaskName = Literal["cells", "random_fourier", "random_indicators"]
+TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)
+"""Name → family of cumulants that task columns can have: those with known bounds."""
+
 TargetName = Literal["bootstrapped", "monte_carlo"]
 
 _MOST_DIMENSIONS = 3
@@ -87,12 +89,8 @@ class AuxiliaryConfig:
     Attributes:
         objective: The objective.
         weight: Weight of its loss beside the temporal-difference loss; 0 is no auxiliary task.
-        tasks: Cumulants behind the task columns: indicators of the ``cells`` of a grid over the
-            observations, thresholded random networks (``random_indicators``), or random waves
-            (``random_fourier``).
-        num_tasks: Task columns, drawn once at the start; ignored by ``cells``.
-        cells_per_axis: Cells of the grid along each coordinate (``cells``).
-        length_scale: Of the waves, in units of the observations (``random_fourier``).
+        tasks: Cumulants behind the task columns, one of ``TASKS``.
+        num_tasks: Task columns, drawn once at the start; each of ``Cells`` is one.
         discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
         discount_high: Its upper end.
         targets: Discounted sums along replayed sequences (``monte_carlo``), or continued beyond
@@ -105,10 +103,8 @@ class AuxiliaryConfig:
         default=LargeBatch(precondition=1e-2, leave_one_out=True)
     )
     weight: float = 0.0
-    tasks: TaskName = "random_fourier"
+    tasks: Cumulants = dataclasses.field(default=RandomFourier(length_scale=0.2))
     num_tasks: int = 64
-    cells_per_axis: int = 10
-    length_scale: float = 0.2
     discount_low: float = 0.9
     discount_high: float = 0.99
     targets: TargetName = "monte_carlo"
@@ -117,11 +113,19 @@ class AuxiliaryConfig:
 
     def __post_init__(self) -> None:
         require_interval("auxiliary weight", self.weight, "[0, inf)")
-        require_choice("auxiliary tasks", self.tasks, get_args(TaskName))
+        require(
+            type(self.tasks) in TASKS.values(),
+            f"auxiliary tasks to be one of {', '.join(TASKS)}",
+            self.tasks,
+        )
         require_choice("targets", self.targets, get_args(TargetName))
-        for name in ("num_tasks", "cells_per_axis", "horizon", "sequences"):
+        for name in ("num_tasks", "horizon", "sequences"):
             require_positive(name, getattr(self, name))
-        require_interval("length_scale", self.length_scale, "(0, inf)")
+        require(
+            not isinstance(self.tasks, Cells) or self.num_tasks == AuxiliaryConfig.num_tasks,
+            "no num_tasks for cells, each of which is a task",
+            self.num_tasks,
+        )
         require(
             0.0 <= self.discount_low <= self.discount_high < 1.0,
             "discounts 0 <= discount_low <= discount_high < 1",
@@ -187,27 +191,23 @@ def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int])
     Args:
         config: Their kind, number and discounts.
         observation_shape: Of one observation. Images are flattened for random networks and waves;
-            ``cells`` divide vectors alone, each coordinate from 0 to 1.
+            ``Cells`` divide vectors alone, each coordinate from 0 to 1.
 
     Raises:
-        InputError: For ``cells`` of anything but vectors of at most three coordinates.
+        InputError: For ``Cells`` of anything but vectors of at most three coordinates.
     """
     rank, inputs = len(observation_shape), math.prod(observation_shape)
+    family = with_sizes(config.tasks, num_inputs=inputs)
     num_tasks, bounds = config.num_tasks, (0.0, 1.0)
-    family: Cumulants
-    if config.tasks == "cells":
+    if isinstance(family, Cells):
         require(
             rank == 1 and inputs <= _MOST_DIMENSIONS,
             f"observations that are vectors of at most {_MOST_DIMENSIONS} coordinates, for "
             "auxiliary tasks cells",
             f"shape {tuple(observation_shape)}",
         )
-        family = Cells(bins=config.cells_per_axis, num_inputs=inputs)
         num_tasks = family.num_cells
-    elif config.tasks == "random_indicators":
-        family = RandomIndicators(num_inputs=inputs)
-    else:
-        family = RandomFourier(length_scale=config.length_scale, num_inputs=inputs)
+    elif isinstance(family, RandomFourier):
         bounds = (-math.sqrt(2.0), math.sqrt(2.0))
 
     def init(key: Array) -> ColumnParams:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.errors import require_interval, require_positive
+from rlreps.errors import require, require_interval, require_positive
 
 _DRAWS = 4
 """Starts drawn to find one that is not an episode's last row."""
@@ -151,7 +151,10 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         require_positive("capacity", self.capacity)
         for name in ("priority_exponent", "importance_exponent"):
-            require_interval(name, getattr(self, name), "[0, 1]")
+            value = getattr(self, name)
+            require_interval(name, value, "[0, 1]")
+            known = self.prioritised or value == getattr(ReplayConfig, name)
+            require(known, f"prioritised replay for another {name}", value)
 
 
 class Priorities(NamedTuple):

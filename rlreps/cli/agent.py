@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
-from rlreps.agents import AgentConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig
+from rlreps.agents.auxiliary import TASKS
 from rlreps.cli.options import Choice
 from rlreps.cli.parts import Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
+from rlreps.cumulants import Cumulants
+from rlreps.errors import require
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,12 +33,12 @@ class TrainAgents:
     store: Path | None = None
     quiet: Switch = False
 
-    choices: ClassVar[dict[Any, Choice]] = METHODS
+    choices: ClassVar[dict[Any, Choice]] = {**METHODS, Cumulants: Choice("auxiliary-tasks", TASKS)}
     names: ClassVar[dict[str, str]] = {
         **NAMES,
         "AgentConfig.environment": "env",
         "AuxiliaryConfig.weight": "auxiliary_weight",
-        "AuxiliaryConfig.tasks": "auxiliary_tasks",
+        "Cells.bins": "cells_per_axis",
     }
 
     def run(self) -> None:
@@ -43,6 +46,12 @@ class TrainAgents:
         from rlreps.training.devices import devices_for_small_runs
         from rlreps.workflows.agents import print_agents, train_agents
 
+        auxiliary = self.config.auxiliary
+        require(
+            auxiliary.weight > 0.0 or auxiliary == AuxiliaryConfig(),
+            "an --auxiliary-weight > 0 for options of an auxiliary task",
+            auxiliary.weight,
+        )
         summary = train_agents(
             self.config,
             self.out,

@@ -101,22 +101,33 @@ class _Parser:
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, or of the default's."""
         (name,) = (name for name, cls in choice.classes.items() if cls is type(default))
-        for index, argument in enumerate(self.arguments):
-            flag, equals, value = argument.partition("=")
-            if _spelled(flag) == f"--{choice.flag}":
-                given = value if equals else "".join(self.arguments[index + 1 : index + 2])
-                name = given.replace("-", "_")
-                require_choice(choice.flag, name, tuple(choice.classes))
-                self.arguments[index : index + (1 if equals else 2)] = [flag, name]
+        name = self._named(choice.flag, tuple(choice.classes), name)
         cls = choice.classes[name]
         kinds: Any = Literal[tuple(sorted(choice.classes))]
         mark = tyro.conf.arg(help="Its options are those below.", name=choice.flag)
-        first = (f"{choice.flag}_name", Annotated[kinds, mark], dataclasses.field(default=name))
+        field = f"{choice.flag.replace('-', '_')}_name"
+        first = (field, Annotated[kinds, mark], dataclasses.field(default=name))
         before = set(self.known)
         form = self.form(cls, default if type(default) is cls else None, first=[first])
         self.chosen[name] = self.known - before
         self.known.add(f"--{choice.flag}")
         return form
+
+    def _named(self, flag: str, names: Sequence[str], default: str = "") -> str:
+        """Read which of some names an option is given, and write it with underscores if it has any.
+
+        Raises:
+            InputError: For another name.
+        """
+        name = default
+        for index, argument in enumerate(self.arguments):
+            given, equals, value = argument.partition("=")
+            if _spelled(given) == f"--{flag}":
+                value = value if equals else "".join(self.arguments[index + 1 : index + 2])
+                name = value.replace("-", "_")
+                require_choice(flag, name, names)
+                self.arguments[index : index + (1 if equals else 2)] = [given, name]
+        return name
 
     def _option(
         self, place: str, hint: Any, helps: Mapping[str, str], default: Any
@@ -125,6 +136,8 @@ class _Parser:
         shown = self.names.get(place, name)
         dashed = shown.replace("_", "-")
         self.known |= {f"--{dashed}", f"--no-{dashed}"}
+        if get_origin(hint) is Literal:
+            self._named(dashed, get_args(hint))
         if name in helps or shown != name:
             mark = tyro.conf.arg(help=helps.get(name), name=None if shown == name else dashed)
             hint = Annotated[hint, mark]

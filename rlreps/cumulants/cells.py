@@ -27,7 +27,7 @@ class Cells:
         InputError: If one of them is not positive.
     """
 
-    bins: int
+    bins: int = 10
     num_inputs: int = size(2)
 
     def __post_init__(self) -> None:

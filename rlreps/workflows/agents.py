@@ -19,7 +19,7 @@ import numpy.typing as npt
 from jax import Array
 from PIL import Image
 
-from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
 from rlreps.agents.compiled import TrainerState
 from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
@@ -49,10 +49,14 @@ from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.training.loop import Program, run
 from rlreps.workflows.evaluate import named_store
-from rlreps.workflows.train import METHODS
+from rlreps.workflows.train import METHODS as TRAINING_METHODS
 
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
+
+METHODS: dict[str, type] = {**TRAINING_METHODS, **TASKS}
+"""Name → class of everything that a stored configuration of agents can name."""
+
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
 """What decides a run's result beside its ``AgentConfig``."""
 

@@ -12,6 +12,7 @@ import pytest
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents.replay import observed_rows
+from rlreps.cumulants import Cells, RandomFourier
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES
@@ -64,8 +65,7 @@ def chain_config(name="large_batch", *, objective=None, **options):
     return AuxiliaryConfig(
         **{
             "objective": OBJECTIVES[name](**(objective or {})),
-            "tasks": "cells",
-            "cells_per_axis": STATES,
+            "tasks": Cells(bins=STATES),
             "discount_low": DISCOUNT,
             "discount_high": DISCOUNT,
             "horizon": 12,
@@ -212,7 +212,11 @@ def test_predictions_stay_within_what_cumulants_allow_where_the_fit_would_diverg
     """Tsitsiklis & Van Roy 1997: sequences end where none starts, at twice the feature."""
     task = make_auxiliary_task(
         chain_config(
-            targets="bootstrapped", horizon=2, sequences=8, tasks="random_fourier", num_tasks=5
+            tasks=RandomFourier(length_scale=0.2),
+            num_tasks=5,
+            targets="bootstrapped",
+            horizon=2,
+            sequences=8,
         ),
         num_features=1,
         observation_shape=(1,),

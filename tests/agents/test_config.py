@@ -7,10 +7,11 @@ import pytest
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.config import as_json, from_json
+from rlreps.cumulants import Cells, RandomIndicators
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Oracle, Spin
-from rlreps.workflows.train import METHODS
+from rlreps.workflows.agents import METHODS
 
 NAN, INFINITY = float("nan"), float("inf")
 LEARNED = {"weight": 0.1}
@@ -20,6 +21,8 @@ BAD_VALUES = [
     (ReplayConfig, {"capacity": 0}, "capacity >= 1", "0"),
     (ReplayConfig, {"priority_exponent": 1.5}, r"priority_exponent in \[0, 1\]", "1.5"),
     (ReplayConfig, {"importance_exponent": NAN}, r"importance_exponent in \[0, 1\]", "nan"),
+    (ReplayConfig, {"priority_exponent": 0.5}, "prioritised replay for another prio", "0.5"),
+    (ReplayConfig, {"importance_exponent": 1.0}, "prioritised replay for another imp", "1.0"),
     (DQNConfig, {"n_step": 0}, "n_step >= 1", "0"),
     (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)", "1.0"),
     (DQNConfig, {"learning_rate": INFINITY}, r"learning_rate in \(0, inf\)", "inf"),
@@ -34,7 +37,7 @@ BAD_VALUES = [
         "'magic'",
     ),
     (AuxiliaryConfig, {"targets": "exact"}, "targets to be one of bootstrapped, monte_c", "'exact"),
-    (AuxiliaryConfig, {"length_scale": 0.0}, r"length_scale in \(0, inf\)", "0.0"),
+    (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 7}, "no num_tasks for cells", "7"),
     (
         AuxiliaryConfig,
         {"discount_low": 0.9, "discount_high": 0.8},
@@ -125,11 +128,11 @@ EVERYTHING = AgentConfig(
     encoder=FourierMLP(hidden=(16, 8), frequencies=3),
     num_features=8,
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
-    replay=ReplayConfig(capacity=400, prioritised=True),
+    replay=ReplayConfig(capacity=400, prioritised=True, priority_exponent=0.5),
     auxiliary=AuxiliaryConfig(
         objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
         weight=0.25,
-        tasks="random_indicators",
+        tasks=RandomIndicators(hidden=(8,)),
         targets="bootstrapped",
         horizon=8,
         sequences=16,

@@ -9,19 +9,21 @@ import pytest
 
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import make_task_columns
-from rlreps.cumulants import Cells
+from rlreps.cumulants import Cells, RandomFourier, RandomIndicators
 from rlreps.errors import InputError
 
-KINDS = ("cells", "random_fourier", "random_indicators")
+RANDOM = (RandomFourier(length_scale=0.2), RandomIndicators())
 
 
 def columns_of(shape, **options):
     return make_task_columns(AuxiliaryConfig(**options), shape)
 
 
-@pytest.mark.parametrize("tasks", KINDS)
-def test_columns_are_fixed_by_their_key_and_take_any_leading_axes(tasks):
-    columns = columns_of((2,), tasks=tasks, num_tasks=9, cells_per_axis=3)
+@pytest.mark.parametrize(
+    "options", [{"tasks": Cells(bins=3)}, *({"tasks": tasks, "num_tasks": 9} for tasks in RANDOM)]
+)
+def test_columns_are_fixed_by_their_key_and_take_any_leading_axes(options):
+    columns = columns_of((2,), **options)
     params = columns.init(jax.random.key(0))
     observations = jax.random.uniform(jax.random.key(1), (4, 5, 2))
     cumulants = jax.jit(columns.apply)(params, observations)
@@ -36,9 +38,9 @@ def test_columns_are_fixed_by_their_key_and_take_any_leading_axes(tasks):
     assert np.any(columns.init(jax.random.key(2)).discounts != params.discounts)
 
 
-@pytest.mark.parametrize("tasks", KINDS)
+@pytest.mark.parametrize("tasks", [Cells(bins=4), *RANDOM])
 def test_cumulants_lie_between_their_bounds_which_hold_zero(tasks):
-    columns = columns_of((3,), tasks=tasks, num_tasks=64, cells_per_axis=4)
+    columns = columns_of((3,), tasks=tasks)
     observations = 3.0 * jax.random.normal(jax.random.key(1), (500, 3))
     cumulants = columns.apply(columns.init(jax.random.key(0)), observations)
     low, high = columns.bounds
@@ -69,7 +71,7 @@ def test_an_interval_of_one_point_gives_that_discount():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_cells_are_those_of_the_grid_over_all_coordinates(size):
-    columns = columns_of((size,), tasks="cells", num_tasks=7, cells_per_axis=4)
+    columns = columns_of((size,), tasks=Cells(bins=4))
     observations = jax.random.uniform(jax.random.key(1), (50, size))
     cumulants = columns.apply(columns.init(jax.random.key(0)), observations)
     expected = Cells(bins=4, num_inputs=size).apply((), observations)
@@ -78,7 +80,7 @@ def test_cells_are_those_of_the_grid_over_all_coordinates(size):
 
 def test_waves_have_the_length_scale_asked_for():
     """E c(x) c(y) = exp(−‖x − y‖² / 2l²), within 4.5 standard errors over columns."""
-    columns = columns_of((3,), tasks="random_fourier", num_tasks=40_000, length_scale=0.7)
+    columns = columns_of((3,), tasks=RandomFourier(length_scale=0.7), num_tasks=40_000)
     observations = jnp.asarray([[0.1, 0.9, 0.3], [0.6, 0.7, 0.5]])
     values = np.asarray(columns.apply(columns.init(jax.random.key(0)), observations), np.float64)
     products = values[0] * values[1]
@@ -86,7 +88,7 @@ def test_waves_have_the_length_scale_asked_for():
     assert abs(products.mean() - expected) <= 4.5 * products.std() / math.sqrt(40_000)
 
 
-@pytest.mark.parametrize("tasks", ["random_fourier", "random_indicators"])
+@pytest.mark.parametrize("tasks", RANDOM)
 def test_images_are_flattened_and_bytes_are_those_over_255(tasks):
     shape = (4, 3, 2)
     image, flat = columns_of(shape, tasks=tasks), columns_of((24,), tasks=tasks)
@@ -100,4 +102,4 @@ def test_images_are_flattened_and_bytes_are_those_over_255(tasks):
 @pytest.mark.parametrize("shape", [(), (4,), (10, 10, 4), (2, 2)])
 def test_cells_of_anything_but_short_vectors_are_refused(shape):
     with pytest.raises(InputError, match="expected observations that are vectors of at most 3"):
-        columns_of(shape, tasks="cells")
+        columns_of(shape, tasks=Cells())

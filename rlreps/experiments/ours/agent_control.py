@@ -8,6 +8,7 @@ import math
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.environments import describe
+from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import require
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
@@ -71,8 +72,8 @@ class Config:
 TASK = AuxiliaryConfig(
     objective=LargeBatch(precondition=1e-2, leave_one_out=True),
     weight=0.1,
+    tasks=RandomFourier(length_scale=0.5),
     num_tasks=32,
-    length_scale=0.5,
     discount_low=0.8,
     discount_high=0.98,
     horizon=16,

@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.measures import default_ground_truth
+from rlreps.cumulants import RandomFourier
 from rlreps.encoders import FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Experiment, Findings, Run
@@ -60,7 +61,7 @@ OBJECTIVES: tuple[Objective, ...] = (
 )
 
 TASK = AuxiliaryConfig(
-    tasks="random_fourier",
+    tasks=RandomFourier(length_scale=0.2),
     num_tasks=32,
     discount_low=0.8,
     discount_high=0.95,

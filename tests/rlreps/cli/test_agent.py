@@ -25,7 +25,7 @@ TOY = words(
     "--epsilon-steps 300 --max-episode-steps 30 --num-envs 2 --auxiliary-weight 0.1 --horizon 8 "
     "--sequences 16 --num-tasks 8 --quiet"
 )
-DIVERGING = words("--env CartPole-v1 --auxiliary-weight 0 --learning-rate 1e30")
+DIVERGING = words("--env CartPole-v1 --learning-rate 1e30")
 DM_ENV = "dm_env:rlreps.envs:PuddleWorldDmEnv"
 
 
@@ -182,6 +182,7 @@ BAD_ARGUMENTS = {
     "--env Pendulum-v1": "expected Pendulum-v1 to have discrete actions, got Box(-2.0, 2.0",
     "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
     "--capacity 17": "expected a replay capacity of at least 18 rows, a sequence of 9 for each of ",
+    "--auxiliary-weight 0": "expected an --auxiliary-weight > 0 for options of an auxiliary task, ",
     "--auxiliary-weight -1": "expected auxiliary weight in [0, inf), got -1.0",
     "--auxiliary-weight nan": "expected auxiliary weight in [0, inf), got nan",
     "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
@@ -193,7 +194,13 @@ BAD_ARGUMENTS = {
     "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",
     "--encoder tabular": "expected an option of rlreps agent train, got --hidden; options of ",
     "--steps 300": "expected steps to be a multiple of evaluate_every (200), got 300",
-    "--auxiliary-tasks cells --env CartPole-v1": "expected observations that are vectors of at mo",
+    "--auxiliary-tasks cells": "expected no num_tasks for cells, each of which is a task, got 8",
+    "--auxiliary-tasks cells --num-tasks 64 --env CartPole-v1": "expected observations that are v",
+    "--auxiliary-tasks cells --length-scale 1": "expected an option of rlreps agent train, got --l",
+    "--auxiliary-tasks random-fourier --length-scale 0": "expected a length_scale > 0, got 0.0",
+    "--cells-per-axis 3": "expected an option of rlreps agent train, got --cells-per-axis; options",
+    "--targets exact": "expected targets to be one of bootstrapped, monte_carlo, got 'exact'",
+    "--priority-exponent 0.5": "expected prioritised replay for another priority_exponent, got 0.5",
     "--env CartPole-v1 --store nowhere": "expected no store for CartPole-v1, got nowhere",
     "--store nowhere": "expected a matrix store at ",
 }

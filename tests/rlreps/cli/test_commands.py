@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from rlreps import cli
+from rlreps.agents.auxiliary import TASKS
 from rlreps.cumulants import CUMULANTS
 from rlreps.encoders import ENCODERS, FourierMLP
 from rlreps.losses import OBJECTIVES
@@ -584,12 +585,13 @@ def test_every_command_explains_itself(capsys, command):
         ("train", "encoder", ENCODERS),
         ("train-live", "cumulants", CUMULANTS),
         ("train-live", "method", OBJECTIVES),
+        ("agent train", "auxiliary-tasks", TASKS),
     ],
 )
 def test_every_choice_of_a_command_can_be_parsed(capsys, command, flag, names):
     for name in names:
         with pytest.raises(SystemExit) as ending:
-            cli.main([command, f"--{flag}", name.replace("_", "-"), "--help"])
+            cli.main([*command.split(), f"--{flag}", name.replace("_", "-"), "--help"])
         assert ending.value.code in (0, None)
         assert f"--{flag}" in capsys.readouterr().out
 

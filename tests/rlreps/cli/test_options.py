@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tyro.conf import Positional
@@ -52,11 +52,13 @@ class Config:
         objective: The objective.
         steps: Updates.
         hidden: Widths.
+        spacing: Of the grid.
     """
 
     objective: Any = dataclasses.field(default_factory=lambda: LargeToy(precondition=0.01))
     steps: int = 100
     hidden: tuple[int, ...] = (3,)
+    spacing: Literal["even", "log_scale"] = "even"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,7 @@ def run(text):
             Config(objective=LargeToy(leave_one_out=True)),
         ),
         ("s --method explicit_toy --rate 2", Config(objective=ExplicitToy(2.0))),
+        ("s --spacing log-scale", Config(spacing="log_scale")),
         ("s --updates 3 --hidden 4 5", Config(steps=3, hidden=(4, 5))),
     ],
 )
@@ -107,6 +110,7 @@ def test_arguments_become_the_thing_itself(text, config):
             "got --leave-one-out; options of explicit_toy: --rate",
         ),
         ("s --method nope", "expected method to be one of explicit_toy, large_toy, got 'nope'"),
+        ("s --spacing wide", "expected spacing to be one of even, log_scale, got 'wide'"),
         ("s --update 3", "got --update; did you mean --updates?"),
         ("s --updates x", "--updates"),
         ("s --method explicit_toy --rate -1", "expected rate in (0, inf), got -1.0"),

@@ -18,6 +18,7 @@ from rlreps.agents.dqn import make_torso
 from rlreps.agents.measures import make_measurement
 from rlreps.agents.trainer import make_trainer, puddle_world_of
 from rlreps.config import as_json, from_json
+from rlreps.cumulants import Cells
 from rlreps.encoders import MLP
 from rlreps.envs import render_frame
 from rlreps.errors import InputError, TrainingDivergedError
@@ -26,6 +27,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
 from rlreps.workflows import agents as agents
 from rlreps.workflows.agents import (
+    METHODS,
     OwnParts,
     Pictures,
     StartingTorsos,
@@ -37,7 +39,6 @@ from rlreps.workflows.agents import (
     mean_returns,
     run_agents,
 )
-from rlreps.workflows.train import METHODS
 
 CONFIG = AgentConfig(
     environment="CartPole-v1",
@@ -185,7 +186,7 @@ def test_a_folder_of_another_configuration_is_refused(finished, files_below, cha
         ({"environment": "rlreps/BouncingBalls-v0"}, "observations that are vectors"),
         ({"environment": "Nowhere-v0"}, "an environment that can be made"),
         (
-            {"auxiliary": dataclasses.replace(CONFIG.auxiliary, tasks="cells")},
+            {"auxiliary": AuxiliaryConfig(weight=0.1, tasks=Cells(), horizon=5, sequences=16)},
             "observations that are vectors of at most 3 coordinates",
         ),
     ],
