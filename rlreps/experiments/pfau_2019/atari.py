@@ -9,6 +9,7 @@ sums of a next-frame predictor's code, by least-squares temporal differences.
 import contextlib
 import dataclasses
 import difflib
+import importlib
 import io
 import itertools
 import math
@@ -200,7 +201,8 @@ def require_game(game: str) -> None:
 
 def _import_ale() -> ModuleType:
     try:
-        import ale_py  # Optional; importing it registers its games with Gymnasium.
+        # Optional; importing it registers its games with Gymnasium.
+        ale_py = importlib.import_module("ale_py")
     except ImportError as error:
         raise InputError(
             'expected the package ale-py, got none: pip install "rlreps[atari]"'
