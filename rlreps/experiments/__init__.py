@@ -16,7 +16,7 @@ PAPERS = {
 """Folder → paper."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Entry:
     """What the command line knows of an experiment before it loads it.
 
@@ -48,96 +48,85 @@ class Entry:
         return found
 
 
-def _on_rows(module: str, description: str) -> Entry:
-    return Entry(
-        module=module,
-        description=description,
-        devices="shared",
-        takes_data=True,
-        one_lapack_thread=True,
-    )
-
-
-def _of_agents(module: str, description: str, largest: str) -> Entry:
-    return Entry(
-        module=module,
-        description=description,
-        devices="shared",
-        one_lapack_thread=True,
-        largest=largest,
-    )
-
+_SMALL_MATRICES: Any = {"devices": "shared", "one_lapack_thread": True}
+_ON_ROWS: Any = {**_SMALL_MATRICES, "takes_data": True}
 
 EXPERIMENTS: dict[str, Entry] = {
     "synthetic": Entry(
-        module="le_lan_2023.synthetic",
-        description="Known spectra: the methods on matrices whose singular values are set.",
+        "le_lan_2023.synthetic",
+        "Known spectra: the methods on matrices whose singular values are set.",
         devices="shared",
     ),
     "mnist": Entry(
-        module="le_lan_2023.mnist",
-        description="Principal components of handwritten digits, learned from sampled pixels.",
+        "le_lan_2023.mnist",
+        "Principal components of handwritten digits, learned from sampled pixels.",
         takes_data=True,
     ),
     "puddle-world": Entry(
-        module="le_lan_2023.puddle_world",
-        description="Subspace distance against d on PuddleWorld, under the paper's protocol.",
+        "le_lan_2023.puddle_world",
+        "Subspace distance against d on PuddleWorld, under the paper's protocol.",
         devices="chosen",
     ),
     "puddle-world-fast": Entry(
-        module="ours.puddle_world_fast",
-        description="Our best recipes on PuddleWorld: time to a given subspace distance.",
+        "ours.puddle_world_fast",
+        "Our best recipes on PuddleWorld: time to a given subspace distance.",
         devices="chosen",
         largest="has more seeds",
     ),
     "hydrogen": Entry(
-        module="pfau_2019.hydrogen",
-        description="The hydrogen atom: nine eigenfunctions by spectral inference.",
+        "pfau_2019.hydrogen",
+        "The hydrogen atom: nine eigenfunctions by spectral inference.",
         devices="shared",
     ),
     "bouncing-balls": Entry(
-        module="pfau_2019.bouncing_balls",
-        description="Video of bouncing balls: deep slow feature analysis against linear.",
+        "pfau_2019.bouncing_balls",
+        "Video of bouncing balls: deep slow feature analysis against linear.",
         devices="chosen",
     ),
     "slow-puddle": Entry(
-        module="ours.slow_puddle",
-        description="Slow features of PuddleWorld's random walk against the exact ones.",
+        "ours.slow_puddle",
+        "Slow features of PuddleWorld's random walk against the exact ones.",
         devices="chosen",
         largest="is larger, for accelerators",
     ),
     "atari": Entry(
-        module="pfau_2019.atari",
-        description="Frames of an Atari game: slow features, PCA and successor features.",
+        "pfau_2019.atari",
+        "Frames of an Atari game: slow features, PCA and successor features.",
         devices="chosen",
         largest="is larger, for accelerators",
     ),
-    "online-pca": _on_rows(
+    "online-pca": Entry(
         "amid_warmuth_2020.online_pca",
         "Online principal components: excess loss of every rule against rows and against time.",
+        **_ON_ROWS,
     ),
-    "learning-rate-sensitivity": _on_rows(
+    "learning-rate-sensitivity": Entry(
         "amid_warmuth_2020.learning_rate_sensitivity",
         "Online principal components at a tenth, once and ten times the best learning rate.",
+        **_ON_ROWS,
     ),
-    "distributed-pca": _on_rows(
+    "distributed-pca": Entry(
         "amid_warmuth_2020.distributed_pca",
         "Online principal components by several workers, whose models are combined now and then.",
+        **_ON_ROWS,
     ),
-    "agent-puddle-world": _of_agents(
+    "agent-puddle-world": Entry(
         "ours.agent_puddle_world",
         "Agents in PuddleWorld: no auxiliary task against each objective.",
-        "has more agents and larger ones",
+        largest="has more agents and larger ones",
+        **_SMALL_MATRICES,
     ),
-    "agent-control": _of_agents(
+    "agent-control": Entry(
         "ours.agent_control",
         "Agents in CartPole, Acrobot and MountainCar: no auxiliary task against some.",
-        "has more agents, and LunarLander",
+        largest="has more agents, and LunarLander",
+        **_SMALL_MATRICES,
     ),
-    "representation-transfer": _of_agents(
+    "representation-transfer": Entry(
         "ours.representation_transfer",
         "Torsos trained on the successor measure, then frozen or fine-tuned, against from scratch.",
-        "has more agents and larger ones",
+        largest="has more agents and larger ones",
+        **_SMALL_MATRICES,
     ),
 }
 """Name → experiment."""

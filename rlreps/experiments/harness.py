@@ -31,17 +31,23 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 
+from rlreps import subspace
 from rlreps.config import as_json
 from rlreps.plotting import save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
+from rlreps.runs.intervals import aggregate
 from rlreps.runs.progress import progress_bar
 
 Config = TypeVar("Config")
 Rows = Sequence[Mapping[str, object]]
+DoubleArray = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,64 @@ def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Combine verdicts: False if one is, else None if one is or there is none, else True."""
     known = set(verdicts)
     return False if False in known else None if None in known or not known else True
+
+
+def curve_rows(
+    steps: npt.ArrayLike, runs: npt.ArrayLike, **described: object
+) -> list[dict[str, object]]:
+    """Aggregate runs [runs, p] at each step [p], a row of a result file for each."""
+    found = aggregate(runs)
+    count = found.pop("runs")
+    return [
+        {**described, "step": step, "runs": count, **dict(zip(found, parts, strict=True))}
+        for step, *parts in zip(np.asarray(steps).tolist(), *found.values(), strict=True)
+    ]
+
+
+def table_of(
+    rows: Rows, columns: Mapping[str, str | Callable[[Mapping[str, Any]], object]], caption: str
+) -> Table:
+    """Tabulate rows of a result file for the report.
+
+    Args:
+        rows: The rows.
+        columns: Title → field, which a row may lack, or what to write for a row.
+        caption: What the table shows.
+    """
+    cells = [
+        [row.get(field) if isinstance(field, str) else field(row) for field in columns.values()]
+        for row in rows
+    ]
+    return Table(list(columns), cells, caption)
+
+
+MEANS: Mapping[str, str] = {
+    "distance": "mean",
+    "low": "mean_low",
+    "high": "mean_high",
+    "middle half": "interquartile_mean",
+}
+"""Columns of ``table_of`` for rows of aggregated distances."""
+
+
+def diverged_of(row: Mapping[str, Any]) -> str:
+    """Write how many runs of a row diverged, for ``table_of``."""
+    return f"{row['diverged']} of {row['runs']}"
+
+
+def aligned(
+    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
+) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
+    """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
+
+    Returns:
+        By name, the rotated features and the |cosine| of each with its exact component, [d].
+    """
+    target, maps = jnp.asarray(exact, jnp.float32), {}
+    for name, features in learned.items():
+        found = subspace.align(jnp.asarray(features, jnp.float32), target)
+        maps[name] = np.asarray(found, np.float64)
+    return maps, {name: np.abs(np.sum(each * exact, axis=0)) for name, each in maps.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,28 +279,35 @@ class Experiment(Generic[Config]):
         def compute(folder: RunFolder) -> dict[str, Any]:
             run = Run(config, folder, checked, devices, progress)
             run.shared = self.prepare(run) if self.prepare is not None else None
-            return self._write(run, self._measure(run))
+            cells, shown = self.cells(run), progress and self.counts_cells
+            found: dict[str, Any] = {}
+            with progress_bar(self.name, total=len(cells), unit="parts", show=shown) as advance:
+                for name, cell in cells.items():
+                    advance(0, name)
+                    measure = partial(self.measure, run, name, cell)
+                    found[name] = run.part(name, measure) if self.keeps_parts else measure()
+                    advance(1)
+            return self._write(run, self.report(run, found))
 
         return complete_run(out, kind=self.name, config=described, compute=compute)
 
-    def _measure(self, run: Run[Config]) -> dict[str, Any]:
-        cells = self.cells(run)
-        found: dict[str, Any] = {}
-        shown = run.progress and self.counts_cells
-        with progress_bar(self.name, total=len(cells), unit="parts", show=shown) as advance:
-            for name, cell in cells.items():
-                advance(0, name)
-                if self.keeps_parts:
-                    found[name] = run.part(name, partial(self.measure, run, name, cell))
-                else:
-                    found[name] = self.measure(run, name, cell)
-                advance(1)
-        return found
-
-    def _write(self, run: Run[Config], found: dict[str, Any]) -> dict[str, Any]:
-        findings = self.report(run, found)
+    def _write(self, run: Run[Config], findings: Findings) -> dict[str, Any]:
+        """Write the report, whose first section starts with the claims; return the summary."""
+        unknown = "cannot be told from this run"
+        table = Table(
+            ("", self.stated, "what was found", "holds?"),
+            [
+                (
+                    each.statement,
+                    each.stated,
+                    each.found,
+                    unknown if each.holds is None else each.holds,
+                )
+                for each in findings.claims
+            ],
+            f"{self.stated.capitalize()} and what was found.",
+        )
         first, *others = findings.sections
-        table = claims_table(findings.claims, stated=self.stated)
         path = write_report(
             run.folder.path / "report.html",
             title=self.title if isinstance(self.title, str) else self.title(run.config),
@@ -247,21 +318,6 @@ class Experiment(Generic[Config]):
         )
         claims = [dataclasses.asdict(claim) for claim in findings.claims]
         return {**findings.summary, "claims": claims, "report": str(path)}
-
-
-def claims_table(claims: Sequence[Claim], *, stated: str = "what the paper states") -> Table:
-    """Tabulate claims; ``stated`` heads the column of what was claimed."""
-    rows = [
-        (
-            claim.statement,
-            claim.stated,
-            claim.found,
-            "cannot be told from this run" if claim.holds is None else claim.holds,
-        )
-        for claim in claims
-    ]
-    caption = f"{stated.capitalize()} and what was found."
-    return Table(("", stated, "what was found", "holds?"), rows, caption)
 
 
 def print_claims(summary: Mapping[str, Any]) -> None:

@@ -11,16 +11,13 @@ import numpy.typing as npt
 import scipy.spatial
 from PIL import Image
 
-from rlreps.errors import InputError, require
+from rlreps.errors import require
 from rlreps.files import write_atomically
 
 Picture: TypeAlias = npt.NDArray[np.uint8]
 
-_COLOURS = 256
-"""Entries of a GIF's palette."""
-
-_LOOKED_AT = 32
-"""Frames, evenly over the animation, whose colours the palette is made from."""
+_COLOURS, _LOOKED_AT = 256, 32
+"""Entries of a GIF's palette, and frames, evenly chosen, whose colours it is made from."""
 
 
 def write_gif(
@@ -50,7 +47,13 @@ def write_gif(
     require(target.suffix.lower() == ".gif", "an animation file ending in .gif", str(target))
     require(0.0 < frames_per_second <= 50.0, "frames_per_second in (0, 50]", frames_per_second)
     pictures = list(frames)
-    _require_frames(pictures)
+    require(len(pictures) >= 1, "at least one frame", 0)
+    for picture in pictures:
+        colours = picture.ndim == 3 and picture.shape[2] == 3 and picture.size > 0
+        require(colours, "frames [height, width, 3]", picture.shape)
+        require(picture.dtype == np.uint8, "frames of dtype uint8", str(picture.dtype))
+    shapes = sorted({picture.shape for picture in pictures})
+    require(len(shapes) == 1, "frames of one shape", shapes)
     palette = _palette(pictures)
     nearest = scipy.spatial.cKDTree(palette)
     images = [_indexed(picture, palette, nearest) for picture in pictures]
@@ -65,16 +68,6 @@ def write_gif(
         loop=0,
     )
     return write_atomically(target, buffer.getvalue())
-
-
-def _require_frames(pictures: list[Picture]) -> None:
-    require(len(pictures) >= 1, "at least one frame", 0)
-    for picture in pictures:
-        if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
-            raise InputError(f"expected frames [height, width, 3], got shape {picture.shape}")
-        require(picture.dtype == np.uint8, "frames of dtype uint8", str(picture.dtype))
-    shapes = sorted({picture.shape for picture in pictures})
-    require(len(shapes) == 1, "frames of one shape", shapes)
 
 
 def _packed(picture: Picture) -> npt.NDArray[np.int64]:

@@ -7,6 +7,7 @@ give too (``rlreps.runs.intervals``).
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +39,6 @@ DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 
 _MEAN = "mean over seeds, 95 % bootstrap interval"
-_MIDDLE = "interquartile mean over seeds, 95 % bootstrap interval"
 _MOST_MARKERS = 10
 """On a line; one with no more points has bars instead of a band."""
 _MOST_COLUMNS = 3
@@ -47,22 +47,9 @@ _SHIFT = 0.008
 """Between neighbouring lines with bars, as a share of the axis: bars must not cover each other."""
 _DIMENSION_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
-_NOISE_FLOOR: Mapping[str, Any] = {
-    "color": MUTED,
-    "linestyle": (0, (4, 3)),
-    "linewidth": 1.1,
-    "zorder": 1,
-    "label": "noise floor of the ground truth",
-}
-_CROSSED: Mapping[str, Any] = {
-    "linestyle": "none",
-    "marker": "x",
-    "markersize": 9.0,
-    "markeredgewidth": 1.4,
-    "color": INK,
-    "zorder": 5,
-    "label": "some runs diverged",
-}
+_REFERENCE: Mapping[str, Any] = {"color": MUTED, "zorder": 1}
+_NOISE_FLOOR: Mapping[str, Any] = {**_REFERENCE, "linestyle": (0, (4, 3)), "linewidth": 1.1}
+_CROSSED = "some runs diverged"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,7 +185,7 @@ def plot_panels(
     reference_y: tuple[Sequence[float], str] | None = None,
     y_limits: tuple[float, float] | None = None,
     share_y: bool = True,
-    looks: Mapping[str, Look] | None = None,
+    looks: Mapping[str, Look] = MappingProxyType({}),
     note: str | None = None,
 ) -> Figure:
     """Draw panels, at most three to a row, with one legend below them.
@@ -225,7 +212,7 @@ def plot_panels(
     every = [line for panel in panels for line in panel.lines]
     for line in every:
         if line.variant is not None:
-            require_choice("variant", line.variant, tuple(looks or ()))
+            require_choice("variant", line.variant, tuple(looks))
     # Rows as even as can be: four panels are two and two.
     rows = math.ceil(len(panels) / (2 if not share_y else _MOST_COLUMNS))
     columns = math.ceil(len(panels) / rows)
@@ -239,24 +226,28 @@ def plot_panels(
         unused.set_axis_off()
     series = list(dict.fromkeys(line.label for line in every))
     bars = all(np.size(line.x) <= _MOST_MARKERS for line in every) and not looks
-    shifts = _shifts(every, len(series), log_x) if bars else [0.0] * len(series)
+    # In units of the axis, or of its logarithm.
+    places = _joined(line.x for line in every)
+    shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if bars else 0.0
     for axes, panel in zip(grid, panels, strict=True):
         axes.grid(visible=True)
         axes.set_title(panel.title)
         axes.set_xscale("log" if log_x else "linear")
         axes.set_yscale("log" if log_y else "linear")
         if reference_x is not None:
-            axes.axvline(reference_x[0], color=MUTED, linestyle=":", label=reference_x[1], zorder=1)
-        for height in reference_y[0] if reference_y is not None else ():
-            label = reference_y[1] if reference_y is not None else None
-            axes.axhline(height, color=MUTED, linestyle=":", label=label, zorder=1)
+            axes.axvline(reference_x[0], linestyle=":", label=reference_x[1], **_REFERENCE)
+        if reference_y is not None:
+            for height in reference_y[0]:
+                axes.axhline(height, linestyle=":", label=reference_y[1], **_REFERENCE)
         for line in panel.lines:
             index = series.index(line.label)
+            moved = shift * (index - (len(series) - 1) / 2)
             x = np.asarray(line.x, np.float64)
-            x = x * np.exp(shifts[index]) if log_x else x + shifts[index]
-            _draw(axes, line, x, index, bars=bars, log_y=log_y, looks=looks or {})
+            x = x * np.exp(moved) if log_x else x + moved
+            _draw(axes, line, x, index, bars=bars, log_y=log_y, look=looks.get(line.variant or ""))
         if panel.noise_floor is not None:
-            axes.plot(*(np.asarray(part) for part in panel.noise_floor), **_NOISE_FLOOR)
+            floor = [np.asarray(part) for part in panel.noise_floor]
+            axes.plot(*floor, label="noise floor of the ground truth", **_NOISE_FLOOR)
     for axes in grid[-columns:]:
         axes.set_xlabel(x_label)
         axes.xaxis.set_tick_params(labelbottom=True)
@@ -271,15 +262,14 @@ def plot_panels(
         for group, axes in zip(groups, grid, strict=False):
             _set_heights(axes, group)
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
-    _legend(figure, grid, columns, note, series, looks or {})
+    _legend(figure, grid, columns, note, series, looks)
     return figure
 
 
-def _shifts(lines: Sequence[Line], count: int, log_x: bool) -> list[float]:
-    """Shift each series along the axis, in its units or in those of its logarithm."""
-    x = np.concatenate([np.asarray(line.x, np.float64) for line in lines])
-    length = np.ptp(np.log(x)) if log_x else np.ptp(x)
-    return [float(_SHIFT * length * (index - (count - 1) / 2)) for index in range(count)]
+def _joined(parts: Iterable[npt.ArrayLike | None]) -> FloatArray:
+    """Join arrays of any shapes into one [entries]."""
+    known = [np.ravel(np.asarray(part, np.float64)) for part in parts if part is not None]
+    return np.concatenate([np.empty(0), *known])
 
 
 def _draw(
@@ -290,33 +280,30 @@ def _draw(
     *,
     bars: bool,
     log_y: bool,
-    looks: Mapping[str, Look],
+    look: Look | None,
 ) -> None:
     """Draw a line with bars where it has few points, else with a band."""
     mean = np.asarray(line.mean, np.float64)
     mean = np.where((mean > 0.0) | (not log_y), mean, np.nan)
-    nowhere = np.full(x.shape, np.nan)
     low, high = (
-        nowhere if part is None else np.asarray(part, np.float64) for part in (line.low, line.high)
+        np.asarray(np.full(x.shape, np.nan) if part is None else part, np.float64)
+        for part in (line.low, line.high)
     )
-    style: dict[str, Any] = dict(series_style(index))
-    look = looks.get(line.variant or "")
+    style = series_style(index)
     if look is not None:
-        style |= {
-            "linestyle": look.linestyle,
-            "linewidth": look.linewidth,
-            "alpha": look.alpha,
-            "marker": style["marker"] if look.marked else "",
-            # What is drawn thin must not hide behind what is drawn bold, nor cover it.
-            "zorder": 2.0 + look.linewidth / 10.0,
-        }
+        style |= {"linestyle": look.linestyle, "linewidth": look.linewidth, "alpha": look.alpha}
+        # What is drawn thin must not hide behind what is drawn bold, nor cover it.
+        style["zorder"] = 2.0 + look.linewidth / 10.0
+        if not look.marked:
+            style["marker"] = ""
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
             name = "each run" if number == 0 else None
             axes.plot(x, run, color=style["color"], alpha=0.4, linewidth=0.7, label=name)
-    crossed = np.zeros(x.shape, bool) if line.crossed is None else np.asarray(line.crossed, bool)
-    if crossed.any():
-        axes.plot(x[crossed], mean[crossed], **_CROSSED)
+    if line.crossed is not None and np.any(line.crossed):
+        crossed = np.asarray(line.crossed, bool)
+        cross: dict[str, Any] = {"markersize": 9.0, "markeredgewidth": 1.4, "zorder": 5}
+        axes.plot(x[crossed], mean[crossed], "x", color=INK, label=_CROSSED, **cross)
     if bars:
         ends = np.nan_to_num(np.maximum([mean - low, high - mean], 0.0))
         axes.errorbar(x, mean, ends, label=line.label, capsize=2.5, elinewidth=1.1, **style)
@@ -340,8 +327,7 @@ def _set_ticks(
     log_x: bool,
     log_y: bool,
 ) -> None:
-    given = () if x_ticks is None else x_ticks
-    names = given if isinstance(given, Mapping) else {x: f"{x:g}" for x in given}
+    names = x_ticks if isinstance(x_ticks, Mapping) else {x: f"{x:g}" for x in x_ticks or ()}
     for axes in grid:
         if log_y:
             plain_log_ticks(axes.yaxis)
@@ -362,12 +348,13 @@ def _set_heights(axes: Axes, panels: Sequence[Panel]) -> None:
     """Set limits of logarithmic axes that an interval close to zero does not stretch."""
     lines = [line for panel in panels for line in panel.lines]
     floors = [panel.noise_floor[1] for panel in panels if panel.noise_floor is not None]
-    ends = [end for line in lines for end in (line.low, line.high) if end is not None]
     middle, outer = (
-        np.concatenate([np.empty(0), *(np.ravel(np.asarray(part, np.float64)) for part in parts)])
-        for parts in ([*(line.mean for line in lines), *floors], ends)
+        part[np.isfinite(part) & (part > 0.0)]
+        for part in (
+            _joined([*(line.mean for line in lines), *floors]),
+            _joined(end for line in lines for end in (line.low, line.high)),
+        )
     )
-    middle, outer = (part[np.isfinite(part) & (part > 0.0)] for part in (middle, outer))
     if middle.size:
         outer = np.clip(outer, middle.min() / 3.0, middle.max() * 3.0)
         heights: FloatArray = np.concatenate([middle, outer])
@@ -399,9 +386,8 @@ def _legend(
     for variant, look in looks.items():
         line = {"linestyle": look.linestyle, "linewidth": look.linewidth}
         entries[variant] = Line2D([], [], color=MUTED, alpha=max(look.alpha, 0.5), **line)  # type: ignore[arg-type]
-    cross = entries.pop(_CROSSED["label"], None)
-    if cross is not None:
-        entries[_CROSSED["label"]] = cross
+    if _CROSSED in entries:
+        entries[_CROSSED] = entries.pop(_CROSSED)
     widest = max(map(len, entries), default=0)
     if widest == 0 and note is None:
         return
@@ -423,47 +409,36 @@ def plot_curves(
     *,
     x_label: str,
     y_label: str,
-    log_y: bool = True,
     noise_floor: float | None = None,
-    title: str = "",
-    note: str | None = None,
 ) -> Figure:
-    """Draw curves in one panel.
+    """Draw curves in one panel with a logarithmic vertical axis.
 
     Args:
         curves: The curves, at least one, as of ``Line.of_runs``.
         x_label: Text of the horizontal axis, with its unit.
         y_label: Text of the vertical axis, with its unit.
-        log_y: Whether the vertical axis is logarithmic.
         noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
             can be told from a perfect one.
-        title: Text above the axes.
-        note: Text above the legend; by default it says what the intervals are, if there are any.
 
     Raises:
-        InputError: No curve, or a noise floor that is not positive on a logarithmic axis.
+        InputError: No curve, or a noise floor that is not positive.
     """
-    lines = list(curves)
+    lines, floor = list(curves), None
     require(len(lines) >= 1, "at least one curve", "none")
-    if noise_floor is not None and log_y and not noise_floor > 0:
-        raise InputError(f"expected a noise floor above 0 on a logarithmic axis, got {noise_floor}")
-    ends = np.concatenate([np.asarray(line.x, np.float64) for line in lines])
-    reach = [float(ends.min()), float(ends.max())]
-    floor = None if noise_floor is None else (reach, [noise_floor, noise_floor])
+    if noise_floor is not None:
+        require(noise_floor > 0, "a noise floor above 0 on a logarithmic axis", noise_floor)
+        ends = _joined(line.x for line in lines)
+        floor = ([ends.min(), ends.max()], [noise_floor, noise_floor])
     return plot_panels(
-        [Panel(title=title, lines=lines, noise_floor=floor)],
+        [Panel(title="", lines=lines, noise_floor=floor)],
         x_label=x_label,
         y_label=y_label,
-        log_y=log_y,
-        note=note or (_MEAN if _have_intervals(lines) else None),
+        note=_MEAN if _have_intervals(lines) else None,
     )
 
 
 def _have_intervals(lines: Iterable[Line]) -> bool:
-    return any(
-        line.high is not None and bool(np.isfinite(np.asarray(line.high, np.float64)).any())
-        for line in lines
-    )
+    return bool(np.isfinite(_joined(line.high for line in lines)).any())
 
 
 def plot_distance_by_dimension(
@@ -482,8 +457,8 @@ def plot_distance_by_dimension(
     """
     tables: dict[str, dict[int, list[float]]] = {}
     for row in rows:
-        for key in ("method", "d", "subspace_distance"):
-            require(key in row, "rows with method, d, subspace_distance", sorted(row))
+        known = {"method", "d", "subspace_distance"} <= set(row)
+        require(known, "rows with method, d, subspace_distance", sorted(row))
         d = int(np.asarray(row["d"]).item())
         require(d >= 1, "d of at least 1", d)
         found = np.ravel(np.asarray(row["subspace_distance"], np.float64)).tolist()
@@ -496,15 +471,9 @@ def plot_distance_by_dimension(
             values[: len(distances[d]), column] = distances[d]
         lines.append(Line.of_runs(method, sorted(distances), values, counted=True))
     dimensions = sorted({d for distances in tables.values() for d in distances})
-    floor = None
-    if noise_floor is not None:
-        known = np.asarray(noise_floor, np.float64)[dimensions[0] - 1 : dimensions[-1]]
-        floor = (dimensions[0] + np.arange(len(known)), known)
-    heights = np.concatenate(
-        [np.ravel(each) for table in tables.values() for each in table.values()]
-    )
+    heights = _joined(found for distances in tables.values() for found in distances.values())
     return plot_panels(
-        [Panel(title="", lines=lines, noise_floor=floor)],
+        [Panel(title="", lines=lines, noise_floor=floor_of(noise_floor, dimensions))],
         x_label="number of features d",
         y_label=DISTANCE,
         log_x=True,
@@ -512,6 +481,16 @@ def plot_distance_by_dimension(
         x_ticks=dimensions,
         note=_MEAN if _have_intervals(lines) else None,
     )
+
+
+def floor_of(
+    noise_floor: npt.ArrayLike | None, dimensions: Sequence[int]
+) -> tuple[FloatArray, FloatArray] | None:
+    """Cut a noise floor for d = 1 … k, [k], to the range of some d, for ``Panel.noise_floor``."""
+    if noise_floor is None:
+        return None
+    known = np.asarray(noise_floor, np.float64)[min(dimensions) - 1 : max(dimensions)]
+    return min(dimensions) + np.arange(len(known), dtype=np.float64), known
 
 
 def plot_subspace_error(
@@ -526,19 +505,17 @@ def plot_subspace_error(
     Raises:
         InputError: Nothing to draw, or distances that are not finite, not in [0, 1] or not [k].
     """
-    require(len(errors) >= 1, "at least one error to draw", "none")
-    lines, longest = [], 1
+    lines = []
     for label, values in errors.items():
         distances = np.asarray(values, np.float64)
+        inside = bool(((distances >= 0) & (distances <= 1)).all())
         require(
-            distances.ndim == 1
-            and distances.size >= 1
-            and bool(((distances >= 0) & (distances <= 1)).all()),
+            distances.ndim == 1 and distances.size >= 1 and inside,
             f"distances [k] in [0, 1] for {label!r}",
-            f"shape {distances.shape}" if distances.ndim != 1 or not distances.size else "others",
+            f"shape {distances.shape}" if inside else "others",
         )
         lines.append(Line(label=label, x=np.arange(1, distances.size + 1), mean=distances))
-        longest = max(longest, distances.size)
+    longest = max((np.size(line.x) for line in lines), default=0)
     return plot_panels(
         [Panel(title="", lines=lines)],
         x_label="number of components d",
@@ -570,27 +547,20 @@ def plot_sweep(
         InputError: No line.
     """
     require(len(lines) >= 1, "at least one line", "none")
-    places, means = (
-        np.concatenate([np.asarray(part, np.float64) for part in parts])
-        for parts in ([line.x for line in lines], [line.mean for line in lines])
-    )
-    ticks: Sequence[float] | dict[float, str] = sorted({*places.tolist()})
-    if names is not None:
-        ticks = {float(place): name for place, name in enumerate(names)}
+    places, means = (_joined(line.x for line in lines), _joined(line.mean for line in lines))
+
+    def spans(values: FloatArray, ratio: float) -> bool:
+        return bool(values.min() > 0 and values.max() / values.min() >= ratio)
+
     return plot_panels(
         [Panel(title="", lines=lines)],
         x_label=x_label,
         y_label=y_label,
-        log_x=names is None and _spans(places, 10.0),
-        log_y=_spans(means, 3.0),
-        x_ticks=ticks,
+        log_x=names is None and spans(places, 10.0),
+        log_y=spans(means, 3.0),
+        x_ticks=sorted({*places.tolist()}) if names is None else dict(enumerate(names)),
         note="mean over runs, 95 % bootstrap interval" if _have_intervals(lines) else None,
     )
-
-
-def _spans(values: FloatArray, ratio: float) -> bool:
-    """Return whether all values are positive, the largest at least ``ratio`` times the smallest."""
-    return bool(values.min() > 0 and values.max() / values.min() >= ratio)
 
 
 def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -> Figure:
@@ -603,7 +573,6 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
     Raises:
         InputError: Without a measure, or for shapes that do not fit together.
     """
-    require(len(measures) >= 1, "at least one measure", len(measures))
     panels = []
     for title, values in measures.items():
         table = np.atleast_2d(np.asarray(values, np.float64))
@@ -643,7 +612,6 @@ def plot_sample_efficiency(
         InputError: Without a method, for shapes that do not fit together, or values that are not
             finite.
     """
-    require(len(returns) >= 1, "at least one method", len(returns))
     for label, values in returns.items():
         finite = bool(np.isfinite(np.asarray(values, np.float64)).all())
         require(finite and np.ndim(values) == 2, f"finite returns [seeds, p] of {label!r}", values)
@@ -657,7 +625,7 @@ def plot_sample_efficiency(
         y_label="return of an evaluation episode",
         log_y=False,
         reference_y=None if reference is None else ([reference[0]], reference[1]),
-        note=_MIDDLE,
+        note="interquartile mean over seeds, 95 % bootstrap interval",
     )
 
 
@@ -677,19 +645,16 @@ def plot_improvements(
         InputError: Without a method, or numbers that are not (probability, low, high) in [0, 1].
     """
     require(len(estimates) >= 1, "at least one method", len(estimates))
-    for label, estimate in estimates.items():
-        numbers = np.asarray(estimate, np.float64)
-        known = numbers[~np.isnan(numbers)]
-        require(
-            numbers.shape == (3,) and bool(np.all((known >= 0.0) & (known <= 1.0))),
-            f"(probability, low, high) in [0, 1] of {label!r}",
-            estimate,
-        )
     figure = Figure(figsize=(5.6, 1.2 + 0.34 * len(estimates)))
     axes = figure.add_subplot()
-    axes.axvline(0.5, color=MUTED, linestyle=":", zorder=1)
+    axes.axvline(0.5, linestyle=":", **_REFERENCE)
     colour = OKABE_ITO[0]
-    for row, (value, low, high) in enumerate(estimates.values()):
+    for row, (label, estimate) in enumerate(estimates.items()):
+        numbers = np.asarray(estimate, np.float64)
+        outside = (numbers < 0.0) | (numbers > 1.0)
+        expected = f"(probability, low, high) in [0, 1] of {label!r}"
+        require(numbers.shape == (3,) and not outside.any(), expected, estimate)
+        value, low, high = numbers.tolist()
         face = colour if low > 0.5 or high < 0.5 else "white"
         axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(value, row, "o", color=colour, mfc=face, markersize=6.5, markeredgewidth=1.5)
@@ -722,12 +687,12 @@ def plot_spectrum(
     """
     values = np.asarray(singular_values, np.float64)
     require(values.ndim == 1 and values.size >= 1, "singular values [r], r >= 1", values.shape)
-    if not np.isfinite(values).all() or values.min() < 0 or (np.diff(values) > 0).any():
-        raise InputError("expected finite singular values of at least 0, largest first, got others")
+    falling = bool((np.diff(values, append=0.0) <= 0).all())
+    require(falling, "finite singular values of at least 0, largest first", "others")
     held = float((values**2).sum())
     # Single precision sums of 10^8 entries leave this much room.
-    if not np.isfinite(total_energy) or not 0 < held <= total_energy * (1 + 1e-3):
-        raise InputError(f"expected total energy of at least {held:.6g}, got {total_energy:.6g}")
+    whole = math.isfinite(total_energy) and 0 < held <= total_energy * (1 + 1e-3)
+    require(whole, f"total energy of at least {held:.6g}", total_energy)
     captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
     figure = Figure(figsize=(7.2, 3.2))
     left, right = figure.subplots(1, 2)
@@ -739,7 +704,7 @@ def plot_spectrum(
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.set_xlim(0, values.size + 1)
         for number, mark in enumerate(drawn, start=1):
-            axes.axvline(mark, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+            axes.axvline(mark, linewidth=0.8, linestyle=(0, (3, 3)), **_REFERENCE)
             point = {**series_style(number), "linestyle": "none", "markersize": 6.0}
             label = f"d = {mark}: {captured[mark - 1]:.1f} %" if axes is right else None
             axes.plot(mark, heights[mark - 1], markeredgecolor="white", label=label, **point)

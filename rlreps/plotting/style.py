@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
 import numpy as np
@@ -15,7 +15,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from rlreps.errors import InputError
+from rlreps.errors import require, require_choice
 from rlreps.files import write_atomically
 
 FloatArray = npt.NDArray[np.float64]
@@ -88,14 +88,6 @@ _NEGATIVE_ARM = ((96.5, 0.0, 270.0), (60.0, 66.0, 270.0), (25.0, 40.0, 285.0))
 _POSITIVE_ARM = ((96.5, 0.0, 43.0), (60.0, 66.0, 43.0), (25.0, 40.0, 28.0))
 
 
-class SeriesStyle(TypedDict):
-    """Keyword arguments of a drawn line."""
-
-    color: str
-    marker: str
-    linestyle: str | tuple[float, tuple[float, ...]]
-
-
 def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run `function` under `STYLE` and restore matplotlib's settings afterwards."""
 
@@ -107,8 +99,8 @@ def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     return wrapper
 
 
-def series_style(index: int) -> SeriesStyle:
-    """Return colour, marker and dash of series `index`; the three cycles differ in length.
+def series_style(index: int) -> dict[str, Any]:
+    """Return `color`, `marker` and `linestyle` of series `index`; the cycles differ in length.
 
     No two of the first 280 series share all three, and neighbours differ in each, so that lines can
     be told apart in grey print and by readers who do not see the colours.
@@ -196,10 +188,7 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
     Raises:
         InputError: `image_format` is none of these.
     """
-    if image_format not in _METADATA:
-        raise InputError(
-            f"expected an image format of {', '.join(_METADATA)}, got {image_format!r}"
-        )
+    require_choice("image format", image_format, tuple(_METADATA))
     buffer = io.BytesIO()
     figure.savefig(buffer, format=image_format, dpi=RESOLUTION, metadata=_METADATA[image_format])
     return buffer.getvalue()
@@ -215,7 +204,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path)
     image_format = target.suffix.removeprefix(".").lower()
-    if image_format not in _METADATA:
-        suffixes = ", ".join(f".{name}" for name in _METADATA)
-        raise InputError(f"expected a figure file ending in {suffixes}, got {str(target)!r}")
+    suffixes = ", ".join(f".{name}" for name in _METADATA)
+    require(image_format in _METADATA, f"a figure file ending in {suffixes}", str(target))
     return write_atomically(target, figure_bytes(figure, image_format=image_format))

@@ -34,7 +34,7 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     require_rules,
     rule_cells,
 )
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Claim, Experiment, Findings, Rows, Run, table_of
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -48,6 +48,7 @@ PRINTED = {5: 35.17, 10: 26.96, 20: 18.77}
 
 PRINTED_SCALES = (0.1, 1.0, 10.0)
 TOLERANCE = 0.02
+PRINTED_COLUMN = "implicit_krasulina_printed"
 EXCESS = "excess over the exact loss (%)"
 CHOSEN = "the chosen η0"
 
@@ -148,14 +149,11 @@ class RuleResult(RuleRuns):
         """Summarise the final losses at each scale."""
         return [problem.repeated(losses) for losses in self.losses[-1]]
 
-    def means(self, problem: PcaProblem) -> list[float]:
-        """Return the mean final loss at each scale."""
-        return [found.mean for found in self.final(problem)]
-
     def worse_scale(self, config: Config, problem: PcaProblem) -> int:
         """Return the index of the scale other than 1 of largest mean final loss."""
+        final = self.final(problem)
         others = [index for index, scale in enumerate(config.scales) if scale != 1.0]
-        return max(others, key=self.means(problem).__getitem__)
+        return max(others, key=lambda index: final[index].mean)
 
 
 def compare_with_paper(
@@ -180,17 +178,15 @@ def compare_with_paper(
     if len(config.scales) > 1:
 
         def spread(result: RuleResult) -> Entry:
-            return Entry(result.title, result.losses[-1], f"{np.ptp(result.means(problem)):.3f}")
-
-        def range_of_means(means: DoubleArray) -> DoubleArray:
-            return np.asarray(np.ptp(means, axis=0))
+            means = [found.mean for found in result.final(problem)]
+            return Entry(result.title, result.losses[-1], f"{np.ptp(means):.3f}")
 
         claims += implicit_claims(
             results,
             spread,
             "largest less smallest mean loss over scales",
             "our expectation: the least of all rules",
-            measure=range_of_means,
+            measure=lambda means: np.asarray(np.ptp(means, axis=0)),
         )
     return claims
 
@@ -201,30 +197,27 @@ def worse_label(config: Config) -> str:
     return f"the worse of {' and '.join(others)}" if len(others) > 1 else others[0]
 
 
+def range_line(label: str, x: npt.ArrayLike, runs: DoubleArray, **others: Any) -> Line:
+    """Make a line of the means of runs [p, repeats] with their ranges."""
+    ends = {"low": runs.min(axis=1), "high": runs.max(axis=1)}
+    return Line(label=label, x=x, mean=runs.mean(axis=1), **ends, **others)
+
+
 def draw_curves(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:
     """Draw excess loss against rows, with the chosen η0 and the scaled one that ended worst."""
     scaled = len(config.scales) > 1
     looks = {CHOSEN: Look()}
-    if scaled:
-        looks[worse_label(config)] = Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False)
+    worse = Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False)
     lines: dict[int, list[Line]] = {k: [] for k in config.components}
     for result in results:
         excess = problem.excess_percent(result.losses[1:], result.k)
-        shown = {CHOSEN: config.scales.index(1.0)}
+        seen, own = result.rows_seen[1:], lines[result.k]
+        chosen = excess[:, config.scales.index(1.0)]
+        own.append(range_line(result.title, seen, chosen, variant=CHOSEN))
         if scaled:
-            shown[worse_label(config)] = result.worse_scale(config, problem)
-        for variant, index in shown.items():
-            values = excess[:, index]
-            ends = {"low": values.min(axis=1), "high": values.max(axis=1)}
-            lines[result.k].append(
-                Line(
-                    label=result.title,
-                    variant=variant,
-                    x=result.rows_seen[1:],
-                    mean=values.mean(axis=1),
-                    **(ends if variant == CHOSEN else {}),
-                )
-            )
+            looks[worse_label(config)] = worse
+            mean = excess[:, result.worse_scale(config, problem)].mean(axis=1)
+            own.append(Line(label=result.title, variant=worse_label(config), x=seen, mean=mean))
     return plot_panels(
         [Panel(title=f"k = {k}", lines=of_k) for k, of_k in lines.items()],
         looks=looks,
@@ -238,16 +231,12 @@ def draw_scales(config: Config, problem: PcaProblem, results: Sequence[RuleResul
     """Draw final excess loss against the factor of the chosen η0."""
     order = np.argsort(config.scales)
     scales = [config.scales[index] for index in order]
-    panels = []
-    for k in config.components:
-        lines = []
-        for result in (each for each in results if each.k == k):
-            values = problem.excess_percent(result.losses[-1], k)[order]
-            ends = {"low": values.min(axis=1), "high": values.max(axis=1)}
-            lines.append(Line(label=result.title, x=scales, mean=values.mean(axis=1), **ends))
-        panels.append(Panel(title=f"k = {k}", lines=lines))
+    lines: dict[int, list[Line]] = {k: [] for k in config.components}
+    for result in results:
+        values = problem.excess_percent(result.losses[-1], result.k)[order]
+        lines[result.k].append(range_line(result.title, scales, values))
     return plot_panels(
-        panels,
+        [Panel(title=f"k = {k}", lines=of_k) for k, of_k in lines.items()],
         x_label="factor of the chosen η0",
         y_label=EXCESS,
         log_x=len(scales) > 1,
@@ -312,36 +301,36 @@ def table_rows(
                 for name, value in found[rule, k][index]._asdict().items():
                     row[f"{rule}_{name}"] = value
             if printed and scale in PRINTED_SCALES:
-                row["implicit_krasulina_printed"] = PRINTED.get(k)
+                row[PRINTED_COLUMN] = PRINTED.get(k)
             rows.append(row)
     return rows
 
 
-def loss_table(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Table:
+def loss_table(config: Config, problem: PcaProblem, rows: Rows) -> Table:
     """Tabulate final losses for the report, in the paper's layout."""
-    found = {(result.rule, result.k): result.final(problem) for result in results}
-    titles = {rule: RULES[rule].title for rule in config.rules}
-    if "explicit_krasulina" in titles:
-        titles["explicit_krasulina"] += ' (the paper\'s "Sanger")'
-    header = ["k", "factor of η0", "exact", *titles.values()]
-    printed = problem.is_mnist and IMPLICIT in config.rules
-    rows: list[list[object]] = []
-    for k in config.components:
-        for index, scale in enumerate(config.scales):
-            row: list[object] = [k, f"{scale:g}", f"{problem.exact_loss(k):.3f}"]
-            row += [str(found[rule, k][index]) for rule in config.rules]
-            if printed:
-                known = k in PRINTED and scale in PRINTED_SCALES
-                row.append(f"{PRINTED[k]:.2f}" if known else None)
-            rows.append(row)
-    if printed:
-        header.append(f"{RULES[IMPLICIT].title}, printed")
+    columns: dict[str, Any] = {
+        "k": "k",
+        "factor of η0": lambda row: f"{row['scale']:g}",
+        "exact": lambda row: f"{row['exact']:.3f}",
+    }
+    for rule in config.rules:
+        paper = ' (the paper\'s "Sanger")' if rule == "explicit_krasulina" else ""
+        columns[RULES[rule].title + paper] = lambda row, rule=rule: str(
+            Repeated(*(row[f"{rule}_{name}"] for name in Repeated._fields))
+        )
+    if any(PRINTED_COLUMN in row for row in rows):
+
+        def printed(row: Mapping[str, Any]) -> str | None:
+            value = row.get(PRINTED_COLUMN)
+            return None if value is None else f"{value:.2f}"
+
+        columns[f"{RULES[IMPLICIT].title}, printed"] = printed
     caption = (
         f"Final loss, the mean of ||x − Px||² over all {len(problem.rows):,} rows of "
         f"{problem.name}: mean ± standard deviation over {config.repeats} runs. A run that "
         f"diverged counts with the loss of no components, {problem.no_components:.3f}."
     )
-    return Table(header, rows, caption)
+    return table_of(rows, columns, caption)
 
 
 def tuning_table(config: Config, results: Sequence[RuleResult]) -> Table:
@@ -363,7 +352,8 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     """Make the findings of all rules and k."""
     config, problem = run.config, run.data
     results = RuleResult.from_parts(rule_cells(run).values(), found.values())
-    run.write_rows("table_1", table_rows(config, problem, results))
+    losses = table_rows(config, problem, results)
+    run.write_rows("table_1", losses)
     run.write_rows(
         "tuning",
         [
@@ -391,7 +381,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         Section(
             title="Final losses",
             text=EXPLICIT_START if "explicit_krasulina" in config.rules else "",
-            tables=[loss_table(config, problem, results)],
+            tables=[loss_table(config, problem, losses)],
         ),
         Section(
             title="Learning curves",

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from jax import Array
 from matplotlib.figure import Figure
 
-from rlreps import subspace
 from rlreps.errors import require, require_positive
 from rlreps.experiments.amid_warmuth_2020.pca import (
     AUTHORS_RATES,
@@ -33,7 +32,7 @@ from rlreps.experiments.amid_warmuth_2020.pca import (
     require_different,
     require_rules,
 )
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, aligned
 from rlreps.plotting.lines import Line, Panel, plot_panels
 from rlreps.plotting.maps import plot_signed_images
 from rlreps.report.page import Section
@@ -488,25 +487,23 @@ def draw_components(
         |cosines| and the figure; None where rows are not images or nothing is to be shown. Of
         images with channels, the mean over channels is drawn.
     """
-    shown = [curve for curve in curves if curve.components is not None]
+    shown = {
+        curve.contender: np.nan_to_num(curve.components)
+        for curve in curves
+        if curve.components is not None
+    }
     shape = problem.image_shape
     if shape is None or len(shape) not in (2, 3) or not shown:
         return None
     exact = problem.basis[:, : config.shown_components]
-    pictures, cosines = {"exact": exact}, {}
-    rows: list[dict[str, object]] = []
-    for curve in shown:
-        components = np.nan_to_num(np.asarray(curve.components, np.float32))
-        aligned = np.asarray(subspace.align(components, exact.astype(np.float32)), np.float64)
-        label = curve.contender.label
-        pictures[label] = aligned
-        cosines[label] = np.abs(np.sum(aligned * exact, axis=0))
-        rows += [
-            {"rule": curve.contender.name, "component": index + 1, "cosine": float(cosine)}
-            for index, cosine in enumerate(cosines[label])
-        ]
+    maps, cosines = aligned(exact, {each.label: learned for each, learned in shown.items()})
+    rows: list[dict[str, object]] = [
+        {"rule": contender.name, "component": component, "cosine": cosine}
+        for contender in shown
+        for component, cosine in enumerate(cosines[contender.label].tolist(), start=1)
+    ]
     images = {}
-    for label, basis in pictures.items():
+    for label, basis in {"exact": exact, **maps}.items():
         each = basis.T.reshape(-1, *shape)
         images[label] = each if len(shape) == 2 else each.mean(axis=-1)
     titles = [str(number) for number in range(1, config.shown_components + 1)]

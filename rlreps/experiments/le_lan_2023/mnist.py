@@ -8,7 +8,7 @@ of the test images, over that of exact principal components.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -24,7 +24,16 @@ from rlreps import subspace
 from rlreps.config import as_json
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Rows, Run
+from rlreps.experiments.harness import (
+    Claim,
+    DoubleArray,
+    Experiment,
+    Findings,
+    Rows,
+    Run,
+    aligned,
+    table_of,
+)
 from rlreps.losses import DanskinLissa
 from rlreps.losses.base import Batch
 from rlreps.numerics import matmul
@@ -42,8 +51,6 @@ from rlreps.training import Optimizer, train_population
 from rlreps.training.optimizers import SCHEDULES, Schedule
 from rlreps.training.streams import fit_stream
 from rlreps.training.update import Learner
-
-DoubleArray = npt.NDArray[np.float64]
 
 EIGENGAME = "eigengame"
 """Name of EigenGame's runs."""
@@ -464,31 +471,25 @@ def compare_with_paper(config: Config, problem: Problem, summary: Mapping[str, A
     def agrees(paper: float, found: float) -> bool:
         return bool(abs(found / paper - 1.0) <= 0.005)
 
-    verdicts = (
-        agrees(PAPER_EXACT, exact) if same else None,
-        agrees(PAPER_LEARNED, best["test_error"]) if learned_alike else None,
-        bool(best["test_error_ratio"] <= PAPER_RATIO) if learned_alike else None,
-    )
-    table = (
-        (
-            "Test error of exact PCA (holds within 0.5 %)",
-            f"{PAPER_EXACT:.2f}",
-            f"{exact:.2f} (training images: {summary['exact']['train_error']:.2f})",
-        ),
-        (
-            "Test error of the best Danskin-LISSA (holds within 0.5 %)",
-            f"{PAPER_LEARNED:.2f}",
-            f"{best['test_error']:.2f} ({best['method']})",
-        ),
-        (
-            "Ratio of the learned to the exact test error (holds if no larger)",
-            f"{PAPER_RATIO:.4f}",
-            f"{best['test_error_ratio']:.4f}",
-        ),
-    )
     return [
-        Claim(statement=statement, stated=stated, found=found, holds=holds)
-        for (statement, stated, found), holds in zip(table, verdicts, strict=True)
+        Claim(
+            statement="Test error of exact PCA (holds within 0.5 %)",
+            stated=f"{PAPER_EXACT:.2f}",
+            found=f"{exact:.2f} (training images: {summary['exact']['train_error']:.2f})",
+            holds=agrees(PAPER_EXACT, exact) if same else None,
+        ),
+        Claim(
+            statement="Test error of the best Danskin-LISSA (holds within 0.5 %)",
+            stated=f"{PAPER_LEARNED:.2f}",
+            found=f"{best['test_error']:.2f} ({best['method']})",
+            holds=agrees(PAPER_LEARNED, best["test_error"]) if learned_alike else None,
+        ),
+        Claim(
+            statement="Ratio of the learned to the exact test error (holds if no larger)",
+            stated=f"{PAPER_RATIO:.4f}",
+            found=f"{best['test_error_ratio']:.4f}",
+            holds=bool(best["test_error_ratio"] <= PAPER_RATIO) if learned_alike else None,
+        ),
     ]
 
 
@@ -496,19 +497,15 @@ def report(run: Run[Config], methods: Mapping[str, Method]) -> Findings:
     """Tabulate test errors, draw reconstructions, components and curves, and judge the claims."""
     config, problem = run.config, run.data
     summaries = {name: method.summary for name, method in methods.items()}
-    best = min(
-        (name for name in methods if name != EIGENGAME),
-        key=lambda name: float(summaries[name]["test_error"]["mean"]),
-    )
-    learned = {
-        figure: summaries[best][figure]["mean"] for figure in ("test_error", "test_error_ratio")
-    }
+    ends = {name: found["test_error"]["mean"] for name, found in summaries.items()}
+    best = min((name for name in ends if name != EIGENGAME), key=lambda name: float(ends[name]))
+    ratio = summaries[best]["test_error_ratio"]["mean"]
     summary = {
         "data": run.folder.config["data"],
         "d": config.num_components,
         "exact": {"test_error": problem.test_error, "train_error": problem.train_error},
         "methods": summaries,
-        "best": {"method": best, **learned},
+        "best": {"method": best, "test_error": ends[best], "test_error_ratio": ratio},
         "seconds": round(sum(found["seconds"] for found in summaries.values()), 3),
     }
     rows, table = _errors(problem, methods)
@@ -516,9 +513,8 @@ def report(run: Run[Config], methods: Mapping[str, Method]) -> Findings:
     shown = {name: methods[name] for name in (best, EIGENGAME)}
     return Findings(
         abstract=f"The best Danskin-LISSA ({methods[best].label.split(', ')[-1]}) reconstructs "
-        f"test images with {learned['test_error_ratio']:.4f} times the error of the exact "
-        f"{config.num_components} components ({learned['test_error']:.3f} against "
-        f"{problem.test_error:.3f}).",
+        f"test images with {ratio:.4f} times the error of the exact {config.num_components} "
+        f"components ({ends[best]:.3f} against {problem.test_error:.3f}).",
         claims=compare_with_paper(config, problem, summary),
         sections=[
             Section(
@@ -565,15 +561,11 @@ def report(run: Run[Config], methods: Mapping[str, Method]) -> Findings:
 def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Table]:
     """Tabulate test errors, for the result files and for the report."""
     ends = {"": "mean", "_low": "mean_low", "_high": "mean_high"}
-    exact = problem.test_error
     rows: list[Mapping[str, object]] = [
-        {"method": "exact", "test_error": exact, "test_error_ratio": 1.0}
-    ]
-    lines: list[Sequence[object]] = [
-        ("exact PCA", None, None, None, 0.0, f"{exact:.3f}", "1.0000", None, None)
+        {"method": "exact", "test_error": problem.test_error, "test_error_ratio": 1.0}
     ]
     for name, method in methods.items():
-        found, distance = method.summary, method.summary["subspace_distance"]["mean"]
+        found = method.summary
         error, ratio = found["test_error"], found["test_error_ratio"]
         rows.append(
             {
@@ -581,24 +573,34 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
                 **{f"test_error{end}": error[part] for end, part in ends.items()},
                 "test_error_interquartile_mean": error["interquartile_mean"],
                 **{f"test_error_ratio{end}": ratio[part] for end, part in ends.items()},
-                "subspace_distance": distance,
+                "subspace_distance": found["subspace_distance"]["mean"],
                 **{of: found[of] for of in ("steps", "entries_read", "seconds")},
                 **{of: found[of] for of in ("runs", "diverged")},
             }
         )
-        interval = f" [{ratio['mean_low']:.4f}, {ratio['mean_high']:.4f}]"
-        lines.append(
-            (
-                *(method.label, found["steps"], found["entries_read"], found["seconds"], distance),
-                f"{error['mean']:.3f}",
-                f"{ratio['mean']:.4f}{interval if math.isfinite(ratio['mean_low']) else ''}",
-                *(found["runs"], found["diverged"]),
-            )
+
+    def over_the_exact(row: Mapping[str, Any]) -> str:
+        text, low = f"{row['test_error_ratio']:.4f}", row.get("test_error_ratio_low", math.nan)
+        return (
+            f"{text} [{low:.4f}, {row['test_error_ratio_high']:.4f}]"
+            if not math.isnan(low)
+            else text
         )
-    header = ("components", "updates", "entries read a run", "training s", "subspace distance")
-    table = Table(
-        (*header, "test error", "over the exact", "runs", "diverged"),
-        lines,
+
+    labels = {"exact": "exact PCA", **{name: method.label for name, method in methods.items()}}
+    table = table_of(
+        rows,
+        {
+            "components": lambda row: labels[row["method"]],
+            "updates": "steps",
+            "entries read a run": "entries_read",
+            "training s": "seconds",
+            "subspace distance": lambda row: row.get("subspace_distance", 0.0),
+            "test error": lambda row: f"{row['test_error']:.3f}",
+            "over the exact": over_the_exact,
+            "runs": "runs",
+            "diverged": "diverged",
+        },
         "Mean squared error of test images under each method's components, means over runs with a "
         "95 % bootstrap interval. Training time is of all runs of a method together, without "
         "compilation and evaluation. A run that diverged counts with the error of no components.",
@@ -639,22 +641,20 @@ def _curves(run: Run[Config], methods: Mapping[str, Method]) -> list[tuple[Any, 
         y_label = f"subspace distance to the exact {d} components"
         return plot_curves(lines, x_label=x_label, y_label=y_label)
 
-    by_update = draw("update", lambda method: 1)
-    by_entry = draw("matrix entries read (millions)", lambda method: method.entries / 1e6)
     return [
         run.show(
             "curves",
             f"Subspace distance to the exact {d} components against updates, mean over {count} "
             "runs with a 95 % bootstrap interval; 0 is the exact subspace, 1 is orthogonal to it.",
             rows,
-            by_update,
+            draw("update", lambda method: 1),
         ),
         run.show(
             "curves_by_entries",
             "The same against the entries of the matrix that a run has read, repeated ones counted "
             "again.",
             rows,
-            by_entry,
+            draw("matrix entries read (millions)", lambda method: method.entries / 1e6),
         ),
     ]
 
@@ -688,18 +688,18 @@ def _draw_reconstructions(
 
 def _draw_components(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Figure]:
     """Draw exact components above those of some methods, aligned to them (first seed)."""
-    pictures, cosines, rows = {"exact PCA": problem.basis}, {}, []
-    for name, method in methods.items():
-        found = subspace.align(method.bases[0].astype(np.float32), problem.basis)
-        aligned = np.asarray(found, np.float64)
-        pictures[method.label] = aligned
-        cosines[method.label] = np.abs(np.sum(aligned * problem.basis, axis=0))
-        rows += [
-            {"method": name, "component": index + 1, "cosine": float(cosine)}
-            for index, cosine in enumerate(cosines[method.label])
-        ]
+    bases = {method.label: method.bases[0] for method in methods.values()}
+    maps, cosines = aligned(problem.basis, bases)
+    rows = [
+        {"method": name, "component": component, "cosine": cosine}
+        for name, method in methods.items()
+        for component, cosine in enumerate(cosines[method.label].tolist(), start=1)
+    ]
     figure = plot_signed_images(
-        {label: basis.T.reshape(-1, *problem.shape) for label, basis in pictures.items()},
+        {
+            label: basis.T.reshape(-1, *problem.shape)
+            for label, basis in {"exact PCA": problem.basis, **maps}.items()
+        },
         titles=[str(number + 1) for number in range(problem.basis.shape[1])],
         cosines=cosines,
     )

@@ -20,13 +20,23 @@ from rlreps.config import configurable, leaf
 from rlreps.encoders import MLP, Encoder, Params
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_choice, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.experiments.harness import (
+    MEANS,
+    Claim,
+    Experiment,
+    Findings,
+    Run,
+    aligned,
+    all_hold,
+    curve_rows,
+    diverged_of,
+    table_of,
+)
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, title_of
 from rlreps.numerics import matmul
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
-from rlreps.plotting.lines import DISTANCE
+from rlreps.plotting.lines import DISTANCE, floor_of
 from rlreps.report.page import Section
-from rlreps.report.table import Table
 from rlreps.runs.intervals import aggregate, mean_interval
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
@@ -129,8 +139,7 @@ PRESETS: dict[str, Config] = {
 
 def masks(dimensions: Sequence[int], largest: int) -> Array:
     """Return 1 for the features of members with these d and 0 beyond, [members, largest]."""
-    counts = jnp.asarray(dimensions)
-    return (jnp.arange(largest)[None, :] < counts[:, None]).astype(jnp.float32)
+    return jnp.asarray(np.arange(largest) < np.asarray(dimensions)[:, None], jnp.float32)
 
 
 @configurable
@@ -359,24 +368,72 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
         f"mean over {config.training.num_seeds} seeds, 95 % bootstrap interval; "
         "a run that diverged counts 1"
     )
-    header = ("method", "d", "distance", "low", "high", "middle half", "noise floor", "diverged")
-    numbers = ("d", "mean", "mean_low", "mean_high", "interquartile_mean", "noise_floor")
-    table = Table(
-        header,
-        [
-            (
-                title_of(row["method"]),
-                *(row[name] for name in numbers),
-                f"{row['diverged']} of {row['runs']}",
-            )
-            for row in rows
-        ],
+    columns: dict[str, Any] = {
+        "method": lambda row: title_of(row["method"]),
+        "d": "d",
+        **MEANS,
+        "noise floor": "noise_floor",
+        "diverged": diverged_of,
+    }
+    table = table_of(
+        rows,
+        columns,
         f"Subspace distance after {config.training.steps:,} updates: {note}. The middle half is "
         "the interquartile mean.",
     )
+    dimensions = config.dimensions
+    lines = [
+        Line.of_runs(
+            title_of(name),
+            dimensions,
+            np.stack([method.distances[d][:, -1] for d in dimensions], axis=1),
+        )
+        for name, method in methods.items()
+    ]
+    by_dimension = plot_panels(
+        [
+            Panel(
+                title=f"after {config.training.steps:,} updates",
+                lines=lines,
+                noise_floor=floor_of(ground.noise_floor, dimensions),
+            )
+        ],
+        x_label="number of features d",
+        y_label=DISTANCE,
+        log_x=True,
+        x_ticks=dimensions,
+        note=note,
+    )
+    curves = plot_panels(
+        [
+            Panel(
+                title=title_of(name),
+                lines=[
+                    Line.of_runs(f"d = {d}", method.steps, distances)
+                    for d, distances in method.distances.items()
+                ],
+            )
+            for name, method in methods.items()
+        ],
+        x_label="update",
+        y_label=DISTANCE,
+        note=note,
+    )
+    points = [
+        row
+        for name, method in methods.items()
+        for d, distances in method.distances.items()
+        for row in curve_rows(method.steps, distances, method=name, d=d)
+    ]
     figures = [
-        _by_dimension(run, methods, rows, note),
-        _curves(run, methods, note),
+        run.show(
+            "distance_by_dimension",
+            "Subspace distance against the number of features. The dashed line is the error of the "
+            "ground truth itself.",
+            rows,
+            by_dimension,
+        ),
+        run.show("curves", "Subspace distance during training.", points, curves),
         _components(run, methods),
     ]
     return Findings(
@@ -397,85 +454,27 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
     )
 
 
-def _by_dimension(
-    run: Run[Config], methods: Methods, rows: Sequence[Mapping[str, Any]], note: str
-) -> tuple[Any, str]:
-    dimensions, known = run.config.dimensions, run.shared.noise_floor
-    lines = [
-        Line.of_runs(
-            title_of(name),
-            dimensions,
-            np.stack([method.distances[d][:, -1] for d in dimensions], axis=1),
-        )
-        for name, method in methods.items()
-    ]
-    floor = None
-    if known is not None:
-        d = np.arange(min(dimensions), min(max(dimensions), len(known)) + 1)
-        floor = (d, known[d - 1])
-    title = f"after {run.config.training.steps:,} updates"
-    figure = plot_panels(
-        [Panel(title=title, lines=lines, noise_floor=floor)],
-        x_label="number of features d",
-        y_label=DISTANCE,
-        log_x=True,
-        x_ticks=dimensions,
-        note=note,
-    )
-    caption = (
-        "Subspace distance against the number of features. The dashed line is the error of the "
-        "ground truth itself."
-    )
-    return run.show("distance_by_dimension", caption, rows, figure)
-
-
-def _curves(run: Run[Config], methods: Methods, note: str) -> tuple[Any, str]:
-    rows: list[dict[str, Any]] = []
-    for name, method in methods.items():
-        for d, distances in method.distances.items():
-            found = aggregate(distances)
-            del found["runs"]
-            rows += [
-                {"method": name, "d": d, "step": int(step)}
-                | {key: float(part[index]) for key, part in found.items()}
-                for index, step in enumerate(method.steps)
-            ]
-    panels = [
-        Panel(
-            title=title_of(name),
-            lines=[
-                Line.of_runs(f"d = {d}", method.steps, distances)
-                for d, distances in method.distances.items()
-            ],
-        )
-        for name, method in methods.items()
-    ]
-    figure = plot_panels(panels, x_label="update", y_label=DISTANCE, note=note)
-    return run.show("curves", "Subspace distance during training.", rows, figure)
-
-
 def _components(run: Run[Config], methods: Methods) -> tuple[Any, str]:
     """Draw the components of the headline d, rotated onto the true ones."""
     config, truth = run.config, run.shared.truth
     basis = truth.principal.truncated(config.headline_dimension).basis
-    maps, cosines, rows = {"ground truth": basis}, {}, []
+    learned = {title_of(name): method.features for name, method in methods.items()}
+    maps, cosines = aligned(basis, learned)
+    rows = []
     for name, method in methods.items():
-        aligned = np.asarray(subspace.align(method.features, jnp.asarray(basis)))
-        maps[title_of(name)] = aligned
-        cosines[title_of(name)] = np.abs(np.sum(aligned * basis, axis=0))
         found = evaluation.evaluate_features(method.features, truth)
         pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
         rows += [
             {
                 "method": name,
-                "component": index + 1,
+                "component": number,
                 "matched_cosine": cosine,
                 "principal_angle": angle,
             }
-            for index, (cosine, angle) in enumerate(pairs)
+            for number, (cosine, angle) in enumerate(pairs, start=1)
         ]
     figure = plot_components(
-        maps,
+        {"ground truth": basis, **maps},
         bins=config.successor.bins,
         environment=load_arena(config.successor.arena),
         cosines=cosines,
@@ -493,12 +492,12 @@ def _abstract(config: Config, methods: Methods) -> str:
     seconds = sum(method.seconds for method in methods.values())
     runs = len(config.dimensions) * training.num_seeds
     hidden = " x ".join(map(str, getattr(training.encoder, "hidden", ())))
-    fewer = (
-        f" The paper takes {published:,} updates; this run took {training.steps:,}, "
-        f"{published / training.steps:,.0f} times fewer, so its methods are compared on the way."
-        if training.steps < published
-        else ""
-    )
+    fewer = ""
+    if training.steps < published:
+        fewer = (
+            f" The paper takes {published:,} updates; this run took {training.steps:,}, "
+            f"{published / training.steps:,.0f} times fewer: its methods are compared on the way."
+        )
     return (
         f"A ReLU network of hidden widths {hidden} on raw coordinates, Adam at "
         f"{training.optimizer.learning_rate:g}, {training.rows} states and one task "

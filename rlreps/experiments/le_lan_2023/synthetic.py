@@ -19,12 +19,22 @@ from jax import Array
 
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.experiments.harness import (
+    MEANS,
+    Claim,
+    Experiment,
+    Findings,
+    Run,
+    all_hold,
+    curve_rows,
+    diverged_of,
+    table_of,
+)
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.plotting import Line, Panel, plot_panels
+from rlreps.plotting.lines import DISTANCE
 from rlreps.report.page import Section
-from rlreps.report.table import Table
 from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.matrix import MatrixSource
 from rlreps.subspace import subspace_distance
@@ -66,6 +76,10 @@ class Setting(NamedTuple):
     rows: int
     spectrum: Spectrum
     kappa0: float
+
+    def described(self) -> dict[str, Any]:
+        """Return its columns of result files."""
+        return {**self._asdict(), "total_rows": ROLES[self.method] * self.rows}
 
 
 Panels: TypeAlias = dict[str, dict[str, dict[float, Setting]]]
@@ -174,16 +188,14 @@ class Config:
 
     def settings(self, figure: str | None = None) -> list[Setting]:
         """List every setting of a panel, or of any, once."""
-        return list(
-            dict.fromkeys(
-                setting
-                for spectrum in self.spectra
-                for name, panel in self.panels(spectrum).items()
-                if figure in (None, name)
-                for line in panel.values()
-                for setting in line.values()
-            )
+        lines = (
+            line
+            for spectrum in self.spectra
+            for name, panel in self.panels(spectrum).items()
+            if figure in (None, name)
+            for line in panel.values()
         )
+        return list(dict.fromkeys(setting for line in lines for setting in line.values()))
 
 
 PRESETS = {
@@ -230,7 +242,7 @@ def make_members(
         The population of learners, the members' sources, and the leading d left singular vectors of
         each member's matrix [members, size, d].
     """
-    size, (method, d, rows, _, _) = config.num_states, group[0][0]
+    size, (method, d, rows, *_) = config.num_states, group[0][0]
     planted = [planted_matrix(setting.spectrum, size, seed) for setting, seed in group]
     matrix = jnp.asarray(np.stack([each for each, _ in planted]))
     indices = jnp.broadcast_to(jnp.arange(size), (len(group), size))
@@ -336,26 +348,32 @@ def compare_with_paper(config: Config, results: Results) -> list[Claim]:
 def _claims(config: Config, results: Results, spectrum: Spectrum) -> Iterator[Claim]:
     by_d, by_rows, by_method, by_kappa = config.panels(spectrum).values()
 
-    def moved(line: Mapping[float, Setting]) -> tuple[Interval, Interval]:
-        """Distances before and after training of a line's only setting."""
-        (setting,) = line.values()
-        return results[setting].distance(0), results[setting].distance()
+    def learned(panel: Mapping[str, Mapping[float, Setting]]) -> tuple[str, list[Any], list[Any]]:
+        """Describe lines of one setting each; whether each learned, and their last distances."""
+        pairs = [
+            (results[setting].distance(0), results[setting].distance())
+            for line in panel.values()
+            for setting in line.values()
+        ]
+        text = "; ".join(
+            f"{label.removesuffix(' an update')}: {start.value:.2f} to {end.value:.3f}"
+            for label, (start, end) in zip(panel, pairs, strict=True)
+        )
+        return text, [end.below(start) for start, end in pairs], [end for _, end in pairs]
 
-    ends = {label: moved(line) for label, line in by_d.items()}
+    found, verdicts, _ = learned(by_d)
     yield Claim(
         statement=f"(a) {spectrum}: learning at every d",
         stated="Danskin-LISSA approaches the principal subspace for every d",
-        found="; ".join(f"{d}: {a.value:.2f} to {b.value:.3f}" for d, (a, b) in ends.items()),
-        holds=all_hold(end.below(start) for start, end in ends.values()),
+        found=found,
+        holds=all_hold(verdicts),
     )
-    ends = {label.removesuffix(" an update"): moved(line) for label, line in by_rows.items()}
-    learned = [end.below(start) for start, end in ends.values()]
-    faster = [more.below(fewer) for (_, fewer), (_, more) in itertools.pairwise(ends.values())]
+    found, verdicts, ends = learned(by_rows)
     yield Claim(
         statement=f"(b) {spectrum}: rows an update, J = M = N = 1 included",
         stated="it learns from very few rows, and faster from more",
-        found="; ".join(f"{rows}: {a.value:.2f} to {b.value:.3f}" for rows, (a, b) in ends.items()),
-        holds=all_hold([*learned, *faster]),
+        found=found,
+        holds=all_hold(verdicts + [more.below(fewer) for fewer, more in itertools.pairwise(ends)]),
     )
     last = {
         method: [results[setting].distance() for setting in line.values()]
@@ -407,7 +425,15 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
             group, part["distances"], part["diverged"], strict=True
         )
     }
-    final = {setting: _final(setting, result) for setting, result in results.items()}
+    final: dict[Setting, dict[str, Any]] = {
+        setting: {
+            **setting.described(),
+            "step": int(result.steps[-1]),
+            "diverged": int(result.diverged.sum()),
+            **aggregate(result.distances[:, -1]),
+        }
+        for setting, result in results.items()
+    }
     seconds = sum(part["seconds"] for part in found.values())
     updates = len(results) * config.num_seeds * config.steps
     summary = {
@@ -421,15 +447,17 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
     note = (
         f"mean over {config.num_seeds} runs, 95 % bootstrap interval; a run that diverged counts 1"
     )
-    captions = {
+    described: dict[str, tuple[str, str, dict[str, Any]]] = {
         "distance_by_dimension": (
             "(a) Distance during training, by d",
             f"Danskin-LISSA with J = M = N = {config.rows}.",
+            {"x_label": "update"},
         ),
         "distance_by_total": (
             "(b) Distance during training, by rows an update",
             f"Danskin-LISSA at d = {config.dimension}; J = M = N is a fifth of the total. "
             "Gradients are summed over the N rows, so that more rows are longer steps too.",
+            {"x_label": "update"},
         ),
         "final_distance_by_method": (
             "(c) Final distance by method",
@@ -437,55 +465,55 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
             "update over all roles. The oracle takes its gradient at as many rows as Danskin-LISSA "
             "and is given the exact weights. Gradients are summed over the N rows: naive, with "
             "three roles, takes steps 5/3 as long at equal L.",
+            {
+                "x_label": "rows an update, all roles (L)",
+                "log_x": True,
+                "x_ticks": config.totals,
+            },
         ),
         "final_distance_by_kappa": (
             "(d) Final distance by κ0",
             f"Danskin-LISSA with J = M = N = {config.rows} after {config.steps:,} updates.",
+            {"x_label": "κ0", "reference_x": (2.0, "where the series stops converging")},
         ),
     }
-    axes: dict[str, dict[str, Any]] = {
-        "distance_by_dimension": {"x_label": "update", "log_y": True},
-        "distance_by_total": {"x_label": "update", "log_y": True},
-        "final_distance_by_method": {
-            "x_label": "rows an update, all roles (L)",
-            "log_x": True,
-            "x_ticks": config.totals,
-        },
-        "final_distance_by_kappa": {
-            "x_label": "κ0",
-            "reference_x": (2.0, "where the series stops converging"),
-        },
+    columns: dict[str, Any] = {
+        "spectrum": "spectrum",
+        "method": lambda row: title_of(row["method"]),
+        "d": "num_features",
+        "rows": "total_rows",
+        "κ0": "kappa0",
+        **MEANS,
+        "diverged": diverged_of,
     }
+    table_caption = (
+        "Mean final distance with its 95 % bootstrap interval, and the interquartile mean."
+    )
     sections = [Section(title="Against the paper")]
-    for name, (title, caption) in captions.items():
+    for name, (title, caption, axes) in described.items():
         settings, is_final = config.settings(name), name.startswith("final")
-        rows = [
+        ends = [final[setting] for setting in settings]
+        curves = [
             row
             for setting in settings
-            for row in ([final[setting]] if is_final else _curve(setting, results[setting]))
-        ]
-        figure = plot_panels(
-            [
-                Panel(
-                    title=f"{spectrum} spectrum",
-                    lines=[
-                        _line(label, line, results, is_final)
-                        for label, line in config.panels(spectrum)[name].items()
-                    ],
-                )
-                for spectrum in config.spectra
-            ],
-            y_label="subspace distance (0 equal, 1 orthogonal)",
-            note=note,
-            **axes[name],
-        )
-        sections.append(
-            Section(
-                title=title,
-                figures=[run.show(name, f"{caption} {note}.", rows, figure)],
-                tables=[_final_table(final[setting] for setting in settings)] if is_final else [],
+            for row in curve_rows(
+                results[setting].steps, results[setting].distances, **setting.described()
             )
-        )
+        ]
+        panels = [
+            Panel(
+                title=f"{spectrum} spectrum",
+                lines=[
+                    _line(label, line, results, is_final)
+                    for label, line in config.panels(spectrum)[name].items()
+                ],
+            )
+            for spectrum in config.spectra
+        ]
+        figure = plot_panels(panels, y_label=DISTANCE, note=note, **axes)
+        shown = run.show(name, f"{caption} {note}.", ends if is_final else curves, figure)
+        tables = [table_of(ends, columns, table_caption)] if is_final else []
+        sections.append(Section(title=title, figures=[shown], tables=tables))
     return Findings(
         abstract=_abstract(config, summary),
         claims=compare_with_paper(config, results),
@@ -502,55 +530,10 @@ def _line(label: str, line: Mapping[float, Setting], results: Results, is_final:
     return Line.of_runs(label, results[setting].steps, results[setting].distances)
 
 
-def _described(setting: Setting) -> dict[str, Any]:
-    return {**setting._asdict(), "total_rows": ROLES[setting.method] * setting.rows}
-
-
-def _final(setting: Setting, result: Result) -> dict[str, Any]:
-    """Aggregate a setting's last distances."""
-    return {
-        **_described(setting),
-        "step": int(result.steps[-1]),
-        "diverged": int(result.diverged.sum()),
-        **aggregate(result.distances[:, -1]),
-    }
-
-
-def _curve(setting: Setting, result: Result) -> list[dict[str, Any]]:
-    """Aggregate a setting's distances at every measurement."""
-    curve = aggregate(result.distances)
-    runs = curve.pop("runs")
-    return [
-        {**_described(setting), "step": int(step), "runs": runs}
-        | {name: float(part[index]) for name, part in curve.items()}
-        for index, step in enumerate(result.steps)
-    ]
-
-
-def _final_table(ends: Iterator[Mapping[str, Any]]) -> Table:
-    header = ("spectrum", "method", "d", "rows", "κ0", "distance", "low", "high", "middle half")
-    names = ("num_features", "total_rows", "kappa0", "mean", "mean_low", "mean_high")
-    return Table(
-        (*header, "diverged"),
-        [
-            (
-                *(end["spectrum"], title_of(end["method"])),
-                *(end[name] for name in (*names, "interquartile_mean")),
-                f"{end['diverged']} of {end['runs']}",
-            )
-            for end in ends
-        ],
-        "Mean final distance with its 95 % bootstrap interval, and the interquartile mean.",
-    )
-
-
 def _abstract(config: Config, summary: Mapping[str, Any]) -> str:
-    published = PRESETS["paper"]
-    fewer = (
-        f" The paper takes {published.steps:,} updates of {published.num_seeds} runs."
-        if (config.steps, config.num_seeds) < (published.steps, published.num_seeds)
-        else ""
-    )
+    published, fewer = PRESETS["paper"], ""
+    if (config.steps, config.num_seeds) < (published.steps, published.num_seeds):
+        fewer = f" The paper takes {published.steps:,} updates of {published.num_seeds} runs."
     return (
         f"{config.num_states} x {config.num_states} Gaussian matrices with their singular values "
         f"replaced; tabular features from a standard normal; stochastic gradient descent with step "

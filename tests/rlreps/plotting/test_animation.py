@@ -27,21 +27,18 @@ def noise(count, colours=5, seed=0):
 
 
 @pytest.mark.parametrize("colours", [5, 256])
-def test_frames_of_few_colours_come_back_as_they_were(tmp_path, colours):
+def test_frames_of_few_colours_come_back_as_they_were_and_play_for_ever(tmp_path, colours):
     frames = noise(4, colours)
     path = write_gif(tmp_path / "new" / "episode.gif", frames)
     assert path == tmp_path / "new" / "episode.gif"
     assert [entry.name for entry in path.parent.iterdir()] == ["episode.gif"]
     for found, expected in zip(frames_of(path), frames, strict=True):
         np.testing.assert_array_equal(found, expected)
-
-
-def test_it_plays_for_ever(tmp_path):
-    with Image.open(write_gif(tmp_path / "a.gif", noise(2))) as image:
+    with Image.open(path) as image:
         assert image.info["loop"] == 0
 
 
-@pytest.mark.parametrize("rate", [1.0, 7.0, 24.0, 30.0, 50.0])
+@pytest.mark.parametrize("rate", [1.0, 24.0, 30.0, 50.0])
 def test_frames_start_within_half_a_hundredth_of_their_time(tmp_path, rate):
     path = write_gif(tmp_path / "a.gif", noise(12), frames_per_second=rate)
     ends = np.cumsum(durations_of(path))
@@ -78,8 +75,8 @@ def test_the_agent_keeps_its_colour_among_many_shades(tmp_path):
     ("frames", "options", "message"),
     [
         ([], {}, "expected at least one frame, got 0"),
-        ([np.zeros((4, 4), np.uint8)], {}, r"expected frames \[height, width, 3\], got shape"),
-        ([np.zeros((4, 4, 4), np.uint8)], {}, r"expected frames \[height, width, 3\], got shape"),
+        ([np.zeros((4, 4), np.uint8)], {}, r"frames \[height, width, 3\], got \(4, 4\)"),
+        ([np.zeros((4, 4, 4), np.uint8)], {}, r"frames \[height, width, 3\], got \(4, 4, 4\)"),
         ([np.zeros((4, 4, 3))], {}, "expected frames of dtype uint8, got 'float64'"),
         (
             [np.zeros((4, 4, 3), np.uint8), np.zeros((4, 5, 3), np.uint8)],
@@ -96,7 +93,7 @@ def test_what_is_no_animation_is_refused(tmp_path, frames, options, message):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["a.mp4", "gif", "a.gif.png"])
-def test_other_suffixes_are_refused(tmp_path, name):
-    with pytest.raises(InputError, match=r"expected an animation file ending in \.gif, got"):
-        write_gif(tmp_path / name, noise(1))
+def test_other_suffixes_are_refused(tmp_path):
+    for name in ("a.mp4", "gif", "a.gif.png"):
+        with pytest.raises(InputError, match=r"expected an animation file ending in \.gif, got"):
+            write_gif(tmp_path / name, noise(1))

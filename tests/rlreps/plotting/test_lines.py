@@ -22,11 +22,15 @@ def line(label, mean, **parts):
     return Line(label=label, mean=mean, **given)
 
 
-def drawn(panels, **options):
-    figure = plot_panels(
+def panels_of(panels, **options):
+    return plot_panels(
         [Panel(title=str(number), lines=lines) for number, lines in enumerate(panels)],
         **{"x_label": "update", "y_label": "distance", **options},
     )
+
+
+def drawn(panels, **options):
+    figure = panels_of(panels, **options)
     figure.draw_without_rendering()
     return figure
 
@@ -72,7 +76,7 @@ class TestLine:
         assert Line.of_runs("a", [1, 2], [3.0, 4.0], counted=True).label == "a (1 seed)"
         nothing = Line.of_runs("a", [1], [[NAN], [NAN]], counted=True)
         assert nothing.label == "a (no values)"
-        assert "a (no values)" in legend(drawn([[nothing]]))
+        assert "a (no values)" in legend(panels_of([[nothing]]))
 
     @pytest.mark.parametrize(
         "values", [[[1.0]], np.zeros((0, 2)), np.zeros((2, 3)), np.zeros((1, 1, 2))]
@@ -90,24 +94,20 @@ class TestPanels:
     @pytest.mark.parametrize("mean", [LONG[:5], LONG], ids=["bars", "bands"])
     def test_lines_of_one_name_look_the_same_in_every_panel_and_others_do_not(self, mean):
         names = ["d = 1", "d = 5", "d = 10"]
-        figure = drawn(
-            [
-                [line(name, mean) for name in names],
-                [line(name, mean) for name in ("d = 10", "other", "d = 1")],
-            ]
-        )
+        panels = [[line(name, mean) for name in part] for part in (names, ["d = 10", "e", "d = 1"])]
+        figure = panels_of(panels)
         first, second = figure.axes
         for name in ("d = 1", "d = 10"):
             assert look(first, name) == look(second, name)
-        looks = [look(first, name) for name in names] + [look(second, "other")]
+        looks = [look(first, name) for name in names] + [look(second, "e")]
         for one, other in itertools.combinations(looks, 2):
             assert one[0] != other[0]
             assert one[1] != other[1]
-        assert legend(figure) == [*names, "other"]
+        assert legend(figure) == [*names, "e"]
 
     def test_panels_wrap_evenly_and_share_their_heights_unless_told_otherwise(self):
         panels = [[line("a", LONG * 10**power)] for power in range(4)]
-        shared, own = drawn(panels), drawn(panels, share_y=False)
+        shared, own = drawn(panels), panels_of(panels, share_y=False)
         assert len({axes.get_ylim() for axes in shared.axes}) == 1
         assert len({axes.get_ylim() for axes in own.axes}) == 4
         boxes = [axes.get_position() for axes in shared.axes]
@@ -119,33 +119,27 @@ class TestPanels:
     def test_heights_that_are_not_positive_are_missing_on_a_logarithmic_axis(self, count):
         mean = np.linspace(0.1, 0.2, count)
         mean[1:3] = 0.0, -0.3
-        (shown,) = heights(drawn([[line("a", mean)]]).axes[0])
+        (shown,) = heights(panels_of([[line("a", mean)]]).axes[0])
         np.testing.assert_array_equal(np.isnan(shown[:3]), [False, True, True])
-        linear = drawn([[line("a", mean)]], log_y=False).axes[0]
+        linear = panels_of([[line("a", mean)]], log_y=False).axes[0]
         np.testing.assert_array_equal(heights(linear)[0], mean)
         assert linear.get_ylim()[0] < -0.3
 
     def test_an_interval_that_reaches_zero_does_not_flatten_a_logarithmic_panel(self):
-        figure = drawn([[line("a", [0.5, 0.2], low=[1e-12, 0.0], high=[0.6, 0.3])]])
+        figure = panels_of([[line("a", [0.5, 0.2], low=[1e-12, 0.0], high=[0.6, 0.3])]])
         low, high = figure.axes[0].get_ylim()
         assert 0.01 < low < 0.2
         assert 0.6 < high < 3.0
 
-    @pytest.mark.parametrize("count", [3, 30])
-    def test_a_line_without_intervals_is_drawn_all_the_same(self, count):
-        figure = drawn([[line("a", LONG[:count], low=None, high=None)]])
-        np.testing.assert_array_equal(heights(figure.axes[0])[0], LONG[:count])
-        assert legend(figure) == ["a"]
-
     def test_bands_and_bars_end_where_their_intervals_do(self):
         low = 0.5 * LONG
         low[:10] = NAN
-        (band,) = drawn([[line("a", LONG, low=low, high=2.0 * LONG)]]).axes[0].collections
+        (band,) = panels_of([[line("a", LONG, low=low, high=2.0 * LONG)]]).axes[0].collections
         corners = band.get_paths()[0].vertices
         assert (corners[:, 0].min(), corners[:, 0].max()) == (11, 30)
         assert corners[:, 1].min() == pytest.approx(low[-1])
         assert corners[:, 1].max() == pytest.approx(2.0 * LONG[10])
-        figure = drawn([[line("a", [0.5, 0.4], low=[0.3, NAN], high=[0.9, NAN])]])
+        figure = panels_of([[line("a", [0.5, 0.4], low=[0.3, NAN], high=[0.9, NAN])]])
         (bars,) = figure.axes[0].collections
         first, second = (segment[:, 1] for segment in bars.get_segments())
         np.testing.assert_allclose(first, [0.3, 0.9])
@@ -154,7 +148,7 @@ class TestPanels:
     @pytest.mark.parametrize("log_x", [False, True])
     def test_bars_of_two_lines_stand_beside_each_other(self, log_x):
         lines = [line(name, [0.5, 0.4], x=[1, 100]) for name in "ab"]
-        axes = drawn([lines], log_x=log_x).axes[0]
+        axes = panels_of([lines], log_x=log_x).axes[0]
         one, other = (container[0].get_xdata() for container in axes.containers)
         assert np.all(one < other)
         np.testing.assert_allclose(one, [1, 100], rtol=0.05 if log_x else 0.5)
@@ -189,7 +183,7 @@ class TestPanels:
         looks = {"bold": Look(linewidth=2.0), "faint": Look(linestyle=":", alpha=0.4, marked=False)}
         several = Line(label="a", variant="faint", x=[1, 2, 3], mean=[[3, 2, 1], [5, 0, 4]])
         bold = [line(name, [3, 2, 1], variant="bold") for name in "ab"]
-        figure = drawn([bold, [line("b", [3, 2, 1], variant="faint"), several]], looks=looks)
+        figure = panels_of([bold, [line("b", [3, 2, 1], variant="faint"), several]], looks=looks)
         first, second = (axes.get_lines() for axes in figure.axes)
         assert first[0].get_color() == second[1].get_color() == second[2].get_color()
         assert first[1].get_color() == second[0].get_color() != first[0].get_color()
@@ -225,14 +219,12 @@ class TestCurves:
         names = [f"{name} (6 seeds)" for name in "ab"]
         assert legend(figure) == [*names, "noise floor of the ground truth"]
         assert note(figure) == "mean over seeds, 95 % bootstrap interval"
-        alone = plotting.plot_curves([line("a", LONG, low=None)], x_label="", y_label="")
-        assert note(alone) == "mean over seeds, 95 % bootstrap interval"
         single = Line.of_runs("a", np.arange(30), LONG)
         assert note(plotting.plot_curves([single], x_label="", y_label="")) == ""
 
     def test_no_curve_and_an_impossible_noise_floor_are_refused(self):
         with pytest.raises(InputError, match="at least one curve"):
-            plotting.plot_curves([], x_label="", y_label="")
+            plotting.plot_curves([], x_label="", y_label="", noise_floor=1.0)
         with pytest.raises(InputError, match="noise floor above 0"):
             plotting.plot_curves([line("a", [1.0])], x_label="", y_label="", noise_floor=0.0)
 
@@ -292,11 +284,11 @@ class TestSubspaceError:
         assert axes.get_ylabel() == "subspace distance from the truth"
         plotting.plot_subspace_error({"a": [0.0]}).draw_without_rendering()
 
-    @pytest.mark.parametrize("values", [[], [[0.1]], [0.1, NAN], [1.5], [-0.1]])
-    def test_what_is_no_error_is_refused(self, values):
-        with pytest.raises(InputError, match=r"distances \[k\] in \[0, 1\] for 'a'"):
-            plotting.plot_subspace_error({"a": values})
-        with pytest.raises(InputError, match="at least one error"):
+    def test_what_is_no_error_is_refused(self):
+        for values in ([], [[0.1]], [0.1, NAN], [1.5], [-0.1]):
+            with pytest.raises(InputError, match=r"distances \[k\] in \[0, 1\] for 'a'"):
+                plotting.plot_subspace_error({"a": values})
+        with pytest.raises(InputError, match="at least one line"):
             plotting.plot_subspace_error({})
 
 
@@ -328,10 +320,9 @@ class TestSweep:
         assert legend(figure) == ["a", "b", "some runs diverged"]
         assert note(figure) == "mean over runs, 95 % bootstrap interval"
 
-    def test_one_point_and_a_perfect_one_can_be_drawn_and_none_is_refused(self):
-        for mean in ([0.3], [0.0]):
-            figure = plotting.plot_sweep([line("", mean, x=[5])], x_label="d", y_label="")
-            figure.draw_without_rendering()
+    def test_a_perfect_point_alone_can_be_drawn_and_none_is_refused(self):
+        figure = plotting.plot_sweep([line("", [0.0], x=[5])], x_label="d", y_label="")
+        figure.draw_without_rendering()
         with pytest.raises(InputError, match="at least one line"):
             plotting.plot_sweep([], x_label="", y_label="")
 
@@ -343,7 +334,6 @@ class TestAgents:
         tables = {"return": 100.0 * RUNS[:, :12], "rank": RUNS[:, 12:24]}
         tables["rank"] = np.where(np.arange(12) == 3, np.nan, tables["rank"])
         figure = plotting.plot_learning(self.STEPS, tables)
-        figure.draw_without_rendering()
         panels = [axes for axes in figure.axes if axes.axison]
         assert [axes.get_title() for axes in panels] == list(tables)
         for axes, values in zip(panels, tables.values(), strict=True):
@@ -363,7 +353,7 @@ class TestAgents:
 
     @pytest.mark.parametrize("measures", [{}, {"return": np.zeros((2, 5))}])
     def test_measures_that_do_not_fit_are_refused(self, measures):
-        with pytest.raises(InputError, match=r"at least one measure|of 'one agent'"):
+        with pytest.raises(InputError, match=r"at least one panel|of 'one agent'"):
             plotting.plot_learning(self.STEPS, measures)
 
     def test_sample_efficiency_is_the_interquartile_mean_with_a_reference_return(self):
@@ -377,12 +367,13 @@ class TestAgents:
         assert legend(figure) == ["none (6 seeds)", "solved"]
         assert note(figure) == "interquartile mean over seeds, 95 % bootstrap interval"
 
-    @pytest.mark.parametrize(
-        "returns", [{}, {"none": [[1.0, NAN]]}, {"none": [1.0, 2.0]}, {"none": np.zeros((2, 3))}]
-    )
-    def test_returns_that_do_not_fit_are_refused(self, returns):
-        with pytest.raises(InputError, match="expected"):
-            plotting.plot_sample_efficiency([1, 2], returns)
+    def test_returns_that_do_not_fit_are_refused(self):
+        for returns in (
+            {},
+            *({"a": each} for each in ([[1.0, NAN]], [1.0, 2.0], np.zeros((2, 3)))),
+        ):
+            with pytest.raises(InputError, match="expected"):
+                plotting.plot_sample_efficiency([1, 2], returns)
 
     def test_improvements_are_rows_around_one_half_filled_where_it_is_left_out(self):
         estimates = {
@@ -420,10 +411,9 @@ class TestSpectrum:
         shown = [text.get_text() for text in right.get_legend().get_texts()]
         assert shown == ["d = 1: 64.0 %", "d = 3: 84.0 %"]
 
-    @pytest.mark.parametrize(
-        ("values", "energy"),
-        [([], 1.0), ([1.0, 2.0], 9.0), ([2.0, np.nan], 9.0), ([2.0, -1.0], 9.0), ([2.0], 3.0)],
-    )
-    def test_impossible_spectra_are_refused(self, values, energy):
-        with pytest.raises(InputError, match="expected"):
-            plotting.plot_spectrum(values, energy)
+    def test_impossible_spectra_are_refused(self):
+        for values in ([], [1.0, 2.0], [2.0, NAN], [2.0, -1.0], [3.1], [np.inf]):
+            with pytest.raises(InputError, match="expected"):
+                plotting.plot_spectrum(values, 9.0)
+        with pytest.raises(InputError, match="total energy of at least 4, got nan"):
+            plotting.plot_spectrum([2.0], NAN)

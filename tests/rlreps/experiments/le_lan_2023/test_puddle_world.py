@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps import subspace
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run
@@ -34,9 +33,16 @@ def first_features(params):
     return jax.tree.map(lambda leaf: leaf[..., :D] if leaf.shape[-1] == LARGEST else leaf, params)
 
 
+ROLES = {"gradient_rows": 8, "weight_rows": 8, "covariance_rows": 8}
+
+
 @pytest.mark.parametrize(
     "objective",
-    [DanskinLissa(gradient_rows=8, weight_rows=8, covariance_rows=8), Explicit(), LargeBatch()],
+    [
+        DanskinLissa(**ROLES),
+        pytest.param(Explicit(), marks=pytest.mark.integration),
+        pytest.param(LargeBatch(), marks=pytest.mark.integration),
+    ],
     ids=lambda objective: objective.name,
 )
 def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective):
@@ -74,16 +80,18 @@ def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective)
 
 
 def test_the_distance_of_a_masked_member_is_that_of_its_own_features():
-    params = ENCODER.init(jax.random.key(0))
-    basis = jnp.asarray(np.linalg.svd(MATRIX)[0][:, :LARGEST])
-    evaluate = jax.jit(puddle_world.masked_evaluation(ENCODER, jnp.asarray(INPUTS), basis))
-    features, dimensions = ENCODER.apply(params, jnp.asarray(INPUTS)), (1, D, LARGEST)
+    key, inputs, dimensions = jax.random.key(0), jnp.asarray(INPUTS), (1, D, LARGEST)
+    params = jax.jit(ENCODER.init)(key)
+    basis = np.linalg.svd(MATRIX)[0][:, :LARGEST]
+    evaluate = jax.jit(puddle_world.masked_evaluation(ENCODER, inputs, jnp.asarray(basis)))
+    features = np.asarray(jax.jit(ENCODER.apply)(params, inputs), np.float64)
     for d, mask in zip(dimensions, puddle_world.masks(dimensions, LARGEST), strict=True):
-        expected = subspace.subspace_distance(features[:, :d], basis[:, :d])
+        span, _ = np.linalg.qr(features[:, :d])
+        expected = 1.0 - np.sum((span.T @ basis[:, :d]) ** 2) / d
         found = evaluate(params, mask)["subspace_distance"]
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         # A member that was reset has no features left, and is as far as can be.
-        reset = evaluate(jax.tree.map(jnp.zeros_like, params), mask)["subspace_distance"]
+        reset = evaluate(jax.tree.map(np.zeros_like, params), mask)["subspace_distance"]
         assert float(reset) == pytest.approx(1.0)
 
 
@@ -91,7 +99,7 @@ def test_programs_hold_no_more_members_than_allowed_and_their_runs_are_put_toget
     config = dataclasses.replace(SMOKE, members=3)
     cells = puddle_world.cells(Run(config, None))
     assert [len(cell.members) for cell in cells.values()] == [3, 1] * 3
-    drawn = jnp.ones((4, 5))
+    drawn = np.ones((4, 5))
     groups = [
         Group(
             np.array([0, 10]),
@@ -121,7 +129,7 @@ def claims_of(ends, spread, steps=10**8):
             steps=np.array([0, steps]),
             distances={d: np.stack([np.full(3, 0.9), end + runs], axis=1) for d in (2, 5)},
             diverged={2: 0, 5: 0},
-            features=jnp.zeros((4, 5)),
+            features=np.zeros((4, 5)),
             seconds=1.0,
         )
         for name, end in ends.items()
@@ -133,9 +141,7 @@ def claims_of(ends, spread, steps=10**8):
     ("danskin", "spread", "steps", "holds"),
     [
         (0.1, 0.01, 10**8, True),
-        (0.4, 0.01, 10**8, False),
         (0.25, 0.01, 10**8, False),
-        (0.19, 0.05, 10**8, None),
         (0.21, 0.05, 10**8, None),
         (0.1, 0.01, 10**8 - 50, None),
     ],
