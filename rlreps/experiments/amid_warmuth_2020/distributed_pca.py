@@ -9,27 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_positive
-from rlreps.experiments.amid_warmuth_2020.pca import (
-    AUTHORS_RATES,
-    IMPLICIT,
-    Entry,
-    PcaConfig,
-    PcaProblem,
-    Repeated,
-    RuleRuns,
-    by_rule,
-    choose_rate,
-    decaying_rule,
-    exact_summary,
-    implicit_claims,
-    is_less,
-    make_problem,
-    rate_to_run,
-    require_different,
-    require_rows,
-    require_rules,
-    rule_cells,
-)
+from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
@@ -47,7 +27,7 @@ _LOOKS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(PcaConfig):
+class Config(pca.PcaConfig):
     """The paper's protocol by default: one pass, one row at a time.
 
     Attributes:
@@ -63,13 +43,13 @@ class Config(PcaConfig):
     power: float = 0.9
     workers: int = 10
     combine_every: int = 1000
-    learning_rates: tuple[float, ...] = AUTHORS_RATES
+    learning_rates: tuple[float, ...] = pca.AUTHORS_RATES
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("rules", "learning_rates"):
-            require_different(name, getattr(self, name))
-        require_rules(self.rules, (self.power,), self.learning_rates)
+            pca.require_different(name, getattr(self, name))
+        pca.require_rules(self.rules, (self.power,), self.learning_rates)
         require_positive("combine_every", self.combine_every)
         require(self.workers >= 2, "workers >= 2", self.workers)
 
@@ -88,18 +68,20 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> PcaProblem:
+def check(config: Config, observations: Any) -> pca.PcaProblem:
     """Refuse rows that are too few, then find the exact components."""
-    require_rows(config, observations, config.workers, "workers")
-    return make_problem(config, observations)
+    pca.require_rows(config, observations, config.workers, "workers")
+    return pca.make_problem(config, observations)
 
 
 def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any]:
     """Choose η0, then run workers, and one model alone, from the same starts."""
     config, problem, (rule, k) = run.config, run.data, cell
-    build = decaying_rule(rule, problem.rows.shape[1], k, config.power)
-    tuned = choose_rate(config, rule, build, problem, config.learning_rates, devices=run.devices)
-    runs = Runs(list(config.seeds), [rate_to_run(tuned)] * config.repeats)
+    build = pca.decaying_rule(rule, problem.rows.shape[1], k, config.power)
+    tuned = pca.choose_rate(
+        config, rule, build, problem, config.learning_rates, devices=run.devices
+    )
+    runs = Runs(list(config.seeds), [pca.rate_to_run(tuned)] * config.repeats)
     interval = config.interval(len(problem.rows))
     spread = run_workers(
         build,
@@ -129,7 +111,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class RuleResult(RuleRuns):
+class RuleResult(pca.RuleRuns):
     """What one rule did for one k; rows seen are those of each worker, and seconds the workers'.
 
     Losses are NaN where a model had diverged.
@@ -144,33 +126,33 @@ class RuleResult(RuleRuns):
     combined: npt.NDArray[np.float64]
     single: npt.NDArray[np.float64]
 
-    def final(self, problem: PcaProblem) -> dict[str, Repeated]:
+    def final(self) -> dict[str, pca.Repeated]:
         """Summarise final losses of the combined model, the mean worker and the single model."""
         return {
-            name: problem.repeated(getattr(self, name)[-1])
+            name: self.problem.repeated(getattr(self, name)[-1])
             for name in ("combined", "workers", "single")
         }
 
 
-def judge(problem: PcaProblem, results: Sequence[RuleResult]) -> list[Claim]:
+def judge(results: Sequence[RuleResult]) -> list[Claim]:
     """Set our expectations beside what was found."""
     claims = []
     for result in results:
-        final = result.final(problem)
+        final = result.final()
         claims.append(
             Claim(
                 statement=f"{result.title}, k = {result.k}: the combined model's final loss",
                 stated="less than its workers' mean just before",
                 found=f"{final['combined'].mean:.4f} against {final['workers'].mean:.4f}",
-                holds=is_less(result.combined[-1], result.workers[-1].mean(axis=1)),
+                holds=pca.is_less(result.combined[-1], result.workers[-1].mean(axis=1)),
             )
         )
 
-    def entry(result: RuleResult) -> Entry:
-        mean = result.final(problem)["combined"].mean
-        return Entry(result.title, result.combined[-1], f"{mean:.4f}")
+    def entry(result: RuleResult) -> pca.Entry:
+        mean = result.final()["combined"].mean
+        return pca.Entry(result.title, result.combined[-1], f"{mean:.4f}")
 
-    least = implicit_claims(
+    least = pca.implicit_claims(
         results, entry, "the combined model's final loss", "the least of all rules"
     )
     return [*claims, *least]
@@ -205,13 +187,13 @@ def sawteeth(
     return x, np.asarray(heights)
 
 
-def draw_workers(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:
+def draw_workers(config: Config, results: Sequence[RuleResult]) -> Figure:
     """Draw the first repeat's excess loss against the rows that each worker has seen."""
     panels: dict[int, list[Line]] = {k: [] for k in config.components}
     for result in results:
         shown = slice(first_shown(result), None)
         combined, workers, single = (
-            problem.excess_percent(losses[shown, 0], result.k)
+            result.excess(losses[shown, 0])
             for losses in (result.combined, result.workers, result.single)
         )
         seen = result.rows_seen[shown]
@@ -230,15 +212,12 @@ def draw_workers(config: Config, problem: PcaProblem, results: Sequence[RuleResu
     )
 
 
-def curve_rows(
-    config: Config, problem: PcaProblem, results: Sequence[RuleResult]
-) -> list[dict[str, Any]]:
+def curve_rows(config: Config, results: Sequence[RuleResult]) -> list[dict[str, Any]]:
     """Tabulate every repeat: its combined model, its single one and its workers."""
     rows = []
     for result in results:
         combined, single, workers = (
-            problem.excess_percent(losses, result.k)
-            for losses in (result.combined, result.single, result.workers)
+            result.excess(losses) for losses in (result.combined, result.single, result.workers)
         )
         rows += [
             {
@@ -260,19 +239,19 @@ def curve_rows(
     return rows
 
 
-def loss_table(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Table:
+def loss_table(config: Config, results: Sequence[RuleResult]) -> Table:
     """Tabulate final losses for the report, a row for k and rule."""
     rows = [
         (
             result.k,
             result.title,
             None if np.isnan(result.learning_rate) else f"{result.learning_rate:g}",
-            f"{problem.exact_loss(result.k):.3f}",
-            *(str(found) for found in result.final(problem).values()),
+            f"{result.problem.exact_loss(result.k):.3f}",
+            *(str(found) for found in result.final().values()),
         )
         for result in results
     ]
-    seen = int(results[0].rows_seen[-1])
+    seen, problem = int(results[0].rows_seen[-1]), results[0].problem
     means = ("combined", "mean worker, before", "one model of all rows")
     return Table(
         ("k", "", "chosen η0", "exact", *means),
@@ -287,7 +266,7 @@ def loss_table(config: Config, problem: PcaProblem, results: Sequence[RuleResult
 def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings:
     """Make the findings of all rules and k."""
     config, problem = run.config, run.data
-    results = RuleResult.from_parts(rule_cells(run).values(), found.values())
+    results = RuleResult.of_run(run, found)
     by_k = sorted(results, key=lambda result: config.components.index(result.k))
     run.write_rows(
         "table_2",
@@ -299,7 +278,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
                 "exact": problem.exact_loss(result.k),
                 **{
                     f"{model}_{name}": value
-                    for model, losses in result.final(problem).items()
+                    for model, losses in result.final().items()
                     for name, value in losses._asdict().items()
                 },
             }
@@ -315,8 +294,8 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     poor = [
         str(result.k)
         for result in results
-        if result.rule == IMPLICIT
-        and is_less(result.combined[1], result.workers[1].mean(axis=1)) is False
+        if result.rule == pca.IMPLICIT
+        and pca.is_less(result.combined[1], result.workers[1].mean(axis=1)) is False
     ]
     apart = (
         " From a start close to zero each worker's factor grows in hidden coordinates of its own, "
@@ -338,7 +317,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         ),
         Section(
             title="Final losses and learning curves",
-            tables=[loss_table(config, problem, by_k)],
+            tables=[loss_table(config, by_k)],
             figures=[
                 run.show(
                     "workers",
@@ -347,13 +326,13 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
                     f"{interval:,} samples{fewer}. A thin line leads from the combined model to a "
                     "worker's own just before the next combination. The one model has seen the "
                     "rows of all workers at each point.",
-                    curve_rows(config, problem, results),
-                    draw_workers(config, problem, results),
+                    curve_rows(config, results),
+                    draw_workers(config, results),
                 )
             ],
         ),
     ]
-    finals = [result.final(problem) for result in results]
+    finals = [result.final() for result in results]
     diverged = sum(losses.diverged for final in finals for losses in final.values())
     described = [{name: losses._asdict() for name, losses in final.items()} for final in finals]
     return Findings(
@@ -362,12 +341,12 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         f"{interval:,} samples{fewer}; {config.repeats} runs each. {diverged} models diverged. All "
         "workers' updates and combinations took "
         f"{sum(result.seconds for result in results):,.0f} s.",
-        claims=judge(problem, results),
+        claims=judge(results),
         sections=sections,
         summary={
-            **exact_summary(config, run.folder.config, problem),
+            **pca.exact_summary(config, run.folder.config, problem),
             "combine_every": interval,
-            **by_rule(results, described),
+            **pca.by_rule(results, described),
         },
     )
 
@@ -379,7 +358,7 @@ EXPERIMENT = Experiment[Config](
     presets=PRESETS,
     load=load_observations,
     check=check,
-    cells=rule_cells,
+    cells=pca.rule_cells,
     measure=measure,
     report=report,
     counts_cells=True,

@@ -13,27 +13,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_interval, require_positive
-from rlreps.experiments.amid_warmuth_2020.pca import (
-    AUTHORS_RATES,
-    EXPLICIT_START,
-    IMPLICIT,
-    DoubleArray,
-    Entry,
-    PcaConfig,
-    PcaProblem,
-    Repeated,
-    RuleRuns,
-    by_rule,
-    choose_rate,
-    decaying_rule,
-    exact_summary,
-    implicit_claims,
-    make_problem,
-    require_different,
-    require_rows,
-    require_rules,
-    rule_cells,
-)
+from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.harness import Claim, Experiment, Findings, Rows, Run, table_of
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
@@ -54,7 +34,7 @@ CHOSEN = "the chosen η0"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(PcaConfig):
+class Config(pca.PcaConfig):
     """The paper's protocol by default: one pass, one row at a time.
 
     Attributes:
@@ -68,15 +48,15 @@ class Config(PcaConfig):
 
     rules: tuple[RuleName, ...] = get_args(RuleName)
     powers: tuple[float, ...] = (0.9, 0.9, 0.8, 0.8)
-    learning_rates: tuple[float, ...] = AUTHORS_RATES
+    learning_rates: tuple[float, ...] = pca.AUTHORS_RATES
     scales: tuple[float, ...] = (0.1, 1.0, 10.0)
     evaluations: int = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("rules", "learning_rates", "scales"):
-            require_different(name, getattr(self, name))
-        require_rules(self.rules, self.powers, self.learning_rates)
+            pca.require_different(name, getattr(self, name))
+        pca.require_rules(self.rules, self.powers, self.learning_rates)
         require(
             len(self.powers) == len(self.rules),
             f"a power for each of the {len(self.rules)} rules",
@@ -103,18 +83,20 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> PcaProblem:
+def check(config: Config, observations: Any) -> pca.PcaProblem:
     """Refuse rows that are too few, then find the exact components."""
-    require_rows(config, observations, config.evaluations, "evaluations")
-    return make_problem(config, observations)
+    pca.require_rows(config, observations, config.evaluations, "evaluations")
+    return pca.make_problem(config, observations)
 
 
 def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any]:
     """Choose η0, then stream all scales and repeats once over the rows."""
     config, problem, (rule, k) = run.config, run.data, cell
     power = config.powers[config.rules.index(rule)]
-    build = decaying_rule(rule, problem.rows.shape[1], k, power)
-    tuned = choose_rate(config, rule, build, problem, config.learning_rates, devices=run.devices)
+    build = pca.decaying_rule(rule, problem.rows.shape[1], k, power)
+    tuned = pca.choose_rate(
+        config, rule, build, problem, config.learning_rates, devices=run.devices
+    )
     streamed = run_passes(
         build,
         problem.rows,
@@ -136,7 +118,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class RuleResult(RuleRuns):
+class RuleResult(pca.RuleRuns):
     """What one rule did for one k.
 
     Attributes:
@@ -145,20 +127,18 @@ class RuleResult(RuleRuns):
 
     losses: npt.NDArray[np.float64]
 
-    def final(self, problem: PcaProblem) -> list[Repeated]:
+    def final(self) -> list[pca.Repeated]:
         """Summarise the final losses at each scale."""
-        return [problem.repeated(losses) for losses in self.losses[-1]]
+        return [self.problem.repeated(losses) for losses in self.losses[-1]]
 
-    def worse_scale(self, config: Config, problem: PcaProblem) -> int:
+    def worse_scale(self, config: Config) -> int:
         """Return the index of the scale other than 1 of largest mean final loss."""
-        final = self.final(problem)
+        final = self.final()
         others = [index for index, scale in enumerate(config.scales) if scale != 1.0]
         return max(others, key=lambda index: final[index].mean)
 
 
-def compare_with_paper(
-    config: Config, problem: PcaProblem, results: Sequence[RuleResult]
-) -> list[Claim]:
+def compare_with_paper(config: Config, results: Sequence[RuleResult]) -> list[Claim]:
     """Set what the paper states beside what was found; its numbers only for rows of MNIST."""
     claims = [
         Claim(
@@ -167,21 +147,21 @@ def compare_with_paper(
             stated=f"{PRINTED[result.k]:.2f}",
             found=str(found),
             holds=abs(found.mean - PRINTED[result.k]) <= TOLERANCE
-            if config.is_published and int(result.rows_seen[-1]) == len(problem.rows)
+            if config.is_published and int(result.rows_seen[-1]) == len(result.problem.rows)
             else None,
         )
         for result in results
-        if problem.is_mnist and result.rule == IMPLICIT and result.k in PRINTED
-        for scale, found in zip(config.scales, result.final(problem), strict=True)
+        if result.problem.is_mnist and result.rule == pca.IMPLICIT and result.k in PRINTED
+        for scale, found in zip(config.scales, result.final(), strict=True)
         if scale in PRINTED_SCALES
     ]
     if len(config.scales) > 1:
 
-        def spread(result: RuleResult) -> Entry:
-            means = [found.mean for found in result.final(problem)]
-            return Entry(result.title, result.losses[-1], f"{np.ptp(means):.3f}")
+        def spread(result: RuleResult) -> pca.Entry:
+            means = [found.mean for found in result.final()]
+            return pca.Entry(result.title, result.losses[-1], f"{np.ptp(means):.3f}")
 
-        claims += implicit_claims(
+        claims += pca.implicit_claims(
             results,
             spread,
             "largest less smallest mean loss over scales",
@@ -197,26 +177,26 @@ def worse_label(config: Config) -> str:
     return f"the worse of {' and '.join(others)}" if len(others) > 1 else others[0]
 
 
-def range_line(label: str, x: npt.ArrayLike, runs: DoubleArray, **others: Any) -> Line:
+def range_line(label: str, x: npt.ArrayLike, runs: pca.DoubleArray, **others: Any) -> Line:
     """Make a line of the means of runs [p, repeats] with their ranges."""
     ends = {"low": runs.min(axis=1), "high": runs.max(axis=1)}
     return Line(label=label, x=x, mean=runs.mean(axis=1), **ends, **others)
 
 
-def draw_curves(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:
+def draw_curves(config: Config, results: Sequence[RuleResult]) -> Figure:
     """Draw excess loss against rows, with the chosen η0 and the scaled one that ended worst."""
     scaled = len(config.scales) > 1
     looks = {CHOSEN: Look()}
     worse = Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False)
     lines: dict[int, list[Line]] = {k: [] for k in config.components}
     for result in results:
-        excess = problem.excess_percent(result.losses[1:], result.k)
+        excess = result.excess(result.losses[1:])
         seen, own = result.rows_seen[1:], lines[result.k]
         chosen = excess[:, config.scales.index(1.0)]
         own.append(range_line(result.title, seen, chosen, variant=CHOSEN))
         if scaled:
             looks[worse_label(config)] = worse
-            mean = excess[:, result.worse_scale(config, problem)].mean(axis=1)
+            mean = excess[:, result.worse_scale(config)].mean(axis=1)
             own.append(Line(label=result.title, variant=worse_label(config), x=seen, mean=mean))
     return plot_panels(
         [Panel(title=f"k = {k}", lines=of_k) for k, of_k in lines.items()],
@@ -227,13 +207,13 @@ def draw_curves(config: Config, problem: PcaProblem, results: Sequence[RuleResul
     )
 
 
-def draw_scales(config: Config, problem: PcaProblem, results: Sequence[RuleResult]) -> Figure:
+def draw_scales(config: Config, results: Sequence[RuleResult]) -> Figure:
     """Draw final excess loss against the factor of the chosen η0."""
     order = np.argsort(config.scales)
     scales = [config.scales[index] for index in order]
     lines: dict[int, list[Line]] = {k: [] for k in config.components}
     for result in results:
-        values = problem.excess_percent(result.losses[-1], result.k)[order]
+        values = result.excess(result.losses[-1])[order]
         lines[result.k].append(range_line(result.title, scales, values))
     return plot_panels(
         [Panel(title=f"k = {k}", lines=of_k) for k, of_k in lines.items()],
@@ -245,9 +225,7 @@ def draw_scales(config: Config, problem: PcaProblem, results: Sequence[RuleResul
     )
 
 
-def curve_rows(
-    config: Config, problem: PcaProblem, results: Sequence[RuleResult]
-) -> list[dict[str, Any]]:
+def curve_rows(config: Config, results: Sequence[RuleResult]) -> list[dict[str, Any]]:
     """Tabulate means and ranges over repeats at every point."""
     return [
         {
@@ -260,16 +238,12 @@ def curve_rows(
             "excess_percent_greatest": values.max(),
         }
         for result in results
-        for seen, point in zip(
-            result.rows_seen, problem.excess_percent(result.losses, result.k), strict=True
-        )
+        for seen, point in zip(result.rows_seen, result.excess(result.losses), strict=True)
         for scale, values in zip(config.scales, point, strict=True)
     ]
 
 
-def final_rows(
-    config: Config, problem: PcaProblem, results: Sequence[RuleResult]
-) -> list[dict[str, Any]]:
+def final_rows(config: Config, results: Sequence[RuleResult]) -> list[dict[str, Any]]:
     """Tabulate every run's final loss."""
     return [
         {
@@ -279,7 +253,7 @@ def final_rows(
             "learning_rate": result.learning_rate * scale,
             "seed": seed,
             "loss": loss,
-            "excess_percent": problem.excess_percent(loss, result.k),
+            "excess_percent": result.excess(loss),
         }
         for result in results
         for scale, losses in zip(config.scales, result.losses[-1], strict=True)
@@ -287,12 +261,11 @@ def final_rows(
     ]
 
 
-def table_rows(
-    config: Config, problem: PcaProblem, results: Sequence[RuleResult]
-) -> list[dict[str, Any]]:
+def table_rows(config: Config, results: Sequence[RuleResult]) -> list[dict[str, Any]]:
     """Tabulate final losses in the paper's layout: k and scale down, rules across."""
-    found = {(result.rule, result.k): result.final(problem) for result in results}
-    printed = problem.is_mnist and IMPLICIT in config.rules
+    problem = results[0].problem
+    found = {(result.rule, result.k): result.final() for result in results}
+    printed = problem.is_mnist and pca.IMPLICIT in config.rules
     rows = []
     for k in config.components:
         for index, scale in enumerate(config.scales):
@@ -306,7 +279,7 @@ def table_rows(
     return rows
 
 
-def loss_table(config: Config, problem: PcaProblem, rows: Rows) -> Table:
+def loss_table(config: Config, problem: pca.PcaProblem, rows: Rows) -> Table:
     """Tabulate final losses for the report, in the paper's layout."""
     columns: dict[str, Any] = {
         "k": "k",
@@ -316,7 +289,7 @@ def loss_table(config: Config, problem: PcaProblem, rows: Rows) -> Table:
     for rule in config.rules:
         paper = ' (the paper\'s "Sanger")' if rule == "explicit_krasulina" else ""
         columns[RULES[rule].title + paper] = lambda row, rule=rule: str(
-            Repeated(*(row[f"{rule}_{name}"] for name in Repeated._fields))
+            pca.Repeated(*(row[f"{rule}_{name}"] for name in pca.Repeated._fields))
         )
     if any(PRINTED_COLUMN in row for row in rows):
 
@@ -324,7 +297,7 @@ def loss_table(config: Config, problem: PcaProblem, rows: Rows) -> Table:
             value = row.get(PRINTED_COLUMN)
             return None if value is None else f"{value:.2f}"
 
-        columns[f"{RULES[IMPLICIT].title}, printed"] = printed
+        columns[f"{RULES[pca.IMPLICIT].title}, printed"] = printed
     caption = (
         f"Final loss, the mean of ||x − Px||² over all {len(problem.rows):,} rows of "
         f"{problem.name}: mean ± standard deviation over {config.repeats} runs. A run that "
@@ -351,8 +324,8 @@ def tuning_table(config: Config, results: Sequence[RuleResult]) -> Table:
 def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings:
     """Make the findings of all rules and k."""
     config, problem = run.config, run.data
-    results = RuleResult.from_parts(rule_cells(run).values(), found.values())
-    losses = table_rows(config, problem, results)
+    results = RuleResult.of_run(run, found)
+    losses = table_rows(config, results)
     run.write_rows("table_1", losses)
     run.write_rows(
         "tuning",
@@ -380,7 +353,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         ),
         Section(
             title="Final losses",
-            text=EXPLICIT_START if "explicit_krasulina" in config.rules else "",
+            text=pca.EXPLICIT_START if "explicit_krasulina" in config.rules else "",
             tables=[loss_table(config, problem, losses)],
         ),
         Section(
@@ -390,14 +363,14 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
                     "curves",
                     f"Excess loss against samples with the chosen η0{dashed}; the start is not "
                     "shown.",
-                    curve_rows(config, problem, results),
-                    draw_curves(config, problem, results),
+                    curve_rows(config, results),
+                    draw_curves(config, results),
                 ),
                 run.show(
                     "scales",
                     "Excess loss at the end against the factor of the chosen η0.",
-                    final_rows(config, problem, results),
-                    draw_scales(config, problem, results),
+                    final_rows(config, results),
+                    draw_scales(config, results),
                 ),
             ],
         ),
@@ -412,24 +385,24 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         {
             "scales": list(config.scales),
             **{
-                name: [getattr(cell, name) for cell in result.final(problem)]
-                for name in Repeated._fields
+                name: [getattr(cell, name) for cell in result.final()]
+                for name in pca.Repeated._fields
             },
         }
         for result in results
     ]
-    diverged = sum(cell.diverged for result in results for cell in result.final(problem))
+    diverged = sum(cell.diverged for result in results for cell in result.final())
     return Findings(
         abstract=f"{len(config.rules)} streaming rules on {problem.name}, one row at a time, one "
         f"pass over {int(results[0].rows_seen[-1]):,} rows: η0 chosen on a part of them, then "
         f"scaled by {', '.join(f'{scale:g}' for scale in config.scales)}; {config.repeats} runs "
         f"each. {diverged} runs diverged. All updates took "
         f"{sum(result.seconds for result in results):,.0f} s.",
-        claims=compare_with_paper(config, problem, results),
+        claims=compare_with_paper(config, results),
         sections=sections,
         summary={
-            **exact_summary(config, run.folder.config, problem),
-            **by_rule(results, described),
+            **pca.exact_summary(config, run.folder.config, problem),
+            **pca.by_rule(results, described),
         },
     )
 
@@ -441,7 +414,7 @@ EXPERIMENT = Experiment[Config](
     presets=PRESETS,
     load=load_observations,
     check=check,
-    cells=rule_cells,
+    cells=pca.rule_cells,
     measure=measure,
     report=report,
     counts_cells=True,

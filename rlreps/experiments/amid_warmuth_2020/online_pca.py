@@ -15,23 +15,7 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_positive
-from rlreps.experiments.amid_warmuth_2020.pca import (
-    AUTHORS_RATES,
-    EXPLICIT_START,
-    DoubleArray,
-    Entry,
-    PcaConfig,
-    PcaProblem,
-    RatesDivergedError,
-    choose_rate,
-    decaying_rule,
-    exact_summary,
-    least_claim,
-    make_problem,
-    rate_to_run,
-    require_different,
-    require_rules,
-)
+from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, aligned
 from rlreps.plotting.lines import Line, Panel, plot_panels
 from rlreps.plotting.maps import plot_signed_images
@@ -73,12 +57,12 @@ class Contender:
     rule: str
     rows_per_update: int = 1
     power: float = 0.8
-    learning_rates: tuple[float, ...] = AUTHORS_RATES
+    learning_rates: tuple[float, ...] = pca.AUTHORS_RATES
     shown: bool = False
 
     def __post_init__(self) -> None:
         require_positive("rows_per_update", self.rows_per_update)
-        require_rules((self.rule,), (self.power,), self.learning_rates)
+        pca.require_rules((self.rule,), (self.power,), self.learning_rates)
 
     @property
     def name(self) -> str:
@@ -93,7 +77,7 @@ class Contender:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(PcaConfig):
+class Config(pca.PcaConfig):
     """Percent excess loss of streaming rules over the exact components.
 
     Attributes:
@@ -113,7 +97,7 @@ class Config(PcaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_different("contenders", [contender.name for contender in self.contenders])
+        pca.require_different("contenders", [contender.name for contender in self.contenders])
         for count in (self.passes, self.evaluations):
             require_positive("passes and evaluations", count)
         require(
@@ -121,6 +105,11 @@ class Config(PcaConfig):
             f"shown_components among components {self.components}",
             self.shown_components,
         )
+
+    @property
+    def all_passes(self) -> str:
+        """Return how often all rows are seen, in words."""
+        return "one pass" if self.passes == 1 else f"{self.passes} passes"
 
     def interval(self, contender: Contender, count: int) -> int:
         """Return the rows between evaluations, whole updates, of ``count`` rows in all."""
@@ -173,7 +162,7 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> PcaProblem:
+def check(config: Config, observations: Any) -> pca.PcaProblem:
     """Refuse contenders whose updates the rows do not fill, then find the exact components."""
     for contender in config.contenders:
         needs = RULES[contender.rule].needs_learning_rate
@@ -191,7 +180,7 @@ def check(config: Config, observations: Any) -> PcaProblem:
             f"at least {contender.rows_per_update} rows, an update of {contender.rule}, in {where}",
             available,
         )
-    return make_problem(config, observations)
+    return pca.make_problem(config, observations)
 
 
 def cells(run: Run[Config]) -> dict[str, tuple[Contender, int]]:
@@ -207,20 +196,14 @@ def cells(run: Run[Config]) -> dict[str, tuple[Contender, int]]:
 def measure(run: Run[Config], name: str, cell: tuple[Contender, int]) -> dict[str, Any]:
     """Choose η0 and stream every repeat, one after another: each has the device to itself."""
     config, problem, (contender, k) = run.config, run.data, cell
-    build = decaying_rule(contender.rule, problem.rows.shape[1], k, contender.power)
+    build = pca.decaying_rule(contender.rule, problem.rows.shape[1], k, contender.power)
     rates, rows = contender.learning_rates, contender.rows_per_update
     try:
-        tuned = choose_rate(
-            config,
-            contender.rule,
-            build,
-            problem,
-            rates,
-            rows_per_update=rows,
-            devices=run.devices,
+        tuned = pca.choose_rate(
+            config, contender.rule, build, problem, rates, rows_per_update=rows, devices=run.devices
         )
         diverged = False
-    except RatesDivergedError:
+    except pca.RatesDivergedError:
         # Of rates that all diverge, the least: what becomes of it is part of the result.
         tuned = {"learning_rate": min(rates), "tuning_losses": [None] * len(rates)}
         diverged = True
@@ -228,7 +211,7 @@ def measure(run: Run[Config], name: str, cell: tuple[Contender, int]) -> dict[st
         run_passes(
             build,
             problem.rows,
-            Runs([seed], [rate_to_run(tuned)]),
+            Runs([seed], [pca.rate_to_run(tuned)]),
             evaluate=problem.loss,
             evaluate_every=config.interval(contender, len(problem.rows)),
             rows_per_update=rows,
@@ -270,14 +253,14 @@ class Curve:
     learning_rate: float | None
     all_rates_diverged: bool
     rows_seen: npt.NDArray[np.int64]
-    seconds: DoubleArray
-    losses: DoubleArray
-    excess: DoubleArray
-    components: DoubleArray | None
+    seconds: pca.DoubleArray
+    losses: pca.DoubleArray
+    excess: pca.DoubleArray
+    components: pca.DoubleArray | None
 
     @classmethod
     def from_part(
-        cls, contender: Contender, k: int, part: Mapping[str, Any], problem: PcaProblem
+        cls, contender: Contender, k: int, part: Mapping[str, Any], problem: pca.PcaProblem
     ) -> "Curve":
         """Read the curve of a part that ``measure`` made."""
         losses = np.asarray(part["losses"], np.float64)
@@ -299,14 +282,9 @@ class Curve:
         """Return how many repeats ended with numbers that are not finite."""
         return int(np.count_nonzero(~np.isfinite(self.losses[:, -1])))
 
-    @property
-    def seconds_per_row(self) -> float:
-        """Return the median over repeats."""
-        return float(np.median(self.seconds[:, -1]) / self.rows_seen[-1])
-
-    def after_one_pass(self, figures: DoubleArray, passes: int) -> DoubleArray:
+    def after_one_pass(self, figures: pca.DoubleArray, passes: int) -> pca.DoubleArray:
         """Return each repeat's loss or excess when it had seen the rows once, [repeats]."""
-        once: DoubleArray = figures[:, (len(self.rows_seen) - 1) // passes]
+        once: pca.DoubleArray = figures[:, (len(self.rows_seen) - 1) // passes]
         return once
 
 
@@ -322,7 +300,7 @@ def paper_curves(curves: Sequence[Curve], k: int) -> dict[str, Curve]:
 
 
 def seconds_per_row(
-    problem: PcaProblem, k: int, curves: Sequence[Curve], devices: Sequence[jax.Device] | None
+    problem: pca.PcaProblem, k: int, curves: Sequence[Curve], devices: Sequence[jax.Device] | None
 ) -> dict[str, list[float]]:
     """Time a row of the paper's rules, and of Oja's with a QR decomposition, in turns.
 
@@ -349,7 +327,7 @@ def seconds_per_row(
             WITH_QR: (update_each_with_qr, start)
         }
         for rule, curve in paper_curves(curves, k).items():
-            build = decaying_rule(rule, features, k, curve.contender.power)
+            build = pca.decaying_rule(rule, features, k, curve.contender.power)
             made = build(jnp.asarray(curve.learning_rate, jnp.float32))
             streams[rule] = (made.update_each, made.init(key))
         # Once over the rows before time is taken: a factor's first updates are anchored one by one.
@@ -377,10 +355,10 @@ def compare_with_paper(
     none.
     """
 
-    def entry(curve: Curve) -> Entry:
+    def entry(curve: Curve) -> pca.Entry:
         excess = curve.after_one_pass(curve.excess, config.passes).mean()
         losses = curve.after_one_pass(curve.losses, config.passes)
-        return Entry(curve.contender.label, losses, f"{excess:.3g} %")
+        return pca.Entry(curve.contender.label, losses, f"{excess:.3g} %")
 
     claims = []
     for k in config.components:
@@ -388,12 +366,13 @@ def compare_with_paper(
         ours = found.pop(PAPER_RULES[0], None)
         if ours is None:
             continue
+        others = [entry(each) for each in found.values()]
         claims.append(
-            least_claim(
+            pca.least_claim(
                 f"k = {k}: implicit Krasulina's excess loss after one pass",
                 "the least of the four rules",
                 entry(ours),
-                [entry(each) for each in found.values()],
+                others,
                 complete=len(found) == len(PAPER_RULES) - 1,
             )
         )
@@ -446,13 +425,12 @@ def draw_excess(
     rows: list[dict[str, object]] = []
     panels = []
     for k in config.components:
-        lines = []
+        lines: list[Line] = []
         for curve in (each for each in curves if each.k == k):
             # The start is left out: no row and no time is behind it.
             last = len(curve.rows_seen) - 1
-            chosen = np.arange(1, last + 1)
-            if last > _POINTS:
-                chosen = np.unique(np.geomspace(1, last, _POINTS).round().astype(int))
+            spread = np.geomspace(1, last, _POINTS) if last > _POINTS else np.arange(1, last + 1)
+            chosen = np.unique(spread.round().astype(int))
             bands = mean_interval(curve.excess[:, chosen])
             x = curve.rows_seen if against == "rows_seen" else curve.seconds.mean(axis=0)
             points = {
@@ -479,7 +457,7 @@ def draw_excess(
 
 
 def draw_components(
-    config: Config, problem: PcaProblem, curves: Sequence[Curve]
+    config: Config, problem: pca.PcaProblem, curves: Sequence[Curve]
 ) -> tuple[list[dict[str, object]], Figure] | None:
     """Draw exact components above learned ones, which are rotated in their span onto them.
 
@@ -510,7 +488,7 @@ def draw_components(
     return rows, plot_signed_images(images, titles=titles, cosines=cosines)
 
 
-def final_row(curve: Curve, problem: PcaProblem) -> dict[str, object]:
+def final_row(curve: Curve, problem: pca.PcaProblem) -> dict[str, object]:
     """Tabulate where a curve ends."""
     excess = mean_interval(curve.excess[:, -1])
     exact = problem.exact_loss(curve.k)
@@ -527,46 +505,39 @@ def final_row(curve: Curve, problem: PcaProblem) -> dict[str, object]:
         "excess_percent_high": excess.high,
         "rows_seen": int(curve.rows_seen[-1]),
         "seconds": float(curve.seconds[:, -1].mean()),
-        "microseconds_per_row": 1e6 * curve.seconds_per_row,
+        "microseconds_per_row": 1e6 * float(np.median(curve.seconds[:, -1]) / curve.rows_seen[-1]),
         "repeats": len(curve.losses),
         "diverged": curve.diverged,
         "all_rates_diverged": curve.all_rates_diverged,
     }
 
 
-def excess_cell(curve: Curve) -> str:
+def excess_cell(row: Mapping[str, Any]) -> str:
     """Write where a curve ends, for the report's table."""
-    excess = mean_interval(curve.excess[:, -1])
-    text = f"{excess.value:.3g}"
-    if math.isfinite(excess.low):  # NaN of a single run.
-        text += f" [{excess.low:.3g}, {excess.high:.3g}]"
-    return f"{text}, {curve.diverged} diverged" if curve.diverged else text
+    text = f"{row['excess_percent']:.3g}"
+    if math.isfinite(row["excess_percent_low"]):  # NaN of a single run.
+        text += f" [{row['excess_percent_low']:.3g}, {row['excess_percent_high']:.3g}]"
+    return f"{text}, {row['diverged']} diverged" if row["diverged"] else text
 
 
-def end_tables(config: Config, problem: PcaProblem, curves: Sequence[Curve]) -> list[Table]:
-    """Tabulate final excess, and the settings and times of every contender."""
-    exact = [f"{problem.exact_loss(k):.3f}" for k in config.components]
-    ends: list[tuple[object, ...]] = [("exact components: loss", *exact)]
+def end_tables(config: Config, final: Sequence[Mapping[str, Any]], lines: str) -> list[Table]:
+    """Tabulate final excess, and settings and times, a line for each contender."""
+    found = {(row["rule"], row["k"]): row for row in final}
+    ends: list[tuple[object, ...]] = []
     settings: list[tuple[object, ...]] = []
     for contender in config.contenders:
-        own = {each.k: each for each in curves if each.contender == contender}
-        ordered = [own[k] for k in config.components]
-        ends.append((contender.label, *map(excess_cell, ordered)))
-        settings.append(
-            (
-                contender.label,
-                contender.power if contender.learning_rates else None,
-                *(each.learning_rate for each in ordered),
-                *(f"{1e6 * each.seconds_per_row:.3g}" for each in ordered),
-            )
-        )
+        own = [found[contender.name, k] for k in config.components]
+        rates = (row["learning_rate"] for row in own)
+        times = (f"{row['microseconds_per_row']:.3g}" for row in own)
+        ends.append((contender.label, *map(excess_cell, own)))
+        settings.append((contender.label, own[0]["power"], *rates, *times))
+    exact = (f"{row['exact_loss']:.3f}" for row in own)
     columns = [f"k = {k}" for k in config.components]
-    passes = "one pass" if config.passes == 1 else f"{config.passes} passes"
     return [
         Table(
             ("rule", *columns),
-            ends,
-            f"Percent excess loss at the end of {passes}: {describe_lines(curves)}.",
+            [("exact components: loss", *exact), *ends],
+            f"Percent excess loss at the end of {config.all_passes}: {lines}.",
         ),
         Table(
             ("rule", "γ", *(f"η0, {k}" for k in columns), *(f"µs a row, {k}" for k in columns)),
@@ -611,14 +582,17 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         if "capped_msg" in rules and "incremental_msg" not in rules
         else ""
     )
-    lost = [curve for curve in curves if curve.diverged]
-    listed = "; ".join(f"{each.contender.label}, k = {each.k}: {each.diverged}" for each in lost)
-    divergence = (
+    lost = "; ".join(
+        f"{each.contender.label}, k = {each.k}: {each.diverged}" for each in curves if each.diverged
+    )
+    endings = [
         "A run that diverged counts with the loss of no components at all, in means and curves "
-        f"alike. Diverged runs: {listed}."
+        f"alike. Diverged runs: {lost}."
         if lost
         else "No run diverged."
-    )
+    ]
+    if "explicit_krasulina" in rules:
+        endings.append(pca.EXPLICIT_START)
     sections = [
         Section(
             title="What the paper states",
@@ -646,8 +620,8 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         ),
         Section(
             title="Where every rule ends",
-            text=divergence + (f"\n\n{EXPLICIT_START}" if "explicit_krasulina" in rules else ""),
-            tables=end_tables(config, problem, curves),
+            text="\n\n".join(endings),
+            tables=end_tables(config, final, describe_lines(curves)),
         ),
     ]
     components = draw_components(config, problem, curves)
@@ -660,22 +634,22 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         )
         figure = run.show("components", caption, *components)
         sections.append(Section(title="Components", figures=[figure]))
-    best = [
-        min((each for each in curves if each.k == k), key=lambda each: each.excess[:, -1].mean())
+    ends = [
+        min((each.excess[:, -1].mean(), each.contender.label) for each in curves if each.k == k)
         for k in config.components
     ]
     least = "; ".join(
-        f"k = {each.k}: {each.contender.label}, {each.excess[:, -1].mean():.3g} %" for each in best
+        f"k = {k}: {label}, {excess:.3g} %"
+        for k, (excess, label) in zip(config.components, ends, strict=True)
     )
-    passes = "one pass" if config.passes == 1 else f"{config.passes} passes"
     return Findings(
-        abstract=f"{len(config.contenders)} streaming rules on {problem.name}, {passes}, "
-        f"{config.repeats} runs each, against the exact components. Least excess loss at the end: "
-        f"{least}.",
+        abstract=f"{len(config.contenders)} streaming rules on {problem.name}, "
+        f"{config.all_passes}, {config.repeats} runs each, against the exact components. Least "
+        f"excess loss at the end: {least}.",
         claims=compare_with_paper(config, curves, times),
         sections=sections,
         summary={
-            **exact_summary(config, run.folder.config, problem),
+            **pca.exact_summary(config, run.folder.config, problem),
             "curves": final,
             "seconds_per_row": {
                 str(k): {name: min(trials) for name, trials in by_name.items()}

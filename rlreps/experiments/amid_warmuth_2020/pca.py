@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -298,6 +298,7 @@ class RuleRuns:
     """What one rule did for one k; a subclass adds its arrays of losses.
 
     Attributes:
+        problem: The rows.
         rule: Its name.
         k: Components.
         learning_rate: The chosen η0; NaN for a rule without.
@@ -306,6 +307,7 @@ class RuleRuns:
         seconds: Time in the updates of all runs, without compilation and choice of η0.
     """
 
+    problem: PcaProblem
     rule: str
     k: int
     learning_rate: float
@@ -314,14 +316,13 @@ class RuleRuns:
     seconds: float
 
     @classmethod
-    def from_parts(
-        cls, cells: Iterable[tuple[str, int]], parts: Iterable[Mapping[str, Any]]
-    ) -> list[Self]:
-        """Read the results for cells (rule, k) from the parts of a run's folder."""
+    def of_run(cls, run: Run[Any], parts: Mapping[str, Mapping[str, Any]]) -> list[Self]:
+        """Read the results for ``rule_cells`` from the parts of a run's folder."""
         common = {field.name for field in dataclasses.fields(RuleRuns)}
         own = [field.name for field in dataclasses.fields(cls) if field.name not in common]
         return [
             cls(
+                problem=run.data,
                 rule=rule,
                 k=k,
                 learning_rate=part["learning_rate"],
@@ -330,13 +331,17 @@ class RuleRuns:
                 seconds=part["seconds"],
                 **{name: np.asarray(part[name], np.float64) for name in own},
             )
-            for (rule, k), part in zip(cells, parts, strict=True)
+            for (rule, k), part in zip(rule_cells(run).values(), parts.values(), strict=True)
         ]
 
     @property
     def title(self) -> str:
         """Return its name in figures and tables."""
         return RULES[self.rule].title
+
+    def excess(self, losses: npt.ArrayLike) -> DoubleArray:
+        """Compute 100 (loss / exact loss − 1) of losses of this k, diverged ones counted."""
+        return self.problem.excess_percent(losses, self.k)
 
 
 def by_rule(results: Sequence[RuleRuns], described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -24,23 +24,14 @@ from rlreps import subspace
 from rlreps.config import as_json
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import (
-    Claim,
-    DoubleArray,
-    Experiment,
-    Findings,
-    Rows,
-    Run,
-    aligned,
-    table_of,
-)
+from rlreps.experiments import harness
+from rlreps.experiments.harness import Claim, DoubleArray, Experiment, Findings, Rows, Run
 from rlreps.losses import DanskinLissa
 from rlreps.losses.base import Batch
 from rlreps.numerics import matmul
 from rlreps.plotting import Line, plot_curves, plot_reconstructions, plot_signed_images
 from rlreps.report.page import Section
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
 from rlreps.sources.datasets import FloatArray, Images, load_images
 from rlreps.sources.matrix import draw_rows_and_tasks
@@ -231,8 +222,8 @@ class Problem(NamedTuple):
         test: Test images less the *training* mean, [test images, pixels].
         shape: (height, width) of an image.
         basis: Exact leading principal components, [pixels, d].
-        test_errors: ‖x − Px‖² of each test image under exact components, [test images].
-        train_error: Its mean over training images.
+        test_error: Mean of ‖x − Px‖² over test images under exact components.
+        train_error: The same over training images.
     """
 
     source: ImageSource
@@ -240,13 +231,8 @@ class Problem(NamedTuple):
     test: FloatArray
     shape: tuple[int, int]
     basis: DoubleArray
-    test_errors: DoubleArray
+    test_error: float
     train_error: float
-
-    @property
-    def test_error(self) -> float:
-        """Return the mean of ‖x − Px‖² over test images under exact components."""
-        return float(self.test_errors.mean())
 
 
 def make_problem(config: Config, images: Images) -> Problem:
@@ -257,9 +243,8 @@ def make_problem(config: Config, images: Images) -> Problem:
     Raises:
         InputError: If d exceeds the number of pixels or the rank of the images.
     """
-    d = config.num_components
-    pixels = f"num_components <= {images.num_pixels}, the pixels of an image"
-    require(d <= images.num_pixels, pixels, d)
+    d, pixels = config.num_components, images.num_pixels
+    require(d <= pixels, f"num_components <= {pixels}, the pixels of an image", d)
     mean = images.train.mean(axis=0, dtype=np.float64)
     centred = images.train - mean.astype(np.float32)
     eigenvalues, vectors = scipy.linalg.eigh(second_moments(centred))
@@ -274,7 +259,7 @@ def make_problem(config: Config, images: Images) -> Problem:
         test,
         images.shape,
         basis,
-        reconstruction_errors(test, basis),
+        float(reconstruction_errors(test, basis).mean()),
         float(energies[d:].sum()),
     )
 
@@ -355,9 +340,21 @@ def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
 def measure(run: Run[Config], name: str, options: dict[str, Any]) -> Method:
     """Train a method with every seed; test errors are in float64 from the images themselves."""
     problem: Problem = run.data
-    folder = run.training_folder(name, method=name, **options)
+    config, folder = run.config, run.training_folder(name, method=name, **options)
+    steps = (config.danskin if options else config.eigengame).steps
+    every = steps // config.evaluations
+    common = {
+        "steps": steps,
+        "seeds": config.seeds,
+        "evaluate_every": every,
+        "folder": folder,
+        "checkpoint_every": every * _EVALUATIONS_A_CHECKPOINT,
+        "progress": run.progress,
+    }
     features, history, seconds, entries = (
-        _train_danskin(run, folder, **options) if options else _train_eigengame(run, folder)
+        _train_danskin(config, problem, common, **options)
+        if options
+        else _train_eigengame(config, problem, common)
     )
     target = jnp.asarray(problem.basis, features.dtype)
     bases = [orthonormal(each) for each in features]
@@ -388,11 +385,10 @@ Trained = tuple[Array, list[dict[str, Any]], float, int]
 
 
 def _train_danskin(
-    run: Run[Config], folder: RunFolder, pixels: int, learning_rate: float
+    config: Config, problem: Problem, common: Any, pixels: int, learning_rate: float
 ) -> Trained:
     """Train Danskin-LISSA with N = M = J = ``pixels``."""
-    config, problem, options = run.config, run.data, run.config.danskin
-    num_pixels = problem.source.images.shape[1]
+    options, num_pixels = config.danskin, problem.source.images.shape[1]
     encoder = Tabular(config.num_components, num_states=num_pixels)
     learner = Learner(
         encoder=encoder,
@@ -411,28 +407,21 @@ def _train_danskin(
         resets_diverged=True,
     )
     evaluate, all_pixels = evaluation(problem), jnp.arange(num_pixels)
-    every = options.steps // config.evaluations
     result = train_population(
         learner,
         problem.source,
         own_numbers=False,
-        steps=options.steps,
-        seeds=config.seeds,
         evaluate=lambda params, _: evaluate(encoder.apply(params, all_pixels)),
-        evaluate_every=every,
-        folder=folder,
-        checkpoint_every=every * _EVALUATIONS_A_CHECKPOINT,
         description=f"Danskin-LISSA, {pixels} pixels",
-        progress=run.progress,
+        **common,
     )
     features = jax.vmap(encoder.apply, in_axes=(0, None))(result.state.params, all_pixels)
     return features, result.history, result.seconds, learner.rows * options.images
 
 
-def _train_eigengame(run: Run[Config], folder: RunFolder) -> Trained:
+def _train_eigengame(config: Config, problem: Problem, common: Any) -> Trained:
     """Train EigenGame on mini-batches of whole images."""
-    config, problem, options = run.config, run.data, run.config.eigengame
-    num_pixels = problem.source.images.shape[1]
+    options, num_pixels = config.eigengame, problem.source.images.shape[1]
     schedule = SCHEDULES[options.schedule](options.learning_rate, options.steps)
 
     def learning_rate(step: Array) -> Array:
@@ -440,19 +429,13 @@ def _train_eigengame(run: Run[Config], folder: RunFolder) -> Trained:
         with jax.numpy_dtype_promotion("standard"):
             return jnp.asarray(schedule(step))
 
-    every = options.steps // config.evaluations
     result = fit_stream(
         Eigengame(num_pixels, config.num_components, learning_rate=learning_rate),
         problem.source,
         lambda source, key: source.whole_images(key, options.images),
-        steps=options.steps,
-        seeds=config.seeds,
         evaluate=evaluation(problem),
-        evaluate_every=every,
-        folder=folder,
-        checkpoint_every=every * _EVALUATIONS_A_CHECKPOINT,
         description="EigenGame",
-        progress=run.progress,
+        **common,
     )
     return result.components, result.history, result.seconds, options.images * num_pixels
 
@@ -588,7 +571,7 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
         )
 
     labels = {"exact": "exact PCA", **{name: method.label for name, method in methods.items()}}
-    table = table_of(
+    table = harness.table_of(
         rows,
         {
             "components": lambda row: labels[row["method"]],
@@ -687,9 +670,9 @@ def _draw_reconstructions(
 
 
 def _draw_components(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Figure]:
-    """Draw exact components above those of some methods, aligned to them (first seed)."""
+    """Draw exact components above those of some methods, rotated onto them (first seed)."""
     bases = {method.label: method.bases[0] for method in methods.values()}
-    maps, cosines = aligned(problem.basis, bases)
+    maps, cosines = harness.aligned(problem.basis, bases)
     rows = [
         {"method": name, "component": component, "cosine": cosine}
         for name, method in methods.items()

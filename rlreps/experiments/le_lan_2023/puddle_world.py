@@ -20,18 +20,8 @@ from rlreps.config import configurable, leaf
 from rlreps.encoders import MLP, Encoder, Params
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_choice, require_positive
-from rlreps.experiments.harness import (
-    MEANS,
-    Claim,
-    Experiment,
-    Findings,
-    Run,
-    aligned,
-    all_hold,
-    curve_rows,
-    diverged_of,
-    table_of,
-)
+from rlreps.experiments import harness
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, title_of
 from rlreps.numerics import matmul
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
@@ -328,7 +318,7 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
     for d in config.dimensions:
         ends = {name: mean_interval(each.distances[d][:, -1]) for name, each in methods.items()}
         nearest_first = sorted(ends, key=lambda name: ends[name].value)
-        verdict = all_hold(
+        verdict = harness.all_hold(
             ends["danskin_lissa"].below(ends[name])
             for name in ends
             if name != "danskin_lissa" and "danskin_lissa" in ends
@@ -371,11 +361,11 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
     columns: dict[str, Any] = {
         "method": lambda row: title_of(row["method"]),
         "d": "d",
-        **MEANS,
+        **harness.MEANS,
         "noise floor": "noise_floor",
-        "diverged": diverged_of,
+        "diverged": harness.diverged_of,
     }
-    table = table_of(
+    table = harness.table_of(
         rows,
         columns,
         f"Subspace distance after {config.training.steps:,} updates: {note}. The middle half is "
@@ -423,7 +413,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
         row
         for name, method in methods.items()
         for d, distances in method.distances.items()
-        for row in curve_rows(method.steps, distances, method=name, d=d)
+        for row in harness.curve_rows(method.steps, distances, method=name, d=d)
     ]
     figures = [
         run.show(
@@ -459,7 +449,7 @@ def _components(run: Run[Config], methods: Methods) -> tuple[Any, str]:
     config, truth = run.config, run.shared.truth
     basis = truth.principal.truncated(config.headline_dimension).basis
     learned = {title_of(name): method.features for name, method in methods.items()}
-    maps, cosines = aligned(basis, learned)
+    maps, cosines = harness.aligned(basis, learned)
     rows = []
     for name, method in methods.items():
         found = evaluation.evaluate_features(method.features, truth)

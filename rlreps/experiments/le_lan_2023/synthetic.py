@@ -19,17 +19,8 @@ from jax import Array
 
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
-from rlreps.experiments.harness import (
-    MEANS,
-    Claim,
-    Experiment,
-    Findings,
-    Run,
-    all_hold,
-    curve_rows,
-    diverged_of,
-    table_of,
-)
+from rlreps.experiments import harness
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.plotting import Line, Panel, plot_panels
@@ -366,14 +357,16 @@ def _claims(config: Config, results: Results, spectrum: Spectrum) -> Iterator[Cl
         statement=f"(a) {spectrum}: learning at every d",
         stated="Danskin-LISSA approaches the principal subspace for every d",
         found=found,
-        holds=all_hold(verdicts),
+        holds=harness.all_hold(verdicts),
     )
     found, verdicts, ends = learned(by_rows)
     yield Claim(
         statement=f"(b) {spectrum}: rows an update, J = M = N = 1 included",
         stated="it learns from very few rows, and faster from more",
         found=found,
-        holds=all_hold(verdicts + [more.below(fewer) for fewer, more in itertools.pairwise(ends)]),
+        holds=harness.all_hold(
+            verdicts + [more.below(fewer) for fewer, more in itertools.pairwise(ends)]
+        ),
     )
     last = {
         method: [results[setting].distance() for setting in line.values()]
@@ -387,7 +380,7 @@ def _claims(config: Config, results: Results, spectrum: Spectrum) -> Iterator[Cl
         statement=f"(c) {spectrum}: methods at equal rows",
         stated="Danskin-LISSA ends closest of the sampled methods, above the oracle",
         found=f"{found} at {', '.join(map(str, config.totals))} rows",
-        holds=all_hold(
+        holds=harness.all_hold(
             nearer.below(farther)
             for pair in ((exact, lissa), (lissa, empirical), (lissa, plain))
             for nearer, farther in zip(*pair, strict=True)
@@ -411,7 +404,7 @@ def _claims(config: Config, results: Results, spectrum: Spectrum) -> Iterator[Cl
         stated="features approach the subspace where the series converges (κ0 < 2), and end "
         "farther from it where the series diverges",
         found="; ".join(texts),
-        holds=all_hold(verdicts),
+        holds=harness.all_hold(verdicts),
     )
 
 
@@ -483,8 +476,8 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         "d": "num_features",
         "rows": "total_rows",
         "κ0": "kappa0",
-        **MEANS,
-        "diverged": diverged_of,
+        **harness.MEANS,
+        "diverged": harness.diverged_of,
     }
     table_caption = (
         "Mean final distance with its 95 % bootstrap interval, and the interquartile mean."
@@ -496,7 +489,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         curves = [
             row
             for setting in settings
-            for row in curve_rows(
+            for row in harness.curve_rows(
                 results[setting].steps, results[setting].distances, **setting.described()
             )
         ]
@@ -512,7 +505,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         ]
         figure = plot_panels(panels, y_label=DISTANCE, note=note, **axes)
         shown = run.show(name, f"{caption} {note}.", ends if is_final else curves, figure)
-        tables = [table_of(ends, columns, table_caption)] if is_final else []
+        tables = [harness.table_of(ends, columns, table_caption)] if is_final else []
         sections.append(Section(title=title, figures=[shown], tables=tables))
     return Findings(
         abstract=_abstract(config, summary),

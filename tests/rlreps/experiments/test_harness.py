@@ -85,7 +85,7 @@ class Toy:
         return self.experiment().run(config, out, progress=False, **options)
 
 
-def test_a_run_leaves_parts_results_figures_report_and_summary(tmp_path):
+def test_a_run_leaves_parts_results_figures_a_report_in_order_and_a_summary(tmp_path):
     toy = Toy()
     summary = toy.run(tmp_path / "run")
     assert toy.measured == ["scale-1", "scale-2"]
@@ -114,10 +114,7 @@ def test_a_run_leaves_parts_results_figures_report_and_summary(tmp_path):
         ["scale-2", "6.0", "", ""],
         ["other", "", "", "True"],
     ]
-
-
-def test_the_report_shows_abstract_claims_figures_and_tables_in_order(tmp_path):
-    summary = Toy().run(tmp_path / "run")
+    # The report shows abstract, claims, figures and tables in their order.
     page = (tmp_path / "run" / "report.html").read_text()
     places = [
         page.index(text)
@@ -155,15 +152,20 @@ def test_a_resumed_run_measures_what_is_missing_and_a_finished_one_nothing(tmp_p
     assert files_below(tmp_path / "run") == before
 
 
-def test_measurements_that_are_not_kept_may_be_any_object_and_are_made_again(tmp_path):
-    toy = Toy()
-    experiment = dataclasses.replace(
-        toy.experiment(),
-        keeps_parts=False,
-        measure=lambda run, name, cell: {**toy.measure(run, name, cell), "object": object()},
-    )
+def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_folders(tmp_path):
+    toy, kept = Toy(), []
+
+    def measure(run, name, cell):
+        kept.append(run.training_folder(name, scale=cell))
+        return {**toy.measure(run, name, cell), "object": object()}
+
+    experiment = dataclasses.replace(toy.experiment(), keeps_parts=False, measure=measure)
     assert experiment.run(Config(), tmp_path / "run", progress=False)["means"] == [3.0, 6.0]
     assert not (tmp_path / "run" / "parts").exists()
+    assert [folder.path.name for folder in kept] == ["scale-1", "scale-2"]
+    assert kept[0].kind == "toy-run"
+    assert kept[0].config["scale"] == 1.0
+    assert kept[0].config["experiment"]["scales"] == [1.0, 2.0]
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
@@ -177,30 +179,8 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
     assert files_below(tmp_path / "run") == before
 
 
-def test_trainings_have_folders_of_their_own_that_know_what_they_are_of(tmp_path):
-    kept = []
-
-    def measure(run, name, cell):
-        kept.append(run.training_folder(name, scale=cell))
-        return {"values": [cell]}
-
-    experiment = dataclasses.replace(Toy().experiment(), measure=measure, report=Toy().report)
-    with pytest.raises(KeyError):  # The toy's report wants more; folders are made before it.
-        experiment.run(Config(), tmp_path / "run", progress=False)
-    assert [folder.path.name for folder in kept] == ["scale-1", "scale-2"]
-    assert kept[0].kind == "toy-run"
-    assert kept[0].config["scale"] == 1.0
-    assert kept[0].config["experiment"]["scales"] == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "together"),
-    [
-        ([True, True], True),
-        ([True, None], None),
-        ([True, None, False], False),
-        ([], None),
-    ],
-)
-def test_verdicts_together(verdicts, together):
-    assert all_hold(verdicts) is together
+def test_verdicts_together():
+    assert all_hold([True, True]) is True
+    assert all_hold([True, None]) is None
+    assert all_hold([True, None, False]) is False
+    assert all_hold([]) is None
