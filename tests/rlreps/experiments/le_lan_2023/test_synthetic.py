@@ -217,6 +217,7 @@ TINY = dataclasses.replace(
     SMOKE,
     num_states=12,
     step_size=5e-5,
+    rows=3,
     dimension=2,
     dimensions=(2,),
     rows_by_total=(3,),
