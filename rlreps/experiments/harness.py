@@ -185,10 +185,6 @@ class Run(Generic[Config]):
             provenance=self.folder.provenance,
         )
 
-    def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return ``parts/<name>.json``, computing it first if it is not there."""
-        return self.folder.part(name, compute)
-
     def show(self, name: str, caption: str, rows: Rows | None, figure: Figure) -> tuple[Path, str]:
         """Write a figure and the numbers that it shows; return its path and caption.
 
@@ -285,7 +281,7 @@ class Experiment(Generic[Config]):
                 for name, cell in cells.items():
                     advance(0, name)
                     measure = partial(self.measure, run, name, cell)
-                    found[name] = run.part(name, measure) if self.keeps_parts else measure()
+                    found[name] = folder.part(name, measure) if self.keeps_parts else measure()
                     advance(1)
             return self._write(run, self.report(run, found))
 

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
+    FixedFormatter,
     FixedLocator,
     FuncFormatter,
     MaxNLocator,
@@ -334,9 +335,7 @@ def _set_ticks(
         if x_ticks is not None:
             axes.xaxis.set_major_locator(FixedLocator(list(names)))
             axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(
-                FuncFormatter(lambda x, _, names=names: names.get(x, ""))
-            )
+            axes.xaxis.set_major_formatter(FixedFormatter(list(names.values())))
         elif log_x:
             plain_log_ticks(axes.xaxis)
         else:

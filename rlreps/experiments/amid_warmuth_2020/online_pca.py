@@ -556,7 +556,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         for (contender, k), part in zip(cells(run).values(), found.values(), strict=True)
     ]
     times = {
-        k: run.part(f"times-k{k}", partial(seconds_per_row, problem, k, curves, run.devices))
+        k: run.folder.part(f"times-k{k}", partial(seconds_per_row, problem, k, curves, run.devices))
         for k in config.components
     }
     final = [final_row(curve, problem) for curve in curves]

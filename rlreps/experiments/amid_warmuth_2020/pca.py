@@ -256,17 +256,12 @@ def choose_rate(
         diverged); None and none of a rule without a learning rate.
 
     Raises:
-        InputError: If the part has no whole update.
+        InputError: As ``run_passes``, if the part has no whole update.
         RatesDivergedError: If all runs diverge.
     """
     if not RULES[rule].needs_learning_rate:
         return {"learning_rate": None, "tuning_losses": []}
     count = int(len(problem.rows) * config.tuning_fraction)
-    require(
-        count >= rows_per_update,
-        f"a fraction of the {len(problem.rows)} rows with a whole update of {rows_per_update}",
-        config.tuning_fraction,
-    )
     chosen = np.random.default_rng(config.seed).permutation(len(problem.rows))[:count]
     part = problem.rows[np.sort(chosen)]
     losses = run_passes(
