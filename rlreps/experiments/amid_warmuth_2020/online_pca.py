@@ -431,21 +431,19 @@ def draw_excess(
             last = len(curve.rows_seen) - 1
             spread = np.geomspace(1, last, _POINTS) if last > _POINTS else np.arange(1, last + 1)
             chosen = np.unique(spread.round().astype(int))
-            bands = mean_interval(curve.excess[:, chosen])
             x = curve.rows_seen if against == "rows_seen" else curve.seconds.mean(axis=0)
+            line = Line.of_runs(curve.contender.label, x[chosen], curve.excess[:, chosen])
+            lines.append(line)
             points = {
-                against: x[chosen],
-                "excess_percent": bands.value,
-                "excess_percent_low": bands.low,
-                "excess_percent_high": bands.high,
+                against: line.x,
+                "excess_percent": line.mean,
+                "excess_percent_low": line.low,
+                "excess_percent_high": line.high,
             }
             rows += [
                 {"rule": curve.contender.name, "k": k, **dict(zip(points, values, strict=True))}
-                for values in zip(*points.values(), strict=True)
+                for values in zip(*map(np.asarray, points.values()), strict=True)
             ]
-            ends = {"low": bands.low, "high": bands.high}
-            label = curve.contender.label
-            lines.append(Line(label=label, x=x[chosen], mean=bands.value, **ends))
         panels.append(Panel(title=f"k = {k}", lines=lines))
     return rows, plot_panels(
         panels,
