@@ -323,25 +323,24 @@ def seconds_per_row(
     with jax.default_device(None if devices is None else devices[0]):
         rows, key = jnp.asarray(problem.rows[:_TIMED_ROWS]), jax.random.key(0)
         start = orthonormalize(jax.random.normal(key, (k, features)))
-        streams: dict[str, tuple[Callable[[Any, Array], Any], Any]] = {
-            WITH_QR: (update_each_with_qr, start)
-        }
+
+        def ready(update_each: Callable[[Any, Array], Any], state: Any) -> Callable[[], Any]:
+            """Compile, and go over the rows: a factor's first updates are anchored one by one."""
+            compiled = jax.jit(update_each)
+            state = jax.block_until_ready(compiled(state, rows))
+            return lambda: jax.block_until_ready(compiled(state, rows))
+
+        timed = {WITH_QR: ready(update_each_with_qr, start)}
         for rule, curve in paper_curves(curves, k).items():
             build = pca.decaying_rule(rule, features, k, curve.contender.power)
             made = build(jnp.asarray(curve.learning_rate, jnp.float32))
-            streams[rule] = (made.update_each, made.init(key))
-        # Once over the rows before time is taken: a factor's first updates are anchored one by one.
-        compiled = {name: jax.jit(function) for name, (function, _) in streams.items()}
-        states = {
-            name: jax.block_until_ready(function(streams[name][1], rows))
-            for name, function in compiled.items()
-        }
-        trials: dict[str, list[float]] = {name: [] for name in compiled}
+            timed[rule] = ready(made.update_each, made.init(key))
+        trials: dict[str, list[float]] = {name: [] for name in timed}
         # In turns, so that what slows the machine meets them all.
         for _ in range(_TRIALS):
-            for name, function in compiled.items():
+            for name, run_once in timed.items():
                 began = time.perf_counter()
-                jax.block_until_ready(function(states[name], rows))
+                run_once()
                 trials[name].append((time.perf_counter() - began) / len(rows))
     return trials
 
