@@ -593,7 +593,7 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
 
 def _curves(run: Run[Config], methods: Mapping[str, Method]) -> list[tuple[Any, str]]:
     """Draw the distance of every method, against updates and against entries read."""
-    d, count = run.config.num_components, run.config.num_seeds
+    d = run.config.num_components
     rows = [
         {
             "method": name,
@@ -627,8 +627,8 @@ def _curves(run: Run[Config], methods: Mapping[str, Method]) -> list[tuple[Any, 
     return [
         run.show(
             "curves",
-            f"Subspace distance to the exact {d} components against updates, mean over {count} "
-            "runs with a 95 % bootstrap interval; 0 is the exact subspace, 1 is orthogonal to it.",
+            f"Subspace distance to the exact {d} components against updates: 0 is the exact "
+            "subspace, 1 is orthogonal to it.",
             rows,
             draw("update", lambda method: 1),
         ),
