@@ -1,14 +1,13 @@
 """The ground truth that an experiment makes in its own folder."""
 
 import dataclasses
-import functools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, sampling_error
 from rlreps.successor.measure import SuccessorMeasure
@@ -65,12 +64,12 @@ def own_ground_truth(
     generated = generate(config, path, progress=progress)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
-    truth = ground_truth_for(path, num_features, progress=progress)
-    error = sampling_error(
-        open_estimates(path),
-        RandomizedSVD(rank=num_features),  # Of the halves no other component is asked for.
-        progress=functools.partial(progress_bar, show=progress),
-    )
+    # Each decomposition keeps one core busy. Of the halves no other component is asked for.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        halves = RandomizedSVD(rank=num_features)
+        pending = pool.submit(sampling_error, open_estimates(path), halves)
+        truth = ground_truth_for(path, num_features, progress=progress)
+        error = pending.result()
     return OwnGroundTruth(
         path,
         truth,

@@ -6,7 +6,8 @@ after the ground truth, the learned ones after each training run.
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from rlreps.plotting import Line
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import MonteCarlo
 from rlreps.training import Optimizer
 from rlreps.workflows.evaluate import distance_history
@@ -31,6 +34,7 @@ from rlreps.workflows.ground_truths import STORE, generation_figures, own_ground
 from rlreps.workflows.train import TrainingConfig, run_training
 
 KIND = "quickstart"
+_RUNS_AT_ONCE = 2
 RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
 
 
@@ -174,6 +178,7 @@ class _Pipeline:
 
     def __init__(self, config: QuickstartConfig, folder: RunFolder, progress: bool) -> None:
         self.config, self.folder, self.progress = config, folder, progress
+        self.runs = folder.path / "runs"
         self.environment = load_arena(config.successor.arena)
         self.figures: dict[str, Path] = {}
         self.began = time.perf_counter()
@@ -213,11 +218,10 @@ class _Pipeline:
         summaries: list[dict[str, Any]] = []
         learned: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         curves: dict[str, list[Line]] = {}
-        for name, (recipe, training) in runs.items():
-            out = self.folder.path / "runs" / name
-            found = run_training(
-                training, self.folder.path / STORE, out, truth=truth, progress=self.progress
-            )
+        for (name, (recipe, training)), found in zip(
+            runs.items(), self.train(runs, truth), strict=True
+        ):
+            out = self.runs / name
             summaries.append({"recipe": recipe, **found})
             title, distance = training.objective.title, found["subspace_distance"]
             self.say(f"{RECIPES[recipe]}, {title}, d = {found['d']}: distance {distance:.4f}")
@@ -265,6 +269,25 @@ class _Pipeline:
         }
         _write_report(config, self.folder, self.figures, summaries, summary)
         return summary
+
+    def train(
+        self, runs: Mapping[str, tuple[str, TrainingConfig]], truth: GroundTruth
+    ) -> Iterator[dict[str, Any]]:
+        """Make all training runs, several at once, and yield their summaries in order."""
+
+        def one(name: str) -> dict[str, Any]:
+            training = runs[name][1]
+            store = self.folder.path / STORE
+            return run_training(training, store, self.runs / name, truth=truth, progress=False)
+
+        # One run alone leaves cores idle while it compiles and gathers entries of the matrix.
+        with (
+            ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
+            progress_bar("training", total=len(runs), unit="runs", show=self.progress) as advance,
+        ):
+            for found in pool.map(one, runs):
+                advance(1)
+                yield found
 
     def draw_components(
         self, name: str, maps: Mapping[str, Any], cosines: Mapping[str, Any], truth: Any
@@ -430,9 +453,9 @@ def _recipe_section(
     table = Table(
         header,
         rows,
-        f"Results {over}; training time is without compilation and evaluation. Excess loss is "
-        "relative to the best d features; streak counts leading components within π/8 of the true "
-        "ones, in order.",
+        f"Results {over}; training time is without compilation and evaluation, with "
+        f"{_RUNS_AT_ONCE} runs at a time. Excess loss is relative to the best d features; streak "
+        "counts leading components within π/8 of the true ones, in order.",
     )
     encoder, optimizer = base.encoder, base.optimizer
     hidden = " x ".join(map(str, getattr(encoder, "hidden", ())))
