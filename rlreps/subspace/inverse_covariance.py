@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import InputError, require_interval
+from rlreps.errors import require, require_interval
 from rlreps.numerics import jit, matmul
 
 
@@ -56,16 +56,9 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     Raises:
       InputError: if the shapes do not fit together.
     """
-    if features.ndim != 2 or right_hand_side.ndim != 2:
-        raise InputError(
-            "expected features [j, d] and a right-hand side [d, t], "
-            f"got shapes {features.shape} and {right_hand_side.shape}"
-        )
-    if features.shape[1] != right_hand_side.shape[0]:
-        raise InputError(
-            f"expected a right-hand side of {features.shape[1]} rows, one a feature, "
-            f"got {right_hand_side.shape[0]}"
-        )
+    shapes = (features.shape, right_hand_side.shape)
+    fit = features.ndim == right_hand_side.ndim == 2 and shapes[0][1] == shapes[1][0]
+    require(fit, "features [j, d] and a right-hand side [d, t]", shapes)
     step = jnp.asarray(kappa, features.dtype)
     first = step * right_hand_side
 
@@ -111,18 +104,8 @@ def chunked_lissa(
 
 
 def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> jax.Array:
-    """Return the LISSA estimate Delta_J as a matrix; see `lissa`.
-
-    Args:
-      features: [j, d] rows of features.
-      kappa: scalar step size.
-
-    Returns:
-      [d, d] estimate of the inverse covariance; not symmetric in general.
-    """
-    identity = jnp.eye(features.shape[1], dtype=features.dtype)
-    estimate: jax.Array = lissa(features, identity, kappa)
-    return estimate
+    """Compute the matrix Delta_J of `lissa`, [d, d], not symmetric in general."""
+    return lissa(features, jnp.eye(features.shape[1], dtype=features.dtype), kappa)
 
 
 @jit
@@ -134,7 +117,7 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     is not defined where eigenvalues coincide.
 
     Args:
-      features: [j, d] rows of features.
+      features: Phi, [J, d].
 
     Returns:
       [d, d] symmetric positive semi-definite array.
