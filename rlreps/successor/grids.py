@@ -16,14 +16,7 @@ from rlreps.errors import require, require_positive
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
-
-    Attributes:
-        bins: Cells along each axis.
-
-    Raises:
-        InputError: If there are none.
-    """
+    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y."""
 
     bins: int
 
@@ -71,11 +64,7 @@ class BoxGrid:
     Attributes:
         low: Lower corner [k], in the units of the observations.
         high: Upper corner [k].
-        bins: Cells along each axis [k].
-
-    Raises:
-        InputError: If lengths differ or are 0, a corner is not finite, an axis has no extent or no
-            cells, the cells are 2³¹ or more, or too fine for float32 to tell apart.
+        bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 can tell apart.
     """
 
     low: tuple[float, ...]
@@ -92,11 +81,8 @@ class BoxGrid:
             f"{lengths} entries",
         )
         for low, high in zip(self.low, self.high, strict=True):
-            require(
-                math.isfinite(low) and math.isfinite(high) and low < high,
-                "finite low < high on each axis",
-                (low, high),
-            )
+            valid = math.isfinite(low) and math.isfinite(high) and low < high
+            require(valid, "finite low < high on each axis", (low, high))
         require(min(self.bins) >= 1, "bins >= 1 on each axis", self.bins)
         require(self.num_cells < 2**31, "fewer than 2**31 cells", self.num_cells)
         require(

@@ -12,11 +12,7 @@ from rlreps.successor.store.format import MatrixStore
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoreBlocks:
-    """The rows of a complete store.
-
-    Attributes:
-        store: The store.
-    """
+    """The rows of a complete store."""
 
     store: MatrixStore
 
@@ -31,46 +27,27 @@ class StoreBlocks:
         return np.dtype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, rows).
-
-        Raises:
-            InputError: If a block is missing or corrupt.
-        """
+        """Yield (first row, rows); ``InputError`` if a block is missing or corrupt."""
         for index, rows in self.store.iterate_blocks():
             yield self.store.block_range(index)[0], rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HalfBlocks:
+class HalfBlocks(DerivedBlocks):
     """The rows of one of the two halves that a sampled matrix is the mean of.
 
     Attributes:
-        matrix: Mean of the halves.
+        source: Mean of the halves.
         half_difference: Half their difference, in the same blocks.
         sign: 1 for the first half, -1 for the second.
     """
 
-    matrix: StoreBlocks
     half_difference: StoreBlocks
     sign: int
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, tasks)."""
-        return self.matrix.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32."""
-        return self.matrix.dtype
-
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, rows).
-
-        Raises:
-            InputError: If a block is missing or corrupt.
-        """
-        pairs = zip(self.matrix.blocks(), self.half_difference.blocks(), strict=True)
+        """Yield (first row, rows)."""
+        pairs = zip(self.source.blocks(), self.half_difference.blocks(), strict=True)
         for (start, rows), (_, difference) in pairs:
             yield start, rows + np.float32(self.sign) * difference
 

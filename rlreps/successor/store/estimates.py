@@ -47,11 +47,7 @@ class EstimateStore:
         return sorted({index for store in self.stores() for index in store.missing_blocks()})
 
     def write_block(self, index: int, estimates: "RowEstimates") -> None:
-        """Write a block so that it is on disk, whole, when this returns.
-
-        Raises:
-            InputError: The estimates do not fit the store, or the disk refused them.
-        """
+        """Write a block of both; see ``MatrixStore.write_block``."""
         if self.half_difference is not None:
             if estimates.half_difference is None:
                 raise InputError(f"{self.matrix.path}: expected half differences, got none")
@@ -101,19 +97,7 @@ def create_estimates(
 ) -> EstimateStore:
     """Make the stores of a matrix, or open those that are there under the same settings.
 
-    Args:
-        path: A folder that does not exist, is empty, or holds a store.
-        shape: (num_states, num_tasks).
-        block_rows: Rows in a block.
-        settings: What determines the matrix.
-        provenance: What is only informative.
-        sampled: Whether half differences come with the rows.
-
-    Returns:
-        The stores.
-
-    Raises:
-        InputError: As ``create_or_resume``.
+    As ``create_or_resume``; ``sampled`` says whether half differences come with the rows.
     """
     layout: dict[str, Any] = {
         "shape": shape,
@@ -129,11 +113,7 @@ def create_estimates(
 
 
 def open_estimates(path: str | Path) -> EstimateStore:
-    """Open the stores of a matrix, complete or not.
-
-    Raises:
-        InputError: There is no store at the path, or one cannot be read.
-    """
+    """Open the stores of a matrix, complete or not; see ``open_store``."""
     matrix = open_store(path)
     beside = matrix.path / HALF_DIFFERENCE
     half_difference = find_store(beside)
