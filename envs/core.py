@@ -96,9 +96,6 @@ def as_number(value: Any, name: str) -> Any:
     """Return ``value`` as a finite Python float; arrays (and tracers) pass through unchecked.
 
     Python floats are weakly typed, so the same parameters serve float32 and float64 positions.
-
-    Raises:
-        ArenaError: ``value`` is not a finite real number.
     """
     if isinstance(value, jax.Array):
         return value
@@ -110,11 +107,7 @@ def as_number(value: Any, name: str) -> Any:
 
 
 def check_range(value: Any, name: str, valid: Callable[[float], bool], expected: str) -> Any:
-    """Return ``value`` as a finite float within a range; arrays and tracers pass unchecked.
-
-    Raises:
-        ArenaError: ``value`` is not a finite real number, or not ``valid``.
-    """
+    """Return ``value`` as a finite float that is ``valid``; arrays and tracers pass unchecked."""
     number = as_number(value, name)
     if not isinstance(number, jax.Array) and not valid(number):
         raise ArenaError(f"expected {name} {expected}, got {number!r}")
@@ -130,11 +123,7 @@ def check_count(value: Any, name: str, *, optional: bool = False) -> None:
 
 
 def as_point(value: Any, name: str) -> tuple[Any, Any]:
-    """Return ``value`` as a pair of finite Python floats.
-
-    Raises:
-        ArenaError: ``value`` is not a sequence of two finite real numbers.
-    """
+    """Return ``value`` as a pair of finite Python floats."""
     try:
         coordinates = tuple(value)
     except TypeError:

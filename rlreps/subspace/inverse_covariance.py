@@ -84,8 +84,8 @@ def chunked_lissa(
     b_j throughout it is `lissa` without the first row.
 
     Args:
-      covariances: [J, d, d] mean phi phi^T of each chunk.
-      right_hand_sides: [J, d, t] mean phi psi of each chunk.
+      covariances: C_j, [J, d, d] mean phi phi^T of each chunk.
+      right_hand_sides: b_j, [J, d, t] mean phi psi of each chunk.
       kappa: scalar step size in (0, 2 / lambda_max).
 
     Returns:
@@ -138,15 +138,7 @@ def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: i
 
     Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
     kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in
-    (0, 2 / lambda_max).
-
-    Args:
-      covariance: [d, d] symmetric positive semi-definite matrix C.
-      kappa: scalar step size.
-      num_terms: J, the number of terms beyond the first.
-
-    Returns:
-      [d, d] symmetric array.
+    (0, 2 / lambda_max). C and the series are [d, d], symmetric; J is `num_terms`.
     """
     step = jnp.asarray(kappa, covariance.dtype)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)

@@ -35,12 +35,7 @@ class RowBlocks(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayBlocks:
-    """An array in memory as row blocks, which are views of it.
-
-    Attributes:
-      matrix: [n, t] array.
-      block_rows: rows in a block; the last block may have fewer.
-    """
+    """An array [n, t] in memory as row blocks, which are views of it; the last may be shorter."""
 
     matrix: np.ndarray
     block_rows: int = 1024
@@ -51,39 +46,30 @@ class ArrayBlocks:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, t)."""
         rows, columns = self.matrix.shape
         return rows, columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The array's dtype."""
         return self.matrix.dtype
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, view of the rows)."""
         for start in range(0, self.shape[0], self.block_rows):
             yield start, self.matrix[start : start + self.block_rows]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DerivedBlocks:
-    """Row blocks made from others of the same shape and dtype.
-
-    Attributes:
-      source: the others, [n, t].
-    """
+    """Row blocks made from others, the source, of the same shape and dtype."""
 
     source: RowBlocks
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, t)."""
         return self.source.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The source's dtype."""
         return self.source.dtype
 
 
@@ -106,7 +92,6 @@ class CentredBlocks(DerivedBlocks):
         require(self.means.shape == columns, f"means of shape {columns}", self.means.shape)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, centred copy of the rows), blocked as the source is."""
         for start, rows in self.source.blocks():
             centred = np.empty_like(rows)
             subtract_means(rows, self.means, out=centred)

@@ -92,11 +92,6 @@ class BoxGrid:
         )
 
     @property
-    def num_axes(self) -> int:
-        """Dimension of the box, k."""
-        return len(self.bins)
-
-    @property
     def num_cells(self) -> int:
         """Number of cells."""
         return math.prod(self.bins)
@@ -132,11 +127,8 @@ class BoxGrid:
                 fall on the other side of it.
 
         Returns:
-            Indices [...]: int64 for NumPy, int32 for JAX.
-
-        Raises:
-            InputError: If the last axis is not k long, or NumPy points hold NaN. (Under ``jit`` no
-                value can be refused; NaN in a JAX array gives an arbitrary cell.)
+            Indices [...]: int64 for NumPy, int32 for JAX, where NaN gives an arbitrary cell (under
+            ``jit`` no value can be refused).
         """
         if isinstance(points, Array):
             self._require_axes(points.shape)
@@ -155,7 +147,7 @@ class BoxGrid:
         their cell is always the one they were drawn in.
         """
         margins = jnp.asarray(self._margins, jnp.float32)
-        offsets = jax.random.uniform(key, (self.num_axes,), jnp.float32, margins, 1.0 - margins)
+        offsets = jax.random.uniform(key, (len(self.bins),), jnp.float32, margins, 1.0 - margins)
         strides, bins = jnp.asarray(self._strides, jnp.int32), jnp.asarray(self.bins, jnp.int32)
         steps = (jnp.broadcast_to(cell, bins.shape).astype(jnp.int32) // strides) % bins
         widths = jnp.asarray(self.cell_widths, jnp.float32)
@@ -194,7 +186,7 @@ class BoxGrid:
 
     def _cell_of_array(self, points: Array) -> Array:
         dtype = points.dtype if jnp.issubdtype(points.dtype, jnp.floating) else jnp.float32
-        shape = (1,) * (points.ndim - 1) + (self.num_axes,)
+        shape = (1,) * (points.ndim - 1) + (len(self.bins),)
 
         def along_axes(values: Sequence[float] | np.ndarray) -> Array:
             return jnp.asarray(values, dtype).reshape(shape)
@@ -209,5 +201,5 @@ class BoxGrid:
         return cells
 
     def _require_axes(self, shape: tuple[int, ...]) -> None:
-        valid = len(shape) >= 1 and shape[-1] == self.num_axes
-        require(valid, f"points of shape [..., {self.num_axes}]", shape)
+        valid = len(shape) >= 1 and shape[-1] == len(self.bins)
+        require(valid, f"points of shape [..., {len(self.bins)}]", shape)

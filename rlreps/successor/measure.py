@@ -41,11 +41,7 @@ class RowEstimates(NamedTuple):
 
 
 def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarray:
-    """Return start cells [r] as int32.
-
-    Raises:
-        InputError: If one is not an integer in [0, num_cells).
-    """
+    """Return start cells [r] as int32, each an integer in [0, num_cells)."""
     values = np.asarray(cells)
     if values.size:
         require(np.issubdtype(values.dtype, np.integer), "integer start cells", values.dtype.name)

@@ -11,6 +11,7 @@ syncs it and renames it; version 0.1.86 does not shorten a lock file that it fin
 write covers it whole.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 
 Rows = npt.NDArray[np.float32]
 
@@ -107,13 +108,8 @@ class MatrixStore:
             # Rows that do not fill their chunk are merged into the chunk on disk, which fails if
             # that one is corrupt. A kill in between leaves a missing block, which a resume fills.
             self.block_file(index).unlink(missing_ok=True)
-        try:
+        with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
             self._array[start:stop].write(values).result()
-        except ValueError as error:
-            raise InputError(
-                f"{self.path}: expected to write {self.describe_block(index)}, "
-                f"got {first_part(error)}"
-            ) from error
 
     def read_block(self, index: int) -> Rows:
         """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
@@ -222,13 +218,9 @@ class MatrixStore:
             yield self._settle(*pending.popleft())
 
     def _settle(self, index: int, future: "ts.Future[Rows]") -> tuple[int, Rows]:
-        try:
-            return index, future.result()
-        except ValueError as error:
-            raise InputError(
-                f"{self.path}: expected a readable {self.describe_block(index)}, "
-                f"got {first_part(error)}"
-            ) from error
+        with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
+            rows = future.result()
+        return index, rows
 
 
 def as_bytes(rows: Rows) -> bytes:
@@ -241,13 +233,21 @@ def first_part(error: BaseException) -> str:
     return str(error).split(" [")[0].replace("\n", " ")
 
 
+@contextlib.contextmanager
+def _explained(expected: str) -> Iterator[None]:
+    """Turn an error of tensorstore or the disk into an ``InputError``."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise InputError(f"{expected}, got {first_part(error)}") from error
+
+
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values as they come back from JSON (tuples become lists).
 
     ``TypeError`` where JSON cannot hold one of them, ``ValueError`` where one is NaN or infinite.
     """
-    plain: dict[str, Any] = json.loads(json.dumps(dict(values), allow_nan=False))
-    return plain
+    return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
 
 
 _FORMAT = 1
@@ -281,10 +281,8 @@ def create_or_resume(
         InputError: The store has other settings, shape or block_rows (each is named with both
             values); the path is something else; the shape is not positive; the disk refused it.
     """
-    if min(*shape, block_rows) < 1:
-        raise InputError(
-            f"expected positive shape and block_rows, got shape={shape}, block_rows={block_rows}"
-        )
+    sizes = (*shape, block_rows)
+    require(min(sizes) >= 1, "positive shape and block_rows", sizes)
     folder = Path(path).absolute()
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
@@ -293,15 +291,11 @@ def create_or_resume(
         return store
     require_place(folder)
     entry = {"format": _FORMAT, "settings": plain, "provenance": plain_json(provenance)}
-    try:
+    with _explained(f"expected a place for a store at {folder}"):
         # What a killed creation left may be longer than the metadata written over it here.
         (folder / f"{_METADATA_FILE}.__lock").unlink(missing_ok=True)
         metadata = _metadata(shape, block_rows, {"rlreps": entry})
         ts.open({**_spec(folder), "metadata": metadata}, create=True).result()
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"expected a place for a store at {folder}, got {first_part(error)}"
-        ) from error
     return open_store(folder)
 
 
