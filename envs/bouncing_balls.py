@@ -35,12 +35,9 @@ Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 class BouncingBallsState(NamedTuple):
-    """Where the balls are and where they go.
+    """Centres (x, y) in [radius, 1 - radius]², velocities in sides of the square per frame.
 
-    Attributes:
-        positions: [balls, 2], centres (x, y) in [radius, 1 - radius]².
-        velocities: [balls, 2], in sides of the unit square per frame.
-        steps: int32 scalar, frames since the episode's start.
+    Both are [balls, 2]; steps (int32) counts the frames since the episode's start.
     """
 
     positions: jax.Array
@@ -147,12 +144,7 @@ class BouncingBalls:
         Exact up to rounding, so energy is kept, balls do not overlap, and with velocities reversed
         the same frames run backwards. Collisions at one instant are taken one after another.
 
-        Args:
-            positions: [balls, 2], centres in [radius, 1 - radius]².
-            velocities: [balls, 2], in sides of the square per frame.
-
-        Returns:
-            Both, one frame later, of the same dtype.
+        Positions and velocities are those of a ``BouncingBallsState``, and keep their dtype.
         """
         most = EVENTS_PER_BALL * self.num_balls
 

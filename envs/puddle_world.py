@@ -54,12 +54,7 @@ class Puddle:
 
 
 class PuddleWorldState(NamedTuple):
-    """Where the agent is.
-
-    Attributes:
-        position: [2], (x, y) in the unit square.
-        steps: int32 scalar, steps taken since the episode's start.
-    """
+    """The agent's position (x, y) [2] in the unit square, and its steps (int32) in the episode."""
 
     position: jax.Array
     steps: jax.Array

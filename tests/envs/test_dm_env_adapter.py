@@ -40,8 +40,8 @@ def play(environment, actions):
 
 
 def test_time_limits_keep_the_discount_and_goals_do_not():
-    steps = play(PuddleWorldDmEnv(load_arena("empty"), task=False, max_steps=3), [0, 0, 0])
-    assert steps[-1].last()
+    steps = play(PuddleWorldDmEnv("sutton", max_steps=7), [2] * 7)
+    assert [step.last() for step in steps] == [False] * 7 + [True]
     assert steps[-1].discount == 1.0
     steps = play(PuddleWorldDmEnv(load_arena("empty", noise=0.0)), [0, 1] * 40)
     last = next(step for step in steps if step.last())
@@ -54,7 +54,7 @@ def test_time_limits_keep_the_discount_and_goals_do_not():
 def test_the_seed_decides_everything():
     actions = np.random.default_rng(0).integers(4, size=20)
     paths = [
-        np.stack([step.observation for step in play(PuddleWorldDmEnv(seed=seed), actions)])
+        np.stack([s.observation for s in play(PuddleWorldDmEnv(max_steps=7, seed=seed), actions)])
         for seed in (3, 3, 4)
     ]
     np.testing.assert_array_equal(paths[0], paths[1])
@@ -76,7 +76,7 @@ def test_videos_are_decided_by_their_seed_and_have_one_action():
 
 
 def test_unknown_actions_and_arenas_are_refused():
-    environment = PuddleWorldDmEnv()
+    environment = PuddleWorldDmEnv(max_steps=7)
     environment.reset()
     with pytest.raises(ArenaError, match=r"expected an action in \{0, 1, 2, 3\}, got 4"):
         environment.step(4)

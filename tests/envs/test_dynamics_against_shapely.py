@@ -152,7 +152,7 @@ WORLDS = {name: load_arena(name) for name in ARENAS} | {
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_moves_end_where_shapely_says_in_either_precision(name):
-    world, (starts, actions, noise) = WORLDS[name], random_moves(1)
+    world, (starts, actions, noise) = WORLDS[name], random_moves(5)
     expected = walk(world, starts, unshortened(world, starts, actions, noise))
     ends = moved(world, starts, actions, noise, jnp.float32)
     np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-5)
@@ -174,7 +174,7 @@ def test_moves_agree_with_intersections_of_finely_buffered_shapes(name):
 @pytest.mark.integration
 def test_the_random_moves_cover_every_way_to_meet_a_puddle():
     for name in set(WORLDS) - {"empty"}:
-        world, (starts, actions, noise) = WORLDS[name], random_moves(1)
+        world, (starts, actions, noise) = WORLDS[name], random_moves(5)
         ends = unshortened(world, starts, actions, noise)
         length = np.hypot(*(ends - starts).T)
         assert (length == 0.0).sum() >= (10 if world.step_size == 0.05 else 0)

@@ -106,13 +106,6 @@ def test_noise_has_the_stated_standard_deviation_on_both_axes():
     assert abs(np.corrcoef(offsets.T)[0, 1]) < 4.0 / np.sqrt(20_000)
 
 
-def test_a_bare_world_gives_no_reward_and_never_ends():
-    taken = step(PuddleWorld(), KEY, at(0.99, 0.99, steps=10**6), UP)
-    assert float(taken.reward) == 0.0
-    assert not taken.terminated
-    assert not taken.truncated
-
-
 def test_the_task_costs_one_a_step_and_400_times_the_greatest_depth():
     world = load_arena("sutton", noise=0.0).with_task()
     assert float(step(world, KEY, at(0.9, 0.2), UP).reward) == -1.0
@@ -129,26 +122,20 @@ def test_the_task_costs_one_a_step_and_400_times_the_greatest_depth():
 def test_each_part_of_the_task_can_be_switched_on_alone():
     deep, corner = at(0.2, 0.75), at(0.97, 0.97)
 
-    def outcome(state, **parts):
-        taken = step(load_arena("sutton", noise=0.0, **parts), KEY, state, UP)
+    def outcome(state, arena="sutton", **parts):
+        taken = step(load_arena(arena, noise=0.0, **parts), KEY, state, UP)
+        assert not taken.truncated
         return float(taken.reward), bool(taken.terminated)
 
+    assert outcome(at(0.97, 0.97, steps=10**6)) == (0.0, False)
+    assert outcome(at(0.5, 0.8), "two_room", puddle_penalty=True) == (0.0, False)  # A wall's.
     assert outcome(deep, step_penalty=True) == (-1.0, False)
     reward, ended = outcome(deep, puddle_penalty=True)
     assert (reward, ended) == (pytest.approx(-400.0 * 0.075, abs=1e-3), False)
-    assert outcome(corner, goal=True) == (0.0, True)
+    # The goal is the corner where x + y reaches 1.9.
+    assert outcome(at(0.95, 0.91), goal=True) == (0.0, True)
+    assert outcome(at(0.95, 0.89), goal=True) == (0.0, False)
     assert outcome(corner, step_penalty=True) == (-1.0, False)
-
-
-def test_the_goal_is_the_corner_where_x_plus_y_reaches_1_9():
-    world = PuddleWorld(noise=0.0, goal=True)
-    assert not step(world, KEY, at(0.95, 0.89), UP).terminated
-    assert step(world, KEY, at(0.95, 0.91), UP).terminated
-
-
-def test_walls_carry_no_penalty():
-    world = load_arena("two_room", puddle_penalty=True, noise=0.0)
-    assert float(step(world, KEY, at(0.5, 0.8), UP).reward) == 0.0
 
 
 def test_episodes_are_truncated_after_max_steps():
@@ -237,12 +224,9 @@ def test_worlds_that_make_no_sense_say_what_was_expected(fields, message):
         PuddleWorld(**fields)
 
 
-@pytest.mark.parametrize("multiplier", [-0.1, 1.5, np.nan, True, None])
-def test_multipliers_outside_zero_to_one_are_refused(multiplier):
-    with pytest.raises(ArenaError, match="expected multiplier to be"):
-        Puddle(Disc((0.5, 0.5), 0.1), multiplier)
-
-
-def test_a_puddle_needs_a_shape():
+def test_a_puddle_needs_a_shape_and_a_multiplier_from_zero_to_one():
+    for multiplier in (-0.1, 1.5, np.nan, True, None):
+        with pytest.raises(ArenaError, match="expected multiplier to be"):
+            Puddle(Disc((0.5, 0.5), 0.1), multiplier)
     with pytest.raises(ArenaError, match=r"expected a shape \(Capsule, Disc or ConvexPolygon\)"):
         Puddle("disc", 0.5)

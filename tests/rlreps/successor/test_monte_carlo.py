@@ -234,8 +234,11 @@ def test_no_two_draws_share_a_key(monkeypatch):
 
 
 def puddle_sampler(arena, bins, **settings):
+    """A sampler whose tiles hold no more cells than are asked for here."""
     chain = puddle_world_chain(load_arena(arena), Grid(bins))
-    return RowSampler(chain, RolloutSettings(**settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 6)
+        return RowSampler(chain, RolloutSettings(**settings))
 
 
 @pytest.mark.parametrize("count_start", [True, pytest.param(False, marks=pytest.mark.integration)])
