@@ -7,86 +7,51 @@ and leaves JAX alone.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlreps.envs.registration import register
+from rlreps.envs.registration import register as register
 
 if TYPE_CHECKING:
-    from rlreps.envs.arenas import ARENAS, arena_from_settings, arena_settings, load_arena
-    from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
-    from rlreps.envs.core import ArenaError, Environment, TimeStep
-    from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv, PuddleWorldDmEnv
-    from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
-    from rlreps.envs.gymnasium_adapter import (
-        BouncingBallsEnv,
-        BouncingBallsVectorEnv,
-        PuddleWorldEnv,
-        PuddleWorldVectorEnv,
-    )
-    from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
-    from rlreps.envs.rendering import render_frame, render_video_frame
+    from rlreps.envs.arenas import ARENAS as ARENAS
+    from rlreps.envs.arenas import arena_from_settings as arena_from_settings
+    from rlreps.envs.arenas import arena_settings as arena_settings
+    from rlreps.envs.arenas import load_arena as load_arena
+    from rlreps.envs.bouncing_balls import BouncingBalls as BouncingBalls
+    from rlreps.envs.bouncing_balls import BouncingBallsState as BouncingBallsState
+    from rlreps.envs.core import ArenaError as ArenaError
+    from rlreps.envs.core import Environment as Environment
+    from rlreps.envs.core import TimeStep as TimeStep
+    from rlreps.envs.geometry import Capsule as Capsule
+    from rlreps.envs.geometry import ConvexPolygon as ConvexPolygon
+    from rlreps.envs.geometry import Disc as Disc
+    from rlreps.envs.geometry import Shape as Shape
+    from rlreps.envs.puddle_world import Puddle as Puddle
+    from rlreps.envs.puddle_world import PuddleWorld as PuddleWorld
+    from rlreps.envs.puddle_world import PuddleWorldState as PuddleWorldState
+    from rlreps.envs.rendering import render_frame as render_frame
+    from rlreps.envs.rendering import render_video_frame as render_video_frame
 
-_HOMES = {
-    "ARENAS": "arenas",
-    "ArenaError": "core",
-    "BouncingBalls": "bouncing_balls",
-    "BouncingBallsDmEnv": "dm_env_adapter",
-    "BouncingBallsEnv": "gymnasium_adapter",
-    "BouncingBallsState": "bouncing_balls",
-    "BouncingBallsVectorEnv": "gymnasium_adapter",
-    "Capsule": "geometry",
-    "ConvexPolygon": "geometry",
-    "Disc": "geometry",
-    "Environment": "core",
-    "Puddle": "puddle_world",
-    "PuddleWorld": "puddle_world",
-    "PuddleWorldDmEnv": "dm_env_adapter",
-    "PuddleWorldEnv": "gymnasium_adapter",
-    "PuddleWorldState": "puddle_world",
-    "PuddleWorldVectorEnv": "gymnasium_adapter",
-    "Shape": "geometry",
-    "TimeStep": "core",
-    "arena_from_settings": "arenas",
-    "arena_settings": "arenas",
-    "load_arena": "arenas",
-    "render_frame": "rendering",
-    "render_video_frame": "rendering",
-}
-
-__all__ = [
-    "ARENAS",
-    "ArenaError",
-    "BouncingBalls",
-    "BouncingBallsDmEnv",
-    "BouncingBallsEnv",
-    "BouncingBallsState",
-    "BouncingBallsVectorEnv",
-    "Capsule",
-    "ConvexPolygon",
-    "Disc",
-    "Environment",
-    "Puddle",
-    "PuddleWorld",
-    "PuddleWorldDmEnv",
-    "PuddleWorldEnv",
-    "PuddleWorldState",
+_NAMES = {
+    "arenas": "ARENAS arena_from_settings arena_settings load_arena",
+    "bouncing_balls": "BouncingBalls BouncingBallsState",
+    "core": "ArenaError Environment TimeStep",
+    "dm_env_adapter": "BouncingBallsDmEnv PuddleWorldDmEnv",
+    "geometry": "Capsule ConvexPolygon Disc Shape",
+    "gymnasium_adapter": "BouncingBallsEnv BouncingBallsVectorEnv PuddleWorldEnv "
     "PuddleWorldVectorEnv",
-    "Shape",
-    "TimeStep",
-    "arena_from_settings",
-    "arena_settings",
-    "load_arena",
-    "register",
-    "render_frame",
-    "render_video_frame",
-]
+    "puddle_world": "Puddle PuddleWorld PuddleWorldState",
+    "rendering": "render_frame render_video_frame",
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted([*_HOME, "register"])
 
 register()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"rlreps.envs.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'rlreps.envs' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'rlreps.envs' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"rlreps.envs.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

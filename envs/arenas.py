@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +13,27 @@ from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
 
 
-def _empty() -> PuddleWorld:
-    """No puddle at all."""
-    return PuddleWorld()
-
-
-def _sutton() -> PuddleWorld:
-    """Two capsules that halve the speed (Sutton 1996)."""
-    capsules = (Capsule((0.1, 0.75), (0.45, 0.75), 0.1), Capsule((0.45, 0.4), (0.45, 0.8), 0.1))
-    return PuddleWorld(puddles=tuple(Puddle(capsule, 0.5) for capsule in capsules))
-
-
-def _hydrogen() -> PuddleWorld:
-    """Two concentric discs that halve the speed: a quarter of it in the inner one."""
-    return PuddleWorld(puddles=tuple(Puddle(Disc((0.5, 0.5), r), 0.5) for r in (0.3, 0.15)))
-
-
-def _two_room() -> PuddleWorld:
-    """A wall with a door in the middle."""
-    return _two_room_with(0.0)
-
-
-def _two_room_slow() -> PuddleWorld:
-    """The wall of two_room as a puddle that halves the speed."""
-    return _two_room_with(0.5)
-
-
-def _two_room_with(multiplier: float) -> PuddleWorld:
-    walls = (_rectangle(0.4, 0.6, 0.6, 1.0), _rectangle(0.4, 0.0, 0.6, 0.4))
-    return PuddleWorld(puddles=tuple(Puddle(wall, multiplier) for wall in walls))
+def _arena(multiplier: float, *shapes: Shape) -> PuddleWorld:
+    return PuddleWorld(puddles=tuple(Puddle(shape, multiplier) for shape in shapes))
 
 
 def _rectangle(left: float, bottom: float, right: float, top: float) -> ConvexPolygon:
     return ConvexPolygon(((left, bottom), (right, bottom), (right, top), (left, top)))
 
 
-ARENAS: dict[str, Callable[[], PuddleWorld]] = {
-    "empty": _empty,
-    "sutton": _sutton,
-    "hydrogen": _hydrogen,
-    "two_room": _two_room,
-    "two_room_slow": _two_room_slow,
+_SUTTON = (Capsule((0.1, 0.75), (0.45, 0.75), 0.1), Capsule((0.45, 0.4), (0.45, 0.8), 0.1))
+_WALLS = (_rectangle(0.4, 0.6, 0.6, 1.0), _rectangle(0.4, 0.0, 0.6, 0.4))
+
+ARENAS: dict[str, PuddleWorld] = {
+    "empty": PuddleWorld(),
+    # Two capsules that halve the speed (Sutton 1996).
+    "sutton": _arena(0.5, *_SUTTON),
+    # Two concentric discs that halve the speed: a quarter of it in the inner one.
+    "hydrogen": _arena(0.5, Disc((0.5, 0.5), 0.3), Disc((0.5, 0.5), 0.15)),
+    # A wall with a door in the middle.
+    "two_room": _arena(0.0, *_WALLS),
+    # The same wall as a puddle that halves the speed.
+    "two_room_slow": _arena(0.5, *_WALLS),
 }
 """The arenas that come with the package, by name."""
 
@@ -84,22 +64,28 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
     if name.endswith(".toml"):
         arena = _read_arena(Path(name))
     elif name in ARENAS:
-        arena = ARENAS[name]()
+        arena = ARENAS[name]
     else:
         raise ArenaError(
             f"expected an arena ({', '.join(ARENAS)}) or the path of a .toml file, got {name!r}"
         )
-    _check_keys(overrides, allowed=_fields(PuddleWorld), required=set(), place="override")
+    _check_keys(overrides, _fields(PuddleWorld), place="override")
     return dataclasses.replace(arena, **overrides)
 
 
-def resolve_arena(arena: str | Path | PuddleWorld, *, task: bool) -> PuddleWorld:
-    """Return an arena given by name, path or itself; with every part of the task on if ``task``.
+def resolve_arena(
+    arena: str | Path | PuddleWorld, *, task: bool, max_steps: int | None = None
+) -> PuddleWorld:
+    """Return an arena given by name, path or itself, as the adapters' users want it.
 
-    Raises:
-        ArenaError: as ``load_arena``.
+    Args:
+        arena: as for ``load_arena``, or a world.
+        task: whether to switch on every part of the task.
+        max_steps: steps after which an episode is truncated; None for the arena's own limit.
     """
     environment = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
+    if max_steps is not None:
+        environment = dataclasses.replace(environment, max_steps=max_steps)
     return environment.with_task() if task else environment
 
 
@@ -124,24 +110,17 @@ def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
     Raises:
         ArenaError: a puddle has a shape that arena files do not know.
     """
-    settings: dict[str, Any] = {
-        field.name: getattr(environment, field.name)
-        for field in dataclasses.fields(environment)
-        if field.name != "puddles"
-    }
-    settings["step_size"] = float(environment.step_size)
-    settings["noise"] = float(environment.noise)
-    settings["puddles"] = [_puddle_settings(puddle) for puddle in environment.puddles]
-    return settings
-
-
-def _puddle_settings(puddle: Puddle) -> dict[str, Any]:
     names: dict[type, str] = {shape: name for name, shape in SHAPES.items()}
-    name = names.get(type(puddle.shape))
-    if name is None:
-        raise ArenaError(f"expected a shape among {', '.join(SHAPES)}, got {puddle.shape!r}")
-    values = {key: np.asarray(value).tolist() for key, value in vars(puddle.shape).items()}
-    return {"shape": name, "multiplier": float(puddle.multiplier), **values}
+    puddles = []
+    for puddle in environment.puddles:
+        if type(puddle.shape) not in names:
+            raise ArenaError(f"expected a shape among {', '.join(SHAPES)}, got {puddle.shape!r}")
+        values = {key: np.asarray(value).tolist() for key, value in vars(puddle.shape).items()}
+        name, multiplier = names[type(puddle.shape)], float(puddle.multiplier)
+        puddles.append({"shape": name, "multiplier": multiplier, **values})
+    fields = [field.name for field in dataclasses.fields(environment) if field.name != "puddles"]
+    numbers = {"step_size": float(environment.step_size), "noise": float(environment.noise)}
+    return {**{name: getattr(environment, name) for name in fields}, **numbers, "puddles": puddles}
 
 
 def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
@@ -153,7 +132,7 @@ def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
     Raises:
         ArenaError: an unknown or missing key, or a value outside its range.
     """
-    _check_keys(settings, allowed=_fields(PuddleWorld), required=set(), place="arena")
+    _check_keys(settings, _fields(PuddleWorld), place="arena")
     tables = settings.get("puddles", [])
     if not isinstance(tables, list):
         raise ArenaError(f"expected puddles to be an array of tables [[puddles]], got {tables!r}")
@@ -174,7 +153,11 @@ def _puddle_from_settings(table: Any) -> Puddle:
         raise ArenaError(f"expected shape to be one of {', '.join(SHAPES)}, got {name!r}")
     shape_fields = _fields(SHAPES[name])
     required = {"shape", "multiplier", *shape_fields}
-    _check_keys(table, allowed=required, required=required, place=name)
+    _check_keys(table, required, place=name)
+    if missing := sorted(required - table.keys()):
+        raise ArenaError(
+            f"expected {', '.join(sorted(required))} as keys of {name}, got no {missing[0]!r}"
+        )
     shape: Shape = SHAPES[name](**{field: table[field] for field in shape_fields})
     return Puddle(shape, table["multiplier"])
 
@@ -183,15 +166,8 @@ def _fields(cls: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(cls)}
 
 
-def _check_keys(
-    found: Mapping[str, Any], *, allowed: set[str], required: set[str], place: str
-) -> None:
-    unknown, missing = sorted(found.keys() - allowed), sorted(required - found.keys())
-    if unknown:
+def _check_keys(found: Mapping[str, Any], allowed: set[str], *, place: str) -> None:
+    if unknown := sorted(found.keys() - allowed):
         raise ArenaError(
             f"expected only {', '.join(sorted(allowed))} as keys of {place}, got {unknown[0]!r}"
-        )
-    if missing:
-        raise ArenaError(
-            f"expected {', '.join(sorted(required))} as keys of {place}, got no {missing[0]!r}"
         )

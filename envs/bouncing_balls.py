@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import ArenaError, TimeStep, as_number, check_range, pytree_dataclass
+from rlreps.envs.core import ArenaError, TimeStep, check_count, check_range, pytree_dataclass
 
 EVENTS_PER_BALL = 100
 """Collisions per ball that a frame may hold; a guard that no accepted parameters come near."""
@@ -35,12 +35,9 @@ Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 class BouncingBallsState(NamedTuple):
-    """Where the balls are and where they go.
+    """Centres (x, y) in [radius, 1 - radius]², velocities in sides of the square per frame.
 
-    Attributes:
-        positions: [balls, 2], centres (x, y) in [radius, 1 - radius]².
-        velocities: [balls, 2], in sides of the unit square per frame.
-        steps: int32 scalar, frames since the episode's start.
+    Both are [balls, 2]; steps (int32) counts the frames since the episode's start.
     """
 
     positions: jax.Array
@@ -78,18 +75,13 @@ class BouncingBalls:
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_balls", "frame_size"):
-            number = getattr(self, name)
-            if type(number) is not int or number < 1:
-                raise ArenaError(f"expected {name} to be an int >= 1, got {number!r}")
-        radius, speed = as_number(self.radius, "radius"), as_number(self.speed, "speed")
-        check_range(radius, "radius", lambda r: 0.0 < r <= 0.25, "to be in (0, 0.25]")
-        check_range(speed, "speed", lambda s: 0.0 < s <= 1.0, "to be in (0, 1]")
+        check_count(self.num_balls, "num_balls")
+        check_count(self.frame_size, "frame_size")
+        check_count(self.max_steps, "max_steps", optional=True)
+        radius = check_range(self.radius, "radius", lambda r: 0.0 < r <= 0.25, "to be in (0, 0.25]")
+        speed = check_range(self.speed, "speed", lambda s: 0.0 < s <= 1.0, "to be in (0, 1]")
         object.__setattr__(self, "radius", radius)
         object.__setattr__(self, "speed", speed)
-        limit = self.max_steps
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise ArenaError(f"expected max_steps to be None or an int >= 1, got {limit!r}")
         if not isinstance(radius, jax.Array):
             _check_room(self.num_balls, radius)
 
@@ -127,13 +119,9 @@ class BouncingBalls:
     def step(self, key: jax.Array, state: BouncingBallsState, action: jax.Array) -> TimeStep:
         """Let one frame pass.
 
-        Args:
-            key: not used, nothing is random.
-            state: the current state.
-            action: not used, there is only one.
-
         Returns:
-            The new state, its frame as observation and a reward of 0. Nothing ever terminates.
+            The new state, its frame as observation and a reward of 0. Nothing ever terminates,
+            nothing is random, and there is one action: key and action are not used.
         """
         positions, velocities = self.move(state.positions, state.velocities)
         steps = state.steps + 1
@@ -156,12 +144,7 @@ class BouncingBalls:
         Exact up to rounding, so energy is kept, balls do not overlap, and with velocities reversed
         the same frames run backwards. Collisions at one instant are taken one after another.
 
-        Args:
-            positions: [balls, 2], centres in [radius, 1 - radius]².
-            velocities: [balls, 2], in sides of the square per frame.
-
-        Returns:
-            Both, one frame later, of the same dtype.
+        Positions and velocities are those of a ``BouncingBallsState``, and keep their dtype.
         """
         most = EVENTS_PER_BALL * self.num_balls
 
@@ -190,9 +173,6 @@ class BouncingBalls:
 
         A disc's edge is a smooth step, ``EDGE_WIDTH`` pixels wide and centred on the circle, so
         brightness is close to the part of each pixel that the disc covers.
-
-        Args:
-            state: what to draw.
 
         Returns:
             float32 [frame_size, frame_size] in [0, 1]. The y axis points up: row 0 is the top.

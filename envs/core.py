@@ -96,9 +96,6 @@ def as_number(value: Any, name: str) -> Any:
     """Return ``value`` as a finite Python float; arrays (and tracers) pass through unchecked.
 
     Python floats are weakly typed, so the same parameters serve float32 and float64 positions.
-
-    Raises:
-        ArenaError: ``value`` is not a finite real number.
     """
     if isinstance(value, jax.Array):
         return value
@@ -109,18 +106,24 @@ def as_number(value: Any, name: str) -> Any:
     return float(value)
 
 
-def check_range(value: Any, name: str, valid: Callable[[float], bool], expected: str) -> None:
-    """Raise ``ArenaError`` unless ``valid(value)``; arrays (and tracers) pass through unchecked."""
-    if not isinstance(value, jax.Array) and not valid(value):
-        raise ArenaError(f"expected {name} {expected}, got {value!r}")
+def check_range(value: Any, name: str, valid: Callable[[float], bool], expected: str) -> Any:
+    """Return ``value`` as a finite float that is ``valid``; arrays and tracers pass unchecked."""
+    number = as_number(value, name)
+    if not isinstance(number, jax.Array) and not valid(number):
+        raise ArenaError(f"expected {name} {expected}, got {number!r}")
+    return number
+
+
+def check_count(value: Any, name: str, *, optional: bool = False) -> None:
+    """Raise ``ArenaError`` unless ``value`` is an int of at least 1, or None if ``optional``."""
+    if not (optional and value is None) and (type(value) is not int or value < 1):
+        raise ArenaError(
+            f"expected {name} to be {'None or ' if optional else ''}an int >= 1, got {value!r}"
+        )
 
 
 def as_point(value: Any, name: str) -> tuple[Any, Any]:
-    """Return ``value`` as a pair of finite Python floats.
-
-    Raises:
-        ArenaError: ``value`` is not a sequence of two finite real numbers.
-    """
+    """Return ``value`` as a pair of finite Python floats."""
     try:
         coordinates = tuple(value)
     except TypeError:
@@ -130,12 +133,7 @@ def as_point(value: Any, name: str) -> tuple[Any, Any]:
     return as_number(coordinates[0], name), as_number(coordinates[1], name)
 
 
-def make_streams(seed: int, count: int) -> jax.Array:
-    """Return ``count`` keys, for the seeds seed, seed + 1, ... (modulo 2^32)."""
-    return make_streams_of(range(seed, seed + count))
-
-
-def make_streams_of(seeds: Iterable[int]) -> jax.Array:
+def make_streams(seeds: Iterable[int]) -> jax.Array:
     """Return one key for each of the seeds (modulo 2^32)."""
     return jax.vmap(jax.random.key)(np.array([int(seed) % 2**32 for seed in seeds], np.uint32))
 

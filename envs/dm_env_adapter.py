@@ -1,6 +1,5 @@
 """PuddleWorld and BouncingBalls for dm_env."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
     ) -> None:
         self.environment = environment
         self._draw = draw
-        self._stream = make_streams(seed, 1)[0]
+        self._stream = make_streams([seed])[0]
         self._state: Any = None
         self._running = False
         self._observation_spec = specs.BoundedArray(
@@ -102,10 +101,7 @@ class PuddleWorldDmEnv(JaxDmEnv):
         task: whether to switch on the goal corner, the step penalty and the puddle penalty; if not,
             the arena is used as it is.
         max_steps: steps after which an episode is truncated; None for the arena's own limit.
-        seed: decides everything random; only its remainder by 2^32 counts.
-
-    Raises:
-        ArenaError: an argument cannot be used.
+        seed: as for ``JaxDmEnv``.
     """
 
     def __init__(
@@ -116,9 +112,7 @@ class PuddleWorldDmEnv(JaxDmEnv):
         max_steps: int | None = None,
         seed: int = 0,
     ) -> None:
-        environment = resolve_arena(arena, task=task)
-        if max_steps is not None:
-            environment = dataclasses.replace(environment, max_steps=max_steps)
+        environment = resolve_arena(arena, task=task, max_steps=max_steps)
         super().__init__(environment, seed, "position", "direction", draw_arena)
 
 
@@ -126,11 +120,8 @@ class BouncingBallsDmEnv(JaxDmEnv):
     """One video of bouncing balls; observations are frames, and action 0, the only one, waits.
 
     Args:
-        seed: decides everything random; only its remainder by 2^32 counts.
+        seed: as for ``JaxDmEnv``.
         **parameters: of ``BouncingBalls``.
-
-    Raises:
-        ArenaError: a parameter cannot be used.
     """
 
     def __init__(self, *, seed: int = 0, **parameters: Any) -> None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.envs.core import ArenaError, as_number, as_point, check_range, pytree_dataclass
+from rlreps.envs.core import ArenaError, as_point, check_range, pytree_dataclass
 
 Interval = tuple[jax.Array, jax.Array]
 Point = tuple[float, float]
@@ -106,8 +106,7 @@ class Capsule:
         A path that never meets the strip, or meets it beyond an end and misses that disc, comes out
         with ``enter >= leave``.
         """
-        x, y, length, axis = *self._frame_origin(origin), *self._axis()
-        along, across = axis[0] * x + axis[1] * y, axis[0] * y - axis[1] * x
+        along, across, length, axis = self._frame(origin)
         d_x, d_y = displacement[0], displacement[1]
         d_along, d_across = axis[0] * d_x + axis[1] * d_y, axis[0] * d_y - axis[1] * d_x
 
@@ -134,21 +133,24 @@ class Capsule:
 
     def depth(self, point: jax.Array) -> jax.Array:
         """See ``Shape.depth``."""
-        x, y, length, axis = *self._frame_origin(point), *self._axis()
-        along, across = axis[0] * x + axis[1] * y, axis[0] * y - axis[1] * x
+        along, across, length, _ = self._frame(point)
         beyond = along - jnp.clip(along, 0.0, length)
         return jnp.maximum(self.radius - jnp.sqrt(beyond * beyond + across * across), 0.0)
 
-    def _frame_origin(self, point: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return point[0] - self.start[0], point[1] - self.start[1]
+    def _frame(
+        self, point: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
+        """Return a point along and across the axis, the axis' length, and its direction.
 
-    def _axis(self) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """Return the axis' length and its direction, (1, 0) where the length is zero."""
-        x, y = self.end[0] - self.start[0], self.end[1] - self.start[1]
-        length = jnp.sqrt(x * x + y * y)
+        The direction is (1, 0) where the length is zero.
+        """
+        to_x, to_y = self.end[0] - self.start[0], self.end[1] - self.start[1]
+        length = jnp.sqrt(to_x * to_x + to_y * to_y)
         degenerate = length == 0.0
         divisor = jnp.where(degenerate, 1.0, length)
-        return length, (jnp.where(degenerate, 1.0, x / divisor), y / divisor)
+        axis = (jnp.where(degenerate, 1.0, to_x / divisor), to_y / divisor)
+        x, y = point[0] - self.start[0], point[1] - self.start[1]
+        return axis[0] * x + axis[1] * y, axis[0] * y - axis[1] * x, length, axis
 
 
 @pytree_dataclass()
@@ -247,35 +249,24 @@ def _rounding(value: jax.Array) -> float:
 
 
 def _as_radius(value: Any) -> Any:
-    radius = as_number(value, "radius")
-    check_range(radius, "radius", lambda r: r > 0.0, "to be greater than 0")
-    return radius
+    return check_range(value, "radius", lambda r: r > 0.0, "to be greater than 0")
 
 
 def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
     """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` if it is none."""
     if len(vertices) < 3:
         raise ArenaError(f"expected a polygon of at least 3 vertices, got {len(vertices)}")
-    edges = [
-        (b[0] - a[0], b[1] - a[1])
-        for a, b in zip(vertices, (*vertices[1:], vertices[0]), strict=True)
-    ]
-    for vertex, edge in zip(vertices, edges, strict=True):
-        if edge == (0.0, 0.0):
-            raise ArenaError(f"expected distinct vertices, got {vertex} twice in a row")
-    angles = [
-        math.atan2(a[0] * b[1] - a[1] * b[0], a[0] * b[0] + a[1] * b[1])
-        for a, b in zip(edges, (*edges[1:], edges[0]), strict=True)
-    ]
-    area = sum(
-        a[0] * b[1] - a[1] * b[0]
-        for a, b in zip(vertices, (*vertices[1:], vertices[0]), strict=True)
-    )
-    if abs(area) / 2.0 < 1e-12:
-        raise ArenaError(f"expected a polygon with an area, got area {abs(area) / 2.0:.3g}")
+    corners = np.asarray(vertices) @ np.array([1.0, 1.0j])
+    edges = np.roll(corners, -1) - corners
+    if np.any(edges == 0.0):
+        repeated = vertices[int(np.argmax(edges == 0.0))]
+        raise ArenaError(f"expected distinct vertices, got {repeated} twice in a row")
+    area = np.sum(corners.conj() * np.roll(corners, -1)).imag / 2.0
+    if abs(area) < 1e-12:
+        raise ArenaError(f"expected a polygon with an area, got area {abs(area):.3g}")
     turn = math.copysign(1.0, area)
+    angles = turn * np.angle(edges.conj() * np.roll(edges, -1))
     # Rounding may bend a straight side by 1e-9; a convex polygon turns once round and no further.
-    once = abs(sum(angles) - turn * 2.0 * math.pi) < 1e-6
-    if not once or any(turn * angle < -1e-9 for angle in angles):
+    if abs(np.sum(angles) - 2.0 * math.pi) > 1e-6 or np.min(angles) < -1e-9:
         raise ArenaError(f"expected a convex polygon, got vertices {[list(v) for v in vertices]}")
     return vertices if turn > 0.0 else (vertices[0], *reversed(vertices[1:]))

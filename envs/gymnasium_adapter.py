@@ -3,7 +3,6 @@
 One copy, or a batch stepped by one jitted call.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +23,6 @@ from rlreps.envs.core import (
     Environment,
     TimeStep,
     make_streams,
-    make_streams_of,
     name_actions,
     observation_shape,
     reset_stream,
@@ -37,8 +35,7 @@ Observation = npt.NDArray[np.float32]
 Rewards = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-RENDER_MODES = ["rgb_array"]
-RENDER_FPS = 20
+METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}
 
 
 class JaxEnv(gymnasium.Env[Observation, np.int64]):
@@ -56,10 +53,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
         ArenaError: the render mode cannot be used.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 - as the base class declares it
-        "render_modes": RENDER_MODES,
-        "render_fps": RENDER_FPS,
-    }
+    metadata = METADATA
 
     def __init__(self, environment: Environment, draw: Draw, render_mode: str | None) -> None:
         self.environment = environment
@@ -76,7 +70,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
         """Start an episode in a random state; ``options`` is not used."""
         super().reset(seed=seed)
         if self._stream is None or seed is not None:
-            self._stream = make_streams(_seed_or_draw(seed, self.np_random), 1)[0]
+            self._stream = make_streams([_seed_or_draw(seed, self.np_random)])[0]
         self._stream, self._state, observation = reset_stream(self.environment, self._stream)
         return np.array(observation, np.float32), {}
 
@@ -121,11 +115,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         ArenaError: an argument cannot be used.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 - as the base class declares it
-        "render_modes": RENDER_MODES,
-        "render_fps": RENDER_FPS,
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata = METADATA | {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(
         self, environment: Environment, draw: Draw, num_envs: int, render_mode: str | None
@@ -150,24 +140,17 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         seed: int | Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode in every copy.
-
-        Args:
-            seed: one for all copies, or one for each, [num_envs].
-            options: not used.
-
-        Raises:
-            ArenaError: a sequence with another number of seeds.
-        """
+        """Start an episode in every copy, from one seed or one each; ``options`` is not used."""
         if seed is None or isinstance(seed, int):
             super().reset(seed=seed)
             if self._streams is None or seed is not None:
-                self._streams = make_streams(_seed_or_draw(seed, self.np_random), self.num_envs)
+                first = _seed_or_draw(seed, self.np_random)
+                self._streams = make_streams(range(first, first + self.num_envs))
         else:
             if len(seed) != self.num_envs:
                 raise ArenaError(f"expected {self.num_envs} seeds, got {len(seed)}")
             super().reset(seed=int(seed[0]))
-            self._streams = make_streams_of(seed)
+            self._streams = make_streams(seed)
         self._streams, self._states, observations = _reset_many(self.environment, self._streams)
         self._ended = np.zeros(self.num_envs, np.bool_)
         return np.array(observations, np.float32), {}
@@ -176,9 +159,6 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observation, Rewards, Flags, Flags, dict[str, Any]]:
         """Take one action in each copy, or reset it where its episode ended in the last step.
-
-        Args:
-            actions: integers [num_envs].
 
         Raises:
             ArenaError: wrong number of actions, or an unknown one.
@@ -252,7 +232,7 @@ def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
 
 
 def _checked_render_mode(render_mode: str | None) -> str | None:
-    if render_mode is not None and render_mode not in RENDER_MODES:
+    if render_mode is not None and render_mode not in METADATA["render_modes"]:
         raise ArenaError(f"expected render_mode to be None or 'rgb_array', got {render_mode!r}")
     return render_mode
 
@@ -264,19 +244,13 @@ def _observation_space(environment: Environment) -> gymnasium.Space[Observation]
 
 
 class PuddleWorldEnv(JaxEnv):
-    """One PuddleWorld; actions are 0 up, 1 right, 2 down, 3 left.
-
-    Seeding: ``reset(seed=s)`` starts a stream of random numbers that depends on ``s`` alone; later
-    resets without a seed go on with it.
+    """One PuddleWorld; actions are 0 up, 1 right, 2 down, 3 left. Seeded as any ``JaxEnv``.
 
     Args:
         arena: the name of an arena, the path of a .toml file, or a ``PuddleWorld``.
         task: whether to switch on the goal corner, the step penalty and the puddle penalty; if not,
             the arena is used as it is.
         render_mode: "rgb_array" or None.
-
-    Raises:
-        ArenaError: the arena or the render mode cannot be used.
     """
 
     environment: PuddleWorld
@@ -292,10 +266,7 @@ class PuddleWorldEnv(JaxEnv):
 
 
 class PuddleWorldVectorEnv(JaxVectorEnv):
-    """A batch of PuddleWorlds stepped by one jitted JAX call.
-
-    Copy i of a batch seeded with s does exactly what ``PuddleWorldEnv`` seeded with s + i does. The
-    step after an episode's end ignores its action and resets that copy: its reward is 0.
+    """A batch of PuddleWorlds, seeded and reset as any ``JaxVectorEnv``.
 
     Args:
         num_envs: number of copies, at least 1.
@@ -303,9 +274,6 @@ class PuddleWorldVectorEnv(JaxVectorEnv):
         task: as for ``PuddleWorldEnv``.
         render_mode: "rgb_array" or None.
         max_episode_steps: steps after which an episode is truncated; None for the arena's own.
-
-    Raises:
-        ArenaError: an argument cannot be used.
     """
 
     environment: PuddleWorld
@@ -319,23 +287,16 @@ class PuddleWorldVectorEnv(JaxVectorEnv):
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
     ) -> None:
-        environment = resolve_arena(arena, task=task)
-        if max_episode_steps is not None:
-            environment = dataclasses.replace(environment, max_steps=max_episode_steps)
+        environment = resolve_arena(arena, task=task, max_steps=max_episode_steps)
         super().__init__(environment, draw_arena, num_envs, render_mode)
 
 
 class BouncingBallsEnv(JaxEnv):
     """One video of bouncing balls; observations are frames, and action 0, the only one, waits.
 
-    Seeded as ``PuddleWorldEnv`` is.
-
     Args:
         render_mode: "rgb_array", which shows the observation itself, or None.
         **parameters: of ``BouncingBalls``.
-
-    Raises:
-        ArenaError: a parameter or the render mode cannot be used.
     """
 
     environment: BouncingBalls
@@ -345,18 +306,13 @@ class BouncingBallsEnv(JaxEnv):
 
 
 class BouncingBallsVectorEnv(JaxVectorEnv):
-    """A batch of videos stepped by one jitted JAX call.
-
-    Seeded and reset as ``PuddleWorldVectorEnv`` is.
+    """A batch of videos.
 
     Args:
         num_envs: number of copies, at least 1.
         render_mode: "rgb_array" or None.
         max_episode_steps: steps after which an episode is truncated; None for ``max_steps``.
         **parameters: of ``BouncingBalls``.
-
-    Raises:
-        ArenaError: an argument cannot be used.
     """
 
     environment: BouncingBalls
@@ -369,7 +325,6 @@ class BouncingBallsVectorEnv(JaxVectorEnv):
         max_episode_steps: int | None = None,
         **parameters: Any,
     ) -> None:
-        environment = BouncingBalls(**parameters)
         if max_episode_steps is not None:
-            environment = dataclasses.replace(environment, max_steps=max_episode_steps)
-        super().__init__(environment, render_video_frame, num_envs, render_mode)
+            parameters["max_steps"] = max_episode_steps
+        super().__init__(BouncingBalls(**parameters), render_video_frame, num_envs, render_mode)

@@ -6,13 +6,14 @@ gradient descent algorithm for learning principal subspaces", App. C.3 (puddles 
 instead of costing it reward).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import ArenaError, TimeStep, as_number, check_range, pytree_dataclass
+from rlreps.envs.core import ArenaError, TimeStep, check_count, check_range, pytree_dataclass
 from rlreps.envs.geometry import Shape
 
 GOAL_SUM = 1.9
@@ -46,18 +47,14 @@ class Puddle:
             raise ArenaError(
                 f"expected a shape (Capsule, Disc or ConvexPolygon), got {self.shape!r}"
             )
-        multiplier = as_number(self.multiplier, "multiplier")
-        check_range(multiplier, "multiplier", lambda m: 0.0 <= m <= 1.0, "to be in [0, 1]")
+        multiplier = check_range(
+            self.multiplier, "multiplier", lambda m: 0.0 <= m <= 1.0, "to be in [0, 1]"
+        )
         object.__setattr__(self, "multiplier", multiplier)
 
 
 class PuddleWorldState(NamedTuple):
-    """Where the agent is.
-
-    Attributes:
-        position: [2], (x, y) in the unit square.
-        steps: int32 scalar, steps taken since the episode's start.
-    """
+    """The agent's position (x, y) [2] in the unit square, and its steps (int32) in the episode."""
 
     position: jax.Array
     steps: jax.Array
@@ -94,19 +91,20 @@ class PuddleWorld:
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "puddles", _as_puddles(self.puddles))
-        step_size = as_number(self.step_size, "step_size")
-        check_range(step_size, "step_size", lambda s: s > 0.0, "to be greater than 0")
-        noise = as_number(self.noise, "noise")
-        check_range(noise, "noise", lambda s: s >= 0.0, "to be at least 0")
-        object.__setattr__(self, "step_size", step_size)
-        object.__setattr__(self, "noise", noise)
+        puddles = tuple(self.puddles) if isinstance(self.puddles, Iterable) else (self.puddles,)
+        for puddle in puddles:
+            if not isinstance(puddle, Puddle):
+                raise ArenaError(f"expected puddles to be Puddle instances, got {puddle!r}")
+        step_size = check_range(
+            self.step_size, "step_size", lambda s: s > 0.0, "to be greater than 0"
+        )
+        noise = check_range(self.noise, "noise", lambda s: s >= 0.0, "to be at least 0")
+        for name, value in (("puddles", puddles), ("step_size", step_size), ("noise", noise)):
+            object.__setattr__(self, name, value)
         for name in ("goal", "step_penalty", "puddle_penalty"):
             if not isinstance(getattr(self, name), bool):
                 raise ArenaError(f"expected {name} to be a bool, got {getattr(self, name)!r}")
-        limit = self.max_steps
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise ArenaError(f"expected max_steps to be None or an int >= 1, got {limit!r}")
+        check_count(self.max_steps, "max_steps", optional=True)
 
     @property
     def num_actions(self) -> int:
@@ -216,14 +214,3 @@ class PuddleWorld:
         if not self.goal:
             return jnp.asarray(False)
         return position[0] + position[1] >= GOAL_SUM
-
-
-def _as_puddles(puddles: Any) -> tuple[Puddle, ...]:
-    try:
-        checked = tuple(puddles)
-    except TypeError:
-        checked = (puddles,)
-    for puddle in checked:
-        if not isinstance(puddle, Puddle):
-            raise ArenaError(f"expected puddles to be Puddle instances, got {puddle!r}")
-    return checked

@@ -70,12 +70,8 @@ def draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Pict
 def render_video_frame(environment: BouncingBalls, state: BouncingBallsState | None) -> Picture:
     """Return the frame that an agent sees, in grey.
 
-    Args:
-        environment: what to draw.
-        state: where the balls are; None for no balls.
-
     Returns:
-        uint8 [frame_size, frame_size, 3], RGB.
+        uint8 [frame_size, frame_size, 3], RGB; all black for no state.
     """
     size = environment.frame_size
     if state is None:
@@ -114,36 +110,32 @@ def _coverage(shape: Shape, size: int) -> npt.NDArray[np.float64]:
     side = size * _OVERSAMPLING
     image = Image.new("L", (side, side), 0)
     draw = ImageDraw.Draw(image)
-    _DRAWERS[type(shape)](draw, shape, side)
+    if isinstance(shape, Disc):
+        discs, corners = [(shape.centre, shape.radius)], []
+    elif isinstance(shape, Capsule):
+        discs = [(shape.start, shape.radius), (shape.end, shape.radius)]
+        corners = _sides(shape)
+    elif isinstance(shape, ConvexPolygon):
+        discs, corners = [], [np.asarray(vertex) for vertex in shape.vertices]
+    else:
+        raise ArenaError(f"expected a Disc, Capsule or ConvexPolygon to draw, got {shape!r}")
+    for centre, radius in discs:
+        (x, y), half = _to_picture(centre, side), radius * side
+        draw.ellipse((x - half, y - half, x + half, y + half), fill=255)
+    if corners:
+        draw.polygon([_to_picture(corner, side) for corner in corners], fill=255)
     small = image.resize((size, size), Image.Resampling.BOX)
     return np.asarray(small, np.float64) / 255.0
 
 
-def _draw_disc(draw: ImageDraw.ImageDraw, shape: Disc, side: int) -> None:
-    (x, y), radius = _to_picture(shape.centre, side), shape.radius * side
-    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=255)
-
-
-def _draw_capsule(draw: ImageDraw.ImageDraw, shape: Capsule, side: int) -> None:
+def _sides(shape: Capsule) -> list[npt.NDArray[np.float64]]:
+    """Return the corners of the rectangle between a capsule's discs; none where they coincide."""
     start, end = np.asarray(shape.start), np.asarray(shape.end)
     length = float(np.hypot(*(end - start)))
-    for centre in (shape.start, shape.end):
-        _draw_disc(draw, Disc(centre, shape.radius), side)
-    if length > 0.0:
-        across = np.array([start[1] - end[1], end[0] - start[0]]) * (shape.radius / length)
-        corners = (start + across, start - across, end - across, end + across)
-        draw.polygon([_to_picture(corner, side) for corner in corners], fill=255)
-
-
-def _draw_polygon(draw: ImageDraw.ImageDraw, shape: ConvexPolygon, side: int) -> None:
-    draw.polygon([_to_picture(vertex, side) for vertex in shape.vertices], fill=255)
-
-
-_DRAWERS: dict[type, Any] = {
-    Disc: _draw_disc,
-    Capsule: _draw_capsule,
-    ConvexPolygon: _draw_polygon,
-}
+    if length == 0.0:
+        return []
+    across = np.array([start[1] - end[1], end[0] - start[0]]) * (shape.radius / length)
+    return [start + across, start - across, end - across, end + across]
 
 
 def _to_picture(point: Any, side: int) -> tuple[float, float]:

@@ -1,88 +1,43 @@
 """Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""
 
-from rlreps.subspace.centring import centre_columns, centre_columns_in_place
+from rlreps.subspace.centring import centre_columns as centre_columns
+from rlreps.subspace.centring import centre_columns_in_place as centre_columns_in_place
+from rlreps.subspace.inverse_covariance import chunked_lissa as chunked_lissa
 from rlreps.subspace.inverse_covariance import (
-    chunked_lissa,
-    empirical_inverse_covariance,
-    lissa,
-    lissa_inverse_covariance,
-    lissa_kappa,
-    neumann_series,
+    empirical_inverse_covariance as empirical_inverse_covariance,
 )
-from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
-from rlreps.subspace.metrics import (
-    align,
-    grassmann_distance,
-    longest_eigenvector_streak,
-    matched_cosines,
-    numerical_rank,
-    optimal_loss,
-    orthonormal_basis,
-    principal_angles,
-    relative_excess,
-    relative_excess_loss,
-    representation_loss,
-    subspace_distance,
-)
-from rlreps.subspace.noise_floor import nested_distances, noise_floor
-from rlreps.subspace.row_blocks import (
-    ArrayBlocks,
-    CentredBlocks,
-    RowBlocks,
-    column_means,
-    project_rows,
-)
-from rlreps.subspace.svd import (
-    DECOMPOSITIONS,
-    DEFAULT_RANK,
-    Decomposition,
-    ExactSVD,
-    PrincipalSubspace,
-    RandomizedSVD,
-    exact_svd,
-    fix_signs,
-    randomized_svd,
-    relative_tolerance,
-)
-
-__all__ = [
-    "DECOMPOSITIONS",
-    "DEFAULT_RANK",
-    "ArrayBlocks",
-    "CentredBlocks",
-    "Decomposition",
-    "ExactSVD",
-    "PrincipalSubspace",
-    "RandomizedSVD",
-    "RowBlocks",
-    "align",
-    "centre_columns",
-    "centre_columns_in_place",
-    "chunked_lissa",
-    "column_means",
-    "empirical_inverse_covariance",
-    "exact_svd",
-    "fix_signs",
-    "grassmann_distance",
-    "largest_eigenvalue_bound",
-    "lissa",
-    "lissa_inverse_covariance",
-    "lissa_kappa",
-    "longest_eigenvector_streak",
-    "matched_cosines",
-    "nested_distances",
-    "neumann_series",
-    "newton_schulz_step",
-    "noise_floor",
-    "numerical_rank",
-    "optimal_loss",
-    "orthonormal_basis",
-    "principal_angles",
-    "project_rows",
-    "randomized_svd",
-    "relative_excess",
-    "relative_excess_loss",
-    "relative_tolerance",
-    "representation_loss",
-    "subspace_distance",
-]
+from rlreps.subspace.inverse_covariance import lissa as lissa
+from rlreps.subspace.inverse_covariance import lissa_inverse_covariance as lissa_inverse_covariance
+from rlreps.subspace.inverse_covariance import lissa_kappa as lissa_kappa
+from rlreps.subspace.inverse_covariance import neumann_series as neumann_series
+from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalue_bound
+from rlreps.subspace.linalg import newton_schulz_step as newton_schulz_step
+from rlreps.subspace.metrics import align as align
+from rlreps.subspace.metrics import grassmann_distance as grassmann_distance
+from rlreps.subspace.metrics import longest_eigenvector_streak as longest_eigenvector_streak
+from rlreps.subspace.metrics import matched_cosines as matched_cosines
+from rlreps.subspace.metrics import numerical_rank as numerical_rank
+from rlreps.subspace.metrics import optimal_loss as optimal_loss
+from rlreps.subspace.metrics import orthonormal_basis as orthonormal_basis
+from rlreps.subspace.metrics import principal_angles as principal_angles
+from rlreps.subspace.metrics import relative_excess as relative_excess
+from rlreps.subspace.metrics import relative_excess_loss as relative_excess_loss
+from rlreps.subspace.metrics import representation_loss as representation_loss
+from rlreps.subspace.metrics import subspace_distance as subspace_distance
+from rlreps.subspace.noise_floor import nested_distances as nested_distances
+from rlreps.subspace.noise_floor import noise_floor as noise_floor
+from rlreps.subspace.row_blocks import ArrayBlocks as ArrayBlocks
+from rlreps.subspace.row_blocks import CentredBlocks as CentredBlocks
+from rlreps.subspace.row_blocks import RowBlocks as RowBlocks
+from rlreps.subspace.row_blocks import column_means as column_means
+from rlreps.subspace.row_blocks import project_rows as project_rows
+from rlreps.subspace.svd import DECOMPOSITIONS as DECOMPOSITIONS
+from rlreps.subspace.svd import DEFAULT_RANK as DEFAULT_RANK
+from rlreps.subspace.svd import Decomposition as Decomposition
+from rlreps.subspace.svd import ExactSVD as ExactSVD
+from rlreps.subspace.svd import PrincipalSubspace as PrincipalSubspace
+from rlreps.subspace.svd import RandomizedSVD as RandomizedSVD
+from rlreps.subspace.svd import exact_svd as exact_svd
+from rlreps.subspace.svd import fix_signs as fix_signs
+from rlreps.subspace.svd import randomized_svd as randomized_svd
+from rlreps.subspace.svd import relative_tolerance as relative_tolerance

@@ -24,9 +24,6 @@ def centre_columns(matrix: jax.Array) -> jax.Array:
 
     Returns:
       [n, t] array of the same dtype whose columns have mean zero up to rounding.
-
-    Raises:
-      InputError: if the matrix is not a two-dimensional floating-point array with rows.
     """
     _require_matrix(matrix)
     centred = matrix - jnp.mean(matrix, axis=0, keepdims=True)
@@ -35,7 +32,7 @@ def centre_columns(matrix: jax.Array) -> jax.Array:
     return centred - jnp.mean(centred, axis=0, keepdims=True)
 
 
-def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS) -> None:
+def centre_columns_in_place(matrix: np.ndarray) -> None:
     """Subtract each column's mean over the rows, in the matrix's own memory.
 
     Means are accumulated and subtracted in float64 and rounded once. Beside the matrix it needs one
@@ -43,22 +40,19 @@ def centre_columns_in_place(matrix: np.ndarray, *, block_rows: int = _BLOCK_ROWS
 
     Args:
       matrix: [n, t] writeable float32 or float64 NumPy array; overwritten.
-      block_rows: rows handled at a time; the result does not depend on it.
 
     Raises:
       InputError: if the matrix is not a writeable two-dimensional floating-point NumPy array with
-        rows, or block_rows is not positive.
+        rows.
     """
     if not isinstance(matrix, np.ndarray) or not matrix.flags.writeable:
         found = "a read-only array" if isinstance(matrix, np.ndarray) else type(matrix).__name__
         raise InputError(f"expected a writeable NumPy array, got {found}")
     _require_matrix(matrix)
-    if block_rows < 1:
-        raise InputError(f"expected block_rows >= 1, got {block_rows}")
-    means = column_means(ArrayBlocks(matrix, block_rows))
-    for start in range(0, matrix.shape[0], block_rows):
-        block = matrix[start : start + block_rows]
-        subtract_means(block, means, out=block)
+    blocks = ArrayBlocks(matrix, _BLOCK_ROWS)
+    means = column_means(blocks)
+    for _, rows in blocks.blocks():
+        subtract_means(rows, means, out=rows)
 
 
 def _require_matrix(matrix: jax.Array | np.ndarray) -> None:

@@ -27,8 +27,8 @@ vectors a Ritz vector errs in second order only, so that a small gap behind thet
 long as theta_d is well above c. m' = d is the plain theorem. Every m' gives a bound; the smallest
 is returned, and 1 where none applies.
 
-Norm of the rest. |C| for m' = m is bounded with high probability by `_norm_of_the_rest`; a smaller
-m' adds known columns, and the norm of what results is at most that of [[Theta_3, 0], [E_3, c I]].
+Norm of the rest. |C| for m' = m is bounded with high probability from random probes; a smaller m'
+adds known columns, and the norm of what results is at most that of [[Theta_3, 0], [E_3, c I]].
 
 Rounding. Each product of the matrix with an orthonormal panel is taken to be that of a matrix
 within `rounding_level` in spectral norm, twice eps sqrt(max(n, t)) theta_1. That is the size of
@@ -106,16 +106,7 @@ def distance_bounds(
 
 
 def rounding_level(shape: tuple[int, ...], dtype: np.dtype | type, largest: float) -> float:
-    """Return the norm of the perturbation by rounding, 2 eps sqrt(max(shape)) sigma_1.
-
-    Args:
-      shape: shape of the matrix.
-      dtype: its floating dtype.
-      largest: its largest singular value.
-
-    Returns:
-      The norm, in the unit of the matrix.
-    """
+    """Return the norm of the perturbation by rounding, 2 eps sqrt(max(shape)) sigma_1."""
     return 2.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape)) * float(largest)
 
 
@@ -156,19 +147,14 @@ def bounds_at_cut(
     inside = np.linalg.norm(w * residuals[None, :] * outside[:, None] + turned, axis=1)
     # The basis handed out is itself rounded.
     root = np.sqrt((np.square(outside) + np.square(inside)) / dimensions) + rounding / values[0]
-    bounds: np.ndarray = np.where(applies, np.minimum(np.square(root), 1.0), 1.0)
-    return bounds
+    return np.where(applies, np.minimum(np.square(root), 1.0), 1.0)
 
 
 def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> float:
     """Return the largest possible norm of [[Theta_3, 0], [E_3, C]] with |C| <= rest_norm.
 
-    It is reached where C is rest_norm times a matrix that keeps the lengths of E_3's columns.
-
-    Args:
-      values: Theta_3, [k].
-      triangle: [m, k] with the inner products of E_3's columns.
-      rest_norm: bound on |C|.
+    It is reached where C is rest_norm times a matrix that keeps the lengths of E_3's columns. The
+    triangle [m, k] has their inner products, and Theta_3 the values [k].
     """
     count = len(values)
     if count == 0:
@@ -184,20 +170,7 @@ def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> 
 def _images_and_rest_norm(
     products: Products, right: np.ndarray, rounding: float, seed: int
 ) -> tuple[np.ndarray, float]:
-    """Return A V [n, m] and a bound on the norm of A (I - VV')."""
-    num_columns, width = right.shape
-    if width == min(products.shape):
-        return products.multiply(right), 0.0
-    # Not the stream of the test panel: the probes must be independent of V.
-    rng = np.random.default_rng([seed, 1])
-    probes = rng.standard_normal((num_columns, _PROBES), dtype=products.dtype.type)
-    return _norm_of_the_rest(products, right, probes, rounding)
-
-
-def _norm_of_the_rest(
-    products: Products, right: np.ndarray, probes: np.ndarray, rounding: float
-) -> tuple[np.ndarray, float]:
-    """Return A V and an upper bound on c = |C|, C = A (I - VV'), from Gaussian probes.
+    """Return A V [n, m] and an upper bound on c = |C|, C = A (I - VV'), from s Gaussian probes.
 
     The probes' component along the leading right singular vector of C has a squared length that is
     chi-squared with s degrees of freedom, so above its quantile with probability
@@ -206,39 +179,36 @@ def _norm_of_the_rest(
     point x carries more than 1 / sum_j f_j(x)^2 (the Christoffel function), where f_0, ..., f_q are
     the orthonormal polynomials. These come from q Lanczos steps with the Frobenius inner product.
     Hochstenbach (2013) bounds norms likewise from one vector and the last polynomial.
-
-    Args:
-      products: products of A [n, t].
-      right: V, [t, m].
-      probes: [t, s] standard normal.
-      rounding: perturbation that every product carries.
-
-    Returns:
-      A V, [n, m], and the bound.
     """
+    num_columns, width = right.shape
+    if width == min(products.shape):
+        return products.multiply(right), 0.0
 
     def project(panel: np.ndarray) -> np.ndarray:
         return np.asarray(panel - right @ (right.T @ panel))
 
+    # Not the stream of the test panel: the probes must be independent of V.
+    rng = np.random.default_rng([seed, 1])
+    probes = rng.standard_normal((num_columns, _PROBES), dtype=products.dtype.type)
     current = project(probes).astype(np.float64)
     mass = float(np.sum(np.square(current)))
     current /= math.sqrt(mass)
-    previous, images = np.zeros_like(current), None
+    previous = np.zeros_like(current)
     diagonal, off_diagonal = [], [0.0]
+    images: list[np.ndarray] = []
     for _ in range(_PROBE_STEPS):
-        panel = right if images is None else right[:, :0]
+        panel = right[:, :0] if images else right
         image, normal = products.multiply_and_normal(panel, current.astype(products.dtype))
-        images = image if images is None else images
+        images.append(image)
         following = project(normal).astype(np.float64)
         diagonal.append(float(np.vdot(current, following)))
         following -= diagonal[-1] * current + off_diagonal[-1] * previous
         # A larger divisor than the norm keeps the bound one, and below rounding nothing is known.
         off_diagonal.append(max(float(np.linalg.norm(following)), rounding**2))
         previous, current = current, following / off_diagonal[-1]
-    assert images is not None
-    quantile = 2.0 * float(scipy.special.gammaincinv(probes.shape[1] / 2, FAILURE_PROBABILITY))
+    quantile = 2.0 * float(scipy.special.gammaincinv(_PROBES / 2, FAILURE_PROBABILITY))
     largest = _largest_point_of_mass(diagonal, off_diagonal[1:], mass, quantile)
-    return images, math.sqrt(largest) + rounding
+    return images[0], math.sqrt(largest) + rounding
 
 
 def _largest_point_of_mass(

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import InputError, require_interval
+from rlreps.errors import require, require_interval
 from rlreps.numerics import jit, matmul
 
 
@@ -56,16 +56,9 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     Raises:
       InputError: if the shapes do not fit together.
     """
-    if features.ndim != 2 or right_hand_side.ndim != 2:
-        raise InputError(
-            "expected features [j, d] and a right-hand side [d, t], "
-            f"got shapes {features.shape} and {right_hand_side.shape}"
-        )
-    if features.shape[1] != right_hand_side.shape[0]:
-        raise InputError(
-            f"expected a right-hand side of {features.shape[1]} rows, one a feature, "
-            f"got {right_hand_side.shape[0]}"
-        )
+    shapes = (features.shape, right_hand_side.shape)
+    fit = features.ndim == right_hand_side.ndim == 2 and shapes[0][1] == shapes[1][0]
+    require(fit, "features [j, d] and a right-hand side [d, t]", shapes)
     step = jnp.asarray(kappa, features.dtype)
     first = step * right_hand_side
 
@@ -91,8 +84,8 @@ def chunked_lissa(
     b_j throughout it is `lissa` without the first row.
 
     Args:
-      covariances: [J, d, d] mean phi phi^T of each chunk.
-      right_hand_sides: [J, d, t] mean phi psi of each chunk.
+      covariances: C_j, [J, d, d] mean phi phi^T of each chunk.
+      right_hand_sides: b_j, [J, d, t] mean phi psi of each chunk.
       kappa: scalar step size in (0, 2 / lambda_max).
 
     Returns:
@@ -111,18 +104,8 @@ def chunked_lissa(
 
 
 def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> jax.Array:
-    """Return the LISSA estimate Delta_J as a matrix; see `lissa`.
-
-    Args:
-      features: [j, d] rows of features.
-      kappa: scalar step size.
-
-    Returns:
-      [d, d] estimate of the inverse covariance; not symmetric in general.
-    """
-    identity = jnp.eye(features.shape[1], dtype=features.dtype)
-    estimate: jax.Array = lissa(features, identity, kappa)
-    return estimate
+    """Compute the matrix Delta_J of `lissa`, [d, d], not symmetric in general."""
+    return lissa(features, jnp.eye(features.shape[1], dtype=features.dtype), kappa)
 
 
 @jit
@@ -134,7 +117,7 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     is not defined where eigenvalues coincide.
 
     Args:
-      features: [j, d] rows of features.
+      features: Phi, [J, d].
 
     Returns:
       [d, d] symmetric positive semi-definite array.
@@ -155,15 +138,7 @@ def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: i
 
     Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
     kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in
-    (0, 2 / lambda_max).
-
-    Args:
-      covariance: [d, d] symmetric positive semi-definite matrix C.
-      kappa: scalar step size.
-      num_terms: J, the number of terms beyond the first.
-
-    Returns:
-      [d, d] symmetric array.
+    (0, 2 / lambda_max). C and the series are [d, d], symmetric; J is `num_terms`.
     """
     step = jnp.asarray(kappa, covariance.dtype)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)

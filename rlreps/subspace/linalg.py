@@ -15,14 +15,9 @@ from rlreps.numerics import matmul
 
 
 def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
-    """Solve A X = B for a symmetric positive definite A.
+    """Solve A X = B [d, t] for a symmetric positive definite A [d, d].
 
-    Args:
-        matrix: A, [d, d].
-        right_hand_side: B, [d, t].
-
-    Returns:
-        X, [d, t]; non-finite if A is not positive definite to rounding.
+    X is not finite if A is not positive definite to rounding.
     """
     solution: Array = lax.platform_dependent(
         matrix, right_hand_side, cpu=_solve_by_gauss_jordan, default=_solve_by_cholesky
@@ -31,13 +26,9 @@ def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
 
 
 def inverse_cholesky_factor(matrix: Array) -> Array:
-    """Compute L⁻¹ for the Cholesky factor of a symmetric positive definite A = LLᵀ.
+    """Compute the lower triangular L⁻¹ of a symmetric positive definite A = LLᵀ, both [d, d].
 
-    Args:
-        matrix: A, [d, d].
-
-    Returns:
-        L⁻¹, [d, d], lower triangular; non-finite if A is not positive definite to rounding.
+    L⁻¹ is not finite if A is not positive definite to rounding.
     """
     inverse: Array = lax.platform_dependent(
         matrix, cpu=_invert_factor_by_elimination, default=_invert_factor_by_cholesky
@@ -85,12 +76,8 @@ def _invert_factor_by_elimination(matrix: Array) -> Array:
 def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
     """Compute tr(A^16)^(1/16), from the largest eigenvalue to d^(1/16) times it.
 
-    Args:
-        matrix: A, [d, d], with real eigenvalues, none negative: positive semi-definite, or the
-            product of two such matrices.
-
-    Returns:
-        The bound, [], at least 0.
+    A [d, d] has real eigenvalues, none negative: it is positive semi-definite, or the product of
+    two such matrices.
     """
     scale = jnp.sqrt(jnp.sum(jnp.square(matrix)))
     # Divided first: a 16th power leaves the range of float32 beyond 256.

@@ -1,9 +1,10 @@
 """Distances between a representation's span and a principal subspace.
 
-Features Phi are [n, d] (states by features), the basis F_k is [n, k] with orthonormal columns.
-Every function that compares spans orthonormalises the features first, so it is unchanged under
-invertible linear maps of them; `matched_cosines` and `longest_eigenvector_streak` compare single
-columns and are unchanged under scalings and signs only. NaN or infinite features give NaN.
+Features Phi are [n, d] (states by features) of float32 or float64, the basis F_k is [n, k] with
+orthonormal columns; arrays that do not fit together raise an `InputError`. Every function that
+compares spans orthonormalises the features first, so it is unchanged under invertible linear maps
+of them; `matched_cosines` and `longest_eigenvector_streak` compare single columns and are unchanged
+under scalings and signs only. NaN or infinite features give NaN.
 """
 
 import jax
@@ -21,18 +22,10 @@ from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
 def numerical_rank(features: jax.Array) -> jax.Array:
     """Count the linearly independent features, as far as the dtype can tell.
 
-    The number of singular values of the column-normalised features above `relative_tolerance` times
-    the largest.
-
-    Args:
-      features: [n, d] float32 or float64 array.
-
-    Returns:
-      Scalar int32.
+    The number [] (int32) of singular values of the column-normalised features above
+    `relative_tolerance` times the largest.
     """
-    rank: jax.Array
-    _, rank = orthonormal_basis(features)
-    return rank
+    return orthonormal_basis(features)[1]
 
 
 @jit
@@ -43,18 +36,12 @@ def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
     that any column scaling reaches (van der Sluis 1969); then Householder QR and the singular value
     decomposition of the triangle, never the Gram matrix, which would square the condition number.
 
-    Args:
-      features: [n, d] float32 or float64 array.
-
     Returns:
       The basis [n, d], whose columns beyond the numerical rank are zero, and the rank, int32.
-
-    Raises:
-      InputError: if the features are not a non-empty float32 or float64 matrix.
     """
-    require_features(features)
+    _require_features(features)
     num_states, num_features = features.shape
-    panel, triangle = jnp.linalg.qr(normalise_columns(features))
+    panel, triangle = jnp.linalg.qr(_normalise_columns(features))
     rotation, values, _ = jnp.linalg.svd(triangle, full_matrices=False)
     # Stated as "not below", so that NaN features give a NaN basis rather than an empty one.
     kept = ~(values <= relative_tolerance(features.shape, features.dtype) * values[0])
@@ -64,7 +51,7 @@ def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
     return padded, jnp.sum(kept, dtype=jnp.int32)
 
 
-def normalise_columns(features: jax.Array) -> jax.Array:
+def _normalise_columns(features: jax.Array) -> jax.Array:
     """Scale columns to unit length in two steps, so that squares neither over- nor underflow."""
     largest = jnp.max(jnp.abs(features), axis=0, keepdims=True)
     scaled = features / jnp.where(largest == 0.0, 1.0, largest)
@@ -72,8 +59,7 @@ def normalise_columns(features: jax.Array) -> jax.Array:
     return scaled / jnp.where(lengths == 0.0, 1.0, lengths)
 
 
-def require_features(features: jax.Array) -> None:
-    """Check that the features are a non-empty float32 or float64 matrix."""
+def _require_features(features: jax.Array) -> None:
     is_float = features.dtype in (jnp.float32, jnp.float64)
     if features.ndim != 2 or features.size == 0 or not is_float:
         raise InputError(
@@ -82,9 +68,9 @@ def require_features(features: jax.Array) -> None:
         )
 
 
-def require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
+def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
     """Check that both are matrices over the same states; return the other in their dtype."""
-    require_features(features)
+    _require_features(features)
     if other.ndim != 2 or other.shape[0] != features.shape[0] or other.size == 0:
         raise InputError(
             f"expected a matrix over the features' {features.shape[0]} states, "
@@ -104,15 +90,8 @@ def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
     Le Lan et al. (2023). Computed as ||F - P_Phi F||_F^2 / k, which is the same number without the
     cancellation, and so keeps its relative precision near zero.
 
-    Args:
-      features: [n, d] array.
-      basis: [n, k] orthonormal columns.
-
     Returns:
       Scalar in [0, 1]: zero if the span holds the basis, one if they are orthogonal.
-
-    Raises:
-      InputError: if the arrays do not fit together.
     """
     _, residual = _project(features, basis)
     return jnp.minimum(jnp.sum(jnp.square(residual)) / basis.shape[1], 1.0)
@@ -125,16 +104,9 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     Cosines are the singular values of Q^T F, sines those of F - Q Q^T F; both enter, so small and
     right angles keep their digits (Bjorck & Golub 1973).
 
-    Args:
-      features: [n, d] array.
-      basis: [n, k] orthonormal columns.
-
     Returns:
       [k] angles in radians, rising, in [0, pi/2]; directions that features of rank below k cannot
       reach count as pi/2.
-
-    Raises:
-      InputError: if the arrays do not fit together.
     """
     overlap, residual = _project(features, basis)
     num_components = basis.shape[1]
@@ -146,17 +118,8 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
 
 @jit
 def grassmann_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
-    """Compute the geodesic distance on the Grassmannian: the norm of the principal angles.
-
-    Args:
-      features: [n, d] array.
-      basis: [n, k] orthonormal columns.
-
-    Returns:
-      Scalar in radians, in [0, sqrt(k) pi/2].
-    """
-    angles: jax.Array = principal_angles(features, basis)
-    return jnp.sqrt(jnp.sum(jnp.square(angles)))
+    """Compute the norm of the principal angles, a geodesic length in [0, sqrt(k) pi/2]."""
+    return jnp.sqrt(jnp.sum(jnp.square(principal_angles(features, basis))))
 
 
 def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
@@ -165,15 +128,11 @@ def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
     Features are matched one to one to components so that the sum of |cosine| is largest (Hungarian
     algorithm, scipy.optimize.linear_sum_assignment); it runs on the host and cannot be jitted.
 
-    Args:
-      features: [n, d] array; columns need not be orthonormal.
-      basis: [n, k] orthonormal columns.
-
     Returns:
       [k] array in [0, 1], by component; zero for components left over where d < k.
 
     Raises:
-      InputError: if the arrays do not fit together or the features are not finite.
+      InputError: if the features are not finite.
     """
     cosines = np.asarray(_column_cosines(features, basis))
     if not np.all(np.isfinite(cosines)):
@@ -194,19 +153,16 @@ def longest_eigenvector_streak(
     than the tolerance; Gemp et al. (2021), EigenGame, where the tolerance is pi/8.
 
     Args:
-      features: [n, d] array; column i is the estimate of component i, of any length and sign.
-      basis: [n, k] orthonormal columns.
+      features: column i is the estimate of component i, of any length and sign.
+      basis: the components.
       tolerance: largest angle in radians.
 
     Returns:
       Scalar int32 between 0 and min(d, k).
-
-    Raises:
-      InputError: if the arrays do not fit together.
     """
-    basis = require_pair(features, basis)
+    basis = _require_pair(features, basis)
     shared = min(features.shape[1], basis.shape[1])
-    estimates, components = normalise_columns(features[:, :shared]), basis[:, :shared]
+    estimates, components = _normalise_columns(features[:, :shared]), basis[:, :shared]
     cosines = jnp.sum(estimates * components, axis=0)
     sines = jnp.linalg.norm(estimates - components * cosines[None, :], axis=0)
     # A zero feature points nowhere: both are zero, and the angle would read as zero too.
@@ -223,19 +179,12 @@ def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> ja
     Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned beside true
     components.
 
-    Args:
-      features: [n, d] array.
-      basis: [n, k] orthonormal columns.
-
     Returns:
       [n, k] array; its columns are orthonormal if the features' rank is at least k, and otherwise
       the image of a partial isometry onto their span.
-
-    Raises:
-      InputError: if the arrays do not fit together.
     """
     features = jnp.asarray(features)
-    basis = require_pair(features, jnp.asarray(basis))
+    basis = _require_pair(features, jnp.asarray(basis))
     span, _ = orthonormal_basis(features)
     overlap = matmul(span.T, basis)
     left, _, right = jnp.linalg.svd(overlap, full_matrices=False)
@@ -251,20 +200,16 @@ def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> j
     taken in float64; that cannot be jitted.
 
     Args:
-      features: [n, d] array.
-      matrix: [n, t] states by tasks, in memory or as row blocks.
+      features: Phi.
+      matrix: Psi, [n, t] states by tasks, in memory or as row blocks.
 
     Returns:
       Scalar of the features' dtype.
-
-    Raises:
-      InputError: if the arrays do not fit together.
     """
     if isinstance(matrix, RowBlocks):
         span, _ = orthonormal_basis(features)
         return jnp.asarray(residual_energy(np.asarray(span), matrix), features.dtype)
-    loss: jax.Array = _array_loss(features, matrix)
-    return loss
+    return _array_loss(features, matrix)
 
 
 def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
@@ -272,9 +217,6 @@ def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
 
     Summed in float64; the singular values' own rounding leaves an error of about 1e-6 of the total
     energy for a float32 matrix. Below that share, L(F_d) is zero to rounding, and zero is returned.
-
-    Raises:
-      InputError: if d is not between 1 and the number of components held.
     """
     values = subspace.truncated(d).singular_values.astype(np.float64)
     loss = subspace.total_energy - float(np.sum(np.square(values)))
@@ -291,34 +233,21 @@ def relative_excess_loss(
     be jitted with the subspace and d closed over.
 
     Args:
-      features: [n, d] array.
-      matrix: [n, t] the centred matrix that the subspace was computed from, in memory or as row
-        blocks.
+      features: Phi.
+      matrix: Psi, [n, t] the centred matrix that the subspace was computed from, in memory or as
+        row blocks.
       subspace: its principal subspace with at least d components.
       d: number of features that the optimum may use.
 
     Returns:
       Scalar of the features' dtype, at least zero up to rounding; NaN where L(F_d) is zero to
       rounding, as the ratio has no meaning there.
-
-    Raises:
-      InputError: if the arrays do not fit together or d is out of range.
     """
-    loss: jax.Array = representation_loss(features, matrix)
-    return relative_excess(loss, subspace, d)
+    return relative_excess(representation_loss(features, matrix), subspace, d)
 
 
 def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
-    """Compute `relative_excess_loss` from a representation loss that is already at hand.
-
-    Args:
-      loss: scalar or array of representation losses L(Phi).
-      subspace: principal subspace with at least d components.
-      d: number of features that the optimum may use.
-
-    Returns:
-      L(Phi) / L(F_d) - 1, of the loss's shape and dtype; NaN where L(F_d) is zero to rounding.
-    """
+    """Compute `relative_excess_loss` from losses L(Phi), of any shape, that are at hand."""
     optimum = optimal_loss(subspace, d)
     return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
 
@@ -326,7 +255,7 @@ def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax
 @jit
 def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
     """Compute `representation_loss` of a matrix in memory."""
-    matrix = require_pair(features, matrix)
+    matrix = _require_pair(features, matrix)
     span, _ = orthonormal_basis(features)
     weights = matmul(span.T, matrix)
     num_rows = matrix.shape[0]
@@ -341,23 +270,21 @@ def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
         new = start + jnp.arange(block_rows) >= index * block_rows
         return total + jnp.sum(jnp.where(new[:, None], jnp.square(residual), 0.0))
 
-    num_blocks = -(-num_rows // block_rows)
     zero = jnp.zeros((), features.dtype)
-    loss: jax.Array = jax.lax.fori_loop(0, num_blocks, add_block, zero)
+    loss: jax.Array = jax.lax.fori_loop(0, -(-num_rows // block_rows), add_block, zero)
     return loss
 
 
 @jit
 def _column_cosines(features: jax.Array, basis: jax.Array) -> jax.Array:
-    """Return [d, k]: |cosine| of every feature with every component."""
-    basis = require_pair(features, basis)
-    cosines = matmul(normalise_columns(features).T, basis)
+    basis = _require_pair(features, basis)
+    cosines = matmul(_normalise_columns(features).T, basis)
     return jnp.minimum(jnp.abs(cosines), 1.0)
 
 
 def _project(features: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return Q^T F [d, k] and F - Q Q^T F [n, k] for an orthonormal basis Q of the span."""
-    basis = require_pair(features, basis)
+    basis = _require_pair(features, basis)
     span, _ = orthonormal_basis(features)
     overlap = matmul(span.T, basis)
     return overlap, basis - matmul(span, overlap)

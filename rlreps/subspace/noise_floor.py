@@ -33,8 +33,7 @@ def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     # The sum over the leading d x d block, for every d.
     captured = np.diagonal(np.cumsum(np.cumsum(overlaps, axis=0), axis=1))
     dimensions = np.arange(1, first.shape[1] + 1)
-    distances: np.ndarray = np.clip((dimensions - captured) / dimensions, 0.0, 1.0)
-    return distances
+    return np.asarray(np.clip((dimensions - captured) / dimensions, 0.0, 1.0))
 
 
 def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
@@ -57,8 +56,5 @@ def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
 
     Returns:
       [k] float64 in [0, 1/4], for d = 1, ..., k.
-
-    Raises:
-      InputError: as `nested_distances`.
     """
     return nested_distances(first_half, second_half) / 4.0

@@ -35,9 +35,6 @@ def orthonormalising_factor(covariance: Array) -> Array:
     and meaningless, but finite. Σ summed over many points can be further than that from positive
     semidefinite; rows of no value then come from a larger ridge.
 
-    Args:
-        covariance: Σ, [d, d], symmetric.
-
     Returns:
         L⁻¹, [d, d], lower triangular; the row of a feature of no variance is its unit vector's.
     """
@@ -57,15 +54,7 @@ def orthonormalising_factor(covariance: Array) -> Array:
 
 
 def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
-    """Compute Λ_kk and v_k = (L⁻¹u)_k, ordered as spectral inference orders them.
-
-    Args:
-        covariance: Σ, [d, d].
-        operator_matrix: Π, [d, d].
-
-    Returns:
-        The spectrum, in the order of the features.
-    """
+    """Compute Λ_kk and v_k = (L⁻¹u)_k from Σ and Π, in the order of the features."""
     factor = orthonormalising_factor(covariance)
     return Spectrum(jnp.diagonal(_congruent(factor, operator_matrix)), factor.T)
 
@@ -73,14 +62,8 @@ def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
 def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
     """Compute the eigenpairs of Λ, the best approximations within the span (Rayleigh-Ritz).
 
-    The span alone fixes them, where the order of ``ordered_spectrum`` is what was learned.
-
-    Args:
-        covariance: Σ, [d, d].
-        operator_matrix: Π, [d, d]; its symmetric part counts.
-
-    Returns:
-        The spectrum, eigenvalues rising.
+    The span alone fixes them, where the order of ``ordered_spectrum`` is what was learned. Of Π the
+    symmetric part counts; eigenvalues rise.
     """
     factor = orthonormalising_factor(covariance)
     inner = _congruent(factor, (operator_matrix + operator_matrix.T) / 2.0)
@@ -91,8 +74,7 @@ def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
 
 def _congruent(factor: Array, operator_matrix: Array) -> Array:
     """Compute Λ = L⁻¹ΠL⁻ᵀ, [d, d]."""
-    inner = matmul(factor, operator_matrix)
-    return matmul(inner, factor.T)
+    return matmul(matmul(factor, operator_matrix), factor.T)
 
 
 class MaskedGradient(NamedTuple):
@@ -120,9 +102,6 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient
         operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric: an estimate from the
             same points as the gradient's best is not, for then the gradient is zero at every point
             where u are eigenfunctions, whatever the points.
-
-    Returns:
-        The matrices.
     """
     factor = orthonormalising_factor(covariance)
     lengths = jnp.diagonal(factor)[None, :]

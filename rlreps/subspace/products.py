@@ -79,11 +79,9 @@ class HostProducts(Products):
         self._energy = _require_finite(_squared_norm(matrix))
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """Return A times a panel [t, m], [n, m]."""
         return np.asarray(self._matrix @ panel)
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """Return A' times a panel [n, m], [t, m]."""
         return np.asarray(self._matrix.T @ panel)
 
 
@@ -99,11 +97,9 @@ class AcceleratorProducts(Products):
         self._energy = _require_finite(float(np.sum(np.asarray(rows), dtype=np.float64)))
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """Return A times a panel [t, m], [n, m]."""
         return np.array(_contract(self._matrix, jnp.asarray(panel), matrix_axis=1))
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """Return A' times a panel [n, m], [t, m]."""
         return np.array(_contract(self._matrix, jnp.asarray(panel), matrix_axis=0))
 
 
@@ -123,21 +119,18 @@ class StreamedProducts(Products):
 
     @property
     def total_energy(self) -> float:
-        """See `Products`."""
         if self._energy is None:
             for _ in self._rows():
                 pass
         return super().total_energy
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
-        """Return A times a panel [t, m], [n, m]."""
         product = np.empty((self.shape[0], panel.shape[1]), self.dtype)
         for start, rows in self._rows():
             np.matmul(rows, panel, out=product[start : start + len(rows)])
         return product
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        """Return A' times a panel [n, m], [t, m]."""
         product = np.zeros((self.shape[1], panel.shape[1]), np.float64)
         for start, rows in self._rows():
             product += rows.T @ panel[start : start + len(rows)]
@@ -157,7 +150,6 @@ class StreamedProducts(Products):
     def multiply_and_normal(
         self, panel: np.ndarray, probes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return A times a panel [t, m] and A'A times probes [t, s]: [n, m] and [t, s]."""
         width = panel.shape[1]
         both = np.concatenate([panel, probes], axis=1)
         images = np.empty((self.shape[0], width), self.dtype)

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_positive
 
 # Rows that are summed at a time for the column means. The means depend on it in their last bit, so
 # everything that centres a matrix sums the same groups. A group of a 10,000-column float32 matrix
@@ -35,57 +35,41 @@ class RowBlocks(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayBlocks:
-    """An array in memory as row blocks, which are views of it.
-
-    Attributes:
-      matrix: [n, t] array.
-      block_rows: rows in a block; the last block may have fewer.
-    """
+    """An array [n, t] in memory as row blocks, which are views of it; the last may be shorter."""
 
     matrix: np.ndarray
     block_rows: int = 1024
 
     def __post_init__(self) -> None:
-        if self.matrix.ndim != 2:
-            raise InputError(f"expected a matrix [n, t], got shape {self.matrix.shape}")
-        if self.block_rows < 1:
-            raise InputError(f"expected block_rows >= 1, got {self.block_rows}")
+        require(self.matrix.ndim == 2, "a matrix [n, t]", self.matrix.shape)
+        require_positive("block_rows", self.block_rows)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, t)."""
         rows, columns = self.matrix.shape
         return rows, columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The array's dtype."""
         return self.matrix.dtype
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, view of the rows)."""
         for start in range(0, self.shape[0], self.block_rows):
             yield start, self.matrix[start : start + self.block_rows]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DerivedBlocks:
-    """Row blocks made from others of the same shape and dtype.
-
-    Attributes:
-      source: the others, [n, t].
-    """
+    """Row blocks made from others, the source, of the same shape and dtype."""
 
     source: RowBlocks
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, t)."""
         return self.source.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The source's dtype."""
         return self.source.dtype
 
 
@@ -104,13 +88,10 @@ class CentredBlocks(DerivedBlocks):
     means: np.ndarray
 
     def __post_init__(self) -> None:
-        if self.means.shape != self.source.shape[1:]:
-            raise InputError(
-                f"expected means of shape {self.source.shape[1:]}, got {self.means.shape}"
-            )
+        columns = self.source.shape[1:]
+        require(self.means.shape == columns, f"means of shape {columns}", self.means.shape)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, centred copy of the rows), blocked as the source is."""
         for start, rows in self.source.blocks():
             centred = np.empty_like(rows)
             subtract_means(rows, self.means, out=centred)
@@ -121,26 +102,18 @@ def column_means(source: RowBlocks) -> np.ndarray:
     """Compute the mean of every column over the rows in one pass.
 
     Summed in float64 over groups of rows that do not depend on how the source is blocked, so
-    neither do the means.
-
-    Args:
-      source: the matrix [n, t], with at least one row.
-
-    Returns:
-      [t] float64.
+    neither do the means [t] (float64).
 
     Raises:
       InputError: if the blocks do not make up the matrix, or it has no rows.
     """
     num_rows, num_columns = source.shape
-    if num_rows == 0:
-        raise InputError(f"expected a matrix with at least one row, got shape {source.shape}")
+    require(num_rows > 0, "a matrix with at least one row", source.shape)
     sums = np.zeros(num_columns, dtype=np.float64)
     for _, rows in regrouped(source, _SUMMED_ROWS):
         # The order in which NumPy adds follows the memory layout; a copy of a few rows settles it.
         sums += np.sum(np.ascontiguousarray(rows), axis=0, dtype=np.float64)
-    means: np.ndarray = sums / num_rows
-    return means
+    return np.asarray(sums / num_rows)
 
 
 def subtract_means(rows: np.ndarray, means: np.ndarray, *, out: np.ndarray) -> None:
@@ -183,16 +156,14 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
                 yield start, part
             else:
                 if buffer is None:
-                    shape = (min(group_rows, num_rows), num_columns)
-                    buffer = np.empty(shape, source.dtype)
+                    buffer = np.empty((min(group_rows, num_rows), num_columns), source.dtype)
                 buffer[filled : filled + count] = part
                 filled += count
                 if filled < size:
                     continue
                 yield start, buffer[:size]
             start, filled = start + size, 0
-    if start != num_rows:
-        raise InputError(f"expected blocks of {num_rows} rows in all, got {start + filled}")
+    require(start == num_rows, f"blocks of {num_rows} rows in all", start + filled)
 
 
 # Bytes of the rows that enter one product.
@@ -208,14 +179,10 @@ def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
 
     Returns:
       [d, t] in the matrix's dtype; sums over groups of rows are taken in float64.
-
-    Raises:
-      InputError: if the basis and the blocks do not fit together.
     """
-    basis = _fitting(basis, source)
     coefficients = np.zeros((basis.shape[1], source.shape[1]), np.float64)
-    for start, rows in regrouped(source, _group_rows(source)):
-        coefficients += basis[start : start + len(rows)].T @ rows
+    for part, rows in _paired(basis, source):
+        coefficients += part.T @ rows
     return coefficients.astype(source.dtype)
 
 
@@ -228,29 +195,20 @@ def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
     Args:
       span: Q, [n, d] orthonormal columns; zero columns are allowed.
       source: Psi, [n, t].
-
-    Returns:
-      The energy.
-
-    Raises:
-      InputError: if the basis and the blocks do not fit together.
     """
-    span = _fitting(span, source)
     coefficients = project_rows(span, source)
     energy = 0.0
-    for start, rows in regrouped(source, _group_rows(source)):
-        residual = rows - span[start : start + len(rows)] @ coefficients
+    for part, rows in _paired(span, source):
+        residual = rows - part @ coefficients
         energy += float(np.einsum("ij,ij->", residual, residual, dtype=np.float64))
     return energy
 
 
-def _group_rows(source: RowBlocks) -> int:
-    return max(1, _GROUP_BYTES // (source.dtype.itemsize * source.shape[1]))
-
-
-def _fitting(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
-    if basis.ndim != 2 or basis.shape[0] != source.shape[0]:
-        raise InputError(
-            f"expected a basis over the matrix's {source.shape[0]} states, got shape {basis.shape}"
-        )
-    return np.asarray(basis, source.dtype)
+def _paired(basis: np.ndarray, source: RowBlocks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield groups of rows of a basis [n, d] and of a matrix [n, t], in the matrix's dtype."""
+    fits = basis.ndim == 2 and basis.shape[0] == source.shape[0]
+    require(fits, f"a basis over the matrix's {source.shape[0]} states", basis.shape)
+    basis = np.asarray(basis, source.dtype)
+    group_rows = max(1, _GROUP_BYTES // (source.dtype.itemsize * source.shape[1]))
+    for start, rows in regrouped(source, group_rows):
+        yield basis[start : start + len(rows)], rows

@@ -48,27 +48,17 @@ class PrincipalSubspace:
     distance_bound: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.basis.ndim != 2 or self.singular_values.shape != self.basis.shape[1:]:
-            raise InputError(
-                "expected a basis [n, k] and k singular values, "
-                f"got shapes {self.basis.shape} and {self.singular_values.shape}"
-            )
+        shapes = (self.basis.shape, self.singular_values.shape)
+        fit = self.basis.ndim == 2 and shapes[0][1:] == shapes[1]
+        require(fit, "a basis [n, k] and k singular values", shapes)
         bound = self.distance_bound
-        if bound is not None and bound.shape != self.singular_values.shape:
-            raise InputError(
-                f"expected a distance bound for each of {self.basis.shape[1]} components, "
-                f"got shape {bound.shape}"
-            )
+        if bound is not None:
+            require(bound.shape == shapes[1], "a bound for each component", bound.shape)
 
     def truncated(self, d: int) -> "PrincipalSubspace":
-        """Keep the first d components; settings stay those of the original computation.
-
-        Raises:
-          InputError: if d is not between 1 and the number of components held.
-        """
+        """Keep the first d components; settings stay those of the original computation."""
         num_components = self.basis.shape[1]
-        if not 1 <= d <= num_components:
-            raise InputError(f"expected 1 <= d <= {num_components} components, got {d}")
+        require(1 <= d <= num_components, f"1 <= d <= {num_components} components", d)
         bound = self.distance_bound
         return dataclasses.replace(
             self,
@@ -90,7 +80,7 @@ def fix_signs(basis: np.ndarray) -> np.ndarray:
       basis: [n, k] columns; of several entries of the same magnitude the first decides.
 
     Returns:
-      [n, k] contiguous copy with the signs fixed.
+      [n, k] contiguous copy.
     """
     rows = np.argmax(np.abs(basis), axis=0)
     deciding = np.take_along_axis(basis, rows[None, :], axis=0)
@@ -104,29 +94,19 @@ def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
     ten is the margin. The worst-case bound eps max(shape) that `numpy.linalg.matrix_rank` uses
     would discard float32 components at 1e-3 of the largest for 10,000 states, which are well
     determined; the two agree at 100 states.
-
-    Args:
-      shape: shape of the matrix.
-      dtype: its floating dtype.
-
-    Returns:
-      The tolerance, to be multiplied by the largest singular value.
     """
     return 10.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape))
 
 
-def require_matrix_and_rank(matrix: np.ndarray | jax.Array | RowBlocks, rank: int) -> None:
-    """Check that there is a float matrix and that it could have that many components."""
+def _require_matrix_and_rank(matrix: np.ndarray | jax.Array | RowBlocks, rank: int) -> None:
     if len(matrix.shape) != 2 or matrix.dtype not in (np.float32, np.float64):
         raise InputError(
             "expected a float32 or float64 matrix [states, tasks], "
             f"got {matrix.dtype} of shape {matrix.shape}"
         )
-    if not 1 <= rank <= min(matrix.shape):
-        rows, columns = matrix.shape
-        raise InputError(
-            f"expected 1 <= rank <= {min(matrix.shape)} for a {rows} x {columns} matrix, got {rank}"
-        )
+    rows, columns = matrix.shape
+    most = min(rows, columns)
+    require(1 <= rank <= most, f"1 <= rank <= {most} for a {rows} x {columns} matrix", rank)
 
 
 def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at_most: bool) -> int:
@@ -142,7 +122,7 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
 
 
 def exact_svd(
-    matrix: np.ndarray | jax.Array, rank: int, *, at_most: bool = False
+    matrix: np.ndarray | jax.Array | RowBlocks, rank: int, *, at_most: bool = False
 ) -> PrincipalSubspace:
     """Compute top left singular vectors by LAPACK's dense decomposition.
 
@@ -150,7 +130,7 @@ def exact_svd(
     shorter side; see `randomized_svd` beyond that.
 
     Args:
-      matrix: [n, t] float32 or float64 matrix, already centred.
+      matrix: [n, t] float32 or float64 matrix, already centred, in memory.
       rank: number of components kept.
       at_most: keep fewer where the matrix's numerical rank is lower, instead of refusing.
 
@@ -158,13 +138,12 @@ def exact_svd(
       The subspace, in the matrix's dtype, as host arrays, with the bound that rounding leaves.
 
     Raises:
-      InputError: if the rank is not between 1 and min(n, t) or exceeds the matrix's numerical
-        rank (see `relative_tolerance`), or the matrix is not finite or not of a floating dtype, or
-        is not in memory.
+      InputError: if the rank exceeds min(n, t) or the matrix's numerical rank (see
+        `relative_tolerance`), or the matrix is not finite, in memory or of a floating dtype.
     """
     if isinstance(matrix, RowBlocks):
         raise InputError("expected a matrix in memory for the exact decomposition, got row blocks")
-    require_matrix_and_rank(matrix, rank)
+    _require_matrix_and_rank(matrix, rank)
     total_energy = products_of(matrix).total_energy
     left, values, _ = scipy.linalg.svd(np.asarray(matrix), full_matrices=False, check_finite=False)
     kept = components_kept(values, matrix.shape, rank, at_most=at_most)
@@ -189,20 +168,14 @@ def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> 
       values: [min(n, t)] all singular values, falling, in the dtype of the computation.
       shape: (n, t).
       count: number of bounds.
-
-    Returns:
-      [count] float64; 1 where the gap does not exceed the rounding.
     """
     following = np.append(values, 0.0).astype(np.float64)
     rounding = rounding_level(shape, values.dtype, following[0])
     gaps = following[:count] - following[1 : count + 1] - rounding
     sines = rounding / np.maximum(gaps, rounding) + rounding / following[0]
-    largest_sine = np.minimum(np.square(sines), 1.0)
-    all_sines = bounds_at_cut(
-        following[:-1], np.zeros(len(values)), 2.0 * rounding, rounding, count
-    )
-    bounds: np.ndarray = np.minimum(largest_sine, all_sines)
-    return bounds
+    residuals = np.zeros(len(values))
+    all_sines = bounds_at_cut(following[:-1], residuals, 2.0 * rounding, rounding, count)
+    return np.asarray(np.minimum(np.square(sines), all_sines))
 
 
 def randomized_svd(
@@ -237,19 +210,12 @@ def randomized_svd(
       exact one for each d (`distance_bounds`).
 
     Raises:
-      InputError: as `exact_svd`, and if oversampling, power_iterations or seed is negative, or
-        row blocks do not make up their matrix.
+      InputError: as `exact_svd`, if an option is negative, or row blocks do not make up a matrix.
     """
-    require_matrix_and_rank(matrix, rank)
-    settings = {
-        "rank": rank,
-        "oversampling": oversampling,
-        "power_iterations": power_iterations,
-        "seed": seed,
-    }
-    for name, value in settings.items():
-        if value < 0:
-            raise InputError(f"expected {name} >= 0, got {value}")
+    _require_matrix_and_rank(matrix, rank)
+    options = RandomizedSVD(
+        rank=rank, oversampling=oversampling, power_iterations=power_iterations, seed=seed
+    )
     products = products_of(matrix)
     panel_width = min(rank + oversampling, *products.shape)
     panel = np.random.default_rng(seed).standard_normal((products.shape[1], panel_width))
@@ -260,7 +226,7 @@ def randomized_svd(
         singular_values=triplets.values[:kept].copy(),
         total_energy=products.total_energy,
         method="randomized",
-        settings=settings,
+        settings=dataclasses.asdict(options),
         distance_bound=distance_bounds(products, triplets, kept, seed=seed),
     )
 
@@ -302,18 +268,9 @@ class ExactSVD:
         return 0
 
     def decompose(self, matrix: np.ndarray | jax.Array | RowBlocks) -> PrincipalSubspace:
-        """Return the principal subspace of a centred matrix [n, t].
-
-        Raises:
-          InputError: if the rank exceeds the matrix's, or the matrix is not in memory.
-        """
+        """Return the principal subspace of a centred matrix [n, t] in memory."""
         if isinstance(matrix, ArrayBlocks):
             matrix = matrix.matrix
-        if isinstance(matrix, RowBlocks):
-            raise InputError(
-                "expected a matrix that fits in memory for an exact decomposition, "
-                f"got {matrix.shape[0]} x {matrix.shape[1]} entries"
-            )
         return exact_svd(matrix, _rank(self.rank, matrix), at_most=self.rank is None)
 
     def settings(self) -> dict[str, Any]:
@@ -350,19 +307,9 @@ class RandomizedSVD:
         return self.power_iterations + 8
 
     def decompose(self, matrix: np.ndarray | jax.Array | RowBlocks) -> PrincipalSubspace:
-        """Return the principal subspace of a centred matrix [n, t].
-
-        Raises:
-          InputError: if the rank exceeds the matrix's.
-        """
-        return randomized_svd(
-            matrix,
-            _rank(self.rank, matrix),
-            oversampling=self.oversampling,
-            power_iterations=self.power_iterations,
-            seed=self.seed,
-            at_most=self.rank is None,
-        )
+        """Return the principal subspace of a centred matrix [n, t]."""
+        options = {**dataclasses.asdict(self), "rank": _rank(self.rank, matrix)}
+        return randomized_svd(matrix, **options, at_most=self.rank is None)
 
     def settings(self) -> dict[str, Any]:
         """Return what determines the result, as JSON values."""

@@ -35,7 +35,7 @@ NORMAL_BITS = 24
 def threefry2x32(
     key: tuple[Array, Array], counter: tuple[Array, Array], *, rounds: int = ROUNDS
 ) -> tuple[Array, Array]:
-    """Encrypt counters with a key.
+    """Encrypt counters with a key: 64 random bits for each counter.
 
     Args:
         key: Two words (uint32) that broadcast against the counters.
@@ -43,13 +43,14 @@ def threefry2x32(
         rounds: Rounds of mixing.
 
     Returns:
-        Two words (uint32) of the counters' shape: 64 random bits for each counter.
+        Two words (uint32) of the counters' shape.
     """
     words = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
     x, y = counter[0] + words[0], counter[1] + words[1]
     for index in range(rounds):
         x = x + y
-        y = _rotate(y, _ROTATIONS[index % 8]) ^ x
+        distance = _ROTATIONS[index % 8]
+        y = ((y << jnp.uint32(distance)) | (y >> jnp.uint32(32 - distance))) ^ x
         if index % 4 == 3:
             injection = index // 4 + 1
             x = x + words[injection % 3]
@@ -68,11 +69,6 @@ def standard_normal(bits: Array) -> Array:
     symmetric = (2 * steps + (1 - 2**NORMAL_BITS)).astype(jnp.float32)
     normal: Array = np.float32(math.sqrt(2.0)) * lax.erf_inv(symmetric * 2.0**-NORMAL_BITS)
     return normal
-
-
-def _rotate(word: Array, distance: int) -> Array:
-    rotated: Array = (word << jnp.uint32(distance)) | (word >> jnp.uint32(32 - distance))
-    return rotated
 
 
 State = TypeVar("State")
@@ -122,9 +118,6 @@ def environment_chain(
         start: (key, cell) → start state.
         cell: state → cell index.
         policy: (key, state) → action; None is uniformly random.
-
-    Returns:
-        The chain.
     """
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array]:
@@ -162,14 +155,8 @@ def puddle_world_chain(
 ) -> MarkovChain[Array, tuple[Array, Array, Array]]:
     """Return PuddleWorld under the random policy, started uniformly inside a cell of a grid.
 
-    ``environment_chain`` would do; this one spends a single block of random bits on a whole step.
-
-    Args:
-        environment: The dynamics.
-        grid: The cells.
-
-    Returns:
-        The chain; its states are positions [2].
+    Its states are positions [2]. ``environment_chain`` would do; this one spends a single block of
+    random bits on a whole step.
     """
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array, Array]:

@@ -16,14 +16,7 @@ from rlreps.errors import require, require_positive
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
-
-    Attributes:
-        bins: Cells along each axis.
-
-    Raises:
-        InputError: If there are none.
-    """
+    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y."""
 
     bins: int
 
@@ -71,11 +64,7 @@ class BoxGrid:
     Attributes:
         low: Lower corner [k], in the units of the observations.
         high: Upper corner [k].
-        bins: Cells along each axis [k].
-
-    Raises:
-        InputError: If lengths differ or are 0, a corner is not finite, an axis has no extent or no
-            cells, the cells are 2³¹ or more, or too fine for float32 to tell apart.
+        bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 can tell apart.
     """
 
     low: tuple[float, ...]
@@ -92,11 +81,8 @@ class BoxGrid:
             f"{lengths} entries",
         )
         for low, high in zip(self.low, self.high, strict=True):
-            require(
-                math.isfinite(low) and math.isfinite(high) and low < high,
-                "finite low < high on each axis",
-                (low, high),
-            )
+            valid = math.isfinite(low) and math.isfinite(high) and low < high
+            require(valid, "finite low < high on each axis", (low, high))
         require(min(self.bins) >= 1, "bins >= 1 on each axis", self.bins)
         require(self.num_cells < 2**31, "fewer than 2**31 cells", self.num_cells)
         require(
@@ -104,11 +90,6 @@ class BoxGrid:
             "cells that float32 can tell apart",
             f"{self.bins} cells between {self.low} and {self.high}",
         )
-
-    @property
-    def num_axes(self) -> int:
-        """Dimension of the box, k."""
-        return len(self.bins)
 
     @property
     def num_cells(self) -> int:
@@ -146,11 +127,8 @@ class BoxGrid:
                 fall on the other side of it.
 
         Returns:
-            Indices [...]: int64 for NumPy, int32 for JAX.
-
-        Raises:
-            InputError: If the last axis is not k long, or NumPy points hold NaN. (Under ``jit`` no
-                value can be refused; NaN in a JAX array gives an arbitrary cell.)
+            Indices [...]: int64 for NumPy, int32 for JAX, where NaN gives an arbitrary cell (under
+            ``jit`` no value can be refused).
         """
         if isinstance(points, Array):
             self._require_axes(points.shape)
@@ -169,7 +147,7 @@ class BoxGrid:
         their cell is always the one they were drawn in.
         """
         margins = jnp.asarray(self._margins, jnp.float32)
-        offsets = jax.random.uniform(key, (self.num_axes,), jnp.float32, margins, 1.0 - margins)
+        offsets = jax.random.uniform(key, (len(self.bins),), jnp.float32, margins, 1.0 - margins)
         strides, bins = jnp.asarray(self._strides, jnp.int32), jnp.asarray(self.bins, jnp.int32)
         steps = (jnp.broadcast_to(cell, bins.shape).astype(jnp.int32) // strides) % bins
         widths = jnp.asarray(self.cell_widths, jnp.float32)
@@ -208,7 +186,7 @@ class BoxGrid:
 
     def _cell_of_array(self, points: Array) -> Array:
         dtype = points.dtype if jnp.issubdtype(points.dtype, jnp.floating) else jnp.float32
-        shape = (1,) * (points.ndim - 1) + (self.num_axes,)
+        shape = (1,) * (points.ndim - 1) + (len(self.bins),)
 
         def along_axes(values: Sequence[float] | np.ndarray) -> Array:
             return jnp.asarray(values, dtype).reshape(shape)
@@ -223,5 +201,5 @@ class BoxGrid:
         return cells
 
     def _require_axes(self, shape: tuple[int, ...]) -> None:
-        valid = len(shape) >= 1 and shape[-1] == self.num_axes
-        require(valid, f"points of shape [..., {self.num_axes}]", shape)
+        valid = len(shape) >= 1 and shape[-1] == len(self.bins)
+        require(valid, f"points of shape [..., {len(self.bins)}]", shape)

@@ -88,11 +88,7 @@ class GroundTruth:
         require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
     def distance(self, features: Array | np.ndarray) -> float:
-        """Return the subspace distance of features [n, d] from the leading d components.
-
-        Raises:
-            InputError: If d exceeds the components held, or the number of states differs.
-        """
+        """Return the subspace distance of features [n, d] from the leading d components."""
         require(features.ndim == 2, "features of shape [states, d]", features.shape)
         d = features.shape[1]
         self.require_dimension(d)
@@ -124,9 +120,6 @@ def principal_subspace(
         decomposition: How to compute it.
         progress: Shows how far the decomposition has come.
 
-    Returns:
-        The subspace of the centred matrix.
-
     Raises:
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
@@ -140,15 +133,9 @@ def load_ground_truth(
     *,
     progress: Progress = no_progress,
 ) -> GroundTruth:
-    """Read a store of a successor measure as a ground truth.
+    """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
 
-    Args:
-        path: The store's folder.
-        decomposition: How to compute the principal subspace, unless it is beside the matrix.
-        progress: Shows how far the decomposition has come.
-
-    Returns:
-        The ground truth; a matrix that fits in memory is on the default device.
+    A matrix that fits in memory is put on the default device.
 
     Raises:
         InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
@@ -229,9 +216,6 @@ def _compute(
     return principal
 
 
-_KIND = "sampling error from two halves"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SamplingError:
     """The error of a Monte-Carlo matrix, from the difference of its halves.
@@ -260,11 +244,6 @@ def sampling_error(
 
     Both halves are centred and decomposed as the matrix itself is.
 
-    Args:
-        store: Complete stores of a matrix and its half differences.
-        decomposition: How principal subspaces are computed.
-        progress: Shows how far the decompositions have come.
-
     Returns:
         The error; None for a matrix that was not sampled.
 
@@ -274,7 +253,7 @@ def sampling_error(
     if store.half_difference is None:
         return None
     settings = {
-        "kind": _KIND,
+        "kind": "sampling error from two halves",
         "centring": CENTRING,
         "half_difference": store.half_difference.content_key(),
         **decomposition.settings(),

@@ -54,9 +54,6 @@ class GymnasiumProcess:
         num_cells: Number of cells.
         policy: None draws from the action space, uniformly where that is bounded.
 
-    Raises:
-        InputError: If ``environment`` is not a vector environment, does not say how it resets, or
-            there is no cell.
     """
 
     environment: VectorEnv[Any, Any, Any]
@@ -70,8 +67,12 @@ class GymnasiumProcess:
             "a vector environment, such as gymnasium.make_vec gives",
             type(self.environment).__name__,
         )
-        require(self.num_cells >= 1, "num_cells >= 1", self.num_cells)
-        _ = self.autoreset_mode
+        require_positive("num_cells", self.num_cells)
+        require(
+            isinstance(self.autoreset_mode, AutoresetMode),
+            "a vector environment whose metadata has an autoreset_mode",
+            self.autoreset_mode,
+        )
 
     @property
     def num_copies(self) -> int:
@@ -79,18 +80,11 @@ class GymnasiumProcess:
         return int(self.environment.num_envs)
 
     @property
-    def autoreset_mode(self) -> AutoresetMode:
+    def autoreset_mode(self) -> Any:
         """Behaviour of the environment after the end of an episode."""
         # Before 1.4, copies made by Gymnasium shared one metadata; the attribute is their own.
-        mode = getattr(self.environment.unwrapped, "autoreset_mode", None)
-        if mode is None:
-            mode = (self.environment.metadata or {}).get("autoreset_mode")
-        require(
-            isinstance(mode, AutoresetMode),
-            "a vector environment whose metadata has an autoreset_mode",
-            mode,
-        )
-        return AutoresetMode(mode)
+        stated = (self.environment.metadata or {}).get("autoreset_mode")
+        return getattr(self.environment.unwrapped, "autoreset_mode", None) or stated
 
     def cells(self, observations: Any) -> np.ndarray:
         """Return the checked cells [m] (int64) of a batch of observations."""
@@ -107,13 +101,13 @@ class GymnasiumProcess:
 
 
 class CellStep(NamedTuple):
-    """One step of all copies, e.
+    """One step of all copies, e; each entry is [e].
 
     Attributes:
-        arrivals: Cell of the state that the step led to [e]; ``NO_CELL`` where it only reset.
-        terminated: Whether that state is terminal [e].
-        truncated: Whether the episode was cut there [e].
-        restarts: Cell of the first state of a new episode [e]; ``NO_CELL`` where none began.
+        arrivals: Cell of the state that the step led to; ``NO_CELL`` where it only reset.
+        terminated: Whether that state is terminal.
+        truncated: Whether the episode was cut there.
+        restarts: Cell of the first state of a new episode; ``NO_CELL`` where none began.
     """
 
     arrivals: np.ndarray
@@ -126,12 +120,7 @@ class CellStepper:
     """Steps a process and tells episodes apart, whatever the autoreset mode."""
 
     def __init__(self, process: GymnasiumProcess, seeds: Sequence[int]) -> None:
-        """Reset the environment.
-
-        Args:
-            process: What to step.
-            seeds: What its randomness, and nothing else, depends on.
-        """
+        """Reset the environment; its randomness depends on the seeds alone."""
         self._process = process
         self._environment = process.environment
         self._mode = process.autoreset_mode
@@ -148,24 +137,18 @@ class CellStepper:
         return self._process.cells(self._observations)
 
     def place(self, set_state: SetState, cells: np.ndarray) -> None:
-        """Put every copy, just reset, into a state of its cell [e].
-
-        Raises:
-            InputError: If the observations that come back are of other cells.
-        """
+        """Put every copy, just reset, into a state of its cell [e], and check that it is there."""
         self._observations = set_state(self._environment, cells, self.generator)
-        reached = self.cells()
-        wrong = np.flatnonzero(reached != cells)
-        if wrong.size:
-            raise InputError(
-                f"expected set_state to start in cell {cells[wrong[0]]}, "
-                f"got an observation in cell {reached[wrong[0]]}"
-            )
+        for cell, reached in zip(cells, self.cells(), strict=True):
+            if reached != cell:
+                raise InputError(
+                    f"expected set_state to start in cell {cell}, "
+                    f"got an observation in cell {reached}"
+                )
 
     def step(self) -> CellStep:
         """Take one action in every copy."""
-        environment = self._environment
-        policy = self._process.policy
+        environment, policy = self._environment, self._process.policy
         if policy is None:
             actions = environment.action_space.sample()
         else:
@@ -181,21 +164,17 @@ class CellStepper:
             self._ended = ended
         elif np.any(ended):
             if self._mode is AutoresetMode.SAME_STEP:
+                finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
+                space = environment.single_observation_space
+                empty: Any = create_empty_array(space, len(finals))
                 arrivals = cells.copy()
-                arrivals[ended] = self._final_cells(infos, ended)
+                arrivals[ended] = self._process.cells(concatenate(space, finals, empty))
             else:
                 observations, _ = environment.reset(options={"reset_mask": ended.copy()})
                 cells = self._process.cells(observations)
             restarts = np.where(ended, cells, NO_CELL)
         self._observations = observations
         return CellStep(arrivals, terminated, truncated, restarts)
-
-    def _final_cells(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
-        """Return cells of the last observations of the episodes that have ended."""
-        finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
-        space = self._environment.single_observation_space
-        empty: Any = create_empty_array(space, len(finals))
-        return self._process.cells(concatenate(space, finals, empty))
 
 
 class GymnasiumRowSampler:
@@ -219,10 +198,8 @@ class GymnasiumRowSampler:
             process: The environment; rollouts fill its copies evenly if their number divides that
                 of the rollouts.
             set_state: Puts copies into states drawn from their cells' start distributions.
-            settings: The discounted sum and the number of rollouts from each cell, even.
-
-        Raises:
-            InputError: If the number of rollouts is odd: it must fall into two equal halves.
+            settings: The discounted sum and the number of rollouts from each cell: even, so that
+                it falls into two equal halves.
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
         self._process = process
@@ -237,24 +214,17 @@ class GymnasiumRowSampler:
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yield the rows of each block of start cells in order.
-
-        Args:
-            blocks: Start cells of each block, each in [0, num_cells).
-
-        Yields:
-            Rows and half differences, [len(block), num_cells] (float32).
+        """See ``RowEstimator.row_blocks``.
 
         Raises:
-            InputError: If a cell is outside that range, the environment truncates a rollout, or
-                ``set_state`` starts one in another cell.
+            InputError: If a cell is none, the environment truncates a rollout, or ``set_state``
+                starts one in another cell.
         """
-        checked = [checked_cells(block, self._process.num_cells) for block in blocks]
-        for block in checked:
+        rollouts = self._settings.rollouts
+        for block in [checked_cells(block, self._process.num_cells) for block in blocks]:
             sums = np.zeros((2, len(block), self._process.num_cells))
             for row, cell in enumerate(block):
                 sums[:, row] = self._visits_by_half(int(cell))
-            rollouts = self._settings.rollouts
             yield RowEstimates(
                 rows=((sums[0] + sums[1]) / rollouts).astype(np.float32),
                 half_difference=((sums[0] - sums[1]) / rollouts).astype(np.float32),
@@ -275,8 +245,7 @@ class GymnasiumRowSampler:
 
     def _trajectories(self, cell: int, batch: int) -> np.ndarray:
         """Return counted cells [horizon, copies] of one rollout of every copy."""
-        first = 0 if self._settings.count_start else 1
-        last = self._settings.horizon - 1 + first
+        last = self._settings.steps_ahead
         stepper = CellStepper(self._process, (self._settings.seed, cell, batch))
         starts = np.full(self._process.num_copies, cell, np.int64)
         stepper.place(self._set_state, starts)
@@ -294,7 +263,7 @@ class GymnasiumRowSampler:
                     f"expected an environment that runs for {last} steps, got one that is "
                     f"truncated after {time}: pass max_episode_steps={last} to make_vec"
                 )
-        return trajectories[first:]
+        return trajectories[last + 1 - self._settings.horizon :]
 
 
 def starts_in_cells(
@@ -307,12 +276,12 @@ def starts_in_cells(
 
     Args:
         grid: Cells over the *state* space; states are drawn uniformly inside them.
-        attribute: Its name, of the unwrapped environment of each copy.
+        attribute: Its name, of the unwrapped environment of each copy; an ``InputError`` at the
+            first use if there is none.
         observe: States [m, k] → observations [m, ...]; by default they are the same.
 
     Returns:
         The function, for ``gymnasium.make_vec(..., vectorization_mode="sync")`` or ``"async"``.
-        It raises an ``InputError`` where there is no such attribute.
     """
 
     def set_state(
@@ -344,8 +313,6 @@ class VisitSettings(DiscountedSum):
     Attributes:
         steps: Calls of ``step``, each of all copies; about 100 bytes of memory each and copy.
 
-    Raises:
-        InputError: If a value is outside its range, or no horizon fits into the steps.
     """
 
     steps: int
@@ -354,11 +321,6 @@ class VisitSettings(DiscountedSum):
         super().__post_init__()
         require_positive("steps", self.steps)
         require(self.steps >= self.steps_ahead, f"steps >= {self.steps_ahead}", self.steps)
-
-    @property
-    def steps_ahead(self) -> int:
-        """Steps that must follow a visit for all terms of its sum to be known."""
-        return self.horizon - 1 if self.count_start else self.horizon
 
 
 class VisitedRows(NamedTuple):
@@ -399,7 +361,7 @@ class VisitEstimates:
         Rows keep their sum, and columns of zeros change no left singular vector.
 
         Raises:
-            InputError: If ``minimum_visits`` is below 1 or no cell was visited as often.
+            InputError: If no cell was visited as often.
         """
         require_positive("minimum_visits", minimum_visits)
         cells = np.flatnonzero(self.visits.min(axis=0) >= minimum_visits)
@@ -429,7 +391,7 @@ def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEsti
         The estimate. The same seed, settings and number of copies give the same bits.
 
     Raises:
-        InputError: If there are fewer than two copies, or no episode outlasts the horizon.
+        InputError: If no episode outlasts the horizon.
     """
     require(process.num_copies >= 2, "at least two copies of the environment", process.num_copies)
     record = _record(process, settings)
@@ -457,14 +419,14 @@ def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEsti
 
 
 class _Record(NamedTuple):
-    """All states of a run in the order of (copy, time), p of them.
+    """All states of a run in the order of (copy, time), p of them; each array is [p].
 
     Attributes:
-        cells: Their cells [p].
-        times: Steps since the start of the run [p].
-        ages: Steps since the start of the episode [p].
-        ends: Place, in this order, of the last state of the same episode [p].
-        halves: Half that the copy belongs to [p].
+        cells: Their cells.
+        times: Steps since the start of the run.
+        ages: Steps since the start of the episode.
+        ends: Place, in this order, of the last state of the same episode.
+        halves: Half that the copy belongs to.
         time_limit: Age at which episodes are truncated; the run's length if none was.
     """
 
@@ -512,7 +474,7 @@ def _mean_futures(
     n = process.num_cells
     rows, visits = np.zeros((n, n), np.float32), np.bincount(record.cells[places], minlength=n)
     weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-    lags = np.arange(settings.horizon) + (0 if settings.count_start else 1)
+    lags = np.arange(settings.horizon) + (settings.steps_ahead + 1 - settings.horizon)
     by_cell = places[np.argsort(record.cells[places], kind="stable")]
     lasts = np.cumsum(visits)
     chunk = max(1, _CHUNK_ENTRIES // settings.horizon)

@@ -41,11 +41,7 @@ class RowEstimates(NamedTuple):
 
 
 def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarray:
-    """Return start cells [r] as int32.
-
-    Raises:
-        InputError: If one is not an integer in [0, num_cells).
-    """
+    """Return start cells [r] as int32, each an integer in [0, num_cells)."""
     values = np.asarray(cells)
     if values.size:
         require(np.issubdtype(values.dtype, np.integer), "integer start cells", values.dtype.name)
@@ -61,7 +57,17 @@ class RowEstimator(Protocol):
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yield the rows of each block of start states, in the order given."""
+        """Yield the rows of each block of start states, in the order given.
+
+        Args:
+            blocks: Start cells of each block, each in [0, num_cells).
+
+        Yields:
+            Rows and half differences, [len(block), num_cells] (float32), for each block.
+
+        Raises:
+            InputError: If a cell is not an integer in [0, num_cells).
+        """
         ...
 
 
@@ -75,9 +81,6 @@ class DiscountedSum:
         count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
             or with the first successor (Σ_{t≥1} γᵗ⁻¹).
         seed: Seed of every random draw, in [0, 2³²).
-
-    Raises:
-        InputError: If a value is outside its range.
     """
 
     horizon: int
@@ -92,6 +95,11 @@ class DiscountedSum:
         require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
 
     @property
+    def steps_ahead(self) -> int:
+        """Steps that lead from the start to the last term of the sum."""
+        return self.horizon - 1 if self.count_start else self.horizon
+
+    @property
     def row_sum(self) -> float:
         """Sum of every row: (1 - γʰ) / (1 - γ)."""
         return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
@@ -102,7 +110,7 @@ class RolloutSettings(DiscountedSum):
     """A discounted sum estimated from rollouts.
 
     Attributes:
-        rollouts: Rollouts from each start cell, at least 2: one for each of two halves.
+        rollouts: Rollouts from each start cell.
     """
 
     rollouts: int
@@ -185,23 +193,15 @@ class SuccessorMeasure(DiscountedSum):
         raise NotImplementedError
 
     def estimator(self) -> RowEstimator:
-        """Make what computes the rows.
-
-        Raises:
-            ArenaError: For an unknown or invalid arena.
-        """
+        """Make what computes the rows."""
         raise NotImplementedError
 
     def environment(self) -> PuddleWorld:
-        """Load the arena.
-
-        Raises:
-            ArenaError: For an unknown or invalid arena.
-        """
+        """Load the arena; ``ArenaError`` if it is unknown or invalid."""
         return load_arena(self.arena)
 
     def store_settings(self) -> dict[str, Any]:
-        """Return everything that decides the matrix, under the names that its store has for it."""
+        """Return everything that decides the matrix, under its names in the store."""
         return {
             "quantity": "successor measure",
             "method": self.method,
@@ -242,21 +242,18 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
 
     @property
     def transitions(self) -> int:
-        """Simulated environment steps in the whole matrix."""
         return self.num_cells * self.rollouts * self.horizon
 
     @property
     def working_bytes(self) -> int:
-        """A block of rows and of half differences, beside a tile of 32 cells being counted."""
+        # A block of rows and of half differences, beside a tile of 32 cells being counted.
         return 4 * self.num_cells * (2 * min(self.block_rows, self.num_cells) + 32)
 
     @property
     def effort(self) -> str:
-        """The method's own options, for the default name of a store."""
         return f"{self.rollouts}rollouts"
 
     def method_settings(self) -> dict[str, Any]:
-        """Return the method's own settings, as JSON values."""
         return {
             "rollouts": self.rollouts,
             "rollouts_per_block": ROLLOUTS_PER_BLOCK,
@@ -265,7 +262,6 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
         }
 
     def estimator(self) -> RowEstimator:
-        """Make the row sampler."""
         from rlreps.successor.chains import puddle_world_chain
         from rlreps.successor.grids import Grid
         from rlreps.successor.monte_carlo import RowSampler
@@ -283,7 +279,7 @@ class Transition(SuccessorMeasure, TransitionSettings):
 
     @property
     def working_bytes(self) -> int:
-        """The factors of I - γP, 12 f b bytes of f sub-cells in strips of b; see the estimator."""
+        # The factors of I - γP, 12 f b bytes of f sub-cells in strips of b; see the estimator.
         fine = self.bins * self.refinement
         # A move of 0.105 crosses a tenth of the rows; a single strip holds all cells.
         strip = fine * min(fine, fine // 10 + 1)
@@ -291,15 +287,12 @@ class Transition(SuccessorMeasure, TransitionSettings):
 
     @property
     def effort(self) -> str:
-        """The method's own options, for the default name of a store."""
         return f"transition-refinement{self.refinement}-{self.points}points"
 
     def method_settings(self) -> dict[str, Any]:
-        """Return the method's own settings, as JSON values."""
         return {"refinement": self.refinement, "points": self.points}
 
     def estimator(self) -> RowEstimator:
-        """Count the transitions and factorise."""
         # Deferred: what it needs of SciPy takes longer to import than all the rest.
         from rlreps.successor.grids import Grid
         from rlreps.successor.transition.estimator import TransitionEstimator

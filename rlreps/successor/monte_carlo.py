@@ -141,8 +141,7 @@ class RowSampler:
         Args:
             chain: The Markov chain.
             settings: The discounted sum and the number of rollouts.
-            devices: Where to work; None is every device of this process. The bits do not depend on
-                how many there are.
+            devices: Where to work, to the same bits; None is every device of this process.
         """
         self._chain = chain
         # The first half has one more where the number of rollouts is odd.
@@ -155,30 +154,21 @@ class RowSampler:
         mesh = Mesh(np.asarray(jax.local_devices() if devices is None else devices), (CELLS,))
         self._kernels = {
             size: rollout_kernel(chain, settings, size, mesh)
-            for size in {size for sizes in self._sizes for size in sizes}
+            for size in {*self._sizes[0], *self._sizes[1]}
         }
         self._spread = NamedSharding(mesh, PartitionSpec(CELLS))
         platform = mesh.devices.flat[0].platform
-        per_device = _CELLS_PER_TILE.get(platform, _CELLS_PER_TILE["cpu"])
-        self._cells_per_tile = per_device * mesh.size
+        self._cells_per_tile = mesh.size * _CELLS_PER_TILE.get(platform, _CELLS_PER_TILE["cpu"])
         # One tile keeps a core of each device busy; on accelerators a second one hides the copy to
         # the host.
         self._workers = max(1, usable_cores() // mesh.size) if platform == "cpu" else 2
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), num_cells] (float32) of the matrix for the given start cells.
-
-        Raises:
-            InputError: If a cell is not an integer in [0, num_cells).
-        """
+        """Return rows [len(cells), num_cells] (float32) of the matrix for the given start cells."""
         return self.estimates(cells).rows
 
     def estimates(self, cells: Sequence[int] | np.ndarray) -> RowEstimates:
-        """Return the rows of the given start cells with the difference of their halves.
-
-        Raises:
-            InputError: If a cell is not an integer in [0, num_cells).
-        """
+        """Return the rows of the given start cells with the difference of their halves."""
         with contextlib.closing(self.row_blocks([cells])) as blocks:
             return next(blocks)
 
@@ -187,16 +177,8 @@ class RowSampler:
     ) -> Generator[RowEstimates, None, None]:
         """Yield the rows of each block of start cells in order, working ahead on all cores.
 
-        Closing the generator, or an error or interrupt inside it, stops that work.
-
-        Args:
-            blocks: Start cells of each block, each in [0, num_cells).
-
-        Yields:
-            Rows and half differences, [len(block), num_cells] (float32), for each block.
-
-        Raises:
-            InputError: If a cell is not an integer in [0, num_cells).
+        Closing the generator, or an error or interrupt inside it, stops that work. See
+        ``RowEstimator.row_blocks``.
         """
         checked = (checked_cells(block, self._chain.num_cells) for block in blocks)
         cells = np.concatenate([np.empty(0, np.int32), *checked])
@@ -241,9 +223,7 @@ class RowSampler:
         # The means of two halves of unequal size differ by more than their common mean errs:
         # with √(more · fewer) / rollouts the difference has the variance of that mean.
         scale = np.float32(math.sqrt(self._halves[0] * self._halves[1])) / rollouts
-        return np.stack(
-            [(first + second) / rollouts, (first / more - second / fewer) * scale],
-        )
+        return np.stack([(first + second) / rollouts, (first / more - second / fewer) * scale])
 
     def _sum_of_half(self, half: int, cells: jax.Array, stopped: threading.Event) -> np.ndarray:
         """Sum discounted visits [c, cells] over the rollouts of one half."""

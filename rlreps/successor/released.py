@@ -24,18 +24,9 @@ def load(name: str) -> "GroundTruth":
     """Load a released ground truth: leading subspace, spectrum, error and conventions.
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
-    ``coordinates``, d ≤ 100.
-
-    Args:
-        name: One of ``released_names()``. ``sutton-100`` is PuddleWorld's ``sutton`` arena on
-            100 x 100 cells, discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023,
-            App. C.3).
-
-    Returns:
-        The ground truth; its ``settings`` say how it was made and by which command.
-
-    Raises:
-        InputError: If there is none of this name, or its file is corrupt.
+    ``coordinates``, d ≤ 100. ``sutton-100`` is PuddleWorld's ``sutton`` arena on 100 x 100 cells,
+    discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023, App. C.3). The ``settings``
+    say how a truth was made and by which command.
     """
     # Deferred: those need JAX, and this module is imported to ask for names.
     import jax.numpy as jnp

@@ -22,21 +22,16 @@ DISC = 'shape = "disc"\ncentre = [0.5, 0.5]\nradius = 0.1\nmultiplier = 0.5\n'
 
 
 def to_toml(world):
-    """Write a world as an arena file."""
-    lines = [f"step_size = {world.step_size}", f"noise = {world.noise}"]
-    lines += [
-        f"{name} = {str(getattr(world, name)).lower()}"
-        for name in ("goal", "step_penalty", "puddle_penalty")
+    """Write a world as an arena file; numbers, lists, words and truth values are as in JSON."""
+    settings = arena_settings(world)
+    tables = [settings, *settings.pop("puddles")]
+    texts = [
+        "\n".join(
+            f"{name} = {json.dumps(value)}" for name, value in table.items() if value is not None
+        )
+        for table in tables
     ]
-    lines += [] if world.max_steps is None else [f"max_steps = {world.max_steps}"]
-    names = {Capsule: "capsule", Disc: "disc", ConvexPolygon: "polygon"}
-    for puddle in world.puddles:
-        lines += ["[[puddles]]", f'shape = "{names[type(puddle.shape)]}"']
-        for key, value in vars(puddle.shape).items():
-            nested = value if isinstance(value, float) else str(value).replace("(", "[")
-            lines += [f"{key} = {nested}".replace(")", "]")]
-        lines += [f"multiplier = {puddle.multiplier}"]
-    return "\n".join(lines)
+    return "\n[[puddles]]\n".join(texts)
 
 
 def test_the_arenas_are_the_published_ones():
@@ -46,6 +41,7 @@ def test_the_arenas_are_the_published_ones():
         assert (world.step_size, world.noise) == (0.05, 0.01)
         assert [world.goal, world.step_penalty, world.puddle_penalty] == [False] * 3
         assert all(p.multiplier == (0.0 if name == "two_room" else 0.5) for p in world.puddles)
+        assert all(type(leaf) is float for leaf in jax.tree.leaves(world))
     shapes = {name: [p.shape for p in load_arena(name).puddles] for name in ARENAS}
     assert shapes["empty"] == []
     assert shapes["sutton"] == [
@@ -61,24 +57,14 @@ def test_the_arenas_are_the_published_ones():
 
 
 @pytest.mark.parametrize("name", ARENAS)
-def test_an_arena_written_to_a_file_comes_back_the_same(name, tmp_path):
-    for world in (load_arena(name), load_arena(name, noise=0.03, max_steps=7).with_task()):
-        path = tmp_path / "arena.toml"
-        path.write_text(to_toml(world))
-        assert load_arena(path) == world
-        assert load_arena(str(path)) == world
-
-
-def test_an_empty_file_is_an_empty_arena(tmp_path):
+def test_an_arena_comes_back_from_a_file_and_from_its_settings(name, tmp_path):
     path = tmp_path / "arena.toml"
+    for world in (load_arena(name), load_arena(name, noise=0.03, max_steps=7).with_task()):
+        path.write_text(to_toml(world))
+        assert load_arena(path) == load_arena(str(path)) == world
+        assert arena_from_settings(json.loads(json.dumps(arena_settings(world)))) == world
     path.write_text("")
     assert load_arena(path) == PuddleWorld()
-
-
-@pytest.mark.parametrize("name", ARENAS)
-def test_an_arena_comes_back_from_its_settings_by_way_of_json(name):
-    world = load_arena(name, noise=0.03, max_steps=7).with_task()
-    assert arena_from_settings(json.loads(json.dumps(arena_settings(world)))) == world
 
 
 def test_settings_of_a_shape_that_files_do_not_know_are_refused():
@@ -105,23 +91,13 @@ def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
         load_arena("sutton", noise=-1)
 
 
-def test_unknown_names_list_the_valid_ones():
-    with pytest.raises(ArenaError) as error:
-        load_arena("suton")
-    for name in (*ARENAS, "'suton'", ".toml"):
-        assert name in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("step_size =", "expected TOML, got"),
+        (b"\xff\xfe", "expected TOML, got"),
         ("speed = 1", "expected only .*puddles.* as keys of arena, got 'speed'"),
         ("noise = nan", "expected noise to be a finite number, got nan"),
-        ('noise = "a"', "expected noise to be a finite number, got 'a'"),
-        ("step_size = -1", "expected step_size to be greater than 0, got -1"),
-        ("goal = 1", "expected goal to be a bool, got 1"),
-        ("max_steps = 0", "expected max_steps to be None or an int >= 1, got 0"),
         ("puddles = 3", "expected puddles to be an array of tables"),
         ("puddles = [3]", r"puddles\[0\]: expected a table with shape and multiplier, got 3"),
         ("[puddles]\nradius = 1", "expected puddles to be an array of tables"),
@@ -132,55 +108,29 @@ def test_unknown_names_list_the_valid_ones():
         ("[[puddles]]\n" + DISC.replace("radius = 0.1", ""), "keys of disc, got no 'radius'"),
         ("[[puddles]]\n" + DISC.replace("multiplier = 0.5", ""), "got no 'multiplier'"),
         ("[[puddles]]\n" + DISC.replace("0.1", "0"), "expected radius to be greater than 0"),
-        ("[[puddles]]\n" + DISC.replace("0.1", "inf"), "expected radius to be a finite number"),
         ("[[puddles]]\n" + DISC.replace("0.1", "true"), "expected radius to be a finite number"),
-        ("[[puddles]]\n" + DISC.replace("[0.5, 0.5]", "[0.5]"), "expected centre to be two"),
-        ("[[puddles]]\n" + DISC.replace("multiplier = 0.5", "multiplier = 1.1"), "got 1.1"),
-        ("[[puddles]]\n" + DISC.replace("multiplier = 0.5", "multiplier = -0.1"), "got -0.1"),
         (
             '[[puddles]]\nshape = "polygon"\nmultiplier = 0\nvertices = [[0, 0], [1, 0]]',
             "expected a polygon of at least 3 vertices, got 2",
-        ),
-        (
-            '[[puddles]]\nshape = "polygon"\nmultiplier = 0\n'
-            "vertices = [[0, 0], [1, 0], [0.2, 0.2], [0, 1]]",
-            "expected a convex polygon",
-        ),
-        (
-            '[[puddles]]\nshape = "polygon"\nmultiplier = 0\nvertices = [[0, 0], [1, 1], [2, 2]]',
-            "expected a polygon with an area, got area 0",
         ),
     ],
 )
 def test_files_that_cannot_be_used_say_so_on_one_line_with_their_path(text, message, tmp_path):
     path = tmp_path / "arena.toml"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ArenaError, match=message) as error:
         load_arena(path)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
 
 
-def test_missing_and_unreadable_files_say_so(tmp_path):
+def test_unknown_names_and_unreadable_files_say_what_was_expected(tmp_path):
+    with pytest.raises(ArenaError) as error:
+        load_arena("suton")
+    for name in (*ARENAS, "'suton'", ".toml"):
+        assert name in str(error.value)
     with pytest.raises(ArenaError, match=r"expected a readable arena file, got .*No such file"):
         load_arena(tmp_path / "none.toml")
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ArenaError, match="expected a readable arena file"):
         load_arena(tmp_path / "folder.toml")
-    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ArenaError, match="expected TOML, got"):
-        load_arena(tmp_path / "bytes.toml")
-
-
-def test_a_clockwise_polygon_in_a_file_is_accepted(tmp_path):
-    path = tmp_path / "arena.toml"
-    path.write_text(
-        '[[puddles]]\nshape = "polygon"\nmultiplier = 0.0\n'
-        "vertices = [[0.4, 0.6], [0.4, 1.0], [0.6, 1.0], [0.6, 0.6]]"
-    )
-    assert load_arena(path).puddles[0] == load_arena("two_room").puddles[0]
-
-
-def test_arenas_have_no_leaves_but_numbers():
-    for name in ARENAS:
-        assert all(type(leaf) is float for leaf in jax.tree.leaves(load_arena(name)))

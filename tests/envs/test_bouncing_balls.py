@@ -13,6 +13,7 @@ from rlreps.envs import ArenaError, BouncingBalls, BouncingBallsState, Environme
 from rlreps.envs.bouncing_balls import EDGE_WIDTH
 
 NO_KEY, WAIT = jax.random.key(0), jnp.zeros((), jnp.int32)
+step = jax.jit(BouncingBalls.step)
 COPIES = 4096
 
 
@@ -37,8 +38,12 @@ def play_many(world, states, frames):
     return jax.vmap(lambda state: play(world, state, frames))(states)
 
 
+reset_many = jax.jit(jax.vmap(BouncingBalls.reset, in_axes=(None, 0)))
+
+
 def many_starts(world, count, seed=0):
-    return jax.jit(jax.vmap(world.reset))(jax.random.split(jax.random.key(seed), count))
+    starts = reset_many(world, jax.random.split(jax.random.key(seed), COPIES))
+    return jax.tree.map(lambda leaf: leaf[:count], starts)
 
 
 def least_gaps(positions):
@@ -112,8 +117,8 @@ def test_energy_is_kept_and_balls_stay_inside_and_apart(speed):
 
 def test_momentum_is_kept_in_frames_in_which_no_ball_reaches_a_wall():
     world = BouncingBalls(radius=0.08)
-    states = many_starts(world, 512)
-    _, (x, v) = play_many(world, states, 60)
+    states = many_starts(world, 64)
+    _, (x, v) = play_many(world, states, 500)
     x, v = np.asarray(x), np.asarray(v)
     furthest = world.speed * np.sqrt(3.0)
     away = (np.abs(x - 0.5) < 0.5 - world.radius - furthest).all(axis=(2, 3))[:, :-1]
@@ -193,7 +198,7 @@ def test_a_frame_is_as_bright_as_its_discs_are_large_and_balanced_on_their_mean(
     np.testing.assert_allclose(balance_y, means[:, 1], atol=0.02 / 64)
 
 
-@pytest.mark.parametrize("size", [16, 64, 100])
+@pytest.mark.parametrize("size", [16, 64])
 def test_a_pixel_is_as_bright_as_the_discs_cover_it(size):
     world = BouncingBalls(num_balls=2, frame_size=size)
     centre = np.array([[0.31, 0.72], [0.31 + 0.24, 0.72]])  # touching, in the upper half
@@ -203,7 +208,7 @@ def test_a_pixel_is_as_bright_as_the_discs_cover_it(size):
         (1.0 - fine)[None, :, None] - centre[:, 1, None, None],
     )
     covered = (gaps < world.radius).any(axis=0).reshape(size, 16, size, 16).mean(axis=(1, 3))
-    frame = world.render(balls_at(centre, np.zeros((2, 2))))
+    frame = jax.jit(world.render)(balls_at(centre, np.zeros((2, 2))))
     assert frame.dtype == jnp.float32
     np.testing.assert_allclose(frame, covered, atol=0.12)
     perimeter = 2 * 2.0 * np.pi * world.radius * size
@@ -215,18 +220,18 @@ def test_the_contract_holds_under_jit_vmap_and_as_an_argument():
     world = BouncingBalls()
     assert isinstance(world, Environment)
     assert world.num_actions == 1
-    keys = jax.random.split(jax.random.key(7), 16)
-    states = jax.vmap(world.reset)(keys)
-    step = jax.vmap(BouncingBalls.step, in_axes=(None, 0, 0, None))
-    passed = jax.jit(step)(dataclasses.replace(world, speed=0.03), keys, states, WAIT)
+    keys = jax.random.split(jax.random.key(7), COPIES)
+    states = jax.tree.map(lambda leaf: leaf[:16], reset_many(world, keys))
+    many = jax.jit(jax.vmap(BouncingBalls.step, in_axes=(None, None, 0, None)))
+    passed = many(dataclasses.replace(world, speed=0.03), NO_KEY, states, WAIT)
+    reset, observe, closed_over = map(jax.jit, (world.reset, world.observe, world.step))
     for i in (0, 11):
         one = jax.tree.map(lambda leaf, i=i: leaf[i], states)
-        alone = world.reset(keys[i])
-        np.testing.assert_allclose(alone.positions, one.positions, atol=1e-7)
-        eager = world.step(keys[i], one, WAIT)
-        np.testing.assert_array_equal(world.observe(eager.state), eager.observation)
+        np.testing.assert_allclose(reset(keys[i]).positions, one.positions, atol=1e-7)
+        alone = closed_over(NO_KEY, one, WAIT)
+        np.testing.assert_allclose(observe(alone.state), alone.observation, atol=1e-6)
         got = jax.tree.map(lambda leaf, i=i: leaf[i], passed)
-        for left, right in zip(jax.tree.leaves(eager), jax.tree.leaves(got), strict=True):
+        for left, right in zip(jax.tree.leaves(alone), jax.tree.leaves(got), strict=True):
             assert left.dtype == right.dtype
             # Rounding of a position, times a slope of 1 a pixel and 64 pixels in the frame.
             np.testing.assert_allclose(left, right, atol=1e-4 if left.ndim == 3 else 1e-6)
@@ -267,19 +272,19 @@ def test_the_key_of_reset_decides_the_video():
 def test_positions_keep_their_dtype_and_frames_are_float32():
     world = BouncingBalls()
     with jax.enable_x64(True):
-        taken = world.step(NO_KEY, world.reset(jax.random.key(0)), WAIT)
+        taken = jax.eval_shape(world.step, NO_KEY, jax.eval_shape(world.reset, NO_KEY), WAIT)
         assert taken.state.positions.dtype == taken.state.velocities.dtype == jnp.float64
         assert taken.observation.dtype == jnp.float32
         assert taken.state.steps.dtype == jnp.int32
-    taken = world.step(NO_KEY, world.reset(jax.random.key(0)), WAIT)
+    taken = jax.eval_shape(world.step, NO_KEY, jax.eval_shape(world.reset, NO_KEY), WAIT)
     assert taken.state.positions.dtype == taken.reward.dtype == jnp.float32
 
 
 def test_episodes_are_truncated_after_max_steps_and_never_terminate():
-    world, flags = BouncingBalls(max_steps=3), []
-    state = world.reset(jax.random.key(0))
+    world, flags = BouncingBalls(num_balls=1, max_steps=3), []
+    state = balls_at([[0.5, 0.5]], [[0.03, 0.0]])
     for _ in range(3):
-        taken = world.step(NO_KEY, state, WAIT)
+        taken = step(world, NO_KEY, state, WAIT)
         state = taken.state
         flags.append((bool(taken.terminated), bool(taken.truncated)))
     assert flags == [(False, False), (False, False), (False, True)]

@@ -31,13 +31,17 @@ class TestShortVideos(test_utils.EnvironmentTestMixin, unittest.TestCase):
         return BouncingBallsDmEnv(max_steps=4, frame_size=16)
 
 
+def video(seed=0):
+    return BouncingBallsDmEnv(seed=seed, frame_size=16)
+
+
 def play(environment, actions):
     return [environment.reset(), *(environment.step(action) for action in actions)]
 
 
 def test_time_limits_keep_the_discount_and_goals_do_not():
-    steps = play(PuddleWorldDmEnv(load_arena("empty"), task=False, max_steps=3), [0, 0, 0])
-    assert steps[-1].last()
+    steps = play(PuddleWorldDmEnv("sutton", max_steps=7), [2] * 7)
+    assert [step.last() for step in steps] == [False] * 7 + [True]
     assert steps[-1].discount == 1.0
     steps = play(PuddleWorldDmEnv(load_arena("empty", noise=0.0)), [0, 1] * 40)
     last = next(step for step in steps if step.last())
@@ -50,7 +54,7 @@ def test_time_limits_keep_the_discount_and_goals_do_not():
 def test_the_seed_decides_everything():
     actions = np.random.default_rng(0).integers(4, size=20)
     paths = [
-        np.stack([step.observation for step in play(PuddleWorldDmEnv(seed=seed), actions)])
+        np.stack([s.observation for s in play(PuddleWorldDmEnv(max_steps=7, seed=seed), actions)])
         for seed in (3, 3, 4)
     ]
     np.testing.assert_array_equal(paths[0], paths[1])
@@ -59,20 +63,20 @@ def test_the_seed_decides_everything():
 
 def test_videos_are_decided_by_their_seed_and_have_one_action():
     videos = [
-        np.stack([step.observation for step in play(BouncingBallsDmEnv(seed=seed), [0] * 5)])
+        np.stack([step.observation for step in play(video(seed=seed), [0] * 5)])
         for seed in (3, 3, 4)
     ]
-    assert videos[0].shape == (6, 64, 64, 1)
+    assert videos[0].shape == (6, 16, 16, 1)
     np.testing.assert_array_equal(videos[0], videos[1])
     assert (videos[0] != videos[2]).any()
-    environment = BouncingBallsDmEnv()
+    environment = video()
     environment.reset()
     with pytest.raises(ArenaError, match=r"expected an action in \{0\}, got 1"):
         environment.step(1)
 
 
 def test_unknown_actions_and_arenas_are_refused():
-    environment = PuddleWorldDmEnv()
+    environment = PuddleWorldDmEnv(max_steps=7)
     environment.reset()
     with pytest.raises(ArenaError, match=r"expected an action in \{0, 1, 2, 3\}, got 4"):
         environment.step(4)
@@ -81,12 +85,12 @@ def test_unknown_actions_and_arenas_are_refused():
 
 
 def test_pictures_show_where_the_agent_is_before_during_and_after_an_episode():
-    environment = PuddleWorldDmEnv("sutton", max_steps=2)
+    environment = PuddleWorldDmEnv("sutton", max_steps=7)
     world = environment.environment
     np.testing.assert_array_equal(environment.render(), render_frame(world))
     for step in play(environment, [1, 1]):
         last = step.observation
     np.testing.assert_array_equal(environment.render(), render_frame(world, last))
-    video = BouncingBallsDmEnv(frame_size=16)
-    video.reset()
-    assert video.render().shape == (16, 16, 3)
+    film = video()
+    film.reset()
+    assert film.render().shape == (16, 16, 3)

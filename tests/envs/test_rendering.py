@@ -35,10 +35,11 @@ def blend(amount):
     return pytest.approx(tuple(floor + (puddle - floor) * amount), abs=1)
 
 
-def test_a_frame_is_a_square_of_rgb_bytes_of_the_size_asked_for():
+def test_a_frame_has_the_size_asked_for_and_drawing_on_it_does_not_change_later_ones():
     frame = render_frame(load_arena("sutton"), [0.5, 0.5], size=97)
-    assert frame.shape == (97, 97, 3)
-    assert frame.dtype == np.uint8
+    assert (frame.shape, frame.dtype) == ((97, 97, 3), np.uint8)
+    frame[:] = 0
+    assert render_frame(load_arena("sutton"), size=97).max() > 0
 
 
 def test_the_agent_is_drawn_where_it_is_with_y_pointing_up():
@@ -52,24 +53,25 @@ def test_the_agent_is_drawn_where_it_is_with_y_pointing_up():
             assert 1.0 - (rows.mean() + 0.5) / SIZE == pytest.approx(y, abs=0.005)
 
 
-def test_slower_places_are_darker_and_overlaps_compound():
-    frame = render_frame(load_arena("hydrogen"), size=SIZE)
-    assert colour_at(frame, 0.05, 0.05) == FLOOR_COLOUR
-    assert colour_at(frame, 0.5, 0.72) == blend(0.5)
-    assert colour_at(frame, 0.5, 0.5) == blend(0.75)
-
-
-def test_walls_are_solid_and_slow_walls_are_not():
-    assert colour_at(render_frame(load_arena("two_room"), size=SIZE), 0.5, 0.9) == WALL_COLOUR
-    assert colour_at(render_frame(load_arena("two_room"), size=SIZE), 0.5, 0.5) == FLOOR_COLOUR
-    assert colour_at(render_frame(load_arena("two_room_slow"), size=SIZE), 0.5, 0.9) == blend(0.5)
-
-
-def test_the_goal_corner_shows_only_where_it_ends_an_episode():
-    with_goal = render_frame(load_arena("empty", goal=True), size=SIZE)
-    assert colour_at(with_goal, 0.98, 0.98) == GOAL_COLOUR
-    assert colour_at(with_goal, 0.93, 0.93) == FLOOR_COLOUR
-    assert colour_at(render_frame(load_arena("empty"), size=SIZE), 0.98, 0.98) == FLOOR_COLOUR
+@pytest.mark.parametrize(
+    ("arena", "fields", "point", "expected"),
+    [
+        # Slower places are darker and overlaps compound.
+        ("hydrogen", {}, (0.05, 0.05), FLOOR_COLOUR),
+        ("hydrogen", {}, (0.5, 0.72), blend(0.5)),
+        ("hydrogen", {}, (0.5, 0.5), blend(0.75)),
+        # Walls are solid and slow walls are not.
+        ("two_room", {}, (0.5, 0.9), WALL_COLOUR),
+        ("two_room", {}, (0.5, 0.5), FLOOR_COLOUR),
+        ("two_room_slow", {}, (0.5, 0.9), blend(0.5)),
+        # The goal corner shows only where it ends an episode.
+        ("empty", {"goal": True}, (0.98, 0.98), GOAL_COLOUR),
+        ("empty", {"goal": True}, (0.93, 0.93), FLOOR_COLOUR),
+        ("empty", {}, (0.98, 0.98), FLOOR_COLOUR),
+    ],
+)
+def test_every_place_has_its_colour(arena, fields, point, expected):
+    assert colour_at(render_frame(load_arena(arena, **fields), size=SIZE), *point) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,12 +107,6 @@ def area_of(shape):
         return np.pi * shape.radius**2 + 2.0 * shape.radius * length
     (a, b, c) = np.asarray(shape.vertices)
     return abs((b - a)[0] * (c - a)[1] - (b - a)[1] * (c - a)[0]) / 2.0
-
-
-def test_drawing_on_a_frame_does_not_change_later_ones():
-    first = render_frame(load_arena("sutton"), size=SIZE)
-    first[:] = 0
-    assert render_frame(load_arena("sutton"), size=SIZE).max() > 0
 
 
 def test_bad_sizes_and_positions_are_refused():

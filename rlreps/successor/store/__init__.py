@@ -5,29 +5,16 @@
 a store as row blocks and by single entries.
 """
 
-from rlreps.successor.store.cache import load_subspace, save_subspace
-from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
-from rlreps.successor.store.format import (
-    MatrixStore,
-    create_or_resume,
-    find_store,
-    open_store,
-    require_place,
-)
-from rlreps.successor.store.verification import BlockProblem, VerifyReport, verify
-
-__all__ = [
-    "BlockProblem",
-    "EstimateStore",
-    "MatrixStore",
-    "VerifyReport",
-    "create_estimates",
-    "create_or_resume",
-    "find_store",
-    "load_subspace",
-    "open_estimates",
-    "open_store",
-    "require_place",
-    "save_subspace",
-    "verify",
-]
+from rlreps.successor.store.cache import load_subspace as load_subspace
+from rlreps.successor.store.cache import save_subspace as save_subspace
+from rlreps.successor.store.estimates import EstimateStore as EstimateStore
+from rlreps.successor.store.estimates import create_estimates as create_estimates
+from rlreps.successor.store.estimates import open_estimates as open_estimates
+from rlreps.successor.store.format import MatrixStore as MatrixStore
+from rlreps.successor.store.format import create_or_resume as create_or_resume
+from rlreps.successor.store.format import find_store as find_store
+from rlreps.successor.store.format import open_store as open_store
+from rlreps.successor.store.format import require_place as require_place
+from rlreps.successor.store.verification import BlockProblem as BlockProblem
+from rlreps.successor.store.verification import VerifyReport as VerifyReport
+from rlreps.successor.store.verification import verify as verify

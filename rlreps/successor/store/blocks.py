@@ -12,82 +12,49 @@ from rlreps.successor.store.format import MatrixStore
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoreBlocks:
-    """The rows of a complete store.
-
-    Attributes:
-        store: The store.
-    """
+    """The rows of a complete store; a corrupt block is an ``InputError``."""
 
     store: MatrixStore
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, tasks)."""
         return self.store.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32."""
         return np.dtype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, rows).
-
-        Raises:
-            InputError: If a block is missing or corrupt.
-        """
         for index, rows in self.store.iterate_blocks():
             yield self.store.block_range(index)[0], rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HalfBlocks:
+class HalfBlocks(DerivedBlocks):
     """The rows of one of the two halves that a sampled matrix is the mean of.
 
     Attributes:
-        matrix: Mean of the halves.
+        source: Mean of the halves.
         half_difference: Half their difference, in the same blocks.
         sign: 1 for the first half, -1 for the second.
     """
 
-    matrix: StoreBlocks
     half_difference: StoreBlocks
     sign: int
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, tasks)."""
-        return self.matrix.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32."""
-        return self.matrix.dtype
-
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, rows).
-
-        Raises:
-            InputError: If a block is missing or corrupt.
-        """
-        pairs = zip(self.matrix.blocks(), self.half_difference.blocks(), strict=True)
+        pairs = zip(self.source.blocks(), self.half_difference.blocks(), strict=True)
         for (start, rows), (_, difference) in pairs:
             yield start, rows + np.float32(self.sign) * difference
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatchedBlocks(DerivedBlocks):
-    """Row blocks that say how far they have been read.
-
-    Attributes:
-        source: The rows.
-        advance: Told the number of rows of each block once it has been used.
-    """
+    """Row blocks that tell ``advance`` how many rows a block had, once it has been used."""
 
     advance: Callable[[int], object]
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, rows)."""
         for start, rows in self.source.blocks():
             yield start, rows
             self.advance(len(rows))

@@ -53,11 +53,6 @@ def write_archive(
         path: The file.
         arrays: What to keep, by name; numbers, of any shape.
         record: What they are, as plain JSON values.
-
-    Raises:
-        OSError: The disk refused it.
-        ValueError: An array holds Python objects, or the record NaN or infinity.
-        TypeError: The record holds what JSON cannot.
     """
     stream = io.BytesIO()
     text = json.dumps({**record, _NAMES: sorted(arrays)}, indent=1, sort_keys=True, allow_nan=False)
@@ -79,20 +74,17 @@ def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str,
     Raises:
         InputError: It is corrupt or no archive.
     """
+    arrays: Arrays = {}
     try:
         with zipfile.ZipFile(source) as archive:
             record = json.loads(archive.read(_RECORD))
-            arrays = {entry: _read(archive, entry) for entry in record.pop(_NAMES)}
+            for entry in record.pop(_NAMES):
+                # The whole entry first: that is when zipfile compares its checksum.
+                stream = io.BytesIO(archive.read(f"{entry}.npy"))
+                arrays[entry] = np.lib.format.read_array(stream, allow_pickle=False)
     except _UNREADABLE as error:
         raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
     return arrays, record
-
-
-def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Read one array, the whole entry first: that is when zipfile compares its checksum."""
-    entry = io.BytesIO(archive.read(f"{name}.npy"))
-    array: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
-    return array
 
 
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -112,8 +104,6 @@ def save_subspace(
 
     Raises:
         InputError: The matrix is incomplete, or the disk is full or broken.
-        ValueError: An array holds Python objects, or the settings hold NaN or infinity.
-        TypeError: The settings hold what JSON cannot.
     """
     record = {"content_key": store.content_key(), "settings": plain_json(settings)}
     try:
@@ -125,9 +115,7 @@ def save_subspace(
             ) from error
 
 
-def load_subspace(
-    store: MatrixStore, settings: Mapping[str, Any]
-) -> dict[str, npt.NDArray[Any]] | None:
+def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> Arrays | None:
     """Load the arrays kept under these settings, or None if there are none for this matrix.
 
     Raises:

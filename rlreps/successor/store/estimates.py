@@ -6,6 +6,7 @@ difference goes first, so that nobody finds a matrix whose error is missing.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,7 @@ HALF_DIFFERENCE = "half_difference"
 
 @dataclasses.dataclass(frozen=True)
 class EstimateStore:
-    """The stores of one matrix.
-
-    Attributes:
-        matrix: Ψ.
-        half_difference: (A - B) / 2 of its two halves; None where nothing was sampled.
-    """
+    """The store of Ψ and that of (A - B) / 2 for its two halves; None where none were sampled."""
 
     matrix: MatrixStore
     half_difference: MatrixStore | None
@@ -47,11 +43,7 @@ class EstimateStore:
         return sorted({index for store in self.stores() for index in store.missing_blocks()})
 
     def write_block(self, index: int, estimates: "RowEstimates") -> None:
-        """Write a block so that it is on disk, whole, when this returns.
-
-        Raises:
-            InputError: The estimates do not fit the store, or the disk refused them.
-        """
+        """Write a block of both; see ``MatrixStore.write_block``."""
         if self.half_difference is not None:
             if estimates.half_difference is None:
                 raise InputError(f"{self.matrix.path}: expected half differences, got none")
@@ -59,16 +51,13 @@ class EstimateStore:
         self.matrix.write_block(index, estimates.rows)
 
     def verify(self, row_sum: float | None) -> list[VerifyReport]:
-        """Check every block: rows of the matrix sum to ``row_sum``, half differences to zero.
-
-        Returns:
-            A report for each of ``stores()``.
-        """
-        reports = []
-        if self.half_difference is not None:
-            nothing = None if row_sum is None else 0.0
-            reports.append(verify(self.half_difference, row_sum=nothing, scale=row_sum))
-        return [*reports, verify(self.matrix, row_sum=row_sum)]
+        """Check every block of ``stores()``: half differences sum to 0, rows to ``row_sum``."""
+        nothing = None if row_sum is None else 0.0
+        sums = [nothing, row_sum] if self.half_difference else [row_sum]
+        return [
+            verify(store, row_sum=total, scale=row_sum)
+            for store, total in zip(self.stores(), sums, strict=True)
+        ]
 
     def problems(self, reports: Sequence[VerifyReport]) -> list[str]:
         """One line for everything that ``verify`` reported, or that should be there and is not."""
@@ -101,39 +90,20 @@ def create_estimates(
 ) -> EstimateStore:
     """Make the stores of a matrix, or open those that are there under the same settings.
 
-    Args:
-        path: A folder that does not exist, is empty, or holds a store.
-        shape: (num_states, num_tasks).
-        block_rows: Rows in a block.
-        settings: What determines the matrix.
-        provenance: What is only informative.
-        sampled: Whether half differences come with the rows.
-
-    Returns:
-        The stores.
-
-    Raises:
-        InputError: As ``create_or_resume``.
+    As ``create_or_resume``; ``sampled`` says whether half differences come with the rows.
     """
-    layout: dict[str, Any] = {
-        "shape": shape,
-        "block_rows": block_rows,
-        "settings": settings,
-        "provenance": provenance,
-    }
-    matrix = create_or_resume(path, **layout)
+    create = functools.partial(
+        create_or_resume, shape=shape, block_rows=block_rows, provenance=provenance
+    )
+    matrix = create(path, settings=settings)
     if not sampled:
         return EstimateStore(matrix, None)
-    layout["settings"] = {**settings, "quantity": f"half difference of a {settings['quantity']}"}
-    return EstimateStore(matrix, create_or_resume(matrix.path / HALF_DIFFERENCE, **layout))
+    other = {**settings, "quantity": f"half difference of a {settings['quantity']}"}
+    return EstimateStore(matrix, create(matrix.path / HALF_DIFFERENCE, settings=other))
 
 
 def open_estimates(path: str | Path) -> EstimateStore:
-    """Open the stores of a matrix, complete or not.
-
-    Raises:
-        InputError: There is no store at the path, or one cannot be read.
-    """
+    """Open the stores of a matrix, complete or not; see ``open_store``."""
     matrix = open_store(path)
     beside = matrix.path / HALF_DIFFERENCE
     half_difference = find_store(beside)

@@ -11,7 +11,9 @@ syncs it and renames it; version 0.1.86 does not shorten a lock file that it fin
 write covers it whole.
 """
 
+import contextlib
 import hashlib
+import itertools
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 
 Rows = npt.NDArray[np.float32]
 
@@ -58,11 +60,7 @@ class MatrixStore:
         return -(-self.shape[0] // self.block_rows)
 
     def block_range(self, index: int) -> tuple[int, int]:
-        """Return rows [start, stop) of a block.
-
-        Raises:
-            IndexError: The store has no such block.
-        """
+        """Return rows [start, stop) of a block; ``IndexError`` if the store has none such."""
         if not 0 <= index < self.num_blocks:
             raise IndexError(f"expected a block index in [0, {self.num_blocks}), got {index}")
         start = index * self.block_rows
@@ -84,16 +82,14 @@ class MatrixStore:
         return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
 
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
-        """Write a block so that it is on disk, whole, when this returns.
+        """Write or replace a block so that it is on disk, whole, when this returns.
 
         Args:
-            index: Which block; one that exists already is replaced.
+            index: Which block.
             rows: float32 [stop - start, num_tasks] of the block's range, all finite.
 
         Raises:
-            IndexError: The store has no such block.
-            InputError: ``rows`` has another shape or dtype, or holds NaN or infinity, or the disk
-                refused it.
+            InputError: ``rows`` are none such, or the disk refused them.
         """
         start, stop = self.block_range(index)
         values = np.asarray(rows)
@@ -112,19 +108,13 @@ class MatrixStore:
             # Rows that do not fill their chunk are merged into the chunk on disk, which fails if
             # that one is corrupt. A kill in between leaves a missing block, which a resume fills.
             self.block_file(index).unlink(missing_ok=True)
-        try:
+        with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
             self._array[start:stop].write(values).result()
-        except ValueError as error:
-            raise InputError(
-                f"{self.path}: expected to write {self.describe_block(index)}, "
-                f"got {first_part(error)}"
-            ) from error
 
     def read_block(self, index: int) -> Rows:
         """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
 
         Raises:
-            IndexError: The store has no such block.
             InputError: The block is corrupt.
         """
         return next(self._stream([index]))[1]
@@ -140,15 +130,10 @@ class MatrixStore:
             raise IndexError(
                 f"expected a range of rows within [0, {self.shape[0]}), got [{start}, {stop})"
             )
-        rows = np.empty((stop - start, self.shape[1]), np.float32)
-        covering = range(start // self.block_rows, -(-stop // self.block_rows))
-        for index, block in self._stream(covering):
-            first, last = self.block_range(index)
-            overlap = slice(max(start, first), min(stop, last))
-            rows[overlap.start - start : overlap.stop - start] = block[
-                overlap.start - first : overlap.stop - first
-            ]
-        return rows
+        first, last = start // self.block_rows, -(-stop // self.block_rows)
+        blocks = [block for _, block in self._stream(range(first, last))]
+        skipped = start - first * self.block_rows
+        return np.concatenate(blocks)[skipped : skipped + stop - start]
 
     def read(self) -> Rows:
         """Return the whole matrix, float32 [num_states, num_tasks].
@@ -156,8 +141,10 @@ class MatrixStore:
         Raises:
             InputError: A block is missing or corrupt.
         """
-        self.require_complete()
-        return self.read_rows(0, self.shape[0])
+        matrix = np.empty(self.shape, np.float32)
+        for index, rows in self.iterate_blocks():
+            matrix[slice(*self.block_range(index))] = rows
+        return matrix
 
     def iterate_blocks(self) -> Iterator[tuple[int, Rows]]:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
@@ -189,7 +176,7 @@ class MatrixStore:
         notice a chunk whose values no longer match its own checksum (reading it does).
 
         Raises:
-            InputError: A block is missing, or its file does not have the size of a block.
+            InputError: A block is missing or has another size.
         """
         self.require_complete()
         hasher = hashlib.sha256(repr((*self.shape, self.block_rows)).encode())
@@ -208,9 +195,15 @@ class MatrixStore:
     def require_complete(self) -> None:
         """Raise InputError that names the missing blocks, if there are any."""
         if missing := self.missing_blocks():
+            # Runs of neighbours share the difference between value and place: "1, 3-4".
+            runs = [
+                [index for _, index in run]
+                for _, run in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0])
+            ]
+            ranges = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
             raise InputError(
                 f"{self.path}: expected all {self.num_blocks} blocks, "
-                f"got {len(missing)} missing: {_ranges(missing)}"
+                f"got {len(missing)} missing: {', '.join(ranges)}"
             )
 
     def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, Rows]]:
@@ -225,13 +218,9 @@ class MatrixStore:
             yield self._settle(*pending.popleft())
 
     def _settle(self, index: int, future: "ts.Future[Rows]") -> tuple[int, Rows]:
-        try:
-            return index, future.result()
-        except ValueError as error:
-            raise InputError(
-                f"{self.path}: expected a readable {self.describe_block(index)}, "
-                f"got {first_part(error)}"
-            ) from error
+        with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
+            rows = future.result()
+        return index, rows
 
 
 def as_bytes(rows: Rows) -> bytes:
@@ -244,26 +233,21 @@ def first_part(error: BaseException) -> str:
     return str(error).split(" [")[0].replace("\n", " ")
 
 
+@contextlib.contextmanager
+def _explained(expected: str) -> Iterator[None]:
+    """Turn an error of tensorstore or the disk into an ``InputError``."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise InputError(f"{expected}, got {first_part(error)}") from error
+
+
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values as they come back from JSON (tuples become lists).
 
-    Raises:
-        TypeError: JSON cannot hold one of them.
-        ValueError: One is NaN or infinite.
+    ``TypeError`` where JSON cannot hold one of them, ``ValueError`` where one is NaN or infinite.
     """
-    plain: dict[str, Any] = json.loads(json.dumps(dict(values), allow_nan=False))
-    return plain
-
-
-def _ranges(indices: list[int]) -> str:
-    """Format increasing indices as "3-7, 9"."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+    return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
 
 
 _FORMAT = 1
@@ -296,13 +280,9 @@ def create_or_resume(
     Raises:
         InputError: The store has other settings, shape or block_rows (each is named with both
             values); the path is something else; the shape is not positive; the disk refused it.
-        TypeError: Settings or provenance hold what JSON cannot.
-        ValueError: Settings or provenance hold NaN or infinity.
     """
-    if min(*shape, block_rows) < 1:
-        raise InputError(
-            f"expected positive shape and block_rows, got shape={shape}, block_rows={block_rows}"
-        )
+    sizes = (*shape, block_rows)
+    require(min(sizes) >= 1, "positive shape and block_rows", sizes)
     folder = Path(path).absolute()
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
@@ -311,15 +291,11 @@ def create_or_resume(
         return store
     require_place(folder)
     entry = {"format": _FORMAT, "settings": plain, "provenance": plain_json(provenance)}
-    try:
+    with _explained(f"expected a place for a store at {folder}"):
         # What a killed creation left may be longer than the metadata written over it here.
         (folder / f"{_METADATA_FILE}.__lock").unlink(missing_ok=True)
         metadata = _metadata(shape, block_rows, {"rlreps": entry})
         ts.open({**_spec(folder), "metadata": metadata}, create=True).result()
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"expected a place for a store at {folder}, got {first_part(error)}"
-        ) from error
     return open_store(folder)
 
 
@@ -342,11 +318,7 @@ def require_place(path: str | Path) -> None:
 
 
 def find_store(path: str | Path) -> MatrixStore | None:
-    """Return the store at a path, or None if there is none.
-
-    Raises:
-        InputError: There is one, but it cannot be read.
-    """
+    """Return the store at a path, or None if there is none; see ``open_store``."""
     return open_store(path) if (Path(path) / _METADATA_FILE).exists() else None
 
 
@@ -421,17 +393,13 @@ def _require_same(
     """Raise InputError that names every setting whose stored and given values differ."""
     stored = {"shape": store.shape, "block_rows": store.block_rows, **_flat(store.settings)}
     given = {"shape": tuple(shape), "block_rows": block_rows, **_flat(settings)}
-    different = [
-        name
+    differences = [
+        f"expected {_shown(name, stored)} as stored, got {_shown(name, given)}"
         for name in sorted({*stored, *given})
         if stored.get(name, _ABSENT) != given.get(name, _ABSENT)
     ]
-    if different:
-        differences = "; ".join(
-            f"expected {_shown(name, stored)} as stored, got {_shown(name, given)}"
-            for name in different
-        )
-        raise InputError(f"{store.path} was made under other settings: {differences}")
+    if differences:
+        raise InputError(f"{store.path} was made under other settings: {'; '.join(differences)}")
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

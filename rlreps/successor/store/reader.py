@@ -3,7 +3,6 @@
 import concurrent.futures
 import os
 import threading
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -51,8 +50,7 @@ class StoreReader:
                 ``subspace.column_means`` finds it; zeros leave the matrix as it is.
 
         Raises:
-            InputError: If blocks are missing, the means do not fit, or the system has no
-                positioned reads (Windows).
+            InputError: If blocks are missing, or the system has no positioned reads (Windows).
         """
         require(hasattr(os, "preadv"), "a system with positioned reads (POSIX)", os.name)
         tasks = store.shape[1]
@@ -76,12 +74,7 @@ class StoreReader:
     def __enter__(self) -> "StoreReader":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -94,12 +87,7 @@ class StoreReader:
     def entries(self, rows: Indices, columns: Indices) -> Entries:
         """Return entries [b, t] (float32) of rows [b] and columns [t], less the column means.
 
-        Args:
-            rows: At least one; they may repeat, and so may the columns.
-            columns: At least one.
-
-        Returns:
-            The entries.
+        Both hold at least one index, and indices may repeat.
 
         Raises:
             IndexError: A row or column that the matrix does not have.
@@ -127,8 +115,7 @@ class StoreReader:
                 "verify the store"
             )
         subtract_means(found, self._means[sorted_columns], out=found)
-        repeated: Entries = found[row_places][:, column_places]
-        return repeated
+        return found[row_places][:, column_places]
 
     def _submit(
         self, rows: Indices, spans: "list[_Span]", out: Entries

@@ -1,7 +1,6 @@
 """Verification of a store: every block is checked, and all that is wrong is reported."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +9,24 @@ from rlreps.errors import InputError
 from rlreps.successor.store.format import MatrixStore, as_bytes, first_part
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BlockProblem:
-    """A finding about one block: its index, its place (rows and file) and the finding."""
+    """What is wrong with one block.
+
+    Attributes:
+        index: The block.
+        kind: ``missing`` (never written), ``corrupt`` (cannot be read: the checksum does not match,
+            or the file is cut short), ``not finite`` (NaN or infinity in it) or ``deviating`` (a
+            row has another sum).
+        text: One line with the block's rows and file.
+    """
 
     index: int
-    place: str
-    finding: str
+    kind: str
+    text: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.finding}"
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,39 +34,29 @@ class VerifyReport:
     """Findings of ``verify``.
 
     Attributes:
-        num_blocks: Number of blocks that the store should have.
-        missing_blocks: Never written.
-        corrupt_blocks: Cannot be read: the checksum does not match, or the file is cut short.
-        non_finite_blocks: Hold NaN or infinity.
-        deviating_blocks: Hold a row whose sum is further from ``row_sum`` than the tolerance.
+        found: All that is wrong, in the order of the blocks.
         worst_deviation: Largest |sum - row_sum| over all finite rows, within the tolerance or
             not; None if no row sum was checked.
         digest: ``MatrixStore.digest``, or None if a block is missing or corrupt.
     """
 
-    num_blocks: int
-    missing_blocks: tuple[BlockProblem, ...]
-    corrupt_blocks: tuple[BlockProblem, ...]
-    non_finite_blocks: tuple[BlockProblem, ...]
-    deviating_blocks: tuple[BlockProblem, ...]
+    found: tuple[BlockProblem, ...]
     worst_deviation: float | None
     digest: str | None
 
     @property
     def damaged_blocks(self) -> tuple[BlockProblem, ...]:
-        """Written but wrong: corrupt, not finite or with a row that sums to something else."""
-        found = (*self.corrupt_blocks, *self.non_finite_blocks, *self.deviating_blocks)
-        return tuple(sorted(found, key=lambda problem: problem.index))
+        """What is wrong with blocks that were written."""
+        return tuple(problem for problem in self.found if problem.kind != "missing")
 
     @property
     def ok(self) -> bool:
         """True if nothing is wrong."""
-        return not self.problems()
+        return not self.found
 
     def problems(self) -> list[str]:
         """One line for each problem, in order of blocks."""
-        found = (*self.missing_blocks, *self.damaged_blocks)
-        return [str(problem) for problem in sorted(found, key=lambda problem: problem.index)]
+        return [problem.text for problem in self.found]
 
 
 def verify(
@@ -83,65 +80,43 @@ def verify(
         The report; nothing is raised for what is wrong with the matrix.
     """
     hasher = hashlib.sha256()
-    found: dict[str, list[BlockProblem]] = {
-        kind: [] for kind in ("missing", "corrupt", "non_finite", "deviating")
-    }
+    found: list[BlockProblem] = []
     deviations: list[float] = []
     size = row_sum if scale is None else scale
     tolerance = relative_tolerance * abs(size or 0.0)
+
+    def report(kind: str, finding: str) -> None:
+        found.append(BlockProblem(index, kind, f"{store.describe_block(index)}: {finding}"))
+
     for index in range(store.num_blocks):
-        findings, deviation = _check_block(store, index, hasher.update, row_sum, tolerance)
-        for kind, finding in findings.items():
-            problem = BlockProblem(index=index, place=store.describe_block(index), finding=finding)
-            found[kind].append(problem)
-        if deviation is not None:
-            deviations.append(deviation)
-    readable = not found["missing"] and not found["corrupt"]
+        if not store.block_file(index).is_file():
+            report("missing", "missing")
+            continue
+        try:
+            rows = store.read_block(index)
+        except InputError as error:
+            reason = first_part(error.__cause__ or error)
+            report("corrupt", f"corrupt, to be computed again by generate --repair ({reason})")
+            continue
+        hasher.update(as_bytes(rows))
+        finite = np.isfinite(rows)
+        if not finite.all():
+            report("not finite", f"{np.count_nonzero(~finite)} values are NaN or infinite")
+        whole = np.flatnonzero(finite.all(axis=1))
+        if row_sum is None or whole.size == 0:
+            continue
+        sums = rows.sum(axis=1, dtype=np.float64, where=finite)[whole]
+        worst = int(np.argmax(np.abs(sums - row_sum)))
+        deviations.append(abs(float(sums[worst]) - row_sum))
+        if deviations[-1] > tolerance:
+            report(
+                "deviating",
+                f"expected rows that sum to {row_sum:.9g} within {tolerance:.3g}, got "
+                f"{sums[worst]:.9g} in row {store.block_range(index)[0] + int(whole[worst])}",
+            )
+    readable = not any(problem.kind in ("missing", "corrupt") for problem in found)
     return VerifyReport(
-        num_blocks=store.num_blocks,
-        missing_blocks=tuple(found["missing"]),
-        corrupt_blocks=tuple(found["corrupt"]),
-        non_finite_blocks=tuple(found["non_finite"]),
-        deviating_blocks=tuple(found["deviating"]),
+        found=tuple(found),
         worst_deviation=max(deviations, default=None),
         digest=hasher.hexdigest() if readable else None,
     )
-
-
-def _check_block(
-    store: MatrixStore,
-    index: int,
-    consume: Callable[[bytes], object],
-    row_sum: float | None,
-    tolerance: float,
-) -> tuple[dict[str, str], float | None]:
-    """Return findings on one block by kind, and the worst deviation of its finite rows' sums.
-
-    ``consume`` is handed the block's bytes, if it can be read.
-    """
-    if not store.block_file(index).is_file():
-        return {"missing": "missing"}, None
-    try:
-        rows = store.read_block(index)
-    except InputError as error:
-        reason = first_part(error.__cause__ or error)
-        return {"corrupt": f"corrupt, to be computed again by generate --repair ({reason})"}, None
-    consume(as_bytes(rows))
-    findings: dict[str, str] = {}
-    finite = np.isfinite(rows)
-    if not finite.all():
-        count = int(np.count_nonzero(~finite))
-        findings["non_finite"] = f"{count} values are NaN or infinite"
-    whole = np.flatnonzero(finite.all(axis=1))
-    if row_sum is None or whole.size == 0:
-        return findings, None
-    sums = rows.sum(axis=1, dtype=np.float64, where=finite)[whole]
-    worst = int(np.argmax(np.abs(sums - row_sum)))
-    deviation = abs(float(sums[worst]) - row_sum)
-    if deviation > tolerance:
-        row = store.block_range(index)[0] + int(whole[worst])
-        findings["deviating"] = (
-            f"expected rows that sum to {row_sum:.9g} within {tolerance:.3g}, "
-            f"got {sums[worst]:.9g} in row {row}"
-        )
-    return findings, deviation

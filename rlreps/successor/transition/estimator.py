@@ -54,17 +54,11 @@ class TransitionEstimator:
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
-        """Count the transitions and factorise.
-
-        Args:
-            environment: The dynamics.
-            grid: The cells.
-            settings: The discounted sum and the precision.
-        """
+        """Count the transitions and factorise."""
         self._grid = grid
         self._settings = settings
-        # Steps after the first; the start itself is counted apart.
-        self._terms = settings.horizon - 1 if settings.count_start else settings.horizon
+        # Terms after the first step; the start itself is counted apart.
+        self._terms = settings.steps_ahead
         fine = Grid(grid.bins * settings.refinement)
         steps = one_step(environment, fine, points=settings.points, seed=settings.seed)
         self._first, self._held = _from_cells(steps, grid.bins, settings.refinement)
@@ -81,26 +75,12 @@ class TransitionEstimator:
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """Yield the rows of each block of start cells, in the order given.
-
-        Args:
-            blocks: Start cells of each block, each in [0, bins²).
-
-        Yields:
-            Rows [len(block), bins²] (float32), without sampling error.
-
-        Raises:
-            InputError: If a cell is out of range.
-        """
+        """See ``RowEstimator.row_blocks``; there is no sampling error."""
         for block in blocks:
             yield RowEstimates(self.rows(block))
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), bins²] (float32) of the given start cells.
-
-        Raises:
-            InputError: If a cell is out of range.
-        """
+        """Return rows [len(cells), bins²] (float32) of the given start cells."""
         wanted = checked_cells(cells, self._grid.num_cells)
         rows = np.empty((len(wanted), self._grid.num_cells), np.float32)
         for tile in np.unique(wanted // TILE_ROWS):
@@ -154,18 +134,14 @@ class TransitionEstimator:
         if self._dense_sum is not None:
             return np.asarray(first @ self._dense_sum)
         if self._solver is None:
-            return self._summed_term_by_term(first)
+            rows = first
+            for _ in range(self._terms - 1):  # Horner's rule.
+                rows = first + self._settings.discount * (rows @ self._chain)
+            return rows
         rows = self._solver.rows(first)
         if self._end is not None:
             right, left = self._end
             rows -= ((first @ right) @ left).astype(rows.dtype)
-        return rows
-
-    def _summed_term_by_term(self, first: np.ndarray) -> np.ndarray:
-        """Compute ``_summed`` by Horner's rule."""
-        rows = first
-        for _ in range(self._terms - 1):
-            rows = first + self._settings.discount * (rows @ self._chain)
         return rows
 
     def _coarse(self, fine_rows: np.ndarray) -> np.ndarray:
@@ -179,8 +155,7 @@ def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
     """Compute Σ_{t<m} γᵗ Pᵗ = (I - γP)⁻¹ (I - γᵐ Pᵐ), [n, n] (float64)."""
     identity, step = np.eye(len(chain)), discount * chain
     powers = np.linalg.matrix_power(step, terms)
-    total: np.ndarray = np.linalg.solve(identity - step, identity - powers)
-    return total
+    return np.asarray(np.linalg.solve(identity - step, identity - powers))
 
 
 def _from_cells(
@@ -203,11 +178,7 @@ def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarr
 
 
 def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Remove the rounding of single precision: no entry negative, exact row sums.
-
-    Raises:
-        InputError: If the sums are off by more than rounding explains.
-    """
+    """Remove the rounding of single precision: no entry negative, exact row sums."""
     rows = np.maximum(rows, 0.0)
     found = rows.sum(axis=1)
     scales = np.divide(sums, found, out=np.ones_like(sums), where=found > 0.0)
@@ -217,8 +188,7 @@ def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
             f"expected rows that sum to {np.max(sums):.6g} up to rounding, got {worst:.3g} more or "
             "less; a smaller discount is better conditioned"
         )
-    scaled: np.ndarray = rows * scales[:, None]
-    return scaled
+    return np.asarray(rows * scales[:, None])
 
 
 _REMAINING = 4.0 / 3.0
@@ -254,9 +224,6 @@ def aggregation_error(
         grid: The cells.
         settings: Whose error it is.
         rank: The most dimensions, k; fewer where the matrix has fewer.
-
-    Returns:
-        The estimated errors.
     """
     cells = np.arange(grid.num_cells)
     rows = TransitionEstimator(environment, grid, settings).rows(cells)

@@ -7,6 +7,7 @@ n² and cost 2 n² a row, after 2/3 n³: ten times less of either for PuddleWorl
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 import scipy.linalg
@@ -67,9 +68,7 @@ class BandedSolver:
 
     def _parts(self, array: np.ndarray) -> list[np.ndarray]:
         array = array.astype(self.dtype, copy=False)
-        return [
-            array[first:last] for first, last in zip(self.strips, self.strips[1:], strict=False)
-        ]
+        return [array[first:last] for first, last in itertools.pairwise(self.strips)]
 
 
 def factorise(
@@ -82,10 +81,6 @@ def factorise(
         bins: Cells along each axis.
         discount: γ in (0, 1).
         dtype: float32 or float64, of the factors.
-
-    Returns:
-        The solver; it holds 3 n b numbers, b being the cells of about as many rows as the longest
-        move crosses.
     """
     strips = _strips(chain, bins)
     last = len(strips) - 2

@@ -18,14 +18,8 @@ from rlreps.subspace import (
 )
 
 SUPPORT = np.array([[1.0, 0.2, -0.3], [-0.4, 0.9, 0.5], [0.3, -0.6, 0.8]])
-
-
 PROBABILITIES = np.array([0.5, 0.3, 0.2])
-
-
 COVARIANCE = np.einsum("s,si,sj->ij", PROBABILITIES, SUPPORT, SUPPORT)
-
-
 KAPPA = 1.9 / np.max(np.sum(SUPPORT**2, axis=1))
 
 

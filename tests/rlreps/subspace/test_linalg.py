@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from rlreps.subspace import largest_eigenvalue_bound, newton_schulz_step
-from rlreps.subspace import linalg as positive_definite
+from rlreps.subspace import largest_eigenvalue_bound, linalg, newton_schulz_step
 from rlreps.subspace.ordered import (
     first_dependent_feature,
     masked_gradient,
@@ -16,73 +15,67 @@ from rlreps.subspace.ordered import (
     ritz_spectrum,
 )
 
-SOLVERS = [
-    positive_definite.solve_positive_definite,
-    positive_definite._solve_by_cholesky,
-    positive_definite._solve_by_gauss_jordan,
-]
-
-
+SIZES = pytest.mark.parametrize("size", [1, 40])
+SOLVERS = ["solve_positive_definite", "_solve_by_cholesky", "_solve_by_gauss_jordan"]
 INVERSES = [
-    positive_definite.inverse_cholesky_factor,
-    positive_definite._invert_factor_by_cholesky,
-    positive_definite._invert_factor_by_elimination,
+    "inverse_cholesky_factor",
+    "_invert_factor_by_cholesky",
+    "_invert_factor_by_elimination",
 ]
 
 
-def _matrix(size, condition, scale):
-    rng = np.random.default_rng(size)
-    rotation = np.linalg.qr(rng.normal(size=(size, size)))[0]
-    values = scale * np.geomspace(1.0, 1.0 / condition, size)
-    return (rotation * values) @ rotation.T, rng.normal(size=(size, 5))
+def positive_definite(size, condition, scale=1.0):
+    vectors = np.linalg.qr(np.random.default_rng(size).standard_normal((size, size)))[0]
+    return (vectors * scale * np.geomspace(1.0, condition, size)) @ vectors.T
 
 
 @pytest.mark.parametrize("solve", SOLVERS)
-@pytest.mark.parametrize("size", [1, 40])
-@pytest.mark.parametrize(("condition", "scale"), [(1.0, 1.0), (1e3, 1e-6)])
-def test_systems_are_solved_to_the_rounding_of_their_condition(solve, size, condition, scale):
-    matrix, right_hand_side = _matrix(size, condition, scale)
-    expected = scipy.linalg.solve(matrix, right_hand_side, assume_a="pos")
-    got = solve(jnp.asarray(matrix, jnp.float32), jnp.asarray(right_hand_side, jnp.float32))
-    error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
-    assert error < 1e-6 * condition**0.5 * 10
+@SIZES
+def test_systems_are_solved_to_the_rounding_of_their_condition(solve, size):
+    solve = jax.jit(getattr(linalg, solve))
+    right_hand_side = np.random.default_rng(0).normal(size=(size, 5))
+    for condition, scale in ((1.0, 1.0), (1e3, 1e-9)):
+        matrix = positive_definite(size, condition, scale)
+        expected = scipy.linalg.solve(matrix, right_hand_side, assume_a="pos")
+        got = solve(jnp.asarray(matrix, jnp.float32), jnp.asarray(right_hand_side, jnp.float32))
+        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+        assert error < 1e-6 * condition**0.5 * 10
 
 
 @pytest.mark.parametrize("invert", INVERSES)
-@pytest.mark.parametrize("size", [1, 40])
-@pytest.mark.parametrize(("condition", "scale"), [(1.0, 1.0), (1e3, 1e-6)])
-def test_inverse_factors_are_those_of_scipy(invert, size, condition, scale):
-    matrix, _ = _matrix(size, condition, scale)
-    expected = scipy.linalg.inv(scipy.linalg.cholesky(matrix, lower=True))
-    got = np.asarray(invert(jnp.asarray(matrix, jnp.float32)))
-    assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-6 * condition**0.5 * 10
-    np.testing.assert_array_equal(got, np.tril(got))
+@SIZES
+def test_inverse_factors_are_those_of_scipy(invert, size):
+    invert = jax.jit(getattr(linalg, invert))
+    for condition, scale in ((1.0, 1.0), (1e3, 1e-9)):
+        matrix = positive_definite(size, condition, scale)
+        expected = scipy.linalg.inv(scipy.linalg.cholesky(matrix, lower=True))
+        got = np.asarray(invert(jnp.asarray(matrix, jnp.float32)))
+        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+        assert error < 1e-6 * condition**0.5 * 10
+        np.testing.assert_array_equal(got, np.tril(got))
 
 
-def _positive_definite(dimension: int, condition: float, seed: int = 0) -> np.ndarray:
-    vectors = np.linalg.qr(np.random.default_rng(seed).standard_normal((dimension, dimension)))[0]
-    return (vectors * np.geomspace(1.0, condition, dimension)) @ vectors.T
+@SIZES
+def test_steps_from_nothing_reach_numpys_inverse(size):
+    step = jax.jit(newton_schulz_step)
+    for scale in (1e-6, 1e6):
+        matrix = positive_definite(size, 50.0, scale)
+        inverse = jnp.zeros((size, size), jnp.float32)
+        for _ in range(20):
+            inverse = step(inverse, jnp.asarray(matrix, jnp.float32))
+        expected = np.linalg.inv(matrix)
+        np.testing.assert_allclose(inverse, expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("dimension", [1, 40])
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_steps_from_nothing_reach_numpys_inverse(dimension, scale):
-    matrix = scale * _positive_definite(dimension, 50.0)
-    inverse = jnp.zeros((dimension, dimension), jnp.float32)
-    for _ in range(20):
-        inverse = newton_schulz_step(inverse, jnp.asarray(matrix, jnp.float32))
-    expected = np.linalg.inv(matrix)
-    np.testing.assert_allclose(inverse, expected, atol=1e-4 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-3, 1e5])
 @pytest.mark.parametrize("dimension", [1, 4])
-def test_the_bound_lies_above_the_largest_eigenvalue_by_no_more_than_stated(dimension, scale):
+def test_the_bound_lies_above_the_largest_eigenvalue_by_no_more_than_stated(dimension):
+    bound_of = jax.jit(largest_eigenvalue_bound)
     for condition in (1.0, 100.0):
-        matrix = scale * _positive_definite(dimension, condition)
-        bound = float(largest_eigenvalue_bound(jnp.asarray(matrix, jnp.float32)))
-        largest = scale * condition if dimension > 1 else scale
-        assert largest * (1 - 1e-4) <= bound <= largest * dimension ** (1 / 16) * (1 + 1e-4)
+        for scale in (0.0, 1e-3, 1e5):
+            matrix = positive_definite(dimension, condition, scale)
+            bound = float(bound_of(jnp.asarray(matrix, jnp.float32)))
+            largest = scale * condition if dimension > 1 else scale
+            assert largest * (1 - 1e-4) <= bound <= largest * dimension ** (1 / 16) * (1 + 1e-4)
 
 
 NUM_STATES, NUM_FEATURES = 12, 4
@@ -94,13 +87,13 @@ def double_precision():
         yield
 
 
-def problem(seed=0, num_features=NUM_FEATURES):
+def problem(seed=0):
     """(u [n, d], measure [n], an operator [n, n] symmetric in the measure)."""
     rng = np.random.default_rng(seed)
     measure = rng.dirichlet(np.full(NUM_STATES, 3.0))
     form = rng.normal(size=(NUM_STATES, NUM_STATES))
     operator = (form + form.T) / measure[:, None]
-    return rng.normal(size=(NUM_STATES, num_features)), measure, operator
+    return rng.normal(size=(NUM_STATES, NUM_FEATURES)), measure, operator
 
 
 def moments(features, measure, operator):
@@ -122,7 +115,7 @@ def gram_schmidt(features, measure):
 @pytest.mark.usefixtures("double_precision")
 def test_the_ordered_spectrum_holds_rayleigh_quotients_of_gram_schmidts_functions():
     features, measure, operator = problem()
-    spectrum = ordered_spectrum(*map(jnp.asarray, moments(features, measure, operator)))
+    spectrum = jax.jit(ordered_spectrum)(*moments(features, measure, operator))
     functions = np.stack(gram_schmidt(features, measure), axis=1)
     np.testing.assert_allclose(features @ spectrum.transform, functions, rtol=1e-10, atol=1e-10)
     quotients = [f @ (measure * (operator @ f)) for f in functions.T]
@@ -132,7 +125,7 @@ def test_the_ordered_spectrum_holds_rayleigh_quotients_of_gram_schmidts_function
 @pytest.mark.usefixtures("double_precision")
 def test_the_ritz_spectrum_is_scipys_generalised_eigenproblem():
     covariance, operator_matrix = moments(*problem())
-    spectrum = ritz_spectrum(jnp.asarray(covariance), jnp.asarray(operator_matrix))
+    spectrum = jax.jit(ritz_spectrum)(covariance, operator_matrix)
     values, vectors = scipy.linalg.eigh(operator_matrix, covariance)
     np.testing.assert_allclose(spectrum.eigenvalues, values, rtol=1e-9)
     transform = np.asarray(spectrum.transform)
@@ -140,27 +133,26 @@ def test_the_ritz_spectrum_is_scipys_generalised_eigenproblem():
     np.testing.assert_allclose(np.abs(np.diag(transform.T @ covariance @ vectors)), 1.0, rtol=1e-9)
 
 
-def gradient_from(masked, features, measure, operator):
-    slope = operator @ features @ np.asarray(masked.images) - features @ np.asarray(masked.features)
-    return 2.0 * measure[:, None] * slope
-
-
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("seed", range(2))
-def test_the_masked_gradient_is_autodiff_of_each_quotient_in_its_own_feature_alone(seed):
-    features, measure, operator = problem(seed)
+def test_the_masked_gradient_is_autodiff_of_each_quotient_in_its_own_feature_alone():
+    @jax.jit
+    @jax.grad
+    def gradient_of_trace(features, measure, operator):
+        trace = 0.0
+        for index in range(NUM_FEATURES):
+            held = jax.lax.stop_gradient(features[:, :index])
+            own = jnp.concatenate([held, features[:, index : index + 1]], axis=1)
+            function = gram_schmidt(own, measure)[-1]
+            trace += (measure * function * (operator @ function)).sum()
+        return trace
 
-    def quotient(index, column):
-        held = jnp.asarray(features).at[:, index].set(column)
-        function = gram_schmidt(held[:, : index + 1], measure)[-1]
-        return (measure * function * (operator @ function)).sum()
-
-    expected = np.stack(
-        [jax.grad(quotient, argnums=1)(k, jnp.asarray(features[:, k])) for k in range(4)], axis=1
-    )
-    masked = masked_gradient(*map(jnp.asarray, moments(features, measure, operator)))
-    found = gradient_from(masked, features, measure, operator)
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+    for seed in range(2):
+        features, measure, operator = problem(seed)
+        masked = jax.jit(masked_gradient)(*moments(features, measure, operator))
+        images, own = np.asarray(masked.images), np.asarray(masked.features)
+        found = 2.0 * measure[:, None] * (operator @ features @ images - features @ own)
+        expected = gradient_of_trace(features, measure, operator)
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 def dependent(kind, rows, num_features, seed):
@@ -181,20 +173,20 @@ def dependent(kind, rows, num_features, seed):
 
 
 KINDS = ("repeated", "combined", "dead", "constant")
+factor_of, masked_of = jax.jit(orthonormalising_factor), jax.jit(masked_gradient)
 
 
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
 def test_the_gradient_is_finite_where_features_depend_on_each_other(kind, precision):
-    factor_of, masked_of = jax.jit(orthonormalising_factor), jax.jit(masked_gradient)
     for rows in (40, 5000):
         for seed in range(2):
             features, _ = dependent(kind, rows, 5, seed)
-            features = jnp.asarray(features.astype(precision))
-            covariance = jnp.matmul(features.T, features / precision(rows))
+            features = features.astype(precision)
+            covariance = features.T @ (features / precision(rows))
             assert np.all(np.isfinite(factor_of(covariance))), (rows, seed)
-            for leaf in masked_of(covariance, 0.3 * covariance):
+            for leaf in masked_of(covariance, precision(0.3) * covariance):
                 assert leaf.dtype == precision
                 assert np.all(np.isfinite(leaf)), (rows, seed)
 

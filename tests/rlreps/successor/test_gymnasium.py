@@ -19,8 +19,6 @@ from rlreps.successor.gymnasium import (
 from rlreps.successor.measure import RolloutSettings
 
 SIZE = 8
-
-
 MODES = pytest.mark.parametrize(
     "mode",
     [

@@ -64,11 +64,7 @@ def test_normals_are_the_inverse_distribution_function_at_midpoints_of_24_bits()
 
 
 NUM_CELLS = 30
-
-
 STATES_PER_CELL = 2
-
-
 NUM_STATES = NUM_CELLS * STATES_PER_CELL
 
 
@@ -179,18 +175,28 @@ def test_uniform_policy_rows_are_within_standard_errors_of_the_exact_sum(num_act
     settings = RolloutSettings(
         rollouts=500, horizon=40, discount=0.95, count_start=count_start, seed=num_actions
     )
-    rows = RowSampler(ring_chain(environment), settings).rows(range(NUM_CELLS))
-    off = standard_errors_off(rows, environment.transitions(uniform), settings)
+    estimates = RowSampler(ring_chain(environment), settings).estimates(range(NUM_CELLS))
+    off = standard_errors_off(estimates.rows, environment.transitions(uniform), settings)
     assert np.nanmax(np.abs(off)) < 5
     # Blocks of rollouts that shared keys would double this mean; so would too few rollouts.
     assert 0.75 < np.nanmean(off**2) < 1.25
+    # The half difference has the variance of the rows' own error. About 900 entries that are
+    # correlated along rows: their mean squares are known to a tenth.
+    mean, variance = exact_moments(environment.transitions(uniform), settings)
+    error = estimates.rows - mean
+    allowed = pytest.approx(np.mean(variance) / settings.rollouts, rel=0.3)
+    assert np.mean(estimates.half_difference**2) == allowed
+    assert np.mean(error**2) == allowed
+    # Independent halves: their difference says nothing of their mean.
+    correlation = np.sum(error * estimates.half_difference) / np.sum(error**2)
+    assert abs(correlation) < 0.35
 
 
 def test_rows_follow_a_policy_that_depends_on_the_state():
     environment = SlipperyRing(3)
     even = np.arange(NUM_STATES)[:, None] % 2 == 0
     probabilities = np.where(even, [[0.9, 0.0, 0.1]], [[0.25, 0.0, 0.75]])
-    settings = RolloutSettings(rollouts=600, horizon=40, discount=0.95)
+    settings = RolloutSettings(rollouts=500, horizon=40, discount=0.95)
     rows = RowSampler(ring_chain(environment, timid_policy), settings).rows(range(NUM_CELLS))
     off = standard_errors_off(rows, environment.transitions(probabilities), settings)
     assert np.nanmax(np.abs(off)) < 5
@@ -198,7 +204,7 @@ def test_rows_follow_a_policy_that_depends_on_the_state():
 
 
 def test_no_two_draws_share_a_key(monkeypatch):
-    monkeypatch.setattr(monte_carlo, "ROLLOUTS_PER_BLOCK", 4)
+    monkeypatch.setattr(monte_carlo, "ROLLOUTS_PER_BLOCK", 2)
     monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 3)
     seen = []
 
@@ -220,16 +226,19 @@ def test_no_two_draws_share_a_key(monkeypatch):
         return ring_start(key, cell)
 
     chain = ring_chain(Noting(3), policy, start)
-    RowSampler(chain, RolloutSettings(rollouts=10, horizon=5, discount=0.9)).rows([0, 1, 29])
+    RowSampler(chain, RolloutSettings(rollouts=8, horizon=5, discount=0.9)).rows([0, 1, 29])
     jax.effects_barrier()
-    draws = 3 * 10 * (1 + 2 * 5)  # cells, rollouts in blocks of 4, 4 and 2; start, step and policy
+    draws = 3 * 8 * (1 + 2 * 5)  # cells, rollouts in blocks of 2; start, step and policy
     assert len(seen) == draws
     assert len(set(seen)) == draws
 
 
 def puddle_sampler(arena, bins, **settings):
+    """A sampler whose tiles hold no more cells than are asked for here."""
     chain = puddle_world_chain(load_arena(arena), Grid(bins))
-    return RowSampler(chain, RolloutSettings(**settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 6)
+        return RowSampler(chain, RolloutSettings(**settings))
 
 
 @pytest.mark.parametrize("count_start", [True, pytest.param(False, marks=pytest.mark.integration)])
@@ -283,8 +292,8 @@ def test_one_step_of_the_empty_arena_matches_an_independent_simulation():
         assert np.max(estimate[~common]) * rollouts < 60
 
 
-def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_and_in_whatever_order(
-    sampler_of_small_tiles, all_rows
+def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of_workers(
+    monkeypatch, sampler_of_small_tiles, all_rows
 ):
     sampler, together = sampler_of_small_tiles, all_rows
     order = np.random.default_rng(0).permutation(NUM_CELLS)
@@ -292,18 +301,13 @@ def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_and_in_whatever_
     one_by_one = np.concatenate([sampler.rows([cell]) for cell in range(NUM_CELLS)])
     assert one_by_one.tobytes() == together.tobytes()
     assert sampler.rows([7, 7, 3, 7]).tobytes() == together[[7, 7, 3, 7]].tobytes()
+    for workers in (1, 5):
+        monkeypatch.setattr(sampler, "_workers", workers)
+        assert sampler.rows(range(NUM_CELLS)).tobytes() == together.tobytes()
 
 
-@pytest.mark.parametrize("workers", [1, 5])
-def test_the_number_of_workers_changes_no_bit(
-    monkeypatch, sampler_of_small_tiles, all_rows, workers
-):
-    monkeypatch.setattr(sampler_of_small_tiles, "_workers", workers)
-    assert sampler_of_small_tiles.rows(range(NUM_CELLS)).tobytes() == all_rows.tobytes()
-
-
-@pytest.mark.parametrize("rollouts", [3])
-def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row(rollouts):
+def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row():
+    rollouts = 3
     estimates = ring_sampler(rollouts, 6, 0.5).estimates(range(NUM_CELLS))
     more, fewer = rollouts - rollouts // 2, rollouts // 2
     difference = estimates.half_difference.astype(np.float64) * rollouts / np.sqrt(more * fewer)
@@ -317,51 +321,25 @@ def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row(rollouts)
         np.testing.assert_allclose(visits.sum(axis=1), size * (2**6 - 1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("rollouts", [5])
-def test_the_half_difference_has_the_variance_of_the_rows_own_error(rollouts):
-    environment = SlipperyRing(2)
-    uniform = np.full((NUM_STATES, 2), 0.5)
-    settings = RolloutSettings(rollouts=rollouts, horizon=40, discount=0.95)
-    estimates = RowSampler(ring_chain(environment), settings).estimates(range(NUM_CELLS))
-    mean, variance = exact_moments(environment.transitions(uniform), settings)
-    error = estimates.rows - mean
-    # About 900 entries that are correlated along rows: their mean squares are known to a tenth.
-    assert np.mean(estimates.half_difference**2) == pytest.approx(
-        np.mean(variance) / rollouts, rel=0.3
-    )
-    assert np.mean(error**2) == pytest.approx(np.mean(variance) / rollouts, rel=0.3)
-    # Independent halves: their difference says nothing of their mean.
-    correlation = np.sum(error * estimates.half_difference) / np.sum(error**2)
-    assert abs(correlation) < 0.35
-
-
 def test_different_seeds_give_different_rows_up_to_the_largest(all_rows):
     assert np.any(ring_sampler(seed=2**32 - 1).rows(range(NUM_CELLS)) != all_rows)
 
 
-def worker_threads():
-    return [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
-
-
-@pytest.fixture
-def interruptible():
-    """Python's own handler: a shell starts its background jobs with interrupts ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.integration
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_does_not_wait_for_the_whole_tile():
     sampler = ring_sampler(rollouts=250 * 20_000, horizon=5_000)  # minutes of work
     timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
+    # Python's own handler: a shell starts its background jobs with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     start = time.perf_counter()
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        sampler.rows([0])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sampler.rows([0])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert time.perf_counter() - start < 60.0
-    assert worker_threads() == []
+    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
 BOUNDS = "expected discount strictly between 0 and 1, got"

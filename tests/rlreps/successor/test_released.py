@@ -6,7 +6,7 @@ import pytest
 from rlreps import subspace
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.successor import load, puddle_world_chain, released_names
+from rlreps.successor import load, monte_carlo, puddle_world_chain, released_names
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.monte_carlo import RowSampler
@@ -52,10 +52,11 @@ def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
 
 
 @pytest.mark.integration
-def test_rollouts_from_some_cells_agree_with_the_subspace_within_their_noise(truth):
+def test_rollouts_from_some_cells_agree_with_the_subspace_within_their_noise(truth, monkeypatch):
     """The components' coordinates of rows sampled by the other method: an independent check."""
     config = MonteCarlo(rollouts=2000)
     cells = np.array([0, 1234, 4550, 7530, 9999])
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", len(cells))
     chain = puddle_world_chain(load_arena("sutton"), Grid(100))
     estimates = RowSampler(chain, config).estimates(cells)
     # With Psi = F S V' + rest, a difference of two rows is that of F's rows in the metric S^2, up

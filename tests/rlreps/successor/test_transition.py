@@ -21,8 +21,6 @@ from rlreps.successor.transition.modes import slow_modes
 from rlreps.successor.transition.solver import factorise
 
 BINS = 16
-
-
 INTEGRATION = pytest.mark.integration
 
 
