@@ -16,6 +16,7 @@ from rlreps.streaming import RULES, CappedMSG, ImplicitKrasulina, Oja, PowerDeca
 from rlreps.streaming.learning_rates import learning_rate_at
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules.factor import FactorRule
+from rlreps.streaming.rules.msg import project_eigenvalues
 from rlreps.subspace import longest_eigenvector_streak, subspace_distance
 
 FEATURES, K, WORKERS, COUNT = 10, 4, 3, 2400
@@ -137,6 +138,40 @@ def projected_by_root_finding(values, total):
 
     bound = np.abs(values).max() + 2.0
     return np.clip(values + brentq(excess, -bound, bound, xtol=1e-14), 0.0, 1.0)
+
+
+HUGE = {
+    1: [([1e9, 1e9, 1.0], [0.5, 0.5, 0.0]), ([7e12], [1.0])],
+    3: [([1.0, 1e9, 3e9, 0.5], [0.75, 1.0, 1.0, 0.25]), ([1e9, 1e9, 1e9], [1.0, 1.0, 1.0])],
+    7: [([1e9] * 7, [1.0] * 7)],
+}
+"""Sum → spectra in which the root finder would lose it, and what they are projected to."""
+
+
+@pytest.mark.parametrize("total", HUGE)
+def test_eigenvalues_are_shifted_as_a_root_finder_says_and_huge_ones_keep_the_sum(total):
+    spectra = [
+        [2.3, 1.1, 0.9, 0.4, 0.2, 0.05, 0.0],
+        [0.4] * 7,
+        [0.0] * 7,
+        [1e4, 0.5, 0.3, 0.2, 0.1, 0.0, 0.0],
+        [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0],
+        [5.0, 4.0, 3.0, 2.5, 2.2, 2.1, 2.0],
+        [1e-6, 1e-7, 1e-7, 1e-8, 0.0, 0.0, 0.0],
+        [1.0, 0.7, 0.7, 0.7, 0.7, 0.1, 0.0],
+        [0.1, 1.7, 0.0, 0.6, 0.6, 1.2, 0.3],
+        *np.random.default_rng(0).exponential(0.5, size=(40, 7)),
+    ]
+    expected = [projected_by_root_finding(np.asarray(values), total) for values in spectra]
+    for values, projected in HUGE[total]:
+        spectra.append(np.pad(values, (0, 7 - len(values))))
+        expected.append(np.pad(projected, (0, 7 - len(projected))))
+    project = jax.jit(jax.vmap(lambda values: project_eigenvalues(values, total)))
+    found = np.asarray(project(np.asarray(spectra, np.float32)))
+    atol = 2e-6 * np.clip(np.abs(spectra[:49]).max(axis=1, keepdims=True), 1.0, None)
+    assert (np.abs(found - np.asarray(expected))[:49] <= atol).all()
+    np.testing.assert_allclose(found[49:], expected[49:], atol=1e-6)
+    assert 0.0 <= found.min() <= found.max() <= 1.0
 
 
 def leading(dense, rank, values_of=lambda values: values):
@@ -273,10 +308,6 @@ def test_a_combination_is_what_theory_says(name):
         target = np.tensordot(shares, np.stack(bases), axes=1)
         rotation, _ = scipy.linalg.orthogonal_procrustes(basis, target)
         assert_near(components["combined"], basis @ rotation, 1e-4)
-
-
-def test_the_table_of_learning_rates_covers_the_registry():
-    assert set(LEARNING) == set(STEPS) == set(RULES)
 
 
 @every_rule
