@@ -117,8 +117,9 @@ def load_observations(path: Path | None) -> Observations:
     if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
         images = load_images(path)
         rows = np.concatenate([images.train, images.test])
-        known = path is None or zlib.crc32(rows.data) == MNIST_CHECKSUM
-        title = "MNIST" if known or path is None else path.resolve().name
+        title = "MNIST"
+        if path is not None and zlib.crc32(rows.data) != MNIST_CHECKSUM:
+            title = path.resolve().name
         return Observations(f"{title} ({len(rows):,} images)", rows, images.shape)
     file = path / "train.npz" if path.is_dir() else path
     if file.suffix not in (".npy", ".npz") or not file.is_file():

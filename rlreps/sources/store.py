@@ -17,15 +17,8 @@ from jax import Array
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch
 from rlreps.sources.matrix import Source, draw_rows_and_tasks, encoder_inputs
-from rlreps.successor.store.reader import Entries, Indices, StoreReader
-
-__all__ = [
-    "EntryReader",
-    "StoreReader",
-    "StreamedSource",
-    "raise_read_failure",
-    "streamed_source",
-]
+from rlreps.successor.store.reader import Entries, Indices
+from rlreps.successor.store.reader import StoreReader as StoreReader
 
 
 class EntryReader(Protocol):

@@ -138,23 +138,12 @@ def run_workers(
 ) -> WorkerResult:
     """Run a rule with simulated workers, each on its share of the permuted rows.
 
-    Rows that do not fill a worker's last interval between combinations are left out of a pass. All
-    workers weigh the same.
-
-    Args:
-        make_rule: The rule, for a learning rate that may be traced.
-        rows: Centred observations, [n, features].
-        runs: Seeds and learning rates.
-        workers: M, in each run.
-        combine_every: Rows that each worker learns from between combinations.
-        evaluate: Measures components, on the host.
-        rows_per_update: Rows of each of a worker's updates.
-        passes: Times that every row is seen, by one worker or another.
-        devices: Over which runs are shared out evenly; None is JAX's default device.
+    Every run has M ``workers``, which learn from ``combine_every`` rows each, of whole updates,
+    between combinations. Rows that do not fill a worker's last interval are left out of a pass. All
+    workers weigh the same. Other arguments are those of ``run_passes``.
 
     Raises:
-        InputError: For counts below 1, fewer rows a worker than an interval, an interval that is
-            not of whole updates, or runs whose seeds and learning rates are not as many.
+        InputError: As ``run_passes``, for an interval between combinations.
     """
     runs.check()
     require_positive("workers", workers)

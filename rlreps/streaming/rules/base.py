@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from rlreps.config import leaf, size
 from rlreps.errors import InputError, require, require_interval
-from rlreps.streaming.learning_rates import LearningRate, learning_rate_at
+from rlreps.streaming.learning_rates import LearningRate
 
 UPDATES_BETWEEN_ANCHORS = 64
 
@@ -110,7 +110,7 @@ class Rule(abc.ABC):
 
     @classmethod
     def at_rate(cls, num_inputs: int, num_components: int, learning_rate: LearningRate) -> Self:
-        """Build the rule with a learning rate if it has one, so that a caller need not ask."""
+        """Build the rule with a learning rate, if it has one."""
         return cls(num_inputs, num_components)
 
     @classmethod
@@ -164,7 +164,8 @@ class LearningRateRule(Rule):
 
     def rate(self, state: Any, rows: Array) -> Array:
         """Return the learning rate of a state's next update in the rows' precision, []."""
-        return learning_rate_at(self.learning_rate, state.step, rows.dtype)
+        eta = self.learning_rate
+        return jnp.asarray(eta(state.step) if callable(eta) else eta, rows.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
