@@ -76,7 +76,6 @@ class Sum(Operator):
     right: Operator = leaf()
 
     def apply(self, sample: Sample) -> Array:
-        """Compute (Ku)(x) at a sample's points, [b, d]."""
         return self.left.apply(sample) + self.right.apply(sample)
 
 
@@ -92,7 +91,6 @@ class Scaled(Operator):
         require_interval("factor of an operator", self.factor, "(-inf, inf)")
 
     def apply(self, sample: Sample) -> Array:
-        """Compute (Ku)(x) at a sample's points, [b, d]."""
         return self.factor * self.operator.apply(sample)
 
 
@@ -155,10 +153,7 @@ def act(
 def require_symmetric_entries(entries: np.ndarray, expected: str, each: str) -> None:
     """Raise an ``InputError`` unless entries [m, m] (floating) are symmetric to rounding.
 
-    Args:
-        entries: The table.
-        expected: What it should be.
-        each: What rows and columns are, in the plural.
+    ``each`` says what rows and columns are, in the plural.
     """
     difference = np.abs(entries - entries.T)
     allowed = 100.0 * float(np.finfo(entries.dtype).eps) * float(np.abs(entries).max())

@@ -24,10 +24,7 @@ class Laplacian(Operator):
     """
 
     def apply(self, sample: Sample) -> Array:
-        """Compute ∇²u at a sample's points, [b, d]."""
-        inputs = _coordinates(sample)
-
-        def second_derivative(direction: Array) -> Array:
+        def second_derivative(inputs: Array, direction: Array) -> Array:
             tangent = jnp.broadcast_to(direction[None, :], inputs.shape)
 
             def slope(points: Array) -> Array:
@@ -37,10 +34,7 @@ class Laplacian(Operator):
             curvature: Array = jax.jvp(slope, (inputs,), (tangent,))[1]
             return curvature
 
-        directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
-        # One after the other: a network has few coordinates, and activations are what fills memory.
-        total: Array = lax.map(second_derivative, directions).sum(axis=0)
-        return total
+        return _sum_over_coordinates(sample, second_derivative)
 
 
 @configurable
@@ -60,17 +54,12 @@ class FiniteDifferenceLaplacian(Operator):
         require_interval("step", self.step, "(0, inf)")
 
     def apply(self, sample: Sample) -> Array:
-        """Compute the difference quotient at a sample's points, [b, d]."""
-        inputs = _coordinates(sample)
-
-        def second_difference(direction: Array) -> Array:
+        def second_difference(inputs: Array, direction: Array) -> Array:
             move = self.step * direction[None, :]
             around = sample.function(inputs + move) + sample.function(inputs - move)
             return (around - 2.0 * sample.features) / self.step**2
 
-        directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
-        total: Array = lax.map(second_difference, directions).sum(axis=0)
-        return total
+        return _sum_over_coordinates(sample, second_difference)
 
 
 @configurable
@@ -85,16 +74,18 @@ class Diagonal(Operator):
     potential: Callable[[Array], Array]
 
     def apply(self, sample: Sample) -> Array:
-        """Compute Vu at a sample's points, [b, d]; an ``InputError`` if V has another shape."""
         values = self.potential(sample.inputs)
         expected = sample.features.shape[:1]
         require(values.shape == expected, f"a potential of shape {expected}", values.shape)
         return values[:, None] * sample.features
 
 
-def _coordinates(sample: Sample) -> Array:
-    """Return the inputs, checked to be coordinates that a function can be differentiated by."""
+def _sum_over_coordinates(sample: Sample, derivative: Callable[[Array, Array], Array]) -> Array:
+    """Sum (points [b, c], direction [c]) → derivatives [b, d] over the axes of coordinates."""
     inputs = sample.inputs
     fits = inputs.ndim == 2 and jnp.issubdtype(inputs.dtype, jnp.floating)
     require(fits, "floating coordinates of shape [b, c]", (inputs.dtype.name, inputs.shape))
-    return inputs
+    directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
+    # One after the other: a network has few coordinates, and activations are what fills memory.
+    total: Array = lax.map(lambda direction: derivative(inputs, direction), directions).sum(axis=0)
+    return total

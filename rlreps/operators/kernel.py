@@ -63,7 +63,6 @@ class TargetKernel(Operator):
     """
 
     def apply(self, sample: Sample) -> Array:
-        """Compute the mean over the batch's other rows, [b, d]; at least two rows and one task."""
         targets = sample.targets
         rows, tasks = targets.shape
         require(tasks >= 1, "at least one target column", tasks)
@@ -76,15 +75,9 @@ class TargetKernel(Operator):
 
 
 def require_symmetric(function: KernelFunction, inputs: Array) -> None:
-    """Check a kernel on samples.
+    """Raise an ``InputError`` unless k is symmetric to rounding on samples [m, ...].
 
-    Args:
-        function: k.
-        inputs: Points of the kind it is meant for, [m, ...].
-
-    Raises:
-        InputError: If its values there have another shape than [m, m], are not floating or not
-            finite, or k(x, x') and k(x', x) differ by more than rounding.
+    Its values there have to be of shape [m, m], floating and, off the diagonal, finite.
     """
     values = np.array(function(inputs, inputs))
     expected = (len(inputs), len(inputs))

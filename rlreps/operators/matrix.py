@@ -48,7 +48,6 @@ class MatrixOperator(Operator):
         object.__setattr__(self, "values", array)
 
     def apply(self, sample: Sample) -> Array:
-        """Compute (Ku)(s) at a sample's states, [b, d]."""
         rows = self.values.at[sample.inputs].get(mode="fill", fill_value=jnp.nan)
         return matmul(rows, sample.function(jnp.arange(len(self.values))))
 
@@ -67,7 +66,6 @@ class Slowness(Operator):
     """
 
     def apply(self, sample: Sample) -> Array:
-        """Compute 2(u − u at the other end), [b, d]; refuse an odd number of rows."""
         rows = len(sample.features)
         require(rows % 2 == 0, "an even number of rows, pairs of consecutive states", rows)
         return 2.0 * (sample.features - jnp.roll(sample.features, rows // 2, axis=0))

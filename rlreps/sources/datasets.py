@@ -78,7 +78,7 @@ class Observations(NamedTuple):
     """A data set.
 
     Attributes:
-        name: Name for titles, its size included.
+        name: For titles, its size included.
         rows: One observation each, [n, features]; bytes have been divided by 255.
         image_shape: (height, width) or (height, width, channels) of rows that are images, or None.
     """
@@ -117,8 +117,9 @@ def load_observations(path: Path | None) -> Observations:
     if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
         images = load_images(path)
         rows = np.concatenate([images.train, images.test])
-        known = path is None or zlib.crc32(rows.data) == MNIST_CHECKSUM
-        title = "MNIST" if known or path is None else path.resolve().name
+        title = "MNIST"
+        if path is not None and zlib.crc32(rows.data) != MNIST_CHECKSUM:
+            title = path.resolve().name
         return Observations(f"{title} ({len(rows):,} images)", rows, images.shape)
     file = path / "train.npz" if path.is_dir() else path
     if file.suffix not in (".npy", ".npz") or not file.is_file():
@@ -149,13 +150,10 @@ def load_observations(path: Path | None) -> Observations:
 
 
 def load_images(data_dir: Path | None) -> Images:
-    """Load training and test images as the rows of two matrices.
+    """Load training and test images, divided by 255, as the rows of two matrices.
 
     Args:
         data_dir: Folder with IDX files named as MNIST's; None fetches MNIST through scikit-learn.
-
-    Returns:
-        The images, divided by 255.
 
     Raises:
         InputError: If there is neither a folder nor a download, a file is missing, truncated or
@@ -165,11 +163,8 @@ def load_images(data_dir: Path | None) -> Images:
     if data_dir is None:
         pixels = _download()
         side = math.isqrt(pixels.shape[1])
-        train, test = (
-            _grey_levels(part, "mnist_784")
-            for part in (pixels[:_OPENML_TRAIN], pixels[_OPENML_TRAIN:])
-        )
-        return Images(train, test, (side, side))
+        grey = _grey_levels(pixels, "mnist_784")
+        return Images(grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:], (side, side))
     parts = []
     for name in (TRAIN_IMAGES, TEST_IMAGES):
         found = [file for file in (data_dir / name, data_dir / f"{name}.gz") if file.is_file()]
@@ -222,11 +217,9 @@ def read_idx_images(path: Path) -> npt.NDArray[Any]:
 
 
 def write_idx_images(path: Path, images: npt.NDArray[Any]) -> Path:
-    """Write images as an IDX file, gzipped if its name ends in ``.gz``; return the path.
+    """Write images [count, height, width] as an IDX file; return the path.
 
-    Args:
-        path: The file.
-        images: [count, height, width] of uint8, float32 or float64, in 0 to 255.
+    Values are uint8, float32 or float64 in 0 to 255. A name that ends in ``.gz`` gives a gzip file.
 
     Raises:
         InputError: For other shapes or types.

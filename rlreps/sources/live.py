@@ -91,13 +91,7 @@ class LiveSource:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw start states and cumulants, and estimate the entries where they meet.
 
-        Args:
-            key: Random key.
-            num_rows: b.
-            num_tasks: t.
-
-        Returns:
-            A batch: inputs [b, c], targets [b, t]. It names no ``tasks``: none comes twice.
+        The batch, inputs [b, c] and targets [b, t], names no ``tasks``: none comes twice.
         """
         start_key, rollout_key, cumulant_key = jax.random.split(key, 3)
         extra = num_rows if self.centring_starts is None else self.centring_starts
@@ -172,22 +166,9 @@ def puddle_world_source(
     count_start: bool = True,
     centring_starts: int | None = None,
 ) -> LiveSource:
-    """Return a live source over PuddleWorld under the uniformly random policy.
+    """Return a ``LiveSource`` over PuddleWorld under the uniformly random policy.
 
-    Args:
-        environment: The dynamics.
-        cumulants: The family that the tasks are drawn from.
-        horizon: Terms of the sum, h.
-        discount: γ.
-        rollouts: Rollouts from each start state, averaged.
-        count_start: Whether the sum starts with the start state or with the first successor.
-        centring_starts: See ``LiveSource``.
-
-    Returns:
-        The source; inputs are positions [b, 2]. Programs compiled for it are not those of another.
-
-    Raises:
-        InputError: If a number is outside its range.
+    Inputs are positions [b, 2]. Programs compiled for it are not those of another.
     """
     return LiveSource(
         # One cell, the square itself: starts are uniform inside it.

@@ -2,7 +2,7 @@
 
 A source carries its arrays as leaves, so that it passes through ``jit`` as an argument: a matrix of
 400 MB must not become a constant of the compiled program. Sources that hold no matrix are in
-``streamed_source`` (entries read from disk) and ``live_sources`` (entries from fresh rollouts).
+``store`` (entries read from disk) and ``live`` (entries from fresh rollouts).
 """
 
 import dataclasses
@@ -26,7 +26,10 @@ class Source(Protocol):
         ...
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw inputs [num_rows, ...] and targets [num_rows, num_tasks]."""
+        """Draw independent rows and columns: inputs [num_rows, ...], targets [num_rows, num_tasks].
+
+        The key alone decides.
+        """
         ...
 
 
@@ -46,26 +49,10 @@ class MatrixSource:
     with_population: bool = dataclasses.field(default=False, metadata={"static": True})
 
     @property
-    def num_states(self) -> int:
-        """Number of states, n."""
-        return self.matrix.shape[0]
-
-    @property
     def num_tasks(self) -> int:
-        """Columns of the matrix."""
         return self.matrix.shape[1]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw independent rows and columns and the entries where they meet.
-
-        Args:
-            key: Random key.
-            num_rows: b.
-            num_tasks: t.
-
-        Returns:
-            A batch: inputs [b, ...], targets [b, t], tasks [t].
-        """
         rows, tasks = draw_rows_and_tasks(key, self.matrix.shape, num_rows, num_tasks)
         targets = self.matrix[rows[:, None], tasks[None, :]]
         population = None
@@ -79,14 +66,8 @@ def draw_rows_and_tasks(
 ) -> tuple[Array, Array]:
     """Draw rows [num_rows] and columns [num_tasks] of a matrix, uniform, with replacement.
 
-    Args:
-        key: Random key; it alone decides, so that a matrix gives the same batches wherever it is.
-        shape: (n, tasks) of the matrix.
-        num_rows: Rows to draw.
-        num_tasks: Columns to draw.
-
-    Returns:
-        (rows, columns), independent of each other.
+    The key alone decides, so that a matrix of shape (n, tasks) gives the same batches wherever it
+    is. Rows and columns are independent of each other.
     """
     # One call of the generator for both: in a small training step its calls are what takes time.
     words = jax.random.bits(key, (num_rows + num_tasks,), jnp.uint32)
@@ -122,9 +103,6 @@ def matrix_source(
             tabular encoder.
         with_population: Whether batches bring all states (for the ``oracle`` objective).
 
-    Returns:
-        The source.
-
     Raises:
         InputError: If the shapes do not fit or there are non-finite entries.
     """
@@ -137,14 +115,7 @@ def matrix_source(
 
 
 def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
-    """Return the encoder inputs of all states, checked.
-
-    Args:
-        inputs: [n, ...]; None gives state indices [n] (int32).
-        num_states: n.
-
-    Returns:
-        The inputs on the default device.
+    """Return the encoder inputs [n, ...] of all states; None gives state indices [n] (int32).
 
     Raises:
         InputError: If there is not one for each state, or there are non-finite ones.

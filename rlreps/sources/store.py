@@ -17,15 +17,8 @@ from jax import Array
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch
 from rlreps.sources.matrix import Source, draw_rows_and_tasks, encoder_inputs
-from rlreps.successor.store.reader import Entries, Indices, StoreReader
-
-__all__ = [
-    "EntryReader",
-    "StoreReader",
-    "StreamedSource",
-    "raise_read_failure",
-    "streamed_source",
-]
+from rlreps.successor.store.reader import Entries, Indices
+from rlreps.successor.store.reader import StoreReader as StoreReader
 
 
 class EntryReader(Protocol):
@@ -94,40 +87,20 @@ class StreamedSource:
     reads: _HostReads = dataclasses.field(metadata={"static": True})
 
     @property
-    def num_states(self) -> int:
-        """Number of states, n."""
-        return self.reads.reader.shape[0]
-
-    @property
     def num_tasks(self) -> int:
-        """Columns of the matrix."""
         return self.reads.reader.shape[1]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw independent rows and columns and the entries where they meet.
+        """Draw independent rows and columns and the entries where they meet (float32).
 
         If they cannot be read, the targets are NaN, for this and all later batches, until
-        ``raise_failure`` has said why.
-
-        Args:
-            key: Random key.
-            num_rows: b.
-            num_tasks: t.
-
-        Returns:
-            A batch: inputs [b, ...], targets [b, t] (float32), tasks [t].
+        ``raise_read_failure`` has said why.
         """
         rows, tasks = draw_rows_and_tasks(key, self.reads.reader.shape, num_rows, num_tasks)
         shape = jax.ShapeDtypeStruct((num_rows, num_tasks), jnp.float32)
         # Mapped over seeds, one call brings the entries of all of them.
         targets = jax.pure_callback(self.reads, shape, rows, tasks, vmap_method="broadcast_all")
         return Batch(self.inputs[rows], targets, tasks)
-
-    def raise_failure(self) -> None:
-        """Raise the ``InputError`` that made targets NaN, if there was one, and forget it."""
-        failure, self.reads.failure = self.reads.failure, None
-        if failure is not None:
-            raise failure
 
 
 def streamed_source(
@@ -151,10 +124,10 @@ def streamed_source(
 
 
 def raise_read_failure(source: Source) -> None:
-    """Raise what went wrong on the host while batches were drawn; nothing for other sources.
+    """Raise the ``InputError`` that made a ``StreamedSource``'s targets NaN, and forget it.
 
-    Raises:
-        InputError: If a ``StreamedSource`` could not read its entries.
+    Nothing is raised for other sources.
     """
-    if isinstance(source, StreamedSource):
-        source.raise_failure()
+    if isinstance(source, StreamedSource) and source.reads.failure is not None:
+        failure, source.reads.failure = source.reads.failure, None
+        raise failure

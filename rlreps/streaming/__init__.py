@@ -12,23 +12,17 @@ from rlreps.streaming.centring import Centred, CentredState
 from rlreps.streaming.learning_rates import LearningRate, PowerDecay, Schedule
 from rlreps.streaming.missing import WithMissingEntries, impute, require_imputing
 from rlreps.streaming.passes import PassResult, Runs, run_passes
-from rlreps.streaming.rules import (
-    RULES,
-    CappedMSG,
-    Eigengame,
-    ExplicitKrasulina,
-    ImplicitKrasulina,
-    IncrementalMSG,
-    IncrementalPCA,
-    Krasulina,
-    MuEigengame,
-    Oja,
-    Rule,
-    Sanger,
-    StreamingRule,
-    online_em_average,
-    projection_average,
-)
+from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.base import Rule, StreamingRule
+from rlreps.streaming.rules.combining import online_em_average, projection_average
+from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
+from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
+from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
+from rlreps.streaming.rules.incremental_pca import IncrementalPCA
+from rlreps.streaming.rules.krasulina import Krasulina
+from rlreps.streaming.rules.msg import CappedMSG, IncrementalMSG
+from rlreps.streaming.rules.oja import Oja
+from rlreps.streaming.rules.sanger import Sanger
 from rlreps.streaming.workers import (
     WorkerResult,
     run_workers,

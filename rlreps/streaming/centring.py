@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable, leaf
+from rlreps.config import configurable
 from rlreps.errors import require
-from rlreps.streaming.rules.base import StreamingRule, require_batch
+from rlreps.streaming.rules.base import WrappedRule, require_batch
 from rlreps.streaming.rules.combining import shares
 
 
@@ -33,12 +33,7 @@ class RunningMean(NamedTuple):
 
 
 class CentredState(NamedTuple):
-    """The state of a rule with a running mean.
-
-    Attributes:
-        running: The mean of all rows so far.
-        inner: The rule's own state, of centred rows.
-    """
+    """The mean of all rows so far, and the rule's own state, of centred rows."""
 
     running: RunningMean
     inner: Any
@@ -58,7 +53,7 @@ class CentredState(NamedTuple):
 
 @configurable
 @dataclasses.dataclass(frozen=True)
-class Centred:
+class Centred(WrappedRule):
     """A streaming rule for observations that are not centred.
 
     Each update first moves the running mean by the batch (Chan, Golub & LeVeque 1983; Welford's
@@ -89,7 +84,6 @@ class Centred:
         InputError: For both ``missing`` and ``exact_scatter``.
     """
 
-    rule: StreamingRule = leaf()
     _: dataclasses.KW_ONLY
     missing: bool = False
     exact_scatter: bool = False
@@ -98,32 +92,19 @@ class Centred:
         both = self.missing and self.exact_scatter
         require(not both, "missing or exact_scatter, not both", "both")
 
-    @property
-    def num_inputs(self) -> int:
-        """The number of features of an observation."""
-        return self.rule.num_inputs
-
-    @property
-    def num_components(self) -> int:
-        """K."""
-        return self.rule.num_components
-
     def init(self, key: Array) -> CentredState:
-        """Return the rule's start with a mean of zero over no rows."""
         inner = self.rule.init(key)
         zeros = jnp.zeros(self.num_inputs)
         count = jnp.zeros((self.num_inputs,) if self.missing else (), jnp.int32)
         return CentredState(RunningMean(count, zeros, zeros), inner)
 
     def update(self, state: CentredState, batch: Array) -> CentredState:
-        """Move the mean by a batch [b, features], and the rule by the centred batch."""
         require_batch(batch, self.num_inputs)
         moved = _moved(state.running, batch, self.missing)
         given = self._given(state.running, moved, batch)
         return CentredState(moved, self.rule.update(state.inner, given))
 
     def update_each(self, state: CentredState, rows: Array) -> CentredState:
-        """Make a step on each of several rows in order, [n, features]."""
         require_batch(rows, self.num_inputs)
 
         def body(mean: RunningMean, row: Array) -> tuple[RunningMean, Array]:
@@ -136,20 +117,36 @@ class Centred:
         return CentredState(mean, self.rule.update_each(state.inner, centred))
 
     def components(self, state: CentredState) -> Array:
-        """Return the rule's components, [features, k]."""
         return self.rule.components(state.inner)
 
     def combine(self, states: CentredState, weights: Array) -> CentredState:
-        """Combine the means, and the models by the rule's own combination."""
         mean = _combined(states.running, weights)
         inner = self.rule.combine(states.inner, weights)
         if self.exact_scatter:
-            inner = self.rule.update(inner, _between(states.running, mean, weights))
+            # The rows for the distances of the workers' means from that of all. Each worker's sum
+            # of squares counts by its share of the weights, and so does this part of it.
+            rows = shares(weights) * states.running.rows_seen.astype(weights.dtype)
+            apart = jax.tree.map(lambda own, of_all: own - of_all[None], states.running, mean)
+            distances = apart.value + apart.remainder
+            inner = self.rule.update(inner, jnp.sqrt(rows)[:, None] * distances)
         return CentredState(mean, inner)
 
-    def _given(self, before: RunningMean, moved: RunningMean, batch: Array) -> Array:
-        """Return the rows that stand for a batch, [b or b + 1, features]."""
-        return _about_own_mean(before, batch) if self.exact_scatter else _centred(moved, batch)
+    def _given(self, mean: RunningMean, moved: RunningMean, batch: Array) -> Array:
+        """Return the rows that stand for a batch, given the mean before and after it.
+
+        With ``exact_scatter`` these are the batch less its own mean and the row for the shift of
+        the mean, [b + 1, features]. Of one row less itself nothing is left: then the latter alone.
+        """
+        if not self.exact_scatter:
+            return _centred(moved, batch)
+        from_before = _centred(mean, batch)
+        shift = jnp.mean(from_before, axis=0)
+        before = mean.rows_seen.astype(batch.dtype)
+        weight = jnp.sqrt(before * len(batch) / (before + len(batch)))
+        correction = (weight * shift)[None, :]
+        if len(batch) == 1:
+            return correction
+        return jnp.concatenate([from_before - shift[None, :], correction])
 
 
 def _centred(mean: RunningMean, batch: Array) -> Array:
@@ -171,28 +168,13 @@ def _moved(mean: RunningMean, batch: Array, missing: bool) -> RunningMean:
 
 
 def _added(mean: RunningMean, change: Array) -> RunningMean:
-    """Add a change [features] to the mean."""
+    """Add a change [features] to the mean by Knuth's two-sum."""
     change = change + mean.remainder
     value = mean.value + change
-    # Knuth's two-sum: what rounding of value took, exactly, whichever of the two is the larger.
+    # What rounding of value took, exactly, whichever of the two is the larger.
     back = value - mean.value
     remainder = (mean.value - (value - back)) + (change - back)
     return RunningMean(mean.rows_seen, value, remainder)
-
-
-def _about_own_mean(mean: RunningMean, batch: Array) -> Array:
-    """Return the batch less its mean, and the row for the shift of the mean, [b + 1, features].
-
-    Of one row less itself nothing is left: there it is the latter alone, [1, f].
-    """
-    from_before = _centred(mean, batch)
-    shift = jnp.mean(from_before, axis=0)
-    before = mean.rows_seen.astype(batch.dtype)
-    weight = jnp.sqrt(before * len(batch) / (before + len(batch)))
-    correction = (weight * shift)[None, :]
-    if len(batch) == 1:
-        return correction
-    return jnp.concatenate([from_before - shift[None, :], correction])
 
 
 def _combined(means: RunningMean, weights: Array) -> RunningMean:
@@ -207,14 +189,3 @@ def _combined(means: RunningMean, weights: Array) -> RunningMean:
     change = jnp.sum(by_rows * shifts, axis=0) - first.remainder
     counted = jnp.round(total).astype(jnp.int32).reshape(first.rows_seen.shape)
     return _added(first._replace(rows_seen=counted), change)
-
-
-def _between(means: RunningMean, mean: RunningMean, weights: Array) -> Array:
-    """Return the rows for the distances of workers' means from that of all, [workers, features].
-
-    Each worker's sum of squares counts by its share of the weights, and so does this part of it.
-    """
-    parts = shares(weights)
-    rows = parts * means.rows_seen.astype(parts.dtype)
-    distances = (means.value - mean.value[None, :]) + (means.remainder - mean.remainder[None, :])
-    return jnp.sqrt(rows)[:, None] * distances

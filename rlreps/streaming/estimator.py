@@ -128,7 +128,7 @@ class StreamingPCA(
             ValueError: For parameters or an array that cannot be used; the model stays as it was.
             TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
-        with _unchanged_on_error(self), _one_lapack_thread():
+        with _unchanged_on_error(self), _threads().limit(limits=1, user_api="blas"):
             X = self._validated(X, reset=True)
             random = check_random_state(self.random_state)
             setup = self._setup(X, min(X.shape))
@@ -146,19 +146,22 @@ class StreamingPCA(
                 model = model._replace(state=state)
             mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
-            self._accept(
-                _measured(model._replace(state=model.state._replace(running=once)), basis, X)
-            )
+            model = model._replace(state=model.state._replace(running=once))
+            # The exact variances of all rows within the span.
+            moments, components = model.moments, basis
+            for chosen in blocks(np.arange(len(X)), 1):
+                complete = completed(X[chosen] - model.origin, model.shifted_mean, basis)
+                moments, components = take_in(moments, components, basis, complete, fading=0.0)
+            self._accept(model._replace(moments=moments, components=components))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on with a batch [n_samples >= 1, n_features], in the order of its rows.
 
         Raises:
-            ValueError: For parameters or a batch that cannot be used; the model stays as it was.
-            TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
+            As ``fit``.
         """
-        with _unchanged_on_error(self), _one_lapack_thread():
+        with _unchanged_on_error(self), _threads().limit(limits=1, user_api="blas"):
             model: Model | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
             if model is None:
@@ -166,7 +169,14 @@ class StreamingPCA(
                 random = check_random_state(self.random_state)
                 model = start(setup, random.randint(np.iinfo(np.int32).max), X)
             else:
-                model = model._replace(setup=self._setup_that_goes_on(X, model.setup))
+                setup = self._setup(X, model.setup.num_components)
+                started, now = (
+                    {"rule": one.rule, "n_components": one.num_components, "missing": one.missing}
+                    for one in (model.setup, setup)
+                )
+                expected = f"what the stream began with, {started} (fit starts anew)"
+                require(started == now, expected, now)
+                model = model._replace(setup=setup)
             rows: Floats = X - model.origin
             about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
             grown, _ = take_in(model.moments, model.components, model.components, about_mean)
@@ -188,9 +198,8 @@ class StreamingPCA(
         X = self._validated(X, reset=False)
         if self.missing:
             X = completed(X, self.mean_, self.components_).astype(X.dtype)
-        coordinates: FloatArray = (X - self.mean_.astype(X.dtype)) @ self.components_.T.astype(
-            X.dtype
-        )
+        centred = X - self.mean_.astype(X.dtype)
+        coordinates: FloatArray = centred @ self.components_.T.astype(X.dtype)
         return coordinates
 
     def inverse_transform(self, X: Any) -> FloatArray:
@@ -222,16 +231,15 @@ class StreamingPCA(
     def _setup(self, X: FloatArray, most: int) -> Setup:
         """Check all parameters for an array or batch; None is ``most`` components."""
         require_choice("rule", self.rule, tuple(RULES))
-        require(
-            isinstance(self.missing, bool | np.bool_), "missing to be True or False", self.missing
-        )
+        is_flag = isinstance(self.missing, bool | np.bool_)
+        require(is_flag, "missing to be True or False", self.missing)
         if self.missing:
             require_imputing(self.rule)
         for name in ("batch_size", "passes"):
             value = getattr(self, name)
             require(_is_whole(value) and value >= 1, f"a whole {name} >= 1", value)
-        rate = self.learning_rate
         require(_is_finite(self.power) and self.power >= 0.0, "a finite power >= 0", self.power)
+        rate = self.learning_rate
         sensible = rate is None or (_is_finite(rate) and rate > 0.0)
         require(sensible, "a finite learning_rate > 0 or None", rate)
         features = X.shape[1]
@@ -239,25 +247,12 @@ class StreamingPCA(
         fits = _is_whole(k) and 1 <= k <= features
         require(fits, f"a whole n_components from 1 to {features}", k)
         least = RULES[self.rule].least_rows_per_update(int(k))
-        require(
-            self.batch_size >= least,
-            f"batch_size >= {least} for {int(k)} components by {self.rule}, or a rule that learns "
-            "from single rows",
-            self.batch_size,
-        )
-        enough = f"at least {least} rows at once for {int(k)} components by {self.rule}"
-        require(len(X) >= least, enough, len(X))
+        learned = f"for {int(k)} components by {self.rule}"
+        enough = f"batch_size >= {least} {learned}, or a rule that learns from single rows"
+        require(self.batch_size >= least, enough, self.batch_size)
+        require(len(X) >= least, f"at least {least} rows at once {learned}", len(X))
         batch_size, missing = int(self.batch_size), bool(self.missing)
         return Setup(self.rule, features, int(k), float(self.power), batch_size, missing)
-
-    def _setup_that_goes_on(self, X: FloatArray, before: Setup) -> Setup:
-        setup = self._setup(X, before.num_components)
-        started, now = (
-            {"rule": one.rule, "n_components": one.num_components, "missing": one.missing}
-            for one in (before, setup)
-        )
-        require(started == now, f"what the stream began with, {started} (fit starts anew)", now)
-        return setup
 
     def _rate(self, total_variance: float) -> float:
         """Return η0, given the total variance of some rows."""
@@ -268,7 +263,6 @@ class StreamingPCA(
         return relative / (total_variance if total_variance > TINY else 1.0)
 
     def _accept(self, model: Model) -> None:
-        """Publish a model as this estimator's attributes."""
         moments = model.moments
         self._model = model
         self.mean_ = model.origin + model.shifted_mean
@@ -300,14 +294,9 @@ def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
         raise
 
 
-def _one_lapack_thread() -> Any:
-    """Return a context in which OpenBLAS keeps out of XLA's way."""
-    return _threads().limit(limits=1, user_api="blas")
-
-
 @functools.cache
 def _threads() -> Any:
-    # Found once: it takes longer than an update. By now JAX has loaded what it calls.
+    """Return what keeps OpenBLAS out of XLA's way; to find it takes longer than an update."""
     return ThreadpoolController()
 
 
@@ -317,12 +306,3 @@ def _total_variance(rows: Floats) -> float:
     counts = np.maximum(there.sum(axis=0), 1)
     means = np.where(there, rows, 0.0).sum(axis=0) / counts
     return float((np.where(there, rows - means, 0.0) ** 2 / counts).sum())
-
-
-def _measured(model: Model, basis: Floats, X: FloatArray) -> Model:
-    """Return a model with the exact variances of all rows within the span of a basis."""
-    moments, components = model.moments, basis
-    for chosen in blocks(np.arange(len(X)), 1):
-        complete = completed(X[chosen] - model.origin, model.shifted_mean, basis)
-        moments, components = take_in(moments, components, basis, complete, fading=0.0)
-    return model._replace(moments=moments, components=components)

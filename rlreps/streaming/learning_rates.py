@@ -38,9 +38,3 @@ class PowerDecay:
         time = step.astype(jnp.result_type(float)) + 1.0
         decayed: Array = jnp.asarray(self.initial, time.dtype) * time**-self.power
         return decayed
-
-
-def learning_rate_at(learning_rate: LearningRate, step: Array, dtype: jnp.dtype) -> Array:
-    """Return the learning rate of the update that ``step`` updates came before, []."""
-    rate = learning_rate(step) if callable(learning_rate) else learning_rate
-    return jnp.asarray(rate, dtype)

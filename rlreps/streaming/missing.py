@@ -6,11 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable, leaf
+from rlreps.config import configurable
 from rlreps.errors import InputError, require_choice, require_interval
 from rlreps.numerics import matmul
-from rlreps.streaming.rules import RULES, StreamingRule
-from rlreps.streaming.rules.base import require_batch, scan_rows
+from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.base import WrappedRule, require_batch, scan_rows
 from rlreps.subspace.linalg import solve_positive_definite
 
 RIDGE = 1e-3
@@ -21,7 +21,7 @@ _ROWS_TOGETHER = 32
 
 @configurable
 @dataclasses.dataclass(frozen=True)
-class WithMissingEntries:
+class WithMissingEntries(WrappedRule):
     """A streaming rule that takes rows with missing entries, marked by NaN.
 
     Missing entries are replaced by their reconstruction from the current components (``impute``)
@@ -44,56 +44,36 @@ class WithMissingEntries:
         ridge: Weight of ‖y‖² > 0, as in ``impute``.
     """
 
-    rule: StreamingRule = leaf()
     _: dataclasses.KW_ONLY
     ridge: float = RIDGE
 
     def __post_init__(self) -> None:
         require_interval("ridge", self.ridge, "(0, inf)")
 
-    @property
-    def num_inputs(self) -> int:
-        """The number of features of an observation."""
-        return self.rule.num_inputs
-
-    @property
-    def num_components(self) -> int:
-        """K."""
-        return self.rule.num_components
-
     def init(self, key: Array) -> Any:
-        """Return the rule's start."""
         return self.rule.init(key)
 
     def update(self, state: Any, batch: Array) -> Any:
-        """Make one step on a batch of centred observations with NaN, [b >= 1, features]."""
         require_batch(batch, self.num_inputs)
         completed = lax.cond(
             jnp.any(jnp.isnan(batch)),
-            lambda state, batch: impute(self.rule.components(state), batch, self.ridge),
-            lambda state, batch: batch,
-            state,
-            batch,
+            lambda: impute(self.rule.components(state), batch, self.ridge),
+            lambda: batch,
         )
         return self.rule.update(state, completed)
 
     def update_each(self, state: Any, rows: Array) -> Any:
-        """Make a step on each of several rows in order, [n, features]."""
         require_batch(rows, self.num_inputs)
         return lax.cond(
             jnp.any(jnp.isnan(rows)),
-            lambda state, rows: scan_rows(self, state, rows),
-            self.rule.update_each,
-            state,
-            rows,
+            lambda: scan_rows(self, state, rows),
+            lambda: self.rule.update_each(state, rows),
         )
 
     def components(self, state: Any) -> Array:
-        """Return the rule's components, [features, k]."""
         return self.rule.components(state)
 
     def combine(self, states: Any, weights: Array) -> Any:
-        """Combine models by the rule's own combination."""
         return self.rule.combine(states, weights)
 
 

@@ -20,7 +20,8 @@ from rlreps.streaming.centring import Centred, RunningMean
 from rlreps.streaming.learning_rates import PowerDecay
 from rlreps.streaming.missing import WithMissingEntries, impute
 from rlreps.streaming.passes import scan_updates
-from rlreps.streaming.rules import RULES, StreamingRule
+from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.base import StreamingRule
 
 Floats = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -115,6 +116,8 @@ def take_in(
     scatter += projected.T @ projected + shared * np.outer(projected_shift, projected_shift)
     values, axes = np.linalg.eigh(scatter)
     principal = axes[:, ::-1].T @ basis
+    peaks = np.argmax(np.abs(principal), axis=1)
+    signs = np.where(principal[np.arange(len(basis)), peaks] < 0.0, -1.0, 1.0)
 
     grown = Moments(
         rows_seen=moments.rows_seen + count,
@@ -124,28 +127,11 @@ def take_in(
         along=np.maximum(values[::-1], 0.0),
         total=kept * moments.total + float(np.sum(centred**2) + shared * shift @ shift),
     )
-    return grown, with_positive_peaks(principal)
-
-
-def with_positive_peaks(components: Floats) -> Floats:
-    """Sign rows [k, features] so that the entry of largest magnitude of each is positive."""
-    peaks = np.argmax(np.abs(components), axis=1)
-    signs = np.where(components[np.arange(len(components)), peaks] < 0.0, -1.0, 1.0)
-    signed: Floats = components * signs[:, None]
-    return signed
+    return grown, principal * signs[:, None]
 
 
 class Setup(NamedTuple):
-    """What compiled functions depend on.
-
-    Attributes:
-        rule: Name of the rule.
-        num_inputs: Features of a row.
-        num_components: k.
-        power: Of the learning rate's decay.
-        rows_per_update: Rows that one update averages over.
-        missing: True if NaN marks missing entries.
-    """
+    """What compiled functions depend on; ``missing`` is True if NaN marks missing entries."""
 
     rule: str
     num_inputs: int
@@ -280,9 +266,7 @@ def completed(rows: FloatArray, mean: Floats, components: Floats) -> Floats:
     if not missing.any():
         return rows.astype(np.float64, copy=False)
     centred = (rows - mean).astype(jnp.result_type(float))
-    parts = np.array_split(centred, range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE))
-    basis = components.T.astype(centred.dtype)
-    imputed = np.concatenate([_impute(basis, part) for part in parts])
+    imputed = np.asarray(_impute(components.T.astype(centred.dtype), centred))
     filled: Floats = np.where(missing, imputed + mean, rows).astype(np.float64, copy=False)
     return filled
 

@@ -111,29 +111,21 @@ def run_passes(
         f"evaluate_every in [{rows_per_update}, {len(rows)}], from an update's rows to all",
         evaluate_every,
     )
-    states = RunStates(
+    seen, seconds, figures, components = follow_orders(
         runs,
         rows,
+        lambda index: runs.orders(index, len(rows)),
+        interval=interval,
+        passes=passes,
         start=lambda key, rate: make_rule(rate).init(key),
         advance=lambda state, rows, order, rate: scan_updates(
             make_rule(rate), state, rows[order], rows_per_update
         ),
         observe=lambda state, rate: make_rule(rate).components(state),
+        measure=lambda components: [evaluate(one) for one in components],
         devices=devices,
     )
-    components = states.observe()
-    seen, seconds, figures = [0], [0.0], [[evaluate(one) for one in components]]
-    for index in range(passes):
-        orders = runs.orders(index, len(rows))
-        for start in range(0, len(rows) - interval + 1, interval):
-            states.advance(orders[:, start : start + interval])
-            components = states.observe()
-            seen.append(seen[-1] + interval)
-            seconds.append(states.seconds)
-            figures.append([evaluate(one) for one in components])
-    return PassResult(
-        np.asarray(seen, np.int64), np.asarray(seconds), np.asarray(figures), components
-    )
+    return PassResult(seen, seconds, np.asarray(figures), components)
 
 
 def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
@@ -144,84 +136,79 @@ def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: 
     return jax.lax.scan(lambda state, batch: (rule.update(state, batch), None), state, batches)[0]
 
 
-class RunStates:
-    """The states of all runs on their devices, and the compiled functions that advance them.
+def follow_orders(
+    runs: Runs,
+    rows: npt.NDArray[np.float32],
+    orders: Callable[[int], npt.NDArray[np.int32]],
+    *,
+    interval: int,
+    passes: int,
+    start: Callable[[Array, Array], Any],
+    advance: Callable[[Any, Array, Array, Array], Any],
+    observe: Callable[[Any, Array], Any],
+    measure: Callable[[Any], Any],
+    devices: Sequence[jax.Device] | None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], list[Any], Any]:
+    """Advance all runs along their orders of the rows, and measure them at regular intervals.
 
-    Attributes:
-        seconds: Total time spent in advancing them, without compilation.
+    Args:
+        runs: Seeds and learning rates.
+        rows: [n, features].
+        orders: Number of a pass → indices of rows, [runs, ..., length]. Those that do not fill the
+            last interval are left out.
+        interval: Rows between measurements, along the last axis of the orders.
+        passes: As often as that.
+        start: (key, learning rate) → one run's state.
+        advance: (state, rows, order [..., interval], learning rate) → state.
+        observe: (state, learning rate) → what is to be seen of one run.
+        measure: What is to be seen of all runs, with a leading run axis, on the host → figures.
+        devices: Over which runs are shared out evenly; None is JAX's default device.
+
+    Returns:
+        Rows seen, seconds in the updates without compilation, and figures, each at every point, the
+        start included; and what was to be seen at the last.
     """
+    mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
+    own, same = PartitionSpec(_RUNS), PartitionSpec()
 
-    def __init__(
-        self,
-        runs: Runs,
-        rows: npt.NDArray[np.float32],
-        *,
-        start: Callable[[Array, Array], Any],
-        advance: Callable[[Any, Array, Array, Array], Any],
-        observe: Callable[[Any, Array], Any],
-        devices: Sequence[jax.Device] | None,
-    ) -> None:
-        """Start all runs.
+    def put(tree: Any, spec: PartitionSpec) -> Any:
+        return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, spec))
 
-        Args:
-            runs: Seeds and learning rates.
-            rows: [n, features].
-            start: (key, learning rate) → one run's state.
-            advance: (state, rows, order, learning rate) → state, where ``order`` are the indices of
-                the rows to go on with, in any shape that its caller gives it.
-            observe: (state, learning rate) → what is to be seen of one run.
-            devices: Over which runs are shared out evenly; None is JAX's default device.
-        """
-        self._mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
-        own, same = PartitionSpec(_RUNS), PartitionSpec()
-        rates = jnp.asarray(runs.learning_rates, jnp.float32)
-        begin = jax.jit(
-            lambda seeds, rates: map_runs(
-                lambda seed, rate: start(jax.random.key(seed, impl=PRNG), rate), seeds, rates
-            )
+    def begin(seed: Array, rate: Array) -> Any:
+        return start(jax.random.key(seed, impl=PRNG), rate)
+
+    def all_runs(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
+        return map_runs(
+            lambda state, order, rate: advance(state, rows, order, rate), states, orders, rates
         )
-        states = begin(jnp.asarray(runs.seeds, jnp.uint32), rates)
-        self._states, self._rates = self._put(states, own), self._put(rates, own)
-        self._rows = self._put(jnp.asarray(rows), same)
 
-        def all_runs(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
-            return map_runs(
-                lambda state, order, rate: advance(state, rows, order, rate), states, orders, rates
-            )
-
-        if self._mesh is not None and self._mesh.size > 1:
-            # Nothing is exchanged between devices, so no replication has to be checked.
-            all_runs = jax.shard_map(
-                all_runs,
-                mesh=self._mesh,
-                in_specs=(own, same, own, own),
-                out_specs=own,
-                check_vma=False,
-            )
-        self._advance = jax.jit(all_runs, donate_argnums=0)
-        self._observe = jax.jit(functools.partial(map_runs, observe))
-        self._compiled: dict[tuple[int, ...], Any] = {}
-        self.seconds = 0.0
-
-    def advance(self, orders: npt.NDArray[np.int32]) -> None:
-        """Advance every run along its rows, indices [runs, ...]."""
-        placed = self._put(jnp.asarray(orders), PartitionSpec(_RUNS))
-        arguments = (self._states, self._rows, placed, self._rates)
-        if orders.shape not in self._compiled:
-            self._compiled[orders.shape] = self._advance.lower(*arguments).compile()
-        jax.block_until_ready(arguments)
-        began = time.perf_counter()
-        self._states = jax.block_until_ready(self._compiled[orders.shape](*arguments))
-        self.seconds += time.perf_counter() - began
-
-    def observe(self) -> Any:
-        """Return what is to be seen of every run, with a leading run axis, on the host."""
-        return jax.tree.map(np.asarray, self._observe(self._states, self._rates))
-
-    def _put(self, tree: Any, spec: PartitionSpec) -> Any:
-        if self._mesh is None:
-            return tree
-        return jax.device_put(tree, NamedSharding(self._mesh, spec))
+    if mesh is not None and mesh.size > 1:
+        # Nothing is exchanged between devices, so no replication has to be checked.
+        all_runs = jax.shard_map(
+            all_runs, mesh=mesh, in_specs=(own, same, own, own), out_specs=own, check_vma=False
+        )
+    rates = jnp.asarray(runs.learning_rates, jnp.float32)
+    states = jax.jit(functools.partial(map_runs, begin))(jnp.asarray(runs.seeds, jnp.uint32), rates)
+    states, rates, stored = put(states, own), put(rates, own), put(jnp.asarray(rows), same)
+    step = jax.jit(all_runs, donate_argnums=0)
+    see = jax.jit(functools.partial(map_runs, observe))
+    compiled: Any = None
+    observed = jax.tree.map(np.asarray, see(states, rates))
+    seen, seconds, figures = [0], [0.0], [measure(observed)]
+    for index in range(passes):
+        order = orders(index)
+        for first in range(0, order.shape[-1] - interval + 1, interval):
+            chosen = put(jnp.asarray(order[..., first : first + interval]), own)
+            if compiled is None:
+                compiled = step.lower(states, stored, chosen, rates).compile()
+            jax.block_until_ready((states, stored, chosen, rates))
+            began = time.perf_counter()
+            states = jax.block_until_ready(compiled(states, stored, chosen, rates))
+            seconds.append(seconds[-1] + time.perf_counter() - began)
+            observed = jax.tree.map(np.asarray, see(states, rates))
+            seen.append(seen[-1] + interval)
+            figures.append(measure(observed))
+    return np.asarray(seen, np.int64), np.asarray(seconds), figures, observed
 
 
 def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:

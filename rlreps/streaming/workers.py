@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.streaming.passes import Evaluate, MakeRule, Runs, RunStates, map_runs, scan_updates
+from rlreps.streaming.passes import Evaluate, MakeRule, Runs, follow_orders, map_runs, scan_updates
 from rlreps.streaming.rules.base import StreamingRule
 
 WORKERS = "workers"
@@ -138,23 +138,12 @@ def run_workers(
 ) -> WorkerResult:
     """Run a rule with simulated workers, each on its share of the permuted rows.
 
-    Rows that do not fill a worker's last interval between combinations are left out of a pass. All
-    workers weigh the same.
-
-    Args:
-        make_rule: The rule, for a learning rate that may be traced.
-        rows: Centred observations, [n, features].
-        runs: Seeds and learning rates.
-        workers: M, in each run.
-        combine_every: Rows that each worker learns from between combinations.
-        evaluate: Measures components, on the host.
-        rows_per_update: Rows of each of a worker's updates.
-        passes: Times that every row is seen, by one worker or another.
-        devices: Over which runs are shared out evenly; None is JAX's default device.
+    Every run has M ``workers``, which learn from ``combine_every`` rows each, of whole updates,
+    between combinations. Rows that do not fill a worker's last interval are left out of a pass. All
+    workers weigh the same. Other arguments are those of ``run_passes``.
 
     Raises:
-        InputError: For counts below 1, fewer rows a worker than an interval, an interval that is
-            not of whole updates, or runs whose seeds and learning rates are not as many.
+        InputError: As ``run_passes``, for an interval between combinations.
     """
     runs.check()
     require_positive("workers", workers)
@@ -175,46 +164,33 @@ def run_workers(
         before, after = step(broadcast(combined, workers), rows[order], jnp.ones(workers))
         return before, jax.tree.map(lambda leaf: leaf[0], after)
 
+    def start(key: Array, rate: Array) -> Any:
+        state = make_rule(rate).init(key)
+        return broadcast(state, workers), state
+
     def observe(state: Any, rate: Array) -> Any:
         before, combined = state
         rule = make_rule(rate)
         return map_runs(rule.components, before), rule.components(combined)
 
-    def start(key: Array, rate: Array) -> Any:
-        state = make_rule(rate).init(key)
-        return broadcast(state, workers), state
+    def measure(observed: Any) -> tuple[list[list[float]], list[float]]:
+        before, combined = observed
+        return [[evaluate(one) for one in run] for run in before], [*map(evaluate, combined)]
 
-    run_states = RunStates(
-        runs, rows, start=start, advance=advance, observe=observe, devices=devices
+    seen, seconds, figures, (_, components) = follow_orders(
+        runs,
+        rows,
+        lambda index: runs.orders(index, len(rows))[:, : workers * each].reshape(-1, workers, each),
+        interval=combine_every,
+        passes=passes,
+        start=start,
+        advance=advance,
+        observe=observe,
+        measure=measure,
+        devices=devices,
     )
-    points = [_measure(run_states, evaluate, 0)]
-    for index in range(passes):
-        shares = runs.orders(index, len(rows))[:, : workers * each].reshape(-1, workers, each)
-        for first in range(0, each - combine_every + 1, combine_every):
-            run_states.advance(shares[:, :, first : first + combine_every])
-            points.append(_measure(run_states, evaluate, points[-1][0] + combine_every))
-    seen, seconds, before, combined = zip(*points, strict=True)
-    _, components = run_states.observe()
-    return WorkerResult(
-        np.asarray(seen, np.int64),
-        np.asarray(seconds),
-        np.asarray(before),
-        np.asarray(combined),
-        components,
-    )
-
-
-def _measure(
-    run_states: RunStates, evaluate: Evaluate, seen: int
-) -> tuple[int, float, list[list[float]], list[float]]:
-    """Measure one point: rows seen, seconds, every worker's figure and the combined model's."""
-    before, combined = run_states.observe()
-    return (
-        seen,
-        run_states.seconds,
-        [[evaluate(worker) for worker in run] for run in before],
-        [evaluate(run) for run in combined],
-    )
+    before, combined = zip(*figures, strict=True)
+    return WorkerResult(seen, seconds, np.asarray(before), np.asarray(combined), components)
 
 
 def broadcast(state: Any, workers: int) -> Any:

@@ -1,15 +1,13 @@
 """Streaming rules, each one frozen dataclass: its fields are its options."""
 
 from rlreps.config import registry
-from rlreps.streaming.rules.base import Rule, StreamingRule
-from rlreps.streaming.rules.combining import online_em_average, projection_average
-from rlreps.streaming.rules.eigengame import Eigengame
+from rlreps.streaming.rules.base import Rule
+from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
 from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
 from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
 from rlreps.streaming.rules.incremental_pca import IncrementalPCA
 from rlreps.streaming.rules.krasulina import Krasulina
 from rlreps.streaming.rules.msg import CappedMSG, IncrementalMSG
-from rlreps.streaming.rules.mu_eigengame import MuEigengame
 from rlreps.streaming.rules.oja import Oja
 from rlreps.streaming.rules.sanger import Sanger
 
@@ -26,21 +24,3 @@ RULES: dict[str, type[Rule]] = registry(
     Sanger,
 )
 """Name → rule."""
-
-__all__ = [
-    "RULES",
-    "CappedMSG",
-    "Eigengame",
-    "ExplicitKrasulina",
-    "ImplicitKrasulina",
-    "IncrementalMSG",
-    "IncrementalPCA",
-    "Krasulina",
-    "MuEigengame",
-    "Oja",
-    "Rule",
-    "Sanger",
-    "StreamingRule",
-    "online_em_average",
-    "projection_average",
-]

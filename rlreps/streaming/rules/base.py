@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from rlreps.config import leaf, size
 from rlreps.errors import InputError, require, require_interval
-from rlreps.streaming.learning_rates import LearningRate, learning_rate_at
+from rlreps.streaming.learning_rates import LearningRate
 
 UPDATES_BETWEEN_ANCHORS = 64
 
@@ -56,6 +56,23 @@ class StreamingRule(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class WrappedRule:
+    """A rule around another one, of the same sizes."""
+
+    rule: StreamingRule = leaf()
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of features of an observation."""
+        return self.rule.num_inputs
+
+    @property
+    def num_components(self) -> int:
+        """K."""
+        return self.rule.num_components
+
+
+@dataclasses.dataclass(frozen=True)
 class Rule(abc.ABC):
     """A rule of this package: a frozen dataclass whose fields are its options.
 
@@ -93,7 +110,7 @@ class Rule(abc.ABC):
 
     @classmethod
     def at_rate(cls, num_inputs: int, num_components: int, learning_rate: LearningRate) -> Self:
-        """Build the rule with a learning rate if it has one, so that a caller need not ask."""
+        """Build the rule with a learning rate, if it has one."""
         return cls(num_inputs, num_components)
 
     @classmethod
@@ -102,44 +119,35 @@ class Rule(abc.ABC):
         return 1
 
     @abc.abstractmethod
-    def init(self, key: Array) -> Any:
-        """Return a random start."""
-
-    @abc.abstractmethod
-    def components(self, state: Any) -> Array:
-        """Return the estimated components as unit columns, [features, k]."""
-
-    @abc.abstractmethod
-    def combine(self, states: Any, weights: Array) -> Any:
-        """Combine models with a leading worker axis by weights [workers]."""
+    def step_batch(self, state: Any, batch: Array) -> Any:
+        """Make one step on the mean over a batch, [b, features]."""
 
     def step_row(self, state: Any, row: Array) -> Any:
         """Make one step on a single row, [features]."""
         return self.step_batch(state, row[None, :])
 
-    @abc.abstractmethod
-    def step_batch(self, state: Any, batch: Array) -> Any:
-        """Make one step on the mean over a batch, [b, features]."""
-
     def update(self, state: Any, batch: Array) -> Any:
-        """Make one step on a batch of centred observations, [b >= 1, features]."""
         require_batch(batch, self.num_inputs)
         if batch.shape[0] == 1:
             return self.step_row(state, batch[0])
         return self.step_batch(state, batch)
 
     def update_each(self, state: Any, rows: Array) -> Any:
-        """Make a step on each of several rows in order, [n, features]."""
         return scan_rows(self, state, rows)
+
+    @abc.abstractmethod
+    def init(self, key: Array) -> Any: ...
+
+    @abc.abstractmethod
+    def components(self, state: Any) -> Array: ...
+
+    @abc.abstractmethod
+    def combine(self, states: Any, weights: Array) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class LearningRateRule(Rule):
-    """A rule with a learning rate.
-
-    Attributes:
-        learning_rate: η, or a schedule of it.
-    """
+    """A rule with a learning rate η, or a schedule of it."""
 
     needs_learning_rate: ClassVar[bool] = True
 
@@ -152,12 +160,12 @@ class LearningRateRule(Rule):
 
     @classmethod
     def at_rate(cls, num_inputs: int, num_components: int, learning_rate: LearningRate) -> Self:
-        """Build the rule with a learning rate."""
         return cls(num_inputs, num_components, learning_rate=learning_rate)
 
     def rate(self, state: Any, rows: Array) -> Array:
         """Return the learning rate of a state's next update in the rows' precision, []."""
-        return learning_rate_at(self.learning_rate, state.step, rows.dtype)
+        eta = self.learning_rate
+        return jnp.asarray(eta(state.step) if callable(eta) else eta, rows.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,9 +211,7 @@ class AnchoredRule(Rule):
         def to_next_anchor(carry: tuple[Array, Any]) -> tuple[Array, Any]:
             done, state = carry
             until_due = UPDATES_BETWEEN_ANCHORS - state.step % UPDATES_BETWEEN_ANCHORS
-            length = jnp.where(
-                state.step < self.first_anchored, jnp.ones_like(until_due), until_due
-            )
+            length = jnp.where(state.step < self.first_anchored, 1, until_due)
             stop = jnp.minimum(done + length, count)
             moved = lax.fori_loop(
                 done, stop, lambda index, state: self.step_row(state, rows[index]), state

@@ -23,9 +23,6 @@ def online_em_average(rows: Array, weights: Array) -> Array:
     Args:
         rows: C_mᵀ, [workers, k, features].
         weights: [workers], of positive sum.
-
-    Returns:
-        Cᵀ, [k, features].
     """
     mean: Array = jnp.einsum("m,mkf->kf", shares(weights), rows, precision=lax.Precision.HIGHEST)
     return mean
@@ -66,5 +63,4 @@ def nearest_basis(basis: Array, target: Array) -> Array:
         R · basis for the rotation R that minimises ‖R · basis − target‖_F, [k, features].
     """
     left, _, right = jnp.linalg.svd(matmul(target, basis.T), full_matrices=False)
-    rotation = matmul(left, right)
-    return matmul(rotation, basis)
+    return matmul(matmul(left, right), basis)

@@ -37,14 +37,12 @@ class ExplicitKrasulina(FactorRule):
     title: ClassVar[str] = "explicit Krasulina"
 
     def step_row(self, state: FactorState, row: Array) -> FactorState:
-        """Make one step on a single row, [features]."""
         hidden = coefficients(state, row)
         residual = row - matmul(hidden, state.rows)
         step = self.rate(state, row) * without_rounding(residual, row)
         return add_outer_residual(state, hidden, step)
 
     def step_batch(self, state: FactorState, batch: Array) -> FactorState:
-        """Make one step on the mean over a batch, [b, features]."""
         rate = self.rate(state, batch) / batch.shape[0]
         hidden = matmul(state.pseudo_inverse, batch.T)
         residuals = batch - matmul(hidden.T, state.rows)

@@ -60,14 +60,12 @@ class FactorRule(AnchoredRule, LearningRateRule):
         require_interval("initial_scale", self.initial_scale, "(0, inf)")
 
     def init(self, key: Array) -> FactorState:
-        """Return a random factor."""
         default = 1.0 / math.sqrt(self.num_inputs)
         scale = default if self.initial_scale is None else self.initial_scale
         rows = scale * jax.random.normal(key, (self.num_components, self.num_inputs))
         return FactorState(jnp.zeros((), jnp.int32), rows, inverse_gram(rows))
 
     def anchor(self, state: FactorState) -> FactorState:
-        """Return the same C with its inverse Gram matrix found anew."""
         return state._replace(inverse_gram=inverse_gram(state.rows))
 
     def components(self, state: FactorState) -> Array:
@@ -75,7 +73,6 @@ class FactorRule(AnchoredRule, LearningRateRule):
         return orthonormalize(state.rows).T
 
     def combine(self, states: FactorState, weights: Array) -> FactorState:
-        """Combine models by the online-EM average, Eq. 18 of Amid & Warmuth 2020."""
         rows = online_em_average(states.rows, weights)
         return FactorState(jnp.max(states.step), rows, inverse_gram(rows))
 
@@ -107,9 +104,6 @@ def add_outer_residual(state: FactorState, hidden: Array, residual: Array) -> Fa
         state: C and P.
         hidden: y, [k].
         residual: r, [features], any step size included.
-
-    Returns:
-        The next state, one step on.
     """
     energy = jnp.sum(jnp.square(residual))
     direction = matmul(state.inverse_gram, hidden)

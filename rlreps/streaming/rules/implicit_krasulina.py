@@ -48,7 +48,6 @@ class ImplicitKrasulina(FactorRule):
     initial_scale: float | None = 1e-5
 
     def step_row(self, state: FactorState, row: Array) -> FactorState:
-        """Make one step on a single row, [features]."""
         hidden = coefficients(state, row)
         rate = self.rate(state, row)
         step_size = rate / (1.0 + rate * jnp.sum(jnp.square(hidden)))
@@ -56,7 +55,6 @@ class ImplicitKrasulina(FactorRule):
         return add_outer_residual(state, hidden, step_size * residual)
 
     def step_batch(self, state: FactorState, batch: Array) -> FactorState:
-        """Make one step on the mean over a batch, [b, features]."""
         hidden = matmul(state.pseudo_inverse, batch.T)
         residuals = batch - matmul(hidden.T, state.rows)
         rows = state.rows + matmul(_damped(hidden, self.rate(state, batch)), residuals)

@@ -59,31 +59,25 @@ class IncrementalPCA(AnchoredRule):
     orders_components: ClassVar[bool] = True
 
     def init(self, key: Array) -> IncrementalState:
-        """Return a random orthonormal basis without energy."""
         rows = orthonormalize(jax.random.normal(key, (self.num_components, self.num_inputs)))
         zero = jnp.zeros((), jnp.int32)
         return IncrementalState(zero, zero, rows, jnp.zeros((self.num_components,), rows.dtype))
 
     def step_row(self, state: IncrementalState, row: Array) -> IncrementalState:
-        """Add a single row, [features]."""
         moved = add_row(LowRank(state.rows, state.energies), row)
         return IncrementalState(state.step + 1, state.rows_seen + 1, *moved)
 
     def step_batch(self, state: IncrementalState, batch: Array) -> IncrementalState:
-        """Add a batch, [b, features]."""
         moved = add_rows(LowRank(state.rows, state.energies), batch)
         return IncrementalState(state.step + 1, state.rows_seen + batch.shape[0], *moved)
 
     def anchor(self, state: IncrementalState) -> IncrementalState:
-        """Return the state with its rows orthonormalised anew."""
         return state._replace(rows=orthonormalize(state.rows))
 
     def components(self, state: IncrementalState) -> Array:
-        """Return the right singular vectors as columns, [features, k]."""
         return state.rows.T
 
     def combine(self, states: IncrementalState, weights: Array) -> IncrementalState:
-        """Combine models as the decomposition of their weighted mean XᵀX."""
         merged = weighted_mean(states.rows, states.energies, weights)
         seen = jnp.sum(shares(weights) * states.rows_seen.astype(weights.dtype))
         rows_seen = jnp.round(seen).astype(jnp.int32)

@@ -31,7 +31,6 @@ class Krasulina(VectorRule):
     title: ClassVar[str] = "Krasulina"
 
     def step_row(self, state: VectorState, row: Array) -> VectorState:
-        """Make one step on a single row, [features]."""
         rate = self.rate(state, row)
         weights = matmul(state.rows, row)
         residual = row - matmul(weights, state.rows)
@@ -41,7 +40,6 @@ class Krasulina(VectorRule):
         return VectorState(state.step + 1, add_outer(state.rows, weights, step, excess))
 
     def step_batch(self, state: VectorState, batch: Array) -> VectorState:
-        """Make one step on the mean over a batch, [b, features]."""
         rate = self.rate(state, batch) / batch.shape[0]
         weights = matmul(state.rows, batch.T)
         residuals = batch - matmul(weights.T, state.rows)

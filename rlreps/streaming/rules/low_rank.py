@@ -31,31 +31,11 @@ class LowRank(NamedTuple):
     values: Array
 
 
-class _Coordinates(NamedTuple):
-    """Observations in the span of given rows and of a few new directions.
-
-    Attributes:
-        along: Along the given rows, [b, r].
-        beyond: Along the new directions, [b, q].
-        directions: Unit vectors, [q, features], orthogonal to the given rows unless void.
-        void: Which directions no observation has a part along, [q] (bool).
-    """
-
-    along: Array
-    beyond: Array
-    directions: Array
-    void: Array
-
-
 def add_row(matrix: LowRank, row: Array) -> LowRank:
     """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + x xᵀ, in O(r² (features + r)).
 
     The rows stay orthonormal up to a few units of rounding an update: orthonormalise them now and
     then.
-
-    Args:
-        matrix: V and λ.
-        row: x, [features].
     """
     along, residual = _residuals(matrix.rows, row[None, :])
     # Scaled by a power of two, which changes no bit: squares of short rows would be denormal.
@@ -64,7 +44,7 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
     void = length <= rounding_length(row)
     direction = residual / jnp.where(void, 1.0, length)[:, None]
     beyond = jnp.where(void, 0.0, length)[:, None]
-    return _leading(matrix, _Coordinates(along, beyond, direction, void))
+    return _leading(matrix, along, beyond, direction, void)
 
 
 def add_rows(matrix: LowRank, batch: Array) -> LowRank:
@@ -76,15 +56,13 @@ def add_rows(matrix: LowRank, batch: Array) -> LowRank:
     count, width = matrix.rows.shape
     if count == width:
         along = matmul(batch, matrix.rows.T)
-        nothing = jnp.zeros((0, width), batch.dtype)
-        coordinates = _Coordinates(along, along[:, :0], nothing, jnp.zeros((0,), bool))
+        moved = _leading(matrix, along, along[:, :0], matrix.rows[:0], jnp.zeros((0,), bool))
     else:
         along, residuals = _residuals(matrix.rows, batch)
         basis, upper = jnp.linalg.qr(residuals.T)
         void = jnp.linalg.norm(upper, axis=1) <= rounding_length(batch)
         beyond = jnp.where(void[:, None], 0.0, upper).T
-        coordinates = _Coordinates(along, beyond, basis.T, void)
-    moved = _leading(matrix, coordinates)
+        moved = _leading(matrix, along, beyond, basis.T, void)
     # Dependent residuals leave directions without energy that V's span is not free of; rows of
     # any energy come first and are left as they are.
     return moved._replace(rows=orthonormalize(moved.rows))
@@ -112,10 +90,7 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
     turned = vectors[:, :count].T
     parts = jnp.square(matmul(turned, upper))
     real = (values / (values + floor)).reshape(-1)
-    return LowRank(
-        orthonormalize(matmul(turned, basis.T)),
-        matmul(parts, real),
-    )
+    return LowRank(orthonormalize(matmul(turned, basis.T)), matmul(parts, real))
 
 
 def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
@@ -127,22 +102,31 @@ def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
     return along + again, residuals - matmul(again, rows)
 
 
-def _leading(matrix: LowRank, added: _Coordinates) -> LowRank:
-    """Compute the leading eigenpairs of the sum from its core."""
+def _leading(
+    matrix: LowRank, along: Array, beyond: Array, directions: Array, void: Array
+) -> LowRank:
+    """Compute the leading eigenpairs of the sum with a batch from its core.
+
+    Args:
+        matrix: V and λ.
+        along: The batch's coordinates along V, [b, r].
+        beyond: Along new directions, [b, q].
+        directions: Unit vectors, [q, features], orthogonal to V unless void.
+        void: Which directions no row of the batch has a part along, [q] (bool).
+    """
     count = len(matrix.values)
-    coordinates = jnp.concatenate([added.along, added.beyond], axis=1)
+    coordinates = jnp.concatenate([along, beyond], axis=1)
     products = matmul(coordinates.T, coordinates)
     # Void directions come last, even behind rows without energy: V loses none of its rows to them.
     energy = jnp.sum(matrix.values) + jnp.trace(products)
     penalty = -jnp.where(energy > 0.0, energy, 1.0)
-    own = jnp.concatenate([matrix.values, jnp.where(added.void, penalty, 0.0)])
+    own = jnp.concatenate([matrix.values, jnp.where(void, penalty, 0.0)])
     values, vectors = _descending(jnp.diag(own) + products)
     # A row keeps its sign while it turns.
     signs = jnp.where(jnp.diagonal(vectors) < 0.0, -1.0, 1.0).astype(vectors.dtype)
     turned = (vectors * signs[None, :])[:, :count]
-    basis = jnp.concatenate([matrix.rows, added.directions])
-    rows = matmul(turned.T, basis)
-    return LowRank(rows, jnp.maximum(values[:count], 0.0))
+    basis = jnp.concatenate([matrix.rows, directions])
+    return LowRank(matmul(turned.T, basis), jnp.maximum(values[:count], 0.0))
 
 
 def _descending(matrix: Array) -> tuple[Array, Array]:

@@ -42,33 +42,27 @@ class _MatrixRule(AnchoredRule, LearningRateRule):
         return self.num_inputs
 
     def init(self, key: Array) -> MatrixState:
-        """Return the projector onto a random subspace."""
         rows = orthonormalize(jax.random.normal(key, (self.rank, self.num_inputs)))
         eigenvalues = (jnp.arange(self.rank) < self.num_components).astype(rows.dtype)
         return MatrixState(jnp.zeros((), jnp.int32), rows, eigenvalues)
 
     def step_row(self, state: MatrixState, row: Array) -> MatrixState:
-        """Make one step on a single row, [features]."""
         scale = jnp.sqrt(self.rate(state, row))
         matrix = LowRank(state.rows, state.eigenvalues)
         return self._projected(state.step + 1, add_row(matrix, scale * row))
 
     def step_batch(self, state: MatrixState, batch: Array) -> MatrixState:
-        """Make one step on the mean over a batch, [b, features]."""
         rate = self.rate(state, batch) / batch.shape[0]
         matrix = LowRank(state.rows, state.eigenvalues)
         return self._projected(state.step + 1, add_rows(matrix, jnp.sqrt(rate) * batch))
 
     def anchor(self, state: MatrixState) -> MatrixState:
-        """Return the state with its rows orthonormalised anew."""
         return state._replace(rows=orthonormalize(state.rows))
 
     def components(self, state: MatrixState) -> Array:
-        """Return the k leading eigenvectors of P as columns, [features, k]."""
         return state.rows[: self.num_components].T
 
     def combine(self, states: MatrixState, weights: Array) -> MatrixState:
-        """Combine models as their weighted mean P."""
         mean = weighted_mean(states.rows, states.eigenvalues, weights)
         return self._projected(jnp.max(states.step), mean)
 
@@ -125,7 +119,6 @@ class CappedMSG(_MatrixRule):
 
     @property
     def rank(self) -> int:
-        """The eigenvectors of P that are kept."""
         if self.max_rank is None:
             return min(self.num_components + 1, self.num_inputs)
         return self.max_rank
@@ -139,11 +132,8 @@ def project_eigenvalues(values: Array, total: int) -> Array:
     for rounding, in O(r²).
 
     Args:
-        values: σ, [r].
+        values: σ, [r], in any order.
         total: Their sum thereafter, an integer in [1, r].
-
-    Returns:
-        [r]; in the order of ``values``.
     """
     values = _with_gaps_of_one_at_most(values)
     breakpoints = jnp.sort(jnp.concatenate([-values, 1.0 - values]))

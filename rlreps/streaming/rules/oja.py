@@ -26,7 +26,6 @@ class Oja(VectorRule):
     orders_components: ClassVar[bool] = True
 
     def step_row(self, state: VectorState, row: Array) -> VectorState:
-        """Make one step on a single row, [features]."""
         rate = self.rate(state, row)
         weights = matmul(state.rows, row)
         # Rows V + η w xᵀ have inner products I + (2η + η²‖x‖²) w wᵀ, because Vx = w.
@@ -34,7 +33,6 @@ class Oja(VectorRule):
         return VectorState(state.step + 1, add_outer(state.rows, weights, rate * row, excess))
 
     def step_batch(self, state: VectorState, batch: Array) -> VectorState:
-        """Make one step on the mean over a batch, [b, features]."""
         rate = self.rate(state, batch) / batch.shape[0]
         weights = matmul(state.rows, batch.T)
         moved = state.rows + rate * matmul(weights, batch)

@@ -35,16 +35,13 @@ class VectorRule(LearningRateRule):
     """
 
     def init(self, key: Array) -> VectorState:
-        """Return a random orthonormal basis."""
         rows = jax.random.normal(key, (self.num_components, self.num_inputs))
         return VectorState(jnp.zeros((), jnp.int32), orthonormalize(rows))
 
     def components(self, state: VectorState) -> Array:
-        """Return the vectors as columns, [features, k]."""
         return state.rows.T
 
     def combine(self, states: VectorState, weights: Array) -> VectorState:
-        """Combine models by the projection average of their spans."""
         bases = jax.vmap(orthonormalize)(states.rows)
         return VectorState(jnp.max(states.step), projection_average(bases, weights))
 

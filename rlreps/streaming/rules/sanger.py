@@ -28,7 +28,6 @@ class Sanger(VectorRule):
     orders_components: ClassVar[bool] = True
 
     def step_batch(self, state: VectorState, batch: Array) -> VectorState:
-        """Make one step on the mean over a batch, [b, features]."""
         rate = self.rate(state, batch) / batch.shape[0]
         outputs = matmul(state.rows, batch.T)
         hebbian = matmul(outputs, batch)
@@ -42,6 +41,5 @@ class Sanger(VectorRule):
         return VectorState(state.step + 1, state.rows + rate * (hebbian - explained))
 
     def components(self, state: VectorState) -> Array:
-        """Return the vectors as unit columns, [features, k]."""
         lengths = jnp.linalg.norm(state.rows, axis=1)
         return (state.rows / jnp.where(lengths > 0.0, lengths, 1.0)[:, None]).T

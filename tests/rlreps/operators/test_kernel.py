@@ -9,7 +9,6 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.operators import Kernel, TargetKernel, act, require_symmetric
-from rlreps.subspace.ordered import ritz_spectrum
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +48,7 @@ def expected_moments(operator, targets=None, weights=None, rows=3):
     return covariances.mean(axis=0), products.mean(axis=0)
 
 
-@pytest.mark.parametrize(
-    "rows", [3, *(pytest.param(r, marks=pytest.mark.integration) for r in (2, 5))]
-)
+@pytest.mark.parametrize("rows", [2, 3])
 def test_the_mean_over_the_other_rows_is_unbiased_at_any_batch_size(rows):
     _, found = expected_moments(Kernel(gaussian, samples=STATES), rows=rows)
     expected = TABLE.T @ KERNEL @ TABLE / NUM_STATES**2
@@ -100,22 +97,6 @@ def test_the_target_kernel_is_the_kernel_of_the_targets_products():
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_the_target_kernels_eigenfunctions_are_left_singular_vectors():
-    left, singular_values, _ = np.linalg.svd(PSI)
-    _, product = expected_moments(TargetKernel(), targets=PSI)
-    exact = TABLE.T @ PSI @ PSI.T @ TABLE / (3 * NUM_STATES**2)
-    np.testing.assert_allclose(product, exact, rtol=1e-10)
-    # In the space of all functions, from tabular features of full rank.
-    square = np.random.default_rng(1).normal(size=(NUM_STATES, NUM_STATES))
-    covariance = square.T @ square / NUM_STATES
-    operator_matrix = square.T @ PSI @ PSI.T @ square / (3 * NUM_STATES**2)
-    spectrum = ritz_spectrum(jnp.asarray(covariance), jnp.asarray(-operator_matrix))
-    eigenvalues = np.append(singular_values**2, 0.0) / (3 * NUM_STATES)
-    np.testing.assert_allclose(-spectrum.eigenvalues, eigenvalues, rtol=1e-9, atol=1e-12)
-    functions = square @ np.asarray(spectrum.transform) / np.sqrt(NUM_STATES)
-    np.testing.assert_allclose(np.abs(functions.T @ left), np.eye(NUM_STATES), atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("operator", "rows", "message"),
     [
@@ -142,7 +123,7 @@ def test_a_kernel_that_is_not_symmetric_is_refused_with_the_samples_that_show_it
         return inputs @ others.T + jnp.where(bump, 0.25, 0.0)
 
     with pytest.raises(InputError, match=r"symmetric kernel.* for samples (4 and 1|1 and 4)'$"):
-        require_symmetric(skewed, points)
+        Kernel(skewed, samples=points)
 
 
 def test_rounding_does_not_make_a_kernel_asymmetric():
@@ -165,11 +146,3 @@ def test_rounding_does_not_make_a_kernel_asymmetric():
 def test_values_that_are_no_kernel_are_refused(function, message):
     with pytest.raises(InputError, match="expected " + message):
         require_symmetric(function, jnp.ones((3, 1)))
-
-
-def test_a_kernel_is_checked_on_samples_when_it_is_made():
-    message = r"symmetric kernel, k\(x, x'\) = k\(x', x\), got .* for samples 0 and 3"
-    with pytest.raises(InputError, match=message):
-        Kernel(lambda x, y: x[:, None] - 2.0 * y[None, :], samples=1.0 * STATES)
-    with pytest.raises(InputError, match=r"kernel of shape \(4, 4\), got \(4,\)"):
-        Kernel(lambda x, y: x + y, samples=STATES)

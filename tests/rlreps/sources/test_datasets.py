@@ -23,11 +23,7 @@ from rlreps.sources.datasets import (
 )
 
 RNG = np.random.default_rng(0)
-
-
 BYTES = RNG.integers(0, 256, size=(6, 3, 4), dtype=np.uint8)
-
-
 FLOATS = RNG.normal(size=(5, 7)).astype(np.float32)
 
 
@@ -68,21 +64,16 @@ def test_the_name_of_mnist_is_for_its_own_images_and_not_for_others_of_their_siz
     assert load_observations(idx_folder).name == "MNIST (7 images)"
 
 
-def test_a_matrix_is_rows_as_they_are(tmp_path):
+def test_a_matrix_is_rows_as_they_are_and_bytes_alone_are_divided_by_their_largest_value(tmp_path):
     found = load_observations(saved(tmp_path, FLOATS.astype(np.float64), "two.parts.npy"))
     assert found.rows.dtype == np.float32
     np.testing.assert_array_equal(found.rows, FLOATS)
     assert found.image_shape is None
     assert found.name == "two.parts (5 rows)"
-
-
-def test_bytes_alone_are_divided_by_their_largest_value(tmp_path):
     table = np.asarray([[0, 255], [51, 102]])
-    scaled = load_observations(saved(tmp_path, table.astype(np.uint8)))
-    np.testing.assert_allclose(scaled.rows, [[0.0, 1.0], [0.2, 0.4]], rtol=1e-6)
-    for dtype in (np.int64, np.float16, np.uint16):
-        kept = load_observations(saved(tmp_path, table.astype(dtype)))
-        np.testing.assert_array_equal(kept.rows, table)
+    for dtype, unit in ((np.int64, 1), (np.float16, 1), (np.uint16, 1), (np.uint8, 255)):
+        rows = load_observations(saved(tmp_path, table.astype(dtype))).rows
+        np.testing.assert_allclose(rows, table / unit, rtol=1e-6)
 
 
 def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_path):
@@ -90,10 +81,14 @@ def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_pa
     for name in ("nowhere", "nowhere.npy", "notes.txt"):
         with pytest.raises(InputError, match=rf"a \.npy or \.npz file; got .*{re.escape(name)}"):
             load_observations(tmp_path / name)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(InputError, match=f"got no {TRAIN_IMAGES}"):
-        load_observations(empty)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for missing in (TRAIN_IMAGES, TEST_IMAGES):
+        message = rf"--data\), or scikit-learn and a network.* got no {missing}\[.gz\] in"
+        with pytest.raises(InputError, match=message) as error:
+            load_observations(folder)
+        assert "\n" not in str(error.value)
+        write_idx_images(folder / missing, BYTES)
 
 
 @pytest.mark.parametrize("name", ["broken.npy", "broken.npz"])
@@ -129,12 +124,17 @@ def write_pair(folder, train=DIGITS[:20], test=DIGITS[20:30], suffix=""):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("dtype", ["uint8", "float64"])
-def test_images_come_back_as_they_were_written(tmp_path, suffix, dtype):
-    images = DIGITS[:5, :, :6].astype(dtype)
-    path = write_idx_images(tmp_path / f"images{suffix}", images)
-    assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
-    np.testing.assert_array_equal(read_idx_images(path), images)
+def test_images_come_back_as_they_were_written_and_as_grey_levels_of_a_directory(tmp_path, suffix):
+    for dtype in ("uint8", "float64"):
+        images = DIGITS[:5, :, :6].astype(dtype)
+        path = write_idx_images(tmp_path / f"images{suffix}", images)
+        assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
+        np.testing.assert_array_equal(read_idx_images(path), images)
+    found = load_images(write_pair(tmp_path, suffix=suffix))
+    assert (found.shape, found.num_pixels, found.train.dtype) == ((8, 8), 64, np.float32)
+    grey = (DIGITS[:30].reshape(30, 64) / 255).astype(np.float32)
+    np.testing.assert_array_equal(np.concatenate([found.train, found.test]), grey)
+    assert len(found.train) == 20
 
 
 def test_the_bytes_of_a_file_are_those_of_the_format(tmp_path):
@@ -143,34 +143,13 @@ def test_the_bytes_of_a_file_are_those_of_the_format(tmp_path):
     assert path.read_bytes() == header + bytes(range(6))
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_data_directory_gives_grey_levels_an_image_a_row(tmp_path, suffix):
-    images = load_images(write_pair(tmp_path, suffix=suffix))
-    assert images.shape == (8, 8)
-    assert images.num_pixels == 64
-    assert images.train.dtype == np.float32
-    np.testing.assert_array_equal(
-        images.train, (DIGITS[:20].reshape(20, 64) / 255).astype(np.float32)
-    )
-    np.testing.assert_allclose(images.test * 255, DIGITS[20:30].reshape(10, 64), rtol=1e-6)
-
-
-def test_a_missing_file_is_refused_with_both_ways_to_get_images(tmp_path):
-    write_idx_images(tmp_path / TRAIN_IMAGES, DIGITS)
-    message = rf"--data\), or scikit-learn and a network.* got no {TEST_IMAGES}\[.gz\] in"
-    with pytest.raises(InputError, match=message) as error:
-        load_images(tmp_path)
-    assert "\n" not in str(error.value)
-
-
-def labels():
-    return bytes([0, 0, 8, 1, 0, 0, 0, 4, 7, 2, 1, 0])
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (labels(), "expected an IDX file of images .* beginning with 00 00 08 01"),
+        (
+            bytes([0, 0, 8, 1, 0, 0, 0, 4, 7, 2, 1, 0]),
+            "expected an IDX file of images .* beginning with 00 00 08 01",
+        ),
         (b"\x89PNG\r\n", "expected an IDX file of images .* beginning with 89 50 4e 47"),
         (b"", "expected an IDX file of images .* beginning with nothing"),
         (bytes([0, 0, 8, 3, 0, 0]), "expected 16 bytes of header in .* got 6"),

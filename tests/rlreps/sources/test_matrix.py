@@ -20,14 +20,9 @@ def _matrix(dtype=np.float32):
     return np.random.default_rng(0).normal(size=(NUM_STATES, NUM_TASKS)).astype(dtype)
 
 
-def _draw(count=2_000, rows=3, tasks=2):
-    source = matrix_source(_matrix())
-    keys = jax.random.split(jax.random.key(4), count)
-    return jax.jit(jax.vmap(lambda key: source.sample(key, rows, tasks)))(keys)
-
-
 def test_rows_are_drawn_with_replacement_and_independently_of_each_other_and_of_tasks():
-    batches = _draw()
+    source, keys = matrix_source(_matrix()), jax.random.split(jax.random.key(4), 2_000)
+    batches = jax.jit(jax.vmap(lambda key: source.sample(key, 3, 2)))(keys)
     rows, tasks = np.asarray(batches.inputs), np.asarray(batches.tasks)
     for first, second, counts in (
         (rows[:, 0], rows[:, 1], (NUM_STATES, NUM_STATES)),
@@ -40,7 +35,7 @@ def test_rows_are_drawn_with_replacement_and_independently_of_each_other_and_of_
         assert scipy.stats.chisquare(pairs).pvalue > 0.01
 
 
-def test_targets_are_the_entries_where_rows_and_tasks_meet():
+def test_targets_are_the_entries_where_rows_and_tasks_meet_and_more_tasks_change_no_row():
     matrix, positions = _matrix(), np.random.default_rng(1).uniform(size=(NUM_STATES, 2))
     source = matrix_source(matrix, positions.astype(np.float32), with_population=True)
     batch = SAMPLE(source, jax.random.key(0), 30, 5)
@@ -52,17 +47,11 @@ def test_targets_are_the_entries_where_rows_and_tasks_meet():
     assert batch.tasks.dtype == jnp.int32
     np.testing.assert_array_equal(batch.population.inputs, positions.astype(np.float32))
     np.testing.assert_array_equal(batch.population.targets, matrix[:, np.asarray(batch.tasks)])
-    assert SAMPLE(matrix_source(matrix), jax.random.key(0), 6, 2).population is None
-
-
-def test_the_key_alone_decides_the_batch_and_more_tasks_do_not_change_its_rows():
-    source = matrix_source(_matrix())
-    batch = SAMPLE(source, jax.random.key(0), 6, 2)
-    jax.tree.map(np.testing.assert_array_equal, batch, source.sample(jax.random.key(0), 6, 2))
-    other = SAMPLE(source, jax.random.key(1), 6, 2)
+    other = SAMPLE(source, jax.random.key(1), 30, 5)
     assert np.any(other.inputs != batch.inputs)
-    wider = SAMPLE(source, jax.random.key(0), 6, 5)
-    np.testing.assert_array_equal(wider.inputs, batch.inputs)
+    narrower = SAMPLE(matrix_source(matrix, source.inputs), jax.random.key(0), 30, 2)
+    np.testing.assert_array_equal(narrower.inputs, batch.inputs)
+    assert narrower.population is None
 
 
 def test_the_matrix_is_an_argument_of_a_compiled_program_and_not_a_constant():

@@ -7,18 +7,14 @@ import textwrap
 
 import jax
 import numpy as np
-import optax
 import pytest
 
-from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError
-from rlreps.losses import LargeBatch
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
 from rlreps.successor.store import create_or_resume
 from rlreps.successor.store import reader as store_reader
-from rlreps.training import train
 
 # The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.
 NUM_STATES, NUM_TASKS, BLOCK_ROWS = 203, 900, 23
@@ -97,21 +93,6 @@ def test_entries_are_the_same_however_many_reads_bring_them(reader, monkeypatch,
     rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, num_columns)
     expected = centred_matrix()[np.ix_(rows, columns)]
     np.testing.assert_array_equal(reader.entries(rows, columns), expected)
-
-
-def run(source, objective=None, **changes):
-    arguments = {
-        "optimizer": optax.adam(1e-2),
-        "steps": 12,
-        "rows": 30,
-        "tasks": 20,
-        "seeds": (3, 4),
-        "evaluate_every": 4,
-        "checkpoint_every": 4,
-        "progress": False,
-    }
-    encoder = FourierMLP(3, num_inputs=2, hidden=(16,), frequencies=2)
-    return train(encoder, objective or LargeBatch(), source, **(arguments | changes))
 
 
 @pytest.mark.integration

@@ -50,6 +50,9 @@ class Recorder:
     def update_each(self, state, rows):
         return state[0] + jnp.sum(rows[:, 0]), state[1] + len(rows)
 
+    def combine(self, states, weights):
+        return jnp.average(states[0], weights=weights), states[1][0]
+
     def components(self, state):
         return jnp.stack([state[0], state[1].astype(jnp.float32), self.rate])[:, None]
 
@@ -58,8 +61,7 @@ def krasulina(rate):
     return ImplicitKrasulina(FEATURES, K, learning_rate=PowerDecay(rate, 0.8))
 
 
-def rule():
-    return ImplicitKrasulina(FEATURES, K, learning_rate=1.0, initial_scale=0.1)
+RULE = ImplicitKrasulina(FEATURES, K, learning_rate=1.0, initial_scale=0.1)
 
 
 def magnitude(components):
@@ -74,18 +76,19 @@ def test_every_row_is_seen_once_a_pass_in_updates_of_as_many_rows():
             rows,
             Runs([3, 3], [1.0, 7.0]),
             evaluate=lambda components: float(components[0, 0]),
-            evaluate_every=24,
+            evaluate_every=12,
             rows_per_update=rows_per_update,
             passes=2,
         )
-        updates, seen = 24 // rows_per_update, 24 - 24 % rows_per_update
-        assert found.rows_seen.tolist() == [0, seen, 2 * seen]
-        ended = [[2 * updates, 1], [2 * updates, 7]]
-        np.testing.assert_array_equal(found.components[:, 1:, 0], ended)
+        interval = 12 - 12 % rows_per_update
+        assert found.rows_seen.tolist() == [interval * point for point in range(5)]
+        updates = 4 * interval // rows_per_update
+        np.testing.assert_array_equal(found.components[:, 1:, 0], [[updates, 1], [updates, 7]])
         assert (np.diff(found.seconds) > 0.0).all()
         if rows_per_update == 1:
             sums = np.asarray([0.0, 1.0, 2.0]) * rows[:, 0].sum()
-            np.testing.assert_allclose(found.figures, np.stack([sums, sums], axis=1), rtol=1e-5)
+            expected = np.stack([sums, sums], axis=1)
+            np.testing.assert_allclose(found.figures[::2], expected, rtol=1e-5)
 
 
 def test_orders_differ_between_seeds_and_passes_and_come_again():
@@ -99,64 +102,67 @@ def test_orders_differ_between_seeds_and_passes_and_come_again():
 
 
 def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
-    options = {"evaluate": magnitude}
     runs = Runs([0, 1, 0], [1.0, 1.0, 10.0])
-    together = run_passes(krasulina, data(24), runs, evaluate_every=8, **options)
-    for index, (seed, rate) in enumerate(zip(*runs, strict=True)):
-        alone = run_passes(
-            krasulina,
-            data(24),
-            Runs([seed], [rate]),
-            evaluate_every=24,
-            devices=jax.local_devices(backend="cpu")[:1],
-            **options,
-        )
-        np.testing.assert_allclose(together.components[index], alone.components[0], atol=1e-5)
-        np.testing.assert_allclose(together.figures[-1, index], alone.figures[-1, 0], atol=1e-4)
+    together = run_passes(krasulina, data(24), runs, evaluate_every=8, evaluate=magnitude)
+    one = {"evaluate_every": 24, "devices": jax.local_devices(backend="cpu")[:1]}
+    alone = run_passes(krasulina, data(24), Runs([0], [10.0]), evaluate=magnitude, **one)
+    np.testing.assert_allclose(together.components[2], alone.components[0], atol=1e-5)
+    np.testing.assert_allclose(together.figures[-1, 2], alone.figures[-1, 0], atol=1e-4)
+    assert np.abs(together.components[2] - together.components[0]).max() > 1e-2
 
 
-def two_steps():
-    """The combined factor after two steps of simulated workers of unequal weight."""
-    states = start_workers(rule(), jax.random.key(0), WORKERS)
-    step = jax.jit(worker_step(rule()))
+def two_steps(mesh=None):
+    """Each worker's factor after one step, and the combined one after two, of unequal weights."""
+    states = start_workers(RULE, jax.random.key(0), WORKERS, mesh=mesh)
+    step, first = jax.jit(worker_step(RULE, mesh=mesh)), None
     for half in np.split(data(WORKERS, ROWS), 2, axis=1):
-        _, states = step(states, jnp.asarray(half), jnp.arange(1.0, WORKERS + 1.0))
-    return np.asarray(states.rows)
+        before, states = step(states, half, np.arange(1.0, WORKERS + 1.0, dtype=np.float32))
+        first = first or (before, states)
+    return first, np.asarray(states.rows)
 
 
 def test_workers_learn_alone_and_go_on_from_what_they_combine_to():
-    start = rule().init(jax.random.key(0))
-    states = start_workers(rule(), jax.random.key(0), WORKERS)
-    before, after = jax.jit(worker_step(rule()))(states, data(WORKERS, ROWS), jnp.ones(WORKERS))
-    update_each = jax.jit(rule().update_each)
-    alone = [update_each(start, rows).rows for rows in data(WORKERS, ROWS)]
-    np.testing.assert_allclose(before.rows, np.stack(alone), atol=1e-5)
-    expected = np.broadcast_to(np.mean(alone, axis=0), after.rows.shape)
-    np.testing.assert_allclose(after.rows, expected, atol=1e-5)
-    assert after.step.tolist() == [ROWS] * WORKERS
+    (before, after), _ = two_steps()
+    start, update_each = RULE.init(jax.random.key(0)), jax.jit(RULE.update_each)
+    alone = np.stack([update_each(start, rows[: ROWS // 2]).rows for rows in data(WORKERS, ROWS)])
+    np.testing.assert_allclose(before.rows, alone, atol=1e-5)
+    mean = np.average(alone, axis=0, weights=np.arange(1.0, WORKERS + 1.0))
+    np.testing.assert_allclose(after.rows, np.broadcast_to(mean, alone.shape), atol=1e-5)
+    assert after.step.tolist() == [ROWS // 2] * WORKERS
 
 
+@pytest.mark.integration
 def test_a_mesh_of_one_device_does_what_simulated_workers_do():
-    mesh = worker_mesh(jax.devices()[:1])
-    states = start_workers(rule(), jax.random.key(0), WORKERS, mesh=mesh)
-    step = jax.jit(worker_step(rule(), mesh=mesh))
-    for half in np.split(data(WORKERS, ROWS), 2, axis=1):
-        _, states = step(states, jnp.asarray(half), jnp.arange(1.0, WORKERS + 1.0))
-    np.testing.assert_allclose(states.rows, two_steps(), atol=1e-5)
+    _, spread = two_steps(worker_mesh(jax.devices()[:1]))
+    np.testing.assert_allclose(spread, two_steps()[1], atol=1e-5)
 
 
-def test_one_worker_is_a_plain_pass():
-    rows, runs = data(60), Runs([5], [1.0])
-    workers = run_workers(
-        krasulina, rows, runs, workers=1, combine_every=20, evaluate=magnitude, passes=2
+def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
+    rows = data(26)
+    found = run_workers(
+        Recorder,
+        rows,
+        Runs([5, 6], [1.0, 7.0]),
+        workers=3,
+        combine_every=4,
+        evaluate=lambda components: float(components[0, 0]),
+        rows_per_update=2,
+        passes=2,
     )
-    plain = run_passes(krasulina, rows, runs, evaluate=magnitude, evaluate_every=20, passes=2)
-    assert workers.rows_seen.tolist() == [0, 20, 40, 60, 80, 100, 120]
-    np.testing.assert_allclose(workers.components, plain.components, atol=1e-4)
-    np.testing.assert_allclose(workers.combined, plain.figures, atol=1e-3)
-    np.testing.assert_allclose(workers.workers[:, :, 0], plain.figures, atol=1e-3)
+    assert found.rows_seen.tolist() == [0, 4, 8, 12, 16]
+    assert found.workers.shape == (5, 2, 3)
+    np.testing.assert_allclose(found.workers.mean(axis=2), found.combined, atol=1e-5)
+    assert (np.ptp(found.workers[1:], axis=2) > 0.1).all()
+    np.testing.assert_array_equal(found.components[:, 1:, 0], [[8, 1], [8, 7]])
+    # Of 26 rows three workers get eight each.
+    for run, seed in enumerate((5, 6)):
+        order = Runs([seed], [1.0]).orders(0, 26)[0]
+        np.testing.assert_allclose(
+            found.combined[2, run], rows[order[:24], 0].sum() / 3.0, rtol=1e-4, atol=1e-5
+        )
 
 
+@pytest.mark.integration
 def test_combined_models_are_nearer_to_the_truth_than_their_workers():
     deviations = np.asarray([3.0, 2.5, 0.7, 0.7, 0.7, 0.7], np.float32)
     found = run_workers(
@@ -199,14 +205,13 @@ def test_counts_that_do_not_fit_are_refused(options, message):
 
 
 def test_steps_on_shapes_that_do_not_fit_are_refused():
-    states = start_workers(rule(), jax.random.key(0), WORKERS)
-    rows, weights = jnp.asarray(data(WORKERS, ROWS)), jnp.ones(WORKERS)
+    rows, weights = data(WORKERS, ROWS), np.ones(WORKERS)
     with pytest.raises(InputError, match="n a multiple of 3, got"):
-        worker_step(rule(), rows_per_update=3)(states, rows, weights)
+        worker_step(RULE, rows_per_update=3)(None, rows, weights)
     with pytest.raises(InputError, match=r"expected a weight for each worker, got \(3,\)"):
-        worker_step(rule())(states, rows, weights[:3])
+        worker_step(RULE)(None, rows, weights[:3])
     with pytest.raises(InputError, match="expected workers >= 1 and a multiple of"):
-        start_workers(rule(), jax.random.key(0), 0, mesh=worker_mesh())
+        start_workers(RULE, jax.random.key(0), 0, mesh=worker_mesh())
 
 
 @pytest.mark.integration
@@ -226,7 +231,7 @@ def test_a_mesh_over_processes_does_what_simulated_workers_do(processes):
         )
         for index in range(processes)
     ]
-    expected = two_steps()
+    _, expected = two_steps()
     for process in started:
         out, error = process.communicate(timeout=300)
         assert process.returncode == 0, error
