@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.encoders import MLP
 from rlreps.losses import Batch, LargeBatch, Oracle, Population
-from rlreps.losses.large_batch import least_squares_weights, leverages
+from rlreps.losses.least_squares import least_squares_weights, leverages
 
 NUM_STATES, NUM_FEATURES, NUM_TASKS = 30, 4, 9
 EXACT = LargeBatch(NUM_FEATURES, ridge=1e-12)
