@@ -125,22 +125,14 @@ def test_neither_a_kill_nor_company_nor_the_length_of_chunks_changes_a_seeds_run
     alone = train(**problem(objective, seeds=(4,), evaluate_every=12, checkpoint_every=12))
     np.testing.assert_allclose(whole.params(1), alone.params(), rtol=1e-4, atol=1e-5)
     assert not np.allclose(whole.params(0), whole.params(1))
-
-
-def test_updates_one_by_one_are_those_of_a_chunk():
-    one = Learner(
-        encoder=Tabular(RANK, num_states=NUM_STATES),
-        objective=Noise(RANK),
-        optimizer=optax.adam(1e-2),
-        rows=20,
-        tasks=8,
-    )
-    source, seed, update = problem()["source"], jnp.uint32(6), jax.jit(one.update)
-    start = state = one.init(seed)
-    for _ in range(4):
-        state, _ = update(state, source, seed)
-    chunk, _ = jax.jit(one.chunk, static_argnums=0)(4, start, source, seed)
-    np.testing.assert_allclose(state.params, chunk.params, rtol=1e-4, atol=1e-5)
+    arguments = problem(objective)
+    parts = {name: arguments[name] for name in ("encoder", "objective", "optimizer")}
+    one = Learner(**parts, rows=20, tasks=8)
+    update, seed = jax.jit(one.update), jnp.uint32(4)
+    state = jax.jit(one.init)(seed)
+    for _ in range(12):
+        state, _ = update(state, arguments["source"], seed)
+    np.testing.assert_allclose(state.params, alone.params(), rtol=1e-4, atol=1e-5)
 
 
 def test_batches_and_losses_are_keyed_by_seed_and_step():
@@ -262,6 +254,7 @@ def test_training_finds_the_planted_subspace(objective, most):
     assert np.all(last < most)
 
 
+@pytest.mark.integration
 def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evaluation():
     positions = np.random.default_rng(2).random((80, 2)).astype(np.float32)
     targets = np.cos(np.pi * positions) @ np.random.default_rng(3).standard_normal((2, 30))
