@@ -66,7 +66,7 @@ from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses import LargeBatch, Objective
 from rlreps.losses.base import Batch, Encode, Metrics, Params
-from rlreps.losses.large_batch import least_squares_weights
+from rlreps.losses.least_squares import least_squares_weights
 from rlreps.numerics import matmul
 
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)

@@ -49,11 +49,25 @@ def bare_pass(encoder: encoders.Encoder, rows: int, length: int) -> Callable[...
     return jax.jit(run)
 
 
-def step_seconds(call: Callable[[], Any], length: int) -> float:
-    """Seconds per step of a compiled scan of ``length`` steps."""
-    start = time.perf_counter()
-    jax.block_until_ready(call())
-    return (time.perf_counter() - start) / length
+def chunk(learner: Learner, source: Any, length: int) -> Callable[[], Any]:
+    """A compiled scan of a learner's whole updates."""
+    compiled = jax.jit(functools.partial(learner.chunk, length))
+    return functools.partial(compiled, learner.init(jnp.uint32(0)), source, jnp.uint32(0))
+
+
+def step_seconds(
+    calls: dict[str, Callable[[], Any]], length: int, repeats: int
+) -> dict[str, float]:
+    """Median seconds per step of compiled scans of ``length`` steps, interleaved in time."""
+    for call in calls.values():
+        jax.block_until_ready(call())
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            times[name].append((time.perf_counter() - start) / length)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def compare(tasks: int, rows: int, length: int, repeats: int) -> None:
@@ -74,20 +88,12 @@ def compare(tasks: int, rows: int, length: int, repeats: int) -> None:
             rows=rows,
             tasks=tasks,
         )
-        state = learner.init(jnp.uint32(0))
-        chunk = jax.jit(functools.partial(learner.chunk, length))
-        calls[method] = functools.partial(chunk, state, source, jnp.uint32(0))
-    for call in calls.values():
-        jax.block_until_ready(call())
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            times[name].append(step_seconds(call, length))
-    base = statistics.median(times["bare"])
+        calls[method] = chunk(learner, source, length)
+    found = step_seconds(calls, length, repeats)
+    base = found.pop("bare")
     print(f"rows {rows}, tasks {tasks}: bare forward and backward pass {1e3 * base:.2f} ms")
-    for name, values in times.items():
-        if name != "bare":
-            print(f"  {name:14s} {statistics.median(values) / base:5.2f} x")
+    for name, seconds in found.items():
+        print(f"  {name:14s} {seconds / base:5.2f} x")
 
 
 def recipe(store: Path) -> None:

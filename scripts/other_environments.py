@@ -218,7 +218,7 @@ def learn(measured: Measured, size: Size, seed: int) -> tuple[np.ndarray, np.nda
     encoder = FourierMLP(COMPONENTS, num_inputs=2, hidden=(128, 128))
     result = train(
         encoder,
-        losses.LargeBatch(),
+        losses.LargeBatch(COMPONENTS),
         matrix_source(matrix, inputs),
         optimizer=optax.adam(optax.cosine_decay_schedule(2e-3, size.updates)),
         steps=size.updates,

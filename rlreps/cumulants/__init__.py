@@ -8,8 +8,6 @@ successor measure. Positions are points of the unit square unless said otherwise
 
 from rlreps.config import registry
 from rlreps.cumulants.base import Cumulants, cumulant_matrix
-from rlreps.cumulants.cells import Cells
-from rlreps.cumulants.discs import DiscParams, Discs
 from rlreps.cumulants.fourier import FourierParams, RandomFourier
 from rlreps.cumulants.networks import (
     IndicatorParams,
@@ -17,6 +15,7 @@ from rlreps.cumulants.networks import (
     RandomIndicators,
     RandomNetwork,
 )
+from rlreps.cumulants.regions import Cells, DiscParams, Discs
 
 CUMULANTS: dict[str, type[Cumulants]] = registry(
     Discs, RandomFourier, RandomIndicators, RandomNetwork

@@ -46,4 +46,9 @@ def affine(inputs: Array, weights: Array, biases: Array) -> Array:
 
     An accelerator's default product would be off by a thousandth of an angle of many turns.
     """
-    return matmul(inputs, weights) + jnp.expand_dims(biases, tuple(range(inputs.ndim - 1)))
+    return matmul(inputs, weights) + along_tasks(biases, inputs)
+
+
+def along_tasks(numbers: Array, positions: Array) -> Array:
+    """Give numbers [t] the leading axes of positions [..., c], each of length 1."""
+    return jnp.expand_dims(numbers, tuple(range(positions.ndim - 1)))

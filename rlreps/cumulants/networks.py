@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.config import configurable, size
-from rlreps.cumulants.base import affine
+from rlreps.cumulants.base import affine, along_tasks
 from rlreps.errors import require, require_positive
 from rlreps.numerics import matmul
 
@@ -53,20 +53,16 @@ class RandomNetwork:
     num_inputs: int = size(2)
 
     def __post_init__(self) -> None:
-        require(
-            len(self.hidden) >= 1 and min(self.hidden) >= 1,
-            "at least one hidden layer, widths >= 1",
-            self.hidden,
-        )
+        filled = len(self.hidden) >= 1 and min(self.hidden) >= 1
+        require(filled, "at least one hidden layer, widths >= 1", self.hidden)
         require(0.0 < self.input_scale < math.inf, "an input_scale > 0", self.input_scale)
         require_positive("num_inputs", self.num_inputs)
 
     def init(self, key: Array, num_tasks: int) -> NetworkParams:
         """Draw a network with ``num_tasks`` outputs."""
         hidden = []
-        for depth, (fan_in, width) in enumerate(
-            itertools.pairwise((self.num_inputs, *self.hidden))
-        ):
+        widths = (self.num_inputs, *self.hidden)
+        for depth, (fan_in, width) in enumerate(itertools.pairwise(widths)):
             weight_key, bias_key = jax.random.split(jax.random.fold_in(key, depth))
             biases = jax.random.normal(bias_key, (width,), jnp.float32)
             hidden.append((_weights(weight_key, fan_in, width), biases))
@@ -127,6 +123,5 @@ class RandomIndicators(RandomNetwork):
     def apply(self, params: IndicatorParams, positions: Array) -> Array:  # type: ignore[override]
         """Return 1 above the threshold and 0 elsewhere, [..., t] at positions [..., c]."""
         values = super().apply(params.network, positions)
-        thresholds = jnp.expand_dims(params.thresholds, tuple(range(positions.ndim - 1)))
-        above: Array = values > thresholds
+        above: Array = values > along_tasks(params.thresholds, positions)
         return above.astype(jnp.float32)

@@ -6,10 +6,15 @@ enter through ``from_nnx`` and ``from_linen``, any other functions as a ``Functi
 
 from rlreps.config import registry
 from rlreps.encoders.base import Encoder, FunctionEncoder, Params, from_linen, from_nnx
-from rlreps.encoders.convolutional import Convolutional
 from rlreps.encoders.cosines import Cosine, cosine_products
 from rlreps.encoders.lookup import AtStates, Tabular, WithConstant
-from rlreps.encoders.perceptrons import MLP, FourierMLP, SeparateMLP, cosine_features
+from rlreps.encoders.networks import (
+    MLP,
+    Convolutional,
+    FourierMLP,
+    SeparateMLP,
+    cosine_features,
+)
 
 ENCODERS: dict[str, type[Encoder]] = registry(Cosine, FourierMLP, MLP, Tabular)
 """Name → encoder of states that are coordinates or (``tabular``) indices."""

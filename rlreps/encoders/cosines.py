@@ -7,7 +7,7 @@ from jax import Array, lax
 
 from rlreps.config import configurable, size
 from rlreps.encoders.base import Encoder, Params
-from rlreps.encoders.layers import init_layers
+from rlreps.encoders.networks import init_layers
 from rlreps.errors import require, require_positive
 
 _KNEE = 3.0

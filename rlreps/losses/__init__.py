@@ -5,8 +5,7 @@ from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population, tw
 from rlreps.losses.danskin import DanskinEmpirical, DanskinLissa, Naive
 from rlreps.losses.danskin_chunked import DanskinChunked
 from rlreps.losses.explicit import Explicit
-from rlreps.losses.large_batch import LargeBatch
-from rlreps.losses.oracle import Oracle
+from rlreps.losses.least_squares import LargeBatch, Oracle
 from rlreps.losses.spectral import Spin
 
 OBJECTIVES: dict[str, type[Objective]] = registry(

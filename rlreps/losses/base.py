@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from rlreps.config import name_of, size
@@ -85,7 +86,6 @@ class Objective(abc.ABC):
 
     def init(self, key: Array) -> Any:
         """Return the state before the first update; stateless objectives carry ``()``."""
-        del key  # Nothing here is random.
         return ()
 
     @abc.abstractmethod
@@ -108,6 +108,12 @@ class Objective(abc.ABC):
         The host asks after every chunk; the same answer twice in a row stops the training.
         """
         return None
+
+    def features(self, params: Params, encode: Encode, inputs: Array) -> Array:
+        """Encode inputs [b, ...]; an ``InputError`` unless features are [b, num_features]."""
+        features, expected = encode(params, inputs), (len(inputs), self.num_features)
+        require(features.shape == expected, f"features of shape {expected}", features.shape)
+        return features
 
 
 class DecayedMean(NamedTuple):
@@ -134,6 +140,13 @@ class DecayedMean(NamedTuple):
     def mean(self) -> Array:
         """Return the average, [d, d]; zero before the first update."""
         return self.total / jnp.where(self.weight > 0.0, self.weight, 1.0)
+
+
+def regularised(moment: Array, ridge: float | Array) -> Array:
+    """Add a share of the mean eigenvalue to the diagonal, [d, d]; even zero becomes invertible."""
+    dimension, tiny = len(moment), float(np.finfo(moment.dtype).tiny)
+    scale = ridge * jnp.trace(moment) / dimension + tiny
+    return moment + scale * jnp.eye(dimension, dtype=moment.dtype)
 
 
 def two_weight_loss(
@@ -186,9 +199,3 @@ def mean_product(features: Array, targets: Array) -> Array:
 def empirical_weights(features: Array, right_hand_side: Array) -> Array:
     """Compute (ΦᵀΦ / J)† times a right-hand side [d, t], for features [J, d]."""
     return matmul(empirical_inverse_covariance(features), right_hand_side)
-
-
-def require_features(features: Array, num_rows: int, num_features: int) -> None:
-    """Raise an ``InputError`` unless an encoder's output has the shape [b, d] it should have."""
-    expected = (num_rows, num_features)
-    require(features.shape == expected, f"features of shape {expected}", features.shape)

@@ -23,7 +23,6 @@ from rlreps.losses.base import (
     Params,
     empirical_weights,
     mean_product,
-    require_features,
     two_weight_loss,
 )
 from rlreps.numerics import matmul
@@ -121,7 +120,6 @@ class SampledWeights(Objective):
         return roles
 
     def require_rows(self, rows: int) -> None:
-        """Raise an ``InputError`` unless a batch of this many rows can fill its roles."""
         self.roles(rows)
 
     def solve(self, features: Array, right_hand_side: Array, squared_norm: Array) -> Array:
@@ -132,22 +130,30 @@ class SampledWeights(Objective):
             right_hand_side: mean φψ, [d, t].
             squared_norm: Running average of the batches' largest ‖φ‖², [].
         """
-        del squared_norm  # A pseudo-inverse has no step size.
         return empirical_weights(features, right_hand_side)
 
     def init(self, key: Array) -> TwoWeightState:
-        """Return empty running averages."""
-        del key  # Nothing here is random.
         return TwoWeightState(jnp.zeros(()), DecayedMean.empty(self.num_features))
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: TwoWeightState, key: Array
     ) -> tuple[Array, tuple[TwoWeightState, Metrics]]:
         """Compute half the mean squared residual; its gradient is ŵ'(φᵀŵ − ψ) at N rows."""
-        rows = batch.inputs.shape[0]
+        rows = len(batch.inputs)
         roles = self.roles(rows)
-        raw = self._encode_rows(params, encode, batch.inputs, roles.gradient)
-        require_features(raw, rows, self.num_features)
+
+        def encode_roles(params: Params, inputs: Array) -> Array:
+            # The others only estimate weights, which carry no gradient: skip their backward pass.
+            others = encode(lax.stop_gradient(params), inputs[roles.gradient :])
+            return jnp.concatenate([encode(params, inputs[: roles.gradient]), others])
+
+        if self.permutations > 1:
+            keys = jax.random.split(key, self.permutations)
+            orders = jax.vmap(lambda each: jax.random.permutation(each, rows))(keys)
+            raw = self.features(params, encode, batch.inputs)
+        else:
+            orders = jnp.arange(rows)[None, :]
+            raw = self.features(params, encode_roles, batch.inputs)
         # The whitener comes from earlier batches, so given the past it is a constant and the
         # estimate in whitened features is as unbiased as without it.
         features = matmul(raw, whitener(state.covariance).T) if self.whitening else raw
@@ -159,17 +165,10 @@ class SampledWeights(Objective):
             chosen = order[: roles.gradient]
             return two_weight_loss(features[chosen], batch.targets[chosen], weights[0], weights[-1])
 
-        value = jnp.mean(jax.vmap(one_assignment)(self._orders(key, rows)))
+        value = jnp.mean(jax.vmap(one_assignment)(orders))
         # A running average is data of later updates, not part of this one's gradient.
         new_state = self._update(state, lax.stop_gradient(raw), fixed)
         return value, (new_state, {"running_squared_norm": new_state.squared_norm})
-
-    def _orders(self, key: Array, rows: int) -> Array:
-        """Return the orders in which rows take the roles, [permutations, b]."""
-        if self.permutations == 1:
-            return jnp.arange(rows)[None, :]
-        keys = jax.random.split(key, self.permutations)
-        return jax.vmap(lambda each: jax.random.permutation(each, rows))(keys)
 
     def _weight_estimates(
         self, features: Array, targets: Array, roles: Roles, state: TwoWeightState
@@ -183,16 +182,6 @@ class SampledWeights(Objective):
             right_hand_side = mean_product(features[first:middle], targets[first:middle])
             weights.append(self.solve(features[middle:last], right_hand_side, state.squared_norm))
         return weights
-
-    def _encode_rows(
-        self, params: Params, encode: Encode, inputs: Array, gradient_rows: int
-    ) -> Array:
-        """Encode every row; without role exchange only the gradient's rows are differentiated."""
-        if self.permutations > 1:
-            return encode(params, inputs)
-        # The other rows only estimate weights, which carry no gradient: skip their backward pass.
-        others = encode(lax.stop_gradient(params), inputs[gradient_rows:])
-        return jnp.concatenate([encode(params, inputs[:gradient_rows]), others])
 
     def _update(self, state: TwoWeightState, raw: Array, features: Array) -> TwoWeightState:
         largest = _largest_squared_norm(features)
@@ -231,7 +220,6 @@ class DanskinLissa(SampledWeights):
         require_choice("feature_norm", self.feature_norm, get_args(FeatureNorm))
 
     def solve(self, features: Array, right_hand_side: Array, squared_norm: Array) -> Array:
-        """Estimate weights [d, t] by LISSA; arguments as in the base class."""
         norm = _largest_squared_norm(features)
         if self.feature_norm == "running":
             # Never below the rows' own maximum: beyond κ‖φ‖² = 2 the series diverges.

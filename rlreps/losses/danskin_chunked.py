@@ -27,7 +27,6 @@ import dataclasses
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from rlreps.config import configurable
@@ -39,7 +38,7 @@ from rlreps.losses.base import (
     Metrics,
     Objective,
     Params,
-    require_features,
+    regularised,
     with_gradient_of,
 )
 from rlreps.numerics import matmul
@@ -122,13 +121,10 @@ class DanskinChunked(Objective):
         require_interval("chunked_ridge", self.chunked_ridge, "(0, inf)")
 
     def require_rows(self, rows: int) -> None:
-        """Raise an ``InputError`` unless there is a row for each chunk."""
         least = self.groups * self.chunks
         require(rows >= least, f"rows >= {least}, one for each chunk of {self.name}", rows)
 
     def init(self, key: Array) -> ChunkedState:
-        """Return empty running averages."""
-        del key  # Nothing here is random.
         empty = DecayedMean.empty(self.num_features)
         return ChunkedState(empty, empty, empty.total)
 
@@ -139,61 +135,44 @@ class DanskinChunked(Objective):
 
         Its gradient is the preconditioned one.
         """
-        del key  # Rows come in random order already.
-        self.require_rows(batch.inputs.shape[0])
-        shape = (self.groups, self.chunks)
-        used = batch.inputs.shape[0] // (self.groups * self.chunks) * self.groups * self.chunks
-        features = encode(params, batch.inputs[:used])
-        require_features(features, used, self.num_features)
+        self.require_rows(len(batch.inputs))
+        used = len(batch.inputs) // (self.groups * self.chunks) * self.groups * self.chunks
+        features = self.features(params, encode, batch.inputs[:used])
+        covariance = state.covariance.mean()
+        # Before there is a past, κ is 0.
+        bounded = self.chunk_step / jnp.maximum(1.0, 0.5 * largest_eigenvalue_bound(covariance))
+        step = jnp.where(state.covariance.weight > 0.0, bounded, 0.0)
         # The weights are estimates at the current features, held fixed by Danskin's theorem.
         fixed = lax.stop_gradient(features)
-        dealt = _deal(fixed, batch.targets[:used], shape, _step(state, self.chunk_step))
-        inverse = _trust(state) * state.inverse_moment
-        slopes, value = _pairwise_gradient(dealt, inverse, self.gauge)
+        dealt = self._deal(fixed, batch.targets[:used], step)
+        # Trust in the past is 1 where the running covariance is the identity and falls to 0 away
+        # from it. Weights move as fast as features do while these become white, and a
+        # preconditioner that lags behind them would blow the gradient up: the gauge term goes
+        # first, at the start and whenever features have left.
+        excess = jnp.sum(jnp.square(covariance - jnp.eye(self.num_features)))
+        trust = jnp.maximum(0.0, 1.0 - 4.0 * excess / self.num_features)
+        slopes, value = _pairwise_gradient(dealt, trust * state.inverse_moment, self.gauge)
         surrogate = jnp.mean(jnp.sum(slopes.reshape(features.shape) * features, axis=1))
-        return with_gradient_of(surrogate, value), (
-            _update_state(state, dealt, self.chunked_ridge),
-            {},
-        )
+        new_state = _update_state(state, dealt, self.chunked_ridge)
+        return with_gradient_of(surrogate, value), (new_state, {})
 
+    def _deal(self, features: Array, targets: Array, step: Array) -> _Groups:
+        """Deal rows [b, ...] into groups of chunks and estimate each group's weights."""
 
-def _step(state: ChunkedState, chunk_step: float | Array) -> Array:
-    """Compute κ for the running covariance, []; 0 before there is one."""
-    bound = largest_eigenvalue_bound(state.covariance.mean())
-    started = state.covariance.weight > 0.0
-    return jnp.where(started, chunk_step / jnp.maximum(1.0, 0.5 * bound), 0.0)
+        def mean_of_chunk(rows: tuple[Array, Array]) -> tuple[Array, Array]:
+            phi, psi = rows
+            scaled = phi.T / len(phi)
+            return matmul(scaled, phi), matmul(scaled, psi)
 
+        def estimate(rows: tuple[Array, Array]) -> _Groups:
+            phi, psi = (part.reshape(self.chunks, -1, part.shape[-1]) for part in rows)
+            covariances, right_hand_sides = lax.map(mean_of_chunk, (phi, psi))
+            weights = chunked_lissa(covariances, right_hand_sides, step)
+            return _Groups(*rows, covariances.mean(0), right_hand_sides.mean(0), weights)
 
-def _trust(state: ChunkedState) -> Array:
-    """Return 1 where the running covariance is the identity, falling to 0 away from it, [].
-
-    Weights move as fast as features do while these become white, and a preconditioner that lags
-    behind them would blow the gradient up: the gauge term goes first, at the start and whenever
-    features have left.
-    """
-    excess = state.covariance.mean() - jnp.eye(len(state.inverse_moment))
-    return jnp.maximum(0.0, 1.0 - 4.0 * jnp.sum(jnp.square(excess)) / float(len(excess)))
-
-
-def _deal(features: Array, targets: Array, shape: tuple[int, int], step: Array) -> _Groups:
-    """Deal rows [b, ...] into groups of chunks and estimate each group's weights."""
-    groups, chunks = shape
-
-    def mean_of_chunk(rows: tuple[Array, Array]) -> tuple[Array, Array]:
-        phi, psi = rows
-        scaled = phi.T / float(phi.shape[0])
-        product = matmul(scaled, phi)
-        return product, matmul(scaled, psi)
-
-    def estimate(rows: tuple[Array, Array]) -> _Groups:
-        phi, psi = (part.reshape(chunks, -1, part.shape[-1]) for part in rows)
-        covariances, right_hand_sides = lax.map(mean_of_chunk, (phi, psi))
-        weights = chunked_lissa(covariances, right_hand_sides, step)
-        return _Groups(*rows, covariances.mean(0), right_hand_sides.mean(0), weights)
-
-    by_group = [part.reshape(groups, -1, part.shape[-1]) for part in (features, targets)]
-    dealt: _Groups = lax.map(estimate, (by_group[0], by_group[1]))
-    return dealt
+        by_group = [part.reshape(self.groups, -1, part.shape[-1]) for part in (features, targets)]
+        dealt: _Groups = lax.map(estimate, (by_group[0], by_group[1]))
+        return dealt
 
 
 def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float | Array) -> tuple[Array, Array]:
@@ -230,18 +209,14 @@ def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float | Array) -> 
 
 
 def _update_state(state: ChunkedState, dealt: _Groups, ridge: float | Array) -> ChunkedState:
-    num_features, num_tasks = dealt.weights.shape[1:]
     # The first update's weights are zero and say nothing.
     started = jnp.where(state.covariance.weight > 0.0, 1.0, 0.0)
     square = lax.map(lambda w: matmul(w, w.T), dealt.weights).mean(0)
-    moment = state.weight_moment.add(square / float(num_tasks), _MOMENT_DECAY, started)
-    mean = moment.mean()
-    scale = ridge * jnp.trace(mean) / float(num_features) + float(np.finfo(mean.dtype).tiny)
-    regular = mean + scale * jnp.eye(num_features, dtype=mean.dtype)
-    inverse = newton_schulz_step(state.inverse_moment, regular)
-    known = moment.weight > 0.0
+    num_tasks = dealt.weights.shape[-1]
+    moment = state.weight_moment.add(square / num_tasks, _MOMENT_DECAY, started)
+    inverse = newton_schulz_step(state.inverse_moment, regularised(moment.mean(), ridge))
     return ChunkedState(
         state.covariance.add(dealt.covariance.mean(0), _COVARIANCE_DECAY),
         moment,
-        jnp.where(known, inverse, jnp.zeros_like(inverse)),
+        jnp.where(moment.weight > 0.0, inverse, jnp.zeros_like(inverse)),
     )

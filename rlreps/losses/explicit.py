@@ -18,7 +18,6 @@ from rlreps.losses.base import (
     Objective,
     Params,
     mean_product,
-    require_features,
     two_weight_loss,
 )
 from rlreps.numerics import matmul, optimizer_step
@@ -74,7 +73,6 @@ class Explicit(Objective):
 
     def init(self, key: Array) -> ExplicitState:
         """Return weights of zero; an ``InputError`` without ``num_tasks`` or a learning rate."""
-        del key  # Nothing here is random.
         if self.num_tasks is None:
             raise InputError(
                 "expected a matrix with task columns to store weights for (method explicit), got a "
@@ -89,11 +87,9 @@ class Explicit(Objective):
         self, params: Params, encode: Encode, batch: Batch, state: ExplicitState, key: Array
     ) -> tuple[Array, tuple[ExplicitState, Metrics]]:
         """Compute half the mean squared residual; the sampled tasks' weights take a step."""
-        del key  # Deterministic given the batch.
         if batch.tasks is None:
             raise InputError("expected a batch that names its tasks, got tasks=None")
-        features = encode(params, batch.inputs)
-        require_features(features, batch.inputs.shape[0], self.num_features)
+        features = self.features(params, encode, batch.inputs)
         rows: ExplicitState = jax.tree.map(lambda leaf: leaf[batch.tasks], state)
         value = two_weight_loss(features, batch.targets, rows.weights.T, rows.weights.T)
         # The weights take their own step, inside the objective's state: not through autodiff.

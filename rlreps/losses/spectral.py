@@ -19,17 +19,9 @@ from jax import Array, lax
 from rlreps.config import configurable, size, static
 from rlreps.encoders.base import Encoder
 from rlreps.errors import InputError, require, require_interval, require_positive
-from rlreps.losses.base import (
-    Batch,
-    Encode,
-    Metrics,
-    Objective,
-    Params,
-    require_features,
-    with_gradient_of,
-)
+from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_gradient_of
 from rlreps.numerics import matmul
-from rlreps.operators import Action, Operator, TargetKernel, Weights, act
+from rlreps.operators import Operator, TargetKernel, Weights, act
 from rlreps.subspace.ordered import first_dependent_feature, masked_gradient, ordered_spectrum
 
 Jacobian: TypeAlias = Any
@@ -116,7 +108,6 @@ class Spin(Objective):
         return CovarianceJacobian(self.num_features, self.separate, self.jacobian_rows_at_once)
 
     def require_rows(self, rows: int) -> None:
-        """Raise an ``InputError`` unless there are pairs of rows and, with β = 1, d of them."""
         require(rows >= 2, "rows >= 2, for pairs of them (method spin)", rows)
         if self.averaging_rate == 1.0:
             least = f"rows >= {self.num_features}, as many as features, for averaging_rate = 1"
@@ -124,14 +115,11 @@ class Spin(Objective):
 
     def init(self, key: Array) -> SpectralState:
         """Return empty averages."""
-        del key  # Nothing here is random.
         start: Jacobian = ()
         if self.averaging_rate < 1.0:
             if self.encoder is None:
                 raise InputError("expected an encoder for averaging_rate < 1, got None")
-            parameters = jax.eval_shape(self.encoder.init, jax.random.key(0))
-            self.jacobian.check(parameters)
-            start = self.jacobian.zeros(parameters)
+            start = self.jacobian.zeros(jax.eval_shape(self.encoder.init, key))
         empty = jnp.zeros((self.num_features, self.num_features))
         return SpectralState(empty, empty, start, jnp.zeros(()))
 
@@ -139,62 +127,55 @@ class Spin(Objective):
         self, params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
     ) -> tuple[Array, tuple[SpectralState, Metrics]]:
         """Compute tr Λ; its gradient is the masked one."""
-        del key  # Deterministic given the batch.
         averages = self.averaging_rate < 1.0
-        features = encode(params, batch.inputs)
-        require_features(features, len(batch.inputs), self.num_features)
+        features = self.features(params, encode, batch.inputs)
         if not averages:
             self.require_rows(len(features))
-        action = self._held_action(params, encode, batch, features)
-        before = state
-        new = (action.covariance, action.operator_matrix, jnp.ones_like(state.weight))
-        old = (state.covariance, state.operator_matrix, state.weight)
-        moments = optax.incremental_update(new, old, self.averaging_rate)
-        state = SpectralState(moments[0], moments[1], state.jacobian, moments[2])
+        # Constants: the masked gradient is written out, so neither the operator's action nor the
+        # moments are differentiated, and the reverse pass goes through one evaluation of the
+        # features alone.
+        held = lax.stop_gradient(params)
+        action = lax.stop_gradient(
+            act(
+                self.operator,
+                lambda inputs: encode(held, inputs),
+                batch.inputs,
+                features=lax.stop_gradient(features),
+                targets=batch.targets,
+                weights=self.weights,
+            )
+        )
+        part: Jacobian = ()
+        if averages:
+            self.jacobian.check_average(state.jacobian, params)
+            part = self.jacobian.of_batch(
+                lambda p: encode(p, batch.inputs), held, action.values, action.shares
+            )
+        moments = (action.covariance, action.operator_matrix, part, jnp.ones_like(state.weight))
+        before, new = state, SpectralState(*moments)
+        state = optax.incremental_update(new, before, self.averaging_rate)
         covariance = state.covariance / state.weight
         masked = masked_gradient(covariance, action.operator_matrix)
         slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if averages:
-            self.jacobian.check_average(state.jacobian, params)
-            part = self.jacobian.of_batch(
-                lambda p: encode(p, batch.inputs),
-                # The average is written out as the gradient's second factor: no second derivative.
-                lax.stop_gradient(params),
-                action.values,
-                action.shares,
-            )
-            average = optax.incremental_update(part, state.jacobian, self.averaging_rate)
-            state = state._replace(jacobian=average)
-            mean = jax.tree.map(lambda leaf: leaf / state.weight, average)
+            mean = jax.tree.map(lambda leaf: leaf / state.weight, state.jacobian)
             shift = _shift(before)
             slope = slope - matmul(action.values, masked.images * shift)
             unit = masked_gradient(covariance, action.covariance)
             coefficients = unit.features * shift - masked.features
-            pull = _inner_product(self.jacobian.contract(mean, 2.0 * coefficients), params)
+            gradient = self.jacobian.contract(mean, 2.0 * coefficients)
+            # A scalar whose gradient is the one given, held fixed.
+            products = jax.tree.map(
+                lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params
+            )
+            pull = jnp.sum(jnp.stack(jax.tree.leaves(products)))
         else:
             slope = slope - matmul(action.values, masked.features)
         # The slope at the features is the whole gradient but for the pull: hold it fixed.
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
         value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
-
-    def _held_action(self, params: Params, encode: Encode, batch: Batch, features: Array) -> Action:
-        """Compute the operator's action, as constants.
-
-        Neither it nor the moments are differentiated: the masked gradient is written out, and the
-        reverse pass goes through one evaluation of the features alone.
-        """
-        held = lax.stop_gradient(params)
-        action = act(
-            self.operator,
-            lambda inputs: encode(held, inputs),
-            batch.inputs,
-            features=lax.stop_gradient(features),
-            targets=batch.targets,
-            weights=self.weights,
-        )
-        return lax.stop_gradient(action)
 
     def diagnose(self, states: SpectralState, run: int) -> str | None:
         """Name the first feature that others fix, if there is one."""
@@ -220,12 +201,6 @@ def _shift(before: SpectralState) -> Array:
     spectrum = ordered_spectrum(before.covariance / weight, before.operator_matrix / weight)
     largest = lax.cummax(jnp.abs(spectrum.eigenvalues))
     return jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
-
-
-def _inner_product(gradient: Params, params: Params) -> Array:
-    """Return a scalar whose gradient in the parameters is the one given, held fixed, []."""
-    products = jax.tree.map(lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params)
-    return jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,17 +229,24 @@ class CovarianceJacobian:
         firsts, seconds = np.triu_indices(self.num_features)
         return firsts, seconds[:, None] == np.arange(self.num_features)
 
-    def check(self, parameters: Params) -> None:
-        """Raise an ``InputError`` unless separate parameters have a leading axis of d."""
-        shapes = [leaf.shape for leaf in jax.tree.leaves(parameters)]
-        fits = not self.separate or all(shape and shape[0] == self.num_features for shape in shapes)
-        expected = f"parameters of {self.num_features} separate features, leaves [d, ...]"
-        require(fits, expected, shapes)
+    @property
+    def num_passes(self) -> int:
+        """Backward passes for a batch."""
+        return len(self._passes()[0])
 
     def zeros(self, parameters: Params) -> Jacobian:
-        """Return an empty moving average, for parameters or their shapes."""
-        passes = len(self._passes()[0])
-        return jax.tree.map(lambda leaf: jnp.zeros((passes, *leaf.shape), leaf.dtype), parameters)
+        """Return an empty moving average, for parameters or their shapes.
+
+        Raises:
+            InputError: If separate parameters lack a leading axis of d.
+        """
+        shapes = [leaf.shape for leaf in jax.tree.leaves(parameters)]
+        fits = not self.separate or all(shape[:1] == (self.num_features,) for shape in shapes)
+        expected = f"parameters of {self.num_features} separate features, leaves [d, ...]"
+        require(fits, expected, shapes)
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((self.num_passes, *leaf.shape), leaf.dtype), parameters
+        )
 
     def check_average(self, average: Jacobian, parameters: Params) -> None:
         """Raise an ``InputError`` unless an average is of an encoder's own parameters."""

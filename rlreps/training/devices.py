@@ -16,11 +16,11 @@ run may go on with another number of devices, and results agree up to rounding.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from rlreps.errors import require
 from rlreps.numerics import usable_cores
@@ -44,16 +44,14 @@ class Placement:
 
     @property
     def axis(self) -> str | None:
-        """Return what is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
+        """What is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
         if self.mesh is None or self.mesh.size == 1:
             return None
         return str(self.mesh.axis_names[0])
 
     def spread_rows(self, learner: Learner) -> Learner:
         """Have a learner spread its batches over the devices, if rows are what is shared out."""
-        if self.mesh is None or self.axis != ROWS:
-            return learner
-        return dataclasses.replace(learner, row_mesh=self.mesh)
+        return dataclasses.replace(learner, row_mesh=self.mesh) if self.axis == ROWS else learner
 
     def spread_seeds(
         self, function: Callable[..., Any], *, own_sources: bool
@@ -65,11 +63,10 @@ class Placement:
                 states, seeds and numbers.
             own_sources: Whether the source has one too.
         """
-        if self.mesh is None or self.axis != SEEDS:
+        if self.axis != SEEDS:
             return function
         own, same = PartitionSpec(SEEDS), PartitionSpec()
-        # Nothing is exchanged between devices, so there is nothing whose replication is to be
-        # checked.
+        # Nothing is exchanged, so there is nothing whose replication is to be checked.
         return jax.shard_map(
             function,
             mesh=self.mesh,
@@ -90,12 +87,12 @@ class Placement:
         """Bring arrays of any placement in whole to the first device."""
         if self.mesh is None:
             return tree
-        return _put(tree, SingleDeviceSharding(self.mesh.devices.flat[0]))
+        return cast(Tree, jax.device_put(tree, SingleDeviceSharding(self.mesh.devices.flat[0])))
 
     def _put(self, tree: Tree, spec: PartitionSpec) -> Tree:
         if self.mesh is None:
             return tree
-        return _put(tree, NamedSharding(self.mesh, spec))
+        return cast(Tree, jax.device_put(tree, NamedSharding(self.mesh, spec)))
 
 
 def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Placement:
@@ -103,10 +100,8 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
 
     Args:
         devices: Devices of this process; None is JAX's default device.
-        num_seeds: Seeds that are trained together.
-
-    Returns:
-        The placement: seeds are shared out if they can be in equal shares, rows otherwise.
+        num_seeds: Seeds that are trained together; they are shared out if they can be in equal
+            shares, rows otherwise.
 
     Raises:
         InputError: If there is no device, one comes twice or one belongs to another process.
@@ -126,13 +121,10 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
 
 
 def choose_devices(count: int | None) -> list[jax.Device]:
-    """Choose the devices that a command trains on.
+    """Choose the first devices of this process for a command to train on.
 
     Args:
         count: How many; None is all accelerators of this machine or, without any, one CPU device.
-
-    Returns:
-        The first ``count`` devices of this process.
 
     Raises:
         InputError: If there are not as many.
@@ -151,9 +143,8 @@ def choose_devices(count: int | None) -> list[jax.Device]:
 def devices_for_small_runs() -> list[jax.Device]:
     """Choose the devices over which many runs too small to fill one are shared out.
 
-    Returns:
-        All accelerators or, without any, one CPU device for each core; a process in which JAX has
-        started already keeps the CPU devices it has.
+    They are all accelerators or, without any, one CPU device for each core; a process in which JAX
+    has started already keeps the CPU devices it has.
     """
     # Too late is no error: one device does the same, in more time.
     with contextlib.suppress(RuntimeError):
@@ -166,8 +157,3 @@ def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax
     """Choose as many devices, from the first, as share this many runs out evenly."""
     count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
     return devices[:count]
-
-
-def _put(tree: Tree, sharding: Sharding) -> Tree:
-    placed: Tree = jax.device_put(tree, sharding)
-    return placed

@@ -20,15 +20,12 @@ from rlreps.training.population import Evaluate
 
 
 def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Array) -> Evaluate:
-    """Return the evaluation of training: the distance to a basis [n, d] at all inputs [n, ...].
+    """Return the evaluation of training: parameters → distance to a basis, and rank, both [].
 
     Args:
         encoder: The encoder.
-        inputs: Encoder inputs of all states.
-        basis: Orthonormal leading singular vectors.
-
-    Returns:
-        Parameters → ``subspace_distance`` and ``feature_rank``, both [].
+        inputs: Encoder inputs of all states, [n, ...].
+        basis: Orthonormal leading singular vectors, [n, d].
     """
     target = jnp.asarray(basis)
 
@@ -65,9 +62,12 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
     require(features.shape[0] == truth.num_states, f"{truth.num_states} states", features.shape[0])
     target = truth.principal.truncated(d)
     basis = jnp.asarray(target.basis)
-    components = principal_components(features, _matrix_or_leading_part(truth))
-    loss = excess = math.nan
-    if truth.matrix is not None:
+    if truth.matrix is None:
+        # F Σ has the same leading left singular vectors as Ψ.
+        leading = jnp.asarray(truth.principal.basis * truth.principal.singular_values)
+        components, loss, excess = principal_components(features, leading), None, math.nan
+    else:
+        components = principal_components(features, truth.matrix)
         loss = float(subspace.representation_loss(features, truth.matrix))
         excess = float(subspace.relative_excess(jnp.float32(loss), target, d))
     return {
@@ -78,16 +78,9 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
         "principal_angles": np.asarray(subspace.principal_angles(features, basis)).tolist(),
         "matched_cosines": subspace.matched_cosines(components, basis).tolist(),
         "longest_eigenvector_streak": int(subspace.longest_eigenvector_streak(components, basis)),
-        "representation_loss": None if math.isnan(loss) else loss,
+        "representation_loss": loss,
         "relative_excess_loss": None if math.isnan(excess) else excess,
     }
-
-
-def _matrix_or_leading_part(truth: GroundTruth) -> Array | RowBlocks:
-    """Return Ψ [n, tasks], or F Σ [n, k], which has the same leading left singular vectors."""
-    if truth.matrix is not None:
-        return truth.matrix
-    return jnp.asarray(truth.principal.basis * truth.principal.singular_values)
 
 
 def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
@@ -116,26 +109,12 @@ def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
 def evaluate_encoder(
     encoder: Encoder, params: Params, inputs: Array, truth: GroundTruth
 ) -> dict[str, Any]:
-    """Compute ``evaluate_features`` of an encoder's features at all states.
-
-    Args:
-        encoder: The encoder.
-        params: Its parameters.
-        inputs: Encoder inputs of all states, [n, ...], in the ground truth's order.
-        truth: The ground truth.
-
-    Returns:
-        See ``evaluate_features``.
-    """
-    features = jax.jit(encoder.apply)(params, inputs)
-    return evaluate_features(features, truth)
+    """Compute ``evaluate_features`` at all inputs [n, ...], in the ground truth's order."""
+    return evaluate_features(jax.jit(encoder.apply)(params, inputs), truth)
 
 
 def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average every scalar figure over seeds, and keep each seed's own beside it.
-
-    Args:
-        evaluations: One of ``evaluate_features`` for each seed.
+    """Average the scalar figures of each seed's ``evaluate_features``, and keep its own beside it.
 
     Returns:
         JSON values: every scalar figure's mean (None if a seed has none) and ``per_seed``.
@@ -184,9 +163,6 @@ def sampled_moments(
         rows: b, points of a batch.
         batches: How many.
         weights: Importance weights of inputs, as in training.
-
-    Returns:
-        The moments.
 
     Raises:
         InputError: For counts below 1, or what the operator or the source has to say.

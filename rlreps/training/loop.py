@@ -126,10 +126,11 @@ def run(
     )
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(contextlib.closing(MetricsLog(folder)))
-        checkpoints = None
+        checkpoints = latest = None
         if folder is not None:
             checkpoints = Checkpoints(folder.path / "checkpoints")
             stack.callback(checkpoints.close)
+            latest = checkpoints.latest_step()
         state, step, seconds, compile_seconds = program.init(), 0, 0.0, 0.0
         history: list[dict[str, Any]] = []
         prepared: set[int] = set()
@@ -137,13 +138,12 @@ def run(
         def record(metrics: Figures) -> State:
             measured, figures = program.evaluate(state, step)
             found = {"step": step, "seconds": round(seconds, 3)}
-            found |= {name: np.asarray(value).tolist() for name, value in metrics.items()}
-            found |= {name: np.asarray(value).tolist() for name, value in figures.items()}
+            for name, value in {**metrics, **figures}.items():
+                found[name] = np.asarray(value).tolist()
             history.append(found)
             log.append(found)
             return measured
 
-        latest = checkpoints.latest_step() if checkpoints is not None else None
         if checkpoints is not None and latest is not None:
             require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
             state = program.put(checkpoints.restore(latest, program.collect(state)))

@@ -25,7 +25,7 @@ from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
 from rlreps.training.loop import Figures, Program, run
 from rlreps.training.optimizers import Optimizer
-from rlreps.training.update import ChunkReport, Learner, TrainState, zero_unless
+from rlreps.training.update import ChunkReport, Learner, TrainState, all_zero, zero_unless
 
 Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
@@ -87,32 +87,18 @@ class Population(Program[TrainState]):
         evaluate: EvaluateMember | None = None,
         measured: Any = (),
     ) -> None:
-        """Place everything.
-
-        Args:
-            learner: How updates are made.
-            source: Where batches come from.
-            seeds: One for each member.
-            placement: The devices.
-            own_numbers: Whether the learner's numbers have a leading member axis.
-            own_sources: Whether every leaf of the source has one.
-            evaluate: One member's parameters and ``measured`` → named scalars.
-            measured: What ``evaluate`` gets of each member, leaves [members, ...].
-        """
-        self._placement = placement
-        # Numbers that all members share stay constants of the program.
-        self._shared = None if own_numbers else placement.spread_rows(learner)
-        self._own_sources = own_sources
+        """Place everything on the devices; arguments as of ``train_population``."""
+        self._placement, self._own_sources = placement, own_sources
         self._source = (placement.put_seeds if own_sources else placement.put)(source)
         self._all_seeds = jnp.asarray(seeds, jnp.uint32)
-        self._all_numbers: Any = placement.spread_rows(learner) if own_numbers else ()
+        spread = placement.spread_rows(learner)
+        # Numbers that all members share stay constants of the program.
+        self._shared = None if own_numbers else spread
+        self._all_numbers: Any = spread if own_numbers else ()
         self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
         self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
         self._measured = measured
-        self._resets, objective = learner.resets_diverged, learner.objective
-        # States are collected only for objectives that have something to say about them.
-        silent = type(objective).diagnose is Objective.diagnose
-        self._diagnose = None if silent else objective.diagnose
+        self._resets, self._objective = learner.resets_diverged, learner.objective
         self._findings: list[str | None] = [None] * len(seeds)
         self.compiled: dict[int, Any] = {}
 
@@ -158,27 +144,33 @@ class Population(Program[TrainState]):
         if np.any(bad_steps >= 0):
             # Entries that could not be read are NaN too, and no fault of the training.
             raise_read_failure(self._source)
+            if not self._resets:
+                index = int(np.argmax(bad_steps >= 0))
+                raise TrainingDivergedError(
+                    f"expected finite losses and parameters, got NaN or infinity at step "
+                    f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
+                    "learning rate or kappa0"
+                )
         if not self._resets:
-            self._require_finite(bad_steps)
             self._require_health(state)
         return state, {"loss": report.loss}
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
         figures = self._figures(state)
-        measured = np.asarray([np.isfinite(value) for value in figures.values()])
         if not self._resets:
             return state, figures
-        if not measured.all():
+        finite = np.asarray([np.isfinite(value) for value in figures.values()])
+        if not finite.all():
             # Finite parameters can give features too large for numbers.
-            kept = self._placement.put_seeds(jnp.asarray(measured.all(axis=0)))
-            state = jax.vmap(zero_unless)(kept, state)
+            kept = self._placement.put_seeds(jnp.asarray(finite.all(axis=0)))
+            state = jax.vmap(zero_unless)(kept, state)._replace(step=state.step)
             figures = self._figures(state)
-        return state, {**figures, "diverged": _all_zero(state.params)}
+        return state, {**figures, "diverged": all_zero(state.params)}
 
     def note(self, record: Mapping[str, Any]) -> str:
-        names = {"distance": "subspace_distance", "loss": "loss"}
-        label = "distance" if names["distance"] in record else "loss"
-        return f"{label} {np.mean(record[names[label]]):.3g}"
+        if "subspace_distance" in record:
+            return f"distance {np.mean(record['subspace_distance']):.3g}"
+        return f"loss {np.mean(record['loss']):.3g}"
 
     def collect(self, state: TrainState) -> TrainState:
         return self._placement.collect(state)
@@ -193,25 +185,17 @@ class Population(Program[TrainState]):
         figures = self._evaluate(self._placement.collect(state.params), self._measured)
         return {name: np.asarray(value) for name, value in figures.items()}
 
-    def _require_finite(self, bad_steps: np.ndarray) -> None:
-        if np.any(bad_steps >= 0):
-            index = int(np.argmax(bad_steps >= 0))
-            raise TrainingDivergedError(
-                f"expected finite losses and parameters, got NaN or infinity at step "
-                f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
-                "learning rate or kappa0"
-            )
-
     def _require_health(self, state: TrainState) -> None:
         """Raise what an objective says of a member's state after two chunks in a row, if anything.
 
         What one batch alone shows can pass: a young network's features often nearly depend.
         """
-        if self._diagnose is None:
+        # States are collected only for objectives that have something to say about them.
+        if type(self._objective).diagnose is Objective.diagnose:
             return
-        objective = self._placement.collect(state.objective)
+        states = self._placement.collect(state.objective)
         for index, seed in enumerate(self._all_seeds):
-            finding, before = self._diagnose(objective, index), self._findings[index]
+            finding, before = self._objective.diagnose(states, index), self._findings[index]
             self._findings[index] = finding
             if finding is not None and finding == before:
                 raise TrainingDivergedError(
@@ -272,12 +256,12 @@ def train(
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
     require_positive("steps", steps)
+    if isinstance(optimizer, Optimizer):
+        optimizer = with_sizes(optimizer, steps=steps)
     learner = Learner(
         encoder=encoder,
         objective=objective,
-        optimizer=with_sizes(optimizer, steps=steps)
-        if isinstance(optimizer, Optimizer)
-        else optimizer,
+        optimizer=optimizer,
         rows=rows,
         tasks=tasks,
         resets_diverged=resets_diverged,
@@ -383,21 +367,12 @@ def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
     """
 
     def evaluate_all(params: Params, measured: Any) -> Mapping[str, Array]:
-        count = len(jax.tree.leaves(params)[0])
-        if count <= _EVALUATED_TOGETHER:
-            return jax.vmap(evaluate)(params, measured)
+        members = (params, measured)
+        if len(jax.tree.leaves(params)[0]) <= _EVALUATED_TOGETHER:
+            return jax.vmap(evaluate)(*members)
         figures: Mapping[str, Array] = jax.lax.map(
-            lambda member: evaluate(*member),
-            (params, measured),
-            batch_size=_EVALUATED_TOGETHER,
+            lambda member: evaluate(*member), members, batch_size=_EVALUATED_TOGETHER
         )
         return figures
 
     return evaluate_all
-
-
-@jax.jit
-def _all_zero(params: Params) -> Array:
-    """Say which members have no parameter but zeros: those that were reset, [members] (bool)."""
-    leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in jax.tree.leaves(params)]
-    return jnp.all(jnp.stack(leaves), axis=0)

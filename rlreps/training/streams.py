@@ -17,6 +17,7 @@ from rlreps.numerics import seed_key
 from rlreps.runs.folder import RunFolder
 from rlreps.streaming import StreamingRule
 from rlreps.training.loop import Figures, Program, run
+from rlreps.training.update import all_finite, all_zero, zero_unless
 
 Draw = Callable[[Any, Array], Array]
 """(data, key) → a batch of observations [b, features]."""
@@ -49,7 +50,7 @@ class _Stream(Program[Any]):
     ) -> None:
         self._data, self._seeds = data, jnp.asarray(seeds, jnp.uint32)
         self._init = jax.jit(jax.vmap(lambda seed: rule.init(seed_key(seed, 0))))
-        self._chunk = jax.jit(functools.partial(_chunk, rule, draw), static_argnames="count")
+        self._chunk = jax.jit(functools.partial(_chunk, rule, draw), static_argnums=0)
         self._evaluate = jax.jit(jax.vmap(lambda state: evaluate(rule.components(state))))
         self._compiled: dict[int, Any] = {}
 
@@ -57,15 +58,15 @@ class _Stream(Program[Any]):
         return self._init(self._seeds)
 
     def prepare(self, state: Any, count: int) -> None:
-        arguments = (state, self._data, self._seeds, jnp.int32(0))
-        self._compiled[count] = self._chunk.lower(*arguments, count=count).compile()
+        lowered = self._chunk.lower(count, state, self._data, self._seeds, jnp.int32(0))
+        self._compiled[count] = lowered.compile()
 
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, Figures]:
         state = self._compiled[count](state, self._data, self._seeds, jnp.int32(step))
         return jax.block_until_ready(state), {}
 
     def evaluate(self, state: Any, step: int) -> tuple[Any, Figures]:
-        return state, {**self._evaluate(state), "diverged": _all_zero(state)}
+        return state, {**self._evaluate(state), "diverged": all_zero(state)}
 
 
 def fit_stream(
@@ -96,8 +97,7 @@ def fit_stream(
             every ``evaluate_every`` of them.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
-        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None keeps
-            the last state alone.
+        checkpoint_every: As for ``loop.run``, and so are the rest.
         description: Title of the progress bar.
         progress: Whether to show one.
 
@@ -105,7 +105,7 @@ def fit_stream(
         The components and the history.
 
     Raises:
-        InputError: For counts out of range, or a folder whose checkpoint or metrics cannot be read.
+        InputError: As ``loop.run``.
     """
     finished = run(
         _Stream(rule, data, draw, seeds, evaluate),
@@ -121,14 +121,7 @@ def fit_stream(
 
 
 def _chunk(
-    rule: StreamingRule,
-    draw: Draw,
-    states: Any,
-    data: Any,
-    seeds: Array,
-    first: Array,
-    *,
-    count: int,
+    rule: StreamingRule, draw: Draw, count: int, states: Any, data: Any, seeds: Array, first: Array
 ) -> Any:
     """Make ``count`` updates of every seed, from update number ``first`` on."""
 
@@ -139,18 +132,6 @@ def _chunk(
 
         steps = first + jnp.arange(count, dtype=jnp.int32)
         ended, _ = jax.lax.scan(body, state, steps)
-        good = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in _floats(ended)]))
-        return jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.zeros_like(leaf)), ended)
+        return zero_unless(all_finite(ended), ended)
 
     return jax.vmap(one)(states, seeds)
-
-
-def _floats(tree: Any) -> list[Array]:
-    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-
-@jax.jit
-def _all_zero(states: Any) -> Array:
-    """Say which seeds' numbers are all zero: those that were reset, [seeds] (bool)."""
-    leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in _floats(states)]
-    return jnp.all(jnp.stack(leaves), axis=0)

@@ -52,13 +52,6 @@ class ChunkReport(NamedTuple):
     bad_step: Array
 
 
-class _StreamKeys(NamedTuple):
-    """Keys that are folded with the step: of batches, and of what a loss draws for itself."""
-
-    sample: Array
-    loss: Array
-
-
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learner:
@@ -104,11 +97,11 @@ class Learner:
 
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
         """Make one update: (next state, loss [])."""
-        keys = _stream_keys(seed)
-        return self._update_on(state, self._sample(state.step, source, keys), keys)
+        batch = self._sample(state.step, source, seed_key(seed, 1))
+        return self._update_on(state, batch, seed_key(seed, 2))
 
-    def _sample(self, step: Array, source: Source, keys: _StreamKeys) -> Batch:
-        batch = source.sample(jax.random.fold_in(keys.sample, step), self.rows, self.tasks)
+    def _sample(self, step: Array, source: Source, key: Array) -> Batch:
+        batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
         if isinstance(source, StreamedSource):
             # What the host reads comes to one device: it has to be whole before it is spread.
             batch = self._replicate(batch)
@@ -137,10 +130,8 @@ class Learner:
         replicated: Tree = lax.with_sharding_constraint(tree, everywhere)
         return replicated
 
-    def _update_on(
-        self, state: TrainState, batch: Batch, keys: _StreamKeys
-    ) -> tuple[TrainState, Array]:
-        loss_key = jax.random.fold_in(keys.loss, state.step)
+    def _update_on(self, state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Array]:
+        loss_key = jax.random.fold_in(key, state.step)
         (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
             state.params, self._encode, batch, state.objective, loss_key
         )
@@ -165,46 +156,50 @@ class Learner:
         self, num_steps: int, state: TrainState, source: Source, seed: Array
     ) -> tuple[TrainState, ChunkReport]:
         """Make ``num_steps`` updates in one scan."""
-        keys = _stream_keys(seed)  # Once: XLA does not move them out of the loop by itself.
+        # Once: XLA does not move them out of the loop by itself.
+        batch_key, loss_key = seed_key(seed, 1), seed_key(seed, 2)
 
         # The next batch is drawn an update ahead and carried: within one update XLA would read the
         # entries from the matrix again for every use of them, a quarter of the whole step.
         def body(
             carry: tuple[TrainState, Batch], _: None
         ) -> tuple[tuple[TrainState, Batch], Array]:
-            new_state, loss = self._update_on(*carry, keys)
-            return (new_state, self._sample(new_state.step, source, keys)), loss
+            new_state, loss = self._update_on(*carry, loss_key)
+            return (new_state, self._sample(new_state.step, source, batch_key)), loss
 
-        start = (state, self._sample(state.step, source, keys))
+        start = (state, self._sample(state.step, source, batch_key))
         (new_state, _), losses = lax.scan(body, start, None, length=num_steps)
         bad = ~jnp.isfinite(losses)
         first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
         # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
-        finite = _all_finite(new_state)
+        finite = all_finite(new_state)
         after = jnp.where(finite, -1, new_state.step - 1)
         if self.resets_diverged:
-            new_state = zero_unless(finite, new_state)
+            new_state = zero_unless(finite, new_state)._replace(step=new_state.step)
         return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
 
 
-def _stream_keys(seed: Array) -> _StreamKeys:
-    """Return the keys of a seed's two streams; key 0 of the seed initialises."""
-    return _StreamKeys(seed_key(seed, 1), seed_key(seed, 2))
-
-
-def zero_unless(kept: Array, state: TrainState) -> TrainState:
-    """Set every number of a state but the step to zero, unless it is to be kept, [] (bool).
+def zero_unless(kept: Array, tree: Tree) -> Tree:
+    """Set every number to zero unless it is to be kept, [] (bool).
 
     Zero features give zero weights and so zero gradients: what has diverged stays put. NaN would
     too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
     """
-    zeroed: TrainState = jax.tree.map(
-        lambda leaf: jnp.where(kept, leaf, jnp.zeros_like(leaf)), state
-    )
-    return zeroed._replace(step=state.step)
+    zeroed: Tree = jax.tree.map(lambda leaf: jnp.where(kept, leaf, jnp.zeros_like(leaf)), tree)
+    return zeroed
 
 
-def _all_finite(tree: object) -> Array:
+def all_finite(tree: object) -> Array:
     """Return whether every floating leaf is finite, [] (bool)."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in _floats(tree)]))
+
+
+@jax.jit
+def all_zero(tree: object) -> Array:
+    """Return which members' floating leaves [members, ...] are zero: those reset, [members]."""
+    leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in _floats(tree)]
+    return jnp.all(jnp.stack(leaves), axis=0)
+
+
+def _floats(tree: object) -> list[Array]:
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]

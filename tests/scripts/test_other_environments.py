@@ -1,24 +1,12 @@
 """The worked example of other environments, at its smallest."""
 
-import importlib
 import re
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from rlreps.envs import Environment
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
-
-@pytest.fixture(scope="module")
-def load():
-    """Imports a script by name, as running it from its folder would."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
-        yield importlib.import_module
 
 
 @pytest.fixture(scope="module")

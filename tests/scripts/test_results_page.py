@@ -1,14 +1,11 @@
 """The page of results that is made from a run's files."""
 
-import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 CLAIM = {"statement": "it learns", "stated": "at every d", "found": "0.5 | 0.25", "holds": False}
 CURVES = """method,d,step,distance,distance_low,distance_high,seed_0
 lissa,5,0,0.9,0.8,1.0,0.9
@@ -25,9 +22,8 @@ none,1,2,50,2
 
 
 @pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return importlib.import_module("results_page")
+def script(load):
+    return load("results_page")
 
 
 @pytest.fixture

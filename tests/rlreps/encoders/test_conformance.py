@@ -116,12 +116,13 @@ def test_an_encoder_is_a_pure_function_of_key_parameters_and_inputs(name):
         params = jax.vmap(encoder.init)(keys)
         first = jax.tree.map(lambda leaf: leaf[0], params)
         each = [encoder.apply(first, part) for part in (inputs[::-1], inputs[2:3])]
+        each.append(encoder.apply(encoder.init(keys[1]), inputs))
         losses = jax.lax.scan(step, first, length=150)[1]
         layers = encoder.hidden_activations(first, inputs)
         return params, jax.vmap(encoder.apply, (0, None))(params, inputs), each, losses, layers
 
     keys = jax.random.split(jax.random.key(0), 2)
-    params, features, (reverse, third), losses, layers = everything(keys)
+    params, features, (reverse, third, alone), losses, layers = everything(keys)
     assert features.shape == (2, 5, NUM_FEATURES)
     assert all(leaf.dtype == jnp.float32 for leaf in [features, *jax.tree.leaves(params)])
     assert_close(reverse, features[0, ::-1])
@@ -129,7 +130,7 @@ def test_an_encoder_is_a_pure_function_of_key_parameters_and_inputs(name):
     assert np.all(np.isfinite(features))
     assert np.any(features[0] != features[1])
     assert losses[-1] < 0.7 * losses[0]
-    assert_close(encoder.apply(encoder.init(keys[1]), inputs), features[1])
+    assert_close(alone, features[1])
     if name not in HIDDEN:
         assert layers is None
         return
@@ -162,16 +163,25 @@ def test_encoders_by_name_survive_a_file():
 
 
 def test_flax_modules_are_themselves_and_may_tell_their_hidden_layers():
-    inputs, key, linen_network = inputs_of("mlp"), jax.random.key(3), LinenNetwork()
-    telling, module = from_nnx(TellingNetwork), NnxNetwork(nnx.Rngs(key))
-    params = telling.init(key)
-    assert_close(telling.apply(params, inputs), module(inputs))
-    assert_close(telling.hidden_activations(params, inputs)[0], nnx.relu(module.first(inputs)))
-    encoder = from_linen(linen_network, jnp.zeros((1, 2)))
-    expected = linen_network.apply(linen_network.init(key, inputs), inputs)
-    assert_close(encoder.apply(encoder.init(key), inputs), expected)
-    named = from_nnx(NetworkWithALayerOfThatName)
-    assert named.hidden_activations(named.init(key), inputs) is None
+    inputs, network = inputs_of("mlp"), LinenNetwork()
+    telling, named = from_nnx(TellingNetwork), from_nnx(NetworkWithALayerOfThatName)
+    encoder = from_linen(network, jnp.zeros((1, 2)))
+
+    @jax.jit
+    def everything(key):
+        module, params = NnxNetwork(nnx.Rngs(key)), telling.init(key)
+        assert named.hidden_activations(named.init(key), inputs) is None
+        return (
+            (telling.apply(params, inputs), module(inputs)),
+            (telling.hidden_activations(params, inputs)[0], nnx.relu(module.first(inputs))),
+            (
+                encoder.apply(encoder.init(key), inputs),
+                network.apply(network.init(key, inputs), inputs),
+            ),
+        )
+
+    for found, expected in everything(jax.random.key(3)):
+        assert_close(found, expected)
 
 
 REFUSALS = {

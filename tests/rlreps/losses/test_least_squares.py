@@ -1,5 +1,8 @@
 """Objectives that solve for their weights: the oracle and large batches, against exact solves."""
 
+import functools
+from operator import getitem
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,25 +10,16 @@ import pytest
 
 from rlreps.encoders import MLP
 from rlreps.losses import Batch, LargeBatch, Oracle, Population
-from rlreps.losses.large_batch import least_squares_weights, leverages
+from rlreps.losses.least_squares import least_squares_weights, leverages
 
 NUM_STATES, NUM_FEATURES, NUM_TASKS = 30, 4, 9
 EXACT = LargeBatch(NUM_FEATURES, ridge=1e-12)
 PRECONDITIONED = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=0.3)
+INVERTED = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=1e-12)
 LEFT_OUT = LargeBatch(NUM_FEATURES, ridge=1e-12, leave_one_out=True)
 
 
-@pytest.fixture
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
-
 in_double_precision = pytest.mark.usefixtures("double_precision")
-
-
-def lookup(params, inputs):
-    return params[inputs]
 
 
 def _problem(seed=0, features=NUM_FEATURES):
@@ -39,21 +33,23 @@ def _projection_loss(features, targets):
     return 0.5 * jnp.mean((features @ weights - targets) ** 2)
 
 
+_projection_gradient = jax.jit(jax.grad(_projection_loss))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _update(objective, table, matrix, rows, state):
+    batch = Batch(rows, matrix[rows], None, Population(jnp.arange(len(table)), matrix))
+    (value, (state, _)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
+        table, getitem, batch, state, jax.random.key(0)
+    )
+    return value, gradient, state
+
+
 def _evaluate(objective, table, *matrices, rows=None):
     """Value and gradient of the last of several updates at the same features."""
-    rows = np.arange(len(table)) if rows is None else rows
-
-    @jax.jit
-    def run(table, matrices):
-        state = objective.init(jax.random.key(0))
-        for matrix in matrices:
-            batch = Batch(rows, matrix[rows], None, Population(jnp.arange(len(table)), matrix))
-            (value, (state, _)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
-                table, lookup, batch, state, jax.random.key(0)
-            )
-        return value, gradient
-
-    value, gradient = run(jnp.asarray(table), tuple(map(jnp.asarray, matrices)))
+    rows, state = np.arange(len(table)) if rows is None else rows, objective.init(None)
+    for matrix in matrices:
+        value, gradient, state = _update(objective, table, matrix, rows, state)
     return float(value), np.asarray(gradient)
 
 
@@ -61,11 +57,12 @@ def _evaluate(objective, table, *matrices, rows=None):
 def test_the_oracle_is_autodiff_through_the_exact_solve_and_finite_differences():
     table, matrix = _problem()
     value, gradient = _evaluate(Oracle(NUM_FEATURES), table, matrix)
-    expected = jax.grad(_projection_loss)(jnp.asarray(table), jnp.asarray(matrix))
+    expected = _projection_gradient(table, matrix)
     np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(value, _projection_loss(table, matrix), rtol=1e-12)
+    loss = jax.jit(_projection_loss)
+    np.testing.assert_allclose(value, loss(table, matrix), rtol=1e-12)
     direction = np.random.default_rng(1).normal(size=table.shape)
-    ends = [_projection_loss(table + step * direction, matrix) for step in (1e-6, -1e-6)]
+    ends = [loss(table + step * direction, matrix) for step in (1e-6, -1e-6)]
     np.testing.assert_allclose(np.sum(gradient * direction), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
 
 
@@ -76,10 +73,14 @@ def test_the_oracle_through_a_network_is_autodiff_through_the_exact_solve():
     params = encoder.init(jax.random.key(0))
     inputs, targets = (jax.random.uniform(jax.random.key(i), (20, i + 1)) for i in (1, 4))
     batch = Batch(inputs, targets, population=Population(inputs, targets))
-    gradient = jax.jit(
-        lambda p: jax.grad(Oracle(3).loss, has_aux=True)(p, encoder.apply, batch, (), None)[0]
-    )(params)
-    expected = jax.grad(lambda p: _projection_loss(encoder.apply(p, inputs), targets))(params)
+
+    @jax.jit
+    @jax.grad
+    def gradients(p):
+        exact = _projection_loss(encoder.apply(p[0], inputs), targets)
+        return Oracle(3).loss(p[1], encoder.apply, batch, (), None)[0] + exact
+
+    expected, gradient = gradients((params, params))
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-10), gradient, expected
     )
@@ -103,17 +104,18 @@ def test_large_batch_is_autodiff_through_its_own_least_squares():
     table, matrix = _problem()
     rows = np.arange(20)
     value, gradient = _evaluate(EXACT, table, matrix, rows=rows)
-    expected = jax.grad(_projection_loss)(jnp.asarray(table[rows]), jnp.asarray(matrix[rows]))
+    expected = _projection_gradient(table[rows], matrix[rows])
     np.testing.assert_allclose(gradient[rows], expected, rtol=1e-8, atol=1e-11)
     np.testing.assert_array_equal(gradient[20:], 0.0)
-    np.testing.assert_allclose(value, _projection_loss(table[rows], matrix[rows]), rtol=1e-10)
+    weights, *_ = np.linalg.lstsq(table[rows], matrix[rows], rcond=None)
+    residuals = table[rows] @ weights - matrix[rows]
+    np.testing.assert_allclose(value, 0.5 * np.mean(residuals**2), rtol=1e-10)
 
 
 @in_double_precision
 def test_an_exactly_preconditioned_step_leads_to_the_alternating_least_squares_features():
     table, matrix = _problem()
-    objective = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=1e-12)
-    _, gradient = _evaluate(objective, table, matrix)
+    _, gradient = _evaluate(INVERTED, table, matrix)
     weights, *_ = np.linalg.lstsq(table, matrix, rcond=None)
     best, *_ = np.linalg.lstsq(weights.T, matrix.T, rcond=None)
     np.testing.assert_allclose(table - NUM_STATES * gradient, best.T, rtol=1e-7, atol=1e-7)
@@ -163,26 +165,19 @@ def test_preconditioned_descent_finds_small_directions_that_plain_descent_leaves
     rng = np.random.default_rng(6)
     left, _ = np.linalg.qr(rng.normal(size=(NUM_STATES, NUM_TASKS)))
     right, _ = np.linalg.qr(rng.normal(size=(NUM_TASKS, NUM_TASKS)))
-    values = np.array([100.0, 30.0, 10.0, 3.0, 0.3, 0.1, 0.1, 0.1, 0.1])
-    batch = Batch(jnp.arange(NUM_STATES), jnp.asarray(left * values @ right.T))
+    matrix = left * [100.0, 30.0, 10.0, 3.0, 0.3, 0.1, 0.1, 0.1, 0.1] @ right.T
     start = rng.normal(size=(NUM_STATES, NUM_FEATURES))
 
     def captured(objective, rate):
-        def update(carry, _):
-            table, state = carry
-            gradient, (state, _) = jax.grad(objective.loss, has_aux=True)(
-                table, lookup, batch, state, None
-            )
-            return (table - rate * NUM_STATES * gradient, state), None
-
-        carry = (jnp.asarray(start), objective.init(None))
-        table = jax.lax.scan(update, carry, length=25)[0][0]
+        table, state = start, objective.init(None)
+        for _ in range(25):
+            _, gradient, state = _update(objective, table, matrix, np.arange(NUM_STATES), state)
+            table = table - rate * NUM_STATES * np.asarray(gradient)
         return np.sum((np.linalg.qr(table)[0].T @ left[:, :NUM_FEATURES]) ** 2)
 
     # The largest stable step of plain descent is set by its largest direction.
     assert captured(EXACT, NUM_TASKS / 100.0**2) < NUM_FEATURES - 0.5
-    preconditioned = LargeBatch(NUM_FEATURES, ridge=1e-12, precondition=1e-12)
-    assert captured(preconditioned, 0.5) > NUM_FEATURES - 1e-3
+    assert captured(INVERTED, 0.5) > NUM_FEATURES - 1e-3
 
 
 @in_double_precision
@@ -195,9 +190,9 @@ def test_leave_one_out_residuals_are_those_of_weights_fitted_without_the_row():
         without, *_ = np.linalg.lstsq(table[others], matrix[others], rcond=None)
         expected = weights @ (table[row] @ without - matrix[row]) / matrix.size
         np.testing.assert_allclose(gradient[row], expected, rtol=1e-7, atol=1e-10)
-    values = np.asarray(leverages(jnp.asarray(table), 1e-12))
-    np.testing.assert_allclose(values.sum(), NUM_FEATURES, rtol=1e-8)
-    assert np.all(np.asarray(leverages(jnp.asarray(table[:NUM_FEATURES]), 1e-6)) <= 0.999)
+    found = jax.jit(leverages)
+    np.testing.assert_allclose(found(table, 1e-12).sum(), NUM_FEATURES, rtol=1e-8)
+    assert np.all(found(table[:NUM_FEATURES], 1e-6) <= 0.999)
 
 
 def test_fewer_rows_than_features_are_fitted_and_stay_put():
@@ -209,7 +204,7 @@ def test_fewer_rows_than_features_are_fitted_and_stay_put():
 
 def test_single_precision_and_features_of_any_scale_give_the_same_gradient():
     table, matrix = (array.astype(np.float32) for array in _problem())
-    expected = np.asarray(jax.grad(_projection_loss)(jnp.asarray(table), jnp.asarray(matrix)))
+    expected = np.asarray(_projection_gradient(table, matrix))
     for scale in (1.0, 1e-12, 1e12):
         _, gradient = _evaluate(LargeBatch(NUM_FEATURES), np.float32(scale) * table, matrix)
         np.testing.assert_allclose(gradient * scale, expected, rtol=1e-3, atol=1e-5)
@@ -233,18 +228,18 @@ def _features(kind, num_rows, num_features, seed):
     return features.astype(np.float32)
 
 
-MORE_SHAPES = [
-    pytest.param(*shape, marks=pytest.mark.integration)
-    for shape in ((250, 10), (50, 100), (5, 200))
-]
-
-
-@pytest.mark.parametrize(("num_rows", "num_features"), [(250, 100), *MORE_SHAPES])
+@pytest.mark.parametrize(
+    ("num_rows", "num_features"),
+    [
+        (250, 100),
+        *(pytest.param(*shape, marks=pytest.mark.integration) for shape in ((50, 100), (5, 200))),
+    ],
+)
 def test_least_squares_weights_stay_finite_and_near_optimal(num_rows, num_features):
     for seed, kind in enumerate(("normal", "large mean", "fresh network", "duplicates")):
         features = _features(kind, num_rows, num_features, seed)
         targets = np.random.default_rng(100 + seed).normal(size=(num_rows, 4)).astype(np.float32)
-        weights = np.asarray(least_squares_weights(jnp.asarray(features), targets, 1e-6))
+        weights = np.asarray(jax.jit(least_squares_weights)(features, targets, 1e-6))
         assert np.all(np.isfinite(weights))
         wide = features.astype(np.float64)
         # In float32 the ridge is ten roundings of the trace at least.

@@ -1,8 +1,8 @@
 """Spectral inference against exact expectations, autodiff, and matrices of known spectrum."""
 
-import dataclasses
 import functools
 import itertools
+from operator import getitem
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from rlreps.operators import (
 )
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
+from rlreps.sources.matrix import matrix_source
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import train
 
@@ -40,17 +41,7 @@ TABULAR = Tabular(NUM_FEATURES, num_states=NUM_STATES)
 IN_FULL = pytest.mark.integration
 
 
-@pytest.fixture
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
-
 in_double_precision = pytest.mark.usefixtures("double_precision")
-
-
-def lookup(params, states):
-    return params[states]
 
 
 def batch_of(inputs):
@@ -65,44 +56,52 @@ def pairs_kernel():
     )
 
 
-def gradient_of(objective, params, batch, state=None, encode=lookup):
+def spin(operator, averaging_rate=1.0, **options):
+    """A spin of as many features as the encoder has, by default a table of three."""
+    encoder = options.pop("encoder", TABULAR)
+    return Spin(
+        options.pop("num_features", NUM_FEATURES),
+        operator=operator,
+        averaging_rate=averaging_rate,
+        encoder=encoder,
+        **options,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _evaluate(encode, objective, params, batch, state):
+    return jax.value_and_grad(objective.loss, has_aux=True)(params, encode, batch, state, None)
+
+
+def gradient_of(objective, params, batch, state=None, encode=getitem):
     state = objective.init(jax.random.key(0)) if state is None else state
-
-    def loss(params, batch, state):
-        return objective.loss(params, encode, batch, state, None)
-
-    evaluate = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (value, (state, metrics)), gradient = evaluate(params, batch, state)
+    (value, (state, metrics)), gradient = _evaluate(encode, objective, params, batch, state)
     return gradient, value, state, metrics
 
 
 def exact_masked_gradient(table, operator, measure):
-    """Each Rayleigh quotient of Gram-Schmidt's functions by autodiff in its own feature alone."""
+    """Each Rayleigh quotient of Gram-Schmidt's functions, by complex steps in its own feature."""
 
-    def quotient(moving, index):
+    def quotient(columns):
         done = []
-        for k in range(index + 1):
-            column = moving if k == index else jnp.asarray(table[:, k])
-            raw = column
-            for function in done:
-                raw = raw - jnp.sum(measure * function * column) * function
-            done.append(raw / jnp.sqrt(jnp.sum(measure * raw * raw)))
-        return jnp.sum(measure * done[-1] * (operator @ done[-1]))
+        for column in columns:
+            raw = column - sum(np.sum(measure * each * column) * each for each in done)
+            done.append(raw / np.sqrt(np.sum(measure * raw * raw)))
+        return np.sum(measure * done[-1] * (operator @ done[-1]))
 
-    columns = [jax.grad(quotient)(jnp.asarray(table[:, k]), k) for k in range(table.shape[1])]
-    return np.stack(columns, axis=1)
+    gradient = np.empty_like(table)
+    for state, k in np.ndindex(*table.shape):
+        moved = table.astype(complex)
+        moved[state, k] += 1e-30j
+        gradient[state, k] = quotient(moved.T[: k + 1]).imag / 1e-30
+    return gradient
 
 
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
 def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averaging_rate):
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(SYMMETRIC),
-        averaging_rate=averaging_rate,
-        encoder=TABULAR,
-    )
-    gradient, value, _, metrics = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
+    objective = spin(MatrixOperator(SYMMETRIC), averaging_rate)
+    gradient, value, _, metrics = gradient_of(objective, TABLE, batch_of(ALL_STATES))
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
     np.testing.assert_allclose(
         gradient, exact_masked_gradient(TABLE, SYMMETRIC, uniform), rtol=1e-9, atol=1e-12
@@ -117,14 +116,12 @@ def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averag
 @pytest.mark.parametrize("averaging_rate", [1.0, pytest.param(0.3, marks=IN_FULL)])
 def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
     operator = SYMMETRIC / MEASURE[:, None]
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(operator, measure=MEASURE),
-        averaging_rate=averaging_rate,
-        encoder=TABULAR,
+    objective = spin(
+        MatrixOperator(operator, measure=MEASURE),
+        averaging_rate,
         weights=lambda states: jnp.asarray(7.0 * MEASURE)[states],
     )
-    gradient, *_ = gradient_of(objective, jnp.asarray(TABLE), batch_of(ALL_STATES))
+    gradient, *_ = gradient_of(objective, TABLE, batch_of(ALL_STATES))
     expected = exact_masked_gradient(TABLE, operator, MEASURE)
     np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-12)
 
@@ -132,19 +129,15 @@ def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [0.3, pytest.param(1.0, marks=IN_FULL)])
 def test_gradients_ignore_later_features_and_scale_inversely(averaging_rate):
-    objective = Spin(
-        NUM_FEATURES, operator=pairs_kernel(), averaging_rate=averaging_rate, encoder=TABULAR
-    )
-    batch = batch_of([0, 3, 3, 1, 4, 2])
-    evaluate = jax.jit(lambda table: gradient_of(objective, table, batch)[:2])
-    gradient, value = evaluate(jnp.asarray(TABLE))
+    objective, batch = spin(pairs_kernel(), averaging_rate), batch_of([0, 3, 3, 1, 4, 2])
+    gradient, value, *_ = gradient_of(objective, TABLE, batch)
     changed = TABLE.copy()
     changed[:, 2] = np.cos(np.arange(NUM_STATES))
-    other, _ = evaluate(jnp.asarray(changed))
+    other, *_ = gradient_of(objective, changed, batch)
     np.testing.assert_allclose(other[:, :2], gradient[:, :2], rtol=1e-9, atol=1e-12)
     assert np.abs(other[:, 2] - gradient[:, 2]).max() > 0.01
-    scales = jnp.asarray([1e-5, 3.0, 1e4])[None, :]
-    scaled, scaled_value = evaluate(jnp.asarray(TABLE) * scales)
+    scales = np.array([[1e-5, 3.0, 1e4]])
+    scaled, scaled_value, *_ = gradient_of(objective, TABLE * scales, batch)
     np.testing.assert_allclose(scaled * scales, gradient, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(scaled_value, value, rtol=1e-10)
 
@@ -157,76 +150,39 @@ def test_with_a_local_operator_eigenfunctions_stay_put_on_any_batch():
         states = jnp.stack([jnp.ones_like(x), x, 2.0 * x**2 - 1.0], axis=1)
         return states * jnp.exp(-(x**2) / 2.0)[:, None] * params[None, :]
 
-    objective = Spin(
-        3,
-        operator=Diagonal(lambda x: x[:, 0] ** 2) - Laplacian(),
-        weights=lambda x: jnp.exp(x[:, 0]),
-    )
+    operator = Diagonal(lambda x: x[:, 0] ** 2) - Laplacian()
+    objective = spin(operator, weights=lambda x: jnp.exp(x[:, 0]))
     points = np.random.default_rng(1).normal(size=(5, 1))
-    found = jax.jit(functools.partial(gradient_of, objective, encode=encode))(
-        jnp.ones(3), batch_of(points)
-    )
+    found = gradient_of(objective, jnp.ones(3), batch_of(points), encode=encode)
     np.testing.assert_allclose(found[0], 0.0, atol=1e-9)
     np.testing.assert_allclose(found[3]["eigenvalues"], [1.0, 3.0, 5.0], rtol=1e-9)
 
 
 @in_double_precision
-@pytest.mark.parametrize("separate", [False, True])
-def test_with_the_same_parameters_and_batch_averages_change_nothing(separate):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"separate": True},
+        pytest.param({"jacobian_rows_at_once": 4}, marks=IN_FULL),
+        pytest.param({"separate": True, "jacobian_rows_at_once": 1}, marks=IN_FULL),
+    ],
+)
+def test_with_the_same_parameters_and_batch_averages_change_nothing(options):
     encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
     params = encoder.init(jax.random.key(0))
     points = batch_of(np.random.default_rng(1).normal(size=(20, 1)))
     operator = Kernel(lambda x, y: jnp.exp(-((x - y.T) ** 2)), samples=np.eye(3)[:, :1])
-    plain = Spin(NUM_FEATURES, operator=operator, weights=lambda x: jnp.exp(x[:, 0]))
-    averaged = Spin(
-        NUM_FEATURES,
-        operator=operator,
-        averaging_rate=0.2,
-        encoder=encoder,
-        separate=separate,
-        weights=lambda x: jnp.exp(x[:, 0]),
-    )
+    common = {"encoder": encoder, "weights": lambda x: jnp.exp(x[:, 0])}
+    plain, averaged = spin(operator, **common), spin(operator, 0.2, **common, **options)
     expected, value, *_ = gradient_of(plain, params, points, encode=encoder.apply)
     state = averaged.init(jax.random.key(0))
-    step = jax.jit(functools.partial(gradient_of, averaged, encode=encoder.apply))
     for _ in range(3):
-        gradient, average_value, state, _ = step(params, points, state)
+        gradient, average_value, state, _ = gradient_of(
+            averaged, params, points, state, encoder.apply
+        )
         np.testing.assert_allclose(average_value, value, rtol=1e-10)
-        jax.tree.map(
-            lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-10),
-            gradient,
-            expected,
-        )
-
-
-@IN_FULL
-@in_double_precision
-def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
-    encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
-    options = [{}, {"separate": True}, {"jacobian_rows_at_once": 4}]
-    options.append({"separate": True, "jacobian_rows_at_once": 1})
-    results = []
-    for option in options:
-        objective = Spin(
-            NUM_FEATURES,
-            operator=Diagonal(lambda x: x[:, 0] ** 2),
-            averaging_rate=0.2,
-            encoder=encoder,
-            **option,
-        )
-        step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
-        params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
-        rng = np.random.default_rng(1)
-        for _ in range(3):
-            gradient, _, state, _ = step(params, batch_of(rng.normal(size=(16, 1))), state)
-            params = jax.tree.map(lambda leaf, slope: leaf - 0.05 * slope, params, gradient)
-        results.append(params)
-    for other in results[1:]:
-        jax.tree.map(
-            lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12),
-            results[0],
-            other,
-        )
+        assert_trees_close(gradient, expected, rtol=1e-7, atol=1e-10)
 
 
 @in_double_precision
@@ -235,16 +191,11 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
     rng = np.random.default_rng(1)
     batches = rng.integers(0, NUM_STATES, size=(count, 6))
     tables = rng.normal(size=(count, NUM_STATES, NUM_FEATURES))
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(SYMMETRIC),
-        averaging_rate=rate,
-        encoder=TABULAR,
-    )
+    objective = spin(MatrixOperator(SYMMETRIC), rate)
     state = objective.init(jax.random.key(0))
     covariances, jacobians = [], []
     for states, table in zip(batches, tables, strict=True):
-        _, _, state, _ = gradient_of(objective, jnp.asarray(table), batch_of(states), state)
+        _, _, state, _ = gradient_of(objective, table, batch_of(states), state)
         features = table[states]
         covariances.append(features.T @ features / 6)
         rows = np.zeros((6, NUM_STATES, NUM_FEATURES))
@@ -261,12 +212,14 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
 
 def mean_gradient(objective, table, state, rows):
     """The exact expectation over uniform batches: the mean over all that there can be."""
-    batches = np.asarray(list(itertools.product(ALL_STATES, repeat=rows)))
+    batches = jnp.asarray(list(itertools.product(ALL_STATES, repeat=rows)))
 
+    @jax.jit
+    @jax.vmap
     def one(states):
         return gradient_of(objective, table, batch_of(states), state)[0]
 
-    return np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(batches)).mean(axis=0))
+    return np.asarray(one(batches)).mean(axis=0)
 
 
 @in_double_precision
@@ -274,14 +227,10 @@ def mean_gradient(objective, table, state, rows):
 def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_features):
     table = TABLE[:, :num_features]
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
-    objective = Spin(
-        num_features,
-        operator=pairs_kernel(),
-        averaging_rate=1e-9,
-        encoder=Tabular(num_features, num_states=NUM_STATES),
-    )
+    encoder = Tabular(num_features, num_states=NUM_STATES)
+    objective = spin(pairs_kernel(), 1e-9, num_features=num_features, encoder=encoder)
     # Of a batch that holds every state once: the exact averages.
-    _, _, state, _ = gradient_of(objective, jnp.asarray(table), batch_of(ALL_STATES))
+    _, _, state, _ = gradient_of(objective, table, batch_of(ALL_STATES))
     settled = jax.tree.map(lambda leaf: leaf / state.weight, state)
     found = mean_gradient(objective, jnp.asarray(table), settled, rows=4)
     expected = exact_masked_gradient(table, SYMMETRIC, uniform)
@@ -293,7 +242,7 @@ def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_feature
 def test_without_averages_the_gradient_is_biased_and_less_so_in_larger_batches():
     table = TABLE[:, :1]
     expected = exact_masked_gradient(table, SYMMETRIC, np.full(NUM_STATES, 1 / NUM_STATES))
-    objective = Spin(1, operator=pairs_kernel())
+    objective = spin(pairs_kernel(), num_features=1)
     biases = []
     for rows in (2, 4):
         state = objective.init(jax.random.key(0))
@@ -303,16 +252,14 @@ def test_without_averages_the_gradient_is_biased_and_less_so_in_larger_batches()
     assert biases[1] < biases[0]
 
 
-def descend(objective, sample, learning_rate, steps, num_features=NUM_FEATURES, encoder=None):
+def descend(objective, sample, learning_rate, steps, encoder=TABULAR):
     """Parameters after Adam with cosine decay, float32 unless JAX is told otherwise."""
-    encoder = Tabular(num_features, num_states=NUM_STATES) if encoder is None else encoder
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
     def step(carry, key):
         params, moments, state = carry
-        gradient, _, state, _ = gradient_of(
-            objective, params, batch_of(sample(key)), state, encoder.apply
-        )
+        batch = batch_of(sample(key))
+        gradient, _, state, _ = gradient_of(objective, params, batch, state, encoder.apply)
         with jax.numpy_dtype_promotion("standard"):
             updates, moments = optimizer.update(gradient, moments)
         return (optax.apply_updates(params, updates), moments, state), None
@@ -346,7 +293,7 @@ def assert_eigenpairs(features, operator, values, vectors, tolerance):
 @in_double_precision
 @pytest.mark.parametrize("sign", [-1.0, pytest.param(1.0, marks=IN_FULL)])
 def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
-    objective = Spin(NUM_FEATURES, operator=sign * MatrixOperator(SYMMETRIC))
+    objective = spin(sign * MatrixOperator(SYMMETRIC))
     features = descend(objective, lambda key: ALL_STATES, 0.05, 1_500)
     order = np.argsort(sign * LEVELS)[:NUM_FEATURES]
     assert_eigenpairs(features, sign * SYMMETRIC, sign * LEVELS[order], ROTATION[:, order], 1e-5)
@@ -355,12 +302,7 @@ def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
 @IN_FULL
 @pytest.mark.parametrize("averaging_rate", [0.05, 1.0])
 def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(SYMMETRIC.astype(np.float32)),
-        averaging_rate=averaging_rate,
-        encoder=TABULAR,
-    )
+    objective = spin(MatrixOperator(np.float32(SYMMETRIC)), averaging_rate)
     features = descend(objective, lambda key: jax.random.randint(key, (16,), 0, 5), 0.03, 3_000)
     vectors = ROTATION[:, :NUM_FEATURES]
     # With β = 1 a local operator leaves no noise at the solution at all.
@@ -372,12 +314,7 @@ def test_sampled_states_find_the_smallest_eigenpairs_in_order(averaging_rate):
 @pytest.mark.parametrize("averaging_rate", [0.02, pytest.param(0.2, marks=IN_FULL)])
 def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(averaging_rate):
     operator = SYMMETRIC + 3.0 * np.eye(NUM_STATES)
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(operator),
-        averaging_rate=averaging_rate,
-        encoder=TABULAR,
-    )
+    objective = spin(MatrixOperator(operator), averaging_rate)
     features = descend(objective, lambda key: ALL_STATES, 0.01, 2_500)
     vectors = ROTATION[:, :NUM_FEATURES]
     assert_eigenpairs(features, operator, LEVELS[:NUM_FEATURES] + 3.0, vectors, 1e-3)
@@ -386,13 +323,7 @@ def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(aver
 
 @IN_FULL
 def test_pairs_of_samples_find_the_smallest_eigenpairs_of_a_kernel_in_order():
-    values = (NUM_STATES * SYMMETRIC).astype(np.float32)
-    objective = Spin(
-        NUM_FEATURES,
-        operator=Kernel(lambda x, y: jnp.asarray(values)[x][:, y], samples=np.arange(NUM_STATES)),
-        averaging_rate=0.02,
-        encoder=TABULAR,
-    )
+    objective = spin(pairs_kernel(), 0.02)
     features = descend(objective, lambda key: jax.random.randint(key, (32,), 0, 5), 0.03, 4_000)
     vectors = ROTATION[:, :NUM_FEATURES]
     assert_eigenpairs(features, SYMMETRIC, LEVELS[:NUM_FEATURES], vectors, 1e-1)
@@ -405,7 +336,7 @@ def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constan
     dense = graph.laplacian.toarray()
     values, _ = scipy.linalg.eigh(dense, np.diag(graph.measure))
     encoder = WithConstant(Tabular(2, num_states=NUM_STATES))
-    objective = Spin(3, operator=Slowness(), averaging_rate=0.02, encoder=encoder)
+    objective = spin(Slowness(), 0.02, encoder=encoder)
     chances = jnp.asarray((MEASURE[:, None] * transition).reshape(-1), jnp.float32)
 
     def pairs(key):
@@ -421,92 +352,37 @@ def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constan
     np.testing.assert_allclose(graph.measure @ functions[:, 1:], 0.0, atol=1e-6)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class StateSource:
-    """Uniform states of a given range, without targets."""
-
-    size: jax.Array
-
-    @property
-    def num_tasks(self):
-        return 1
-
-    def sample(self, key, num_rows, num_tasks):
-        states = jax.random.randint(key, (num_rows,), 0, self.size)
-        return Batch(states, jnp.zeros((num_rows, 0)))
-
-
-def training(averaging_rate=0.1, **changes):
-    encoder = TABULAR
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(SYMMETRIC.astype(np.float32)),
-        averaging_rate=averaging_rate,
-        encoder=encoder,
-    )
-    arguments = {
-        "encoder": encoder,
-        "objective": objective,
-        "source": StateSource(jnp.asarray(NUM_STATES)),
-        "optimizer": optax.adam(1e-2),
-        "steps": 16,
-        "rows": 12,
-        "seeds": (3, 4),
-        "evaluate_every": 4,
-        "checkpoint_every": 4,
-        "progress": False,
-    }
-    return arguments | changes
-
-
-def run_folder(path, kind=RunFolder):
-    return kind.create_or_resume(path, kind="test", config={}, provenance={})
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
-
-
-class Dying(RunFolder):
-    def append_metrics(self, record):
-        if record["step"] == 12:
-            raise Killed
-        super().append_metrics(record)
-
-
-@IN_FULL
-def test_moving_averages_survive_a_kill_bit_for_bit(tmp_path):
-    whole = train(**training())
-    with pytest.raises(Killed):
-        train(**training(), folder=run_folder(tmp_path, Dying))
-    resumed = train(**training(), folder=run_folder(tmp_path))
-    assert [record["step"] for record in resumed.history] == [0, 4, 8, 12, 16]
-    jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
-    averages = whole.state.objective
-    assert averages.jacobian.shape == (2, 6, NUM_STATES, NUM_FEATURES)
-    assert np.abs(averages.jacobian).max() > 0.1
-    np.testing.assert_allclose(averages.weight, 1.0 - 0.9**16, rtol=1e-5)
-
-
 @IN_FULL
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.9])
 def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint(
     tmp_path, averaging_rate
 ):
-    train(**training(averaging_rate, steps=8), folder=run_folder(tmp_path))
+    def run(encoder, steps):
+        train(
+            encoder,
+            spin(MatrixOperator(np.float32(SYMMETRIC)), averaging_rate),
+            matrix_source(np.zeros((NUM_STATES, 1), np.float32)),
+            optimizer=optax.adam(1e-2),
+            steps=steps,
+            rows=12,
+            seeds=(3, 4),
+            evaluate_every=4,
+            checkpoint_every=4,
+            folder=RunFolder.create_or_resume(tmp_path, kind="test", config={}, provenance={}),
+            progress=False,
+        )
+
+    run(TABULAR, 8)
     kept = {file: file.read_bytes() for file in tmp_path.rglob("*/8/**/*") if file.is_file()}
     assert kept
-    repeated = FunctionEncoder(
-        TABULAR.init,
-        lambda params, states: params[states][:, np.array([0, 1, 1])],
-    )
+    columns = np.array([0, 1, 1])
+    repeated = FunctionEncoder(TABULAR.init, lambda params, states: params[states][:, columns])
     message = (
         r"expected linearly independent features, got feature 2, .*at step \d+ of seed [34]; "
         r"try a smaller learning rate, .*; the checkpoint of step \d+ is untouched"
     )
     with pytest.raises(TrainingDivergedError, match=message):
-        train(**training(averaging_rate, encoder=repeated, steps=60), folder=run_folder(tmp_path))
+        run(repeated, 60)
     # Older checkpoints make room for newer ones; those that stay are as they were.
     assert Checkpoints(tmp_path / "checkpoints").latest_step() >= 8
     assert all(file.read_bytes() == kept[file] for file in kept if file.exists())
@@ -515,36 +391,30 @@ def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint
 @IN_FULL
 @pytest.mark.parametrize("averaging_rate", [0.5, 1.0])
 def test_the_gradient_of_dependent_features_is_finite(averaging_rate):
-    objective = Spin(
-        NUM_FEATURES,
-        operator=MatrixOperator(SYMMETRIC.astype(np.float32)),
-        averaging_rate=averaging_rate,
-        encoder=TABULAR,
-    )
-    table = jnp.asarray(TABLE, jnp.float32)
-    repeated = table.at[:, 1:].set(table[:, :1])
-    evaluate = jax.jit(functools.partial(gradient_of, objective))
-    for features in (repeated, 0.0 * table, table.at[:, 1].set(0.0), jnp.ones_like(table)):
+    objective = spin(MatrixOperator(np.float32(SYMMETRIC)), averaging_rate)
+    table = np.float32(TABLE)
+    for features in (table[:, [0, 0, 0]], 0.0 * table, table * [[1, 0, 1]], np.ones_like(table)):
         state = objective.init(jax.random.key(0))
         for rows in (3, 600, 600):
             states = np.random.default_rng(rows).integers(0, NUM_STATES, rows)
-            gradient, value, state, _ = evaluate(features, batch_of(states), state)
+            gradient, value, state, _ = gradient_of(
+                objective, np.float32(features), batch_of(states), state
+            )
             assert np.isfinite(value)
             assert np.all(np.isfinite(gradient))
 
 
 def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
-    objective = Spin(3, operator=MatrixOperator(SYMMETRIC.astype(np.float32)))
+    objective = spin(MatrixOperator(np.float32(SYMMETRIC)))
     start = objective.init(jax.random.key(0))
 
     def diagnosed(state):
         return objective.diagnose(jax.tree.map(lambda leaf: leaf[None], state), 0)
 
     assert diagnosed(start) is None
-    table = jnp.asarray(TABLE, jnp.float32)
-    cases = {None: table, 1: table.at[:, 1].set(0.0), 2: table.at[:, 2].set(-table[:, 0])}
-    for index, features in cases.items():
-        _, _, state, _ = gradient_of(objective, features, batch_of(ALL_STATES))
+    constant, repeated = TABLE * [1, 0, 1], TABLE[:, [0, 1, 0]] * [1, 1, -1]
+    for index, features in {None: TABLE, 1: constant, 2: repeated}.items():
+        _, _, state, _ = gradient_of(objective, np.float32(features), batch_of(ALL_STATES))
         finding = diagnosed(state)
         assert finding is None if index is None else f"got feature {index}, which" in finding
 
@@ -552,20 +422,13 @@ def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
 @IN_FULL
 def test_averages_make_up_for_batches_of_fewer_rows_than_features():
     encoder = SeparateMLP(3, num_inputs=1, hidden=(8,))
-    objective = Spin(3, operator=Diagonal(lambda x: x[:, 0]), averaging_rate=0.1, encoder=encoder)
+    objective = spin(Diagonal(lambda x: x[:, 0]), 0.1, encoder=encoder)
     params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
-    step = jax.jit(functools.partial(gradient_of, objective, encode=encoder.apply))
     for seed in range(20):
         points = batch_of(np.random.default_rng(seed).normal(size=(2, 1)).astype(np.float32))
-        gradient, _, state, _ = step(params, points, state)
+        gradient, _, state, _ = gradient_of(objective, params, points, state, encoder.apply)
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
     assert objective.diagnose(jax.tree.map(lambda leaf: leaf[None], state), 0) is None
-
-
-def pair_means(params, encode, shares):
-    """E[u_j ∂u_k/∂θ] for all j and k, leaves [d, d, ...]: only the second factor moves."""
-    held = encode(params)
-    return jax.jit(jax.jacrev(lambda p: jnp.einsum("bj,bk->jk", held * shares, encode(p))))(params)
 
 
 @in_double_precision
@@ -573,38 +436,43 @@ def pair_means(params, encode, shares):
     ("encoder", "separate", "rows_at_once"),
     [
         (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, 2),
-        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), False, None),
-        *(
-            pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, rows, marks=IN_FULL)
-            for rows in (1, 4, 6, 50)
-        ),
+        (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None),
+        pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, 4, marks=IN_FULL),
+        pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, 50, marks=IN_FULL),
     ],
 )
 def test_the_jacobian_holds_and_contracts_the_upper_pairs(encoder, separate, rows_at_once):
-    params, inputs = encoder.init(jax.random.key(2)), jax.random.normal(jax.random.key(0), (8, 2))
+    inputs = jax.random.normal(jax.random.key(0), (8, 2))
     shares = jax.random.uniform(jax.random.key(1), (8, 1)) / 8
     jacobian = CovarianceJacobian(NUM_FEATURES, separate, rows_at_once)
+    coefficients = np.random.default_rng(0).normal(size=(NUM_FEATURES, NUM_FEATURES))
 
     def encode(p):
         return encoder.apply(p, inputs)
 
-    found = jax.jit(lambda p: jacobian.of_batch(encode, p, encode(p), shares))(params)
-    means = pair_means(params, encode, shares)
-    passes = NUM_FEATURES if separate else NUM_FEATURES * (NUM_FEATURES + 1) // 2
+    @jax.jit
+    def evaluate(params):
+        held = encode(params)
+        found = jacobian.of_batch(encode, params, held, shares)
+        # E[u_j ∂u_k/∂θ] for all j and k, leaves [d, d, ...]: only the second factor moves.
+        means = jax.jacrev(lambda p: jnp.einsum("bj,bk->jk", held * shares, encode(p)))(params)
+        return found, jacobian.contract(found, coefficients), means
+
+    params = encoder.init(jax.random.key(2))
+    found, contracted, means = evaluate(params)
+    assert jacobian.num_passes == (3 if separate else 6)
     zeros = jacobian.zeros(params)
-    assert all(leaf.shape[0] == passes for leaf in jax.tree.leaves(zeros))
     jax.tree.map(lambda leaf, zero: np.testing.assert_equal(leaf.shape, zero.shape), found, zeros)
+    means = jax.tree.map(np.asarray, means)
     if not separate:
         upper = jax.tree.map(lambda leaf: leaf[np.triu_indices(NUM_FEATURES)], means)
         assert_trees_close(found, upper)
-    coefficients = np.random.default_rng(0).normal(size=(NUM_FEATURES, NUM_FEATURES))
     expected = jax.tree.map(
-        lambda leaf: np.einsum("jk,jk...->...", np.triu(coefficients), np.asarray(leaf)), means
+        lambda leaf: np.einsum("jk,jk...->...", np.triu(coefficients), leaf), means
     )
-    assert_trees_close(jacobian.contract(found, jnp.asarray(coefficients)), expected)
+    assert_trees_close(contracted, expected)
 
 
-def assert_trees_close(tree, other):
-    jax.tree.map(
-        lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-12), tree, other
-    )
+def assert_trees_close(tree, other, rtol=1e-10, atol=1e-12):
+    close = functools.partial(np.testing.assert_allclose, rtol=rtol, atol=atol)
+    jax.tree.map(close, tree, other)

@@ -9,7 +9,6 @@ import pytest
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs import metrics_log
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.folder import RunFolder
 from rlreps.training.loop import Program, run
 
 
@@ -54,34 +53,13 @@ def finish(folder=None, program=None, **changes):
     return run(program or Sums(), folder=folder, **(OPTIONS | changes))
 
 
-def run_folder(path, kind=RunFolder):
-    return kind.create_or_resume(path, kind="test", config={}, provenance={})
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
-
-
-def die_at(path, step, **changes):
-    """A run that is killed when it is about to log a step."""
-
-    class Dying(RunFolder):
-        def append_metrics(self, record):
-            if record["step"] == step:
-                raise Killed
-            super().append_metrics(record)
-
-    with pytest.raises(Killed):
-        finish(run_folder(path, Dying), **changes)
-
-
 def without_times(records):
     return json.dumps([{**record, "seconds": 0} for record in records])
 
 
-def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(tmp_path):
+def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(tmp_path, run_folder):
     program = Sums()
-    result = finish(run_folder(tmp_path), program, steps=22)
+    result = finish(run_folder(), program, steps=22)
     assert program.calls == [(0, 4), (4, 4), (8, 4), (12, 4), (16, 4), (20, 2)]
     assert program.prepared == [4, 2]
     assert [record["step"] for record in result.history] == [0, 4, 8, 12, 16, 20, 22]
@@ -97,34 +75,34 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(tmp
     assert np.isnan(result.history[-1]["ratio"][0])
 
 
-def test_an_interrupted_run_ends_as_one_that_never_was(tmp_path):
+def test_an_interrupted_run_ends_as_one_that_never_was(tmp_path, run_folder, die_at):
     whole = finish()
     for step in (4, 12, 20):  # Before the first checkpoint, after it, and after the second.
-        die_at(tmp_path, step)
+        die_at(step, finish)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes() + b'{"step": 20, "secon')  # Cut short by the kill.
-    before = run_folder(tmp_path).read_metrics()
+    before = run_folder().read_metrics()
     program = Sums()
-    resumed = finish(run_folder(tmp_path), program)
+    resumed = finish(run_folder(), program)
     assert program.calls == [(16, 4), (20, 4)]
     np.testing.assert_array_equal(resumed.state["sum"], whole.state["sum"])
     assert without_times(resumed.history) == without_times(whole.history)
-    assert without_times(run_folder(tmp_path).read_metrics()) == without_times(whole.history)
+    assert without_times(run_folder().read_metrics()) == without_times(whole.history)
     assert resumed.seconds >= before[-1]["seconds"]
-    again = finish(run_folder(tmp_path), program)
+    again = finish(run_folder(), program)
     assert len(program.calls) == 2
     assert without_times(again.history) == without_times(whole.history)
     assert (again.compile_seconds, again.seconds) == (0.0, resumed.history[-1]["seconds"])
     with pytest.raises(InputError, match="at least its checkpoint's 24 steps, got 20"):
-        finish(run_folder(tmp_path), steps=20)
+        finish(run_folder(), steps=20)
 
 
-def test_without_a_period_the_last_state_alone_is_kept(tmp_path):
-    finish(run_folder(tmp_path), checkpoint_every=None)
+def test_without_a_period_the_last_state_alone_is_kept(tmp_path, run_folder):
+    finish(run_folder(), checkpoint_every=None)
     assert [entry.name for entry in (tmp_path / "checkpoints").iterdir()] == ["24"]
 
 
-def test_what_a_diverged_run_leaves_behind_is_named_and_untouched(tmp_path):
+def test_what_a_diverged_run_leaves_behind_is_named_and_untouched(tmp_path, run_folder):
     with pytest.raises(TrainingDivergedError, match=r"large one at 0; no checkpoint was made$"):
         finish(run_folder(tmp_path / "early"), Sums(diverges_at=1))
     folder = run_folder(tmp_path / "late")
@@ -134,34 +112,36 @@ def test_what_a_diverged_run_leaves_behind_is_named_and_untouched(tmp_path):
     assert [entry.name for entry in (tmp_path / "late" / "checkpoints").iterdir()] == ["8"]
 
 
-def test_metrics_that_do_not_reach_the_checkpoint_are_missed(tmp_path):
-    die_at(tmp_path, 12)
+def test_metrics_that_do_not_reach_the_checkpoint_are_missed(tmp_path, run_folder, die_at):
+    die_at(12, finish)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match=r"up to the checkpoint's step 8, got step 4 as the last"):
-        finish(run_folder(tmp_path))
+        finish(run_folder())
     metrics.unlink()
     with pytest.raises(InputError, match="got step None as the last"):
-        finish(run_folder(tmp_path))
+        finish(run_folder())
 
 
-def test_a_damaged_checkpoint_stops_the_run_and_deleting_it_ends_with_the_same_state(tmp_path):
-    whole = finish(run_folder(tmp_path))
+def test_a_damaged_checkpoint_stops_the_run_and_deleting_it_ends_with_the_same_state(
+    tmp_path, run_folder
+):
+    whole = finish(run_folder())
     newest = tmp_path / "checkpoints" / "24"
     for file in (newest / "default").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(InputError, match=r"checkpoints/24, got .* to resume from step 16$"):
-        finish(run_folder(tmp_path))
+        finish(run_folder())
     for file in sorted(newest.rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     newest.rmdir()
-    resumed = finish(run_folder(tmp_path))
+    resumed = finish(run_folder())
     np.testing.assert_array_equal(resumed.state["sum"], whole.state["sum"])
     assert Checkpoints(tmp_path / "checkpoints").latest_step() == 24
 
 
-def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, monkeypatch):
+def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, run_folder, monkeypatch):
     pytest.importorskip("tensorboardX")
     finish(run_folder(tmp_path / "with"))
     (events,) = (tmp_path / "with" / "tensorboard").iterdir()
@@ -189,8 +169,10 @@ def test_the_progress_bar_shows_rate_and_note_on_standard_error(capsys):
         ({"checkpoint_every": 0}, r"multiple of evaluate_every \(4\), got 0"),
     ],
 )
-def test_counts_out_of_range_are_refused_before_anything_is_written(tmp_path, changes, message):
-    folder = run_folder(tmp_path)
+def test_counts_out_of_range_are_refused_before_anything_is_written(
+    tmp_path, run_folder, changes, message
+):
+    folder = run_folder()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match=message):
         finish(folder, **changes)

@@ -53,12 +53,9 @@ def test_moments_are_the_mean_over_batches_of_their_own_keys():
 
     operator = MatrixOperator(PSI @ PSI.T)
     found = moments(operator, batches=5, weights=weights)
-    states = np.concatenate(
-        [
-            matrix_source(PSI).sample(key, 8, 1).inputs
-            for key in jax.random.split(jax.random.key(0), 5)
-        ]
-    )
+    source, keys = matrix_source(PSI), jax.random.split(jax.random.key(0), 5)
+    draw = jax.jit(jax.vmap(lambda key: source.sample(key, 8, 1).inputs))
+    states = np.asarray(draw(keys)).reshape(-1)
     weighted = TABLE[states] * (1.0 + states)[:, None] / 40
     np.testing.assert_allclose(found.covariance, weighted.T @ TABLE[states], rtol=1e-4, atol=1e-4)
     images = (PSI @ PSI.T @ TABLE)[states]

@@ -13,10 +13,17 @@ from jax import Array
 from rlreps.config import configurable, with_sizes
 from rlreps.encoders import MLP, FourierMLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.losses import OBJECTIVES, Batch, DanskinLissa, Explicit, LargeBatch, Objective, Oracle
+from rlreps.losses import (
+    OBJECTIVES,
+    DanskinLissa,
+    Explicit,
+    LargeBatch,
+    Objective,
+    Oracle,
+    Spin,
+)
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.folder import RunFolder
-from rlreps.sources.matrix import matrix_source
+from rlreps.sources.matrix import MatrixSource, matrix_source
 from rlreps.subspace import subspace_distance
 from rlreps.training import Learner, Optimizer, stack, train, train_population
 from rlreps.training.evaluation import distance_evaluation
@@ -54,7 +61,7 @@ class Noise(Objective):
     def loss(self, params, encode, batch, state, key):
         features = encode(params, batch.inputs)
         goal = jax.random.normal(key, (RANK,)) + state.average
-        value = jnp.mean(jnp.square(features - goal[None, :]))
+        value = jnp.mean(jnp.square(features - goal[None, :])) + jnp.mean(batch.targets)
         average = 0.9 * state.average + 0.1 * jax.lax.stop_gradient(features).mean(axis=0)
         average = jnp.where(state.updates >= self.spoils_after, jnp.inf, average)
         return value, (NoiseState(state.updates + 1, average), {})
@@ -83,10 +90,6 @@ def problem(objective=None, **changes):
     return arguments | changes
 
 
-def run_folder(path, kind=RunFolder):
-    return kind.create_or_resume(path, kind="test", config={}, provenance={})
-
-
 def assert_identical(first, second):
     assert jax.tree.structure(first) == jax.tree.structure(second)
     for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
@@ -94,67 +97,41 @@ def assert_identical(first, second):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
-
-
-class Dying(RunFolder):
-    """A folder whose process is killed when it is about to log step 8."""
-
-    def append_metrics(self, record):
-        if record["step"] == 8:
-            raise Killed
-        super().append_metrics(record)
-
-
-WHITENED = DanskinLissa(
-    num_features=RANK, permutations=2, whitening=True, feature_norm="running", kappa0=1.0
-)
+OTHERS = [
+    LargeBatch(num_features=RANK),
+    Explicit(num_features=RANK, num_tasks=NUM_TASKS, weight_learning_rate=1e-2),
+    DanskinLissa(RANK, permutations=2, whitening=True, feature_norm="running", kappa0=1.0),
+    Spin(RANK, averaging_rate=0.1, encoder=Tabular(RANK, num_states=NUM_STATES)),
+]
 
 
 @pytest.mark.parametrize(
     "objective",
-    [
-        Noise(RANK),
-        pytest.param(LargeBatch(num_features=RANK), marks=pytest.mark.integration),
-        pytest.param(
-            Explicit(num_features=RANK, num_tasks=NUM_TASKS, weight_learning_rate=1e-2),
-            marks=pytest.mark.integration,
-        ),
-        pytest.param(WHITENED, marks=pytest.mark.integration),
-    ],
+    [Noise(RANK), *(pytest.param(each, marks=pytest.mark.integration) for each in OTHERS)],
     ids=lambda objective: objective.name,
 )
-def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(tmp_path, objective):
+def test_neither_a_kill_nor_company_nor_the_length_of_chunks_changes_a_seeds_run(
+    tmp_path, run_folder, die_at, objective
+):
     whole = train(**problem(objective))
-    with pytest.raises(Killed):
-        train(**problem(objective), folder=run_folder(tmp_path, Dying))
+    short = problem(objective, evaluate_every=2)
+    die_at(8, lambda folder: train(**short, folder=folder))
     assert Checkpoints(tmp_path / "checkpoints").latest_step() == 4
-    resumed = train(**problem(objective), folder=run_folder(tmp_path))
+    resumed = train(**short, folder=run_folder())
     assert_identical(resumed.state, whole.state)
     assert int(whole.state.step[0]) == 12
-    for mine, other in zip(resumed.history, whole.history, strict=True):
-        assert {**mine, "seconds": 0} == {**other, "seconds": 0}
-
-
-def test_neither_company_nor_the_length_of_chunks_changes_a_seeds_run():
-    together = train(**problem(seeds=(5, 6)))
-    alone = train(**problem(seeds=(6,), evaluate_every=12, checkpoint_every=12))
-    np.testing.assert_allclose(together.params(1), alone.params(), rtol=1e-4, atol=1e-5)
-    assert not np.allclose(together.params(0), together.params(1))
-    chunks = train(**problem(seeds=(5, 6), evaluate_every=3, checkpoint_every=3))
-    assert_identical(chunks.state, together.state)
-    learner = Learner(
-        encoder=Tabular(RANK, num_states=NUM_STATES),
-        objective=Noise(RANK),
-        optimizer=GivenOptimizer(optax.adam(1e-2)),
-        rows=20,
-        tasks=8,
-    )
-    source, seed = problem()["source"], jnp.asarray(6, jnp.uint32)
-    state = learner.init(seed)
+    for mine, other in zip(resumed.history[::2], whole.history, strict=True):
+        assert (mine["step"], mine["mean_square"]) == (other["step"], other["mean_square"])
+    alone = train(**problem(objective, seeds=(4,), evaluate_every=12, checkpoint_every=12))
+    np.testing.assert_allclose(whole.params(1), alone.params(), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(whole.params(0), whole.params(1))
+    arguments = problem(objective)
+    parts = {name: arguments[name] for name in ("encoder", "objective", "optimizer")}
+    one = Learner(**parts, rows=20, tasks=8)
+    update, seed = jax.jit(one.update), jnp.uint32(4)
+    state = jax.jit(one.init)(seed)
     for _ in range(12):
-        state, _ = jax.jit(learner.update)(state, source, seed)
+        state, _ = update(state, arguments["source"], seed)
     np.testing.assert_allclose(state.params, alone.params(), rtol=1e-4, atol=1e-5)
 
 
@@ -206,7 +183,7 @@ def test_a_chunk_is_compiled_once_and_never_goes_back_to_the_host(monkeypatch):
         self.compiled[count] = call
 
     monkeypatch.setattr(Population, "prepare", counted)
-    train(**problem(LargeBatch(num_features=RANK), steps=22))
+    train(**problem(steps=22))
     assert calls == [4, 4, 4, 4, 4, 2]
     assert len(programs) == 2
     for text in programs:
@@ -215,44 +192,29 @@ def test_a_chunk_is_compiled_once_and_never_goes_back_to_the_host(monkeypatch):
             assert word not in text.lower()
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SpoiltSource:
-    """Entries of a matrix one of whose rows is infinite: sooner or later a batch holds it."""
+def test_a_run_that_becomes_infinite_stops_with_step_seed_and_hint(tmp_path, run_folder):
+    # Sooner or later a batch holds the spoilt row.
+    spoilt = planted_matrix().at[7].set(jnp.inf)
+    source = MatrixSource(jnp.arange(NUM_STATES, dtype=jnp.int32), spoilt)
 
-    matrix: Array
+    @jax.jit
+    @jax.vmap
+    def rows_drawn(seed):
+        root = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), 1)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(root, jnp.arange(400))
+        return jax.vmap(lambda key: source.sample(key, 4, 8).inputs)(keys)
 
-    @property
-    def num_tasks(self):
-        return self.matrix.shape[1]
-
-    def sample(self, key, num_rows, num_tasks):
-        rows = jax.random.randint(key, (num_rows,), 0, self.matrix.shape[0])
-        return Batch(rows, self.matrix[rows, :num_tasks], jnp.arange(num_tasks))
-
-
-def test_a_run_that_becomes_infinite_stops_with_step_seed_and_hint(tmp_path):
-    source = SpoiltSource(planted_matrix().at[7].set(jnp.inf))
-    first = {}
-    for seed in (3, 4):
-        root = jax.random.fold_in(jax.random.key(jnp.uint32(seed), impl="threefry2x32"), 1)
-        first[seed] = next(
-            step
-            for step in range(400)
-            if 7 in source.sample(jax.random.fold_in(root, step), 4, 8).inputs
-        )
+    first = np.argmax(np.any(rows_drawn(jnp.asarray([3, 4], jnp.uint32)) == 7, axis=2), axis=1)
     # The seed that is the first to go wrong, within a chunk of four updates.
-    chunk = min(first.values()) // 4
-    culprit = next(seed for seed in (3, 4) if first[seed] // 4 == chunk)
-    objective, folder = LargeBatch(num_features=RANK), run_folder(tmp_path)
-    options = problem(objective, source=source, rows=4, steps=400, evaluate=None)
+    chunk = min(first) // 4
+    culprit = int(np.argmax(first // 4 == chunk))
     kept = f"checkpoint of step {4 * chunk} is untouched" if chunk else "no checkpoint was made"
     with pytest.raises(
         TrainingDivergedError,
-        match=rf"at step {first[culprit]} of seed {culprit}; try a smaller learning rate or "
+        match=rf"at step {first[culprit]} of seed {3 + culprit}; try a smaller learning rate or "
         rf"kappa0; .*{kept}",
     ):
-        train(**options, folder=folder)
+        train(**problem(source=source, rows=4, steps=400, evaluate=None), folder=run_folder())
     # A state that would spoil the next update never reaches a checkpoint.
     with pytest.raises(TrainingDivergedError, match=r"at step 3 of seed 3; .*; no checkpoint"):
         train(**problem(Noise(RANK, spoils_after=3)), folder=run_folder(tmp_path / "state"))
@@ -292,11 +254,12 @@ def test_training_finds_the_planted_subspace(objective, most):
     assert np.all(last < most)
 
 
+@pytest.mark.integration
 def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evaluation():
     positions = np.random.default_rng(2).random((80, 2)).astype(np.float32)
     targets = np.cos(np.pi * positions) @ np.random.default_rng(3).standard_normal((2, 30))
     result = train(
-        FourierMLP(2, hidden=(32,)),
+        FourierMLP(2, hidden=(16,)),
         LargeBatch(num_features=2),
         matrix_source(targets.astype(np.float32), positions),
         optimizer=optax.adam(1e-2),
@@ -325,8 +288,8 @@ def test_counts_and_seeds_out_of_range_are_refused(changes, message):
         train(**problem(**changes))
 
 
-# Populations: each member differs from the first in one thing: the seed, κ0, the learning rate, the
-# matrix.
+# Populations: each member differs from the first in one thing (the seed, κ0, the learning rate, the
+# matrix), and the last in all.
 HUGE = 1e30
 """A learning rate that no run survives."""
 
@@ -336,6 +299,7 @@ DIFFERENT = [
     (3, (0.5, 0.1), 0),
     (3, (1.9, 0.02), 0),
     (3, (1.9, 0.1), 1),
+    (7, (0.5, 0.02), 1),
 ]
 SEEDS, PAIRS, MATRICES = ([row[part] for row in DIFFERENT] for part in range(3))
 UPSET = 1
@@ -366,26 +330,21 @@ def own_source(*seeds):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
 
-def distance(params, basis):
-    return {"subspace_distance": subspace_distance(params, basis)}
-
-
-def trained(pairs, seeds=SEEDS, matrices=MATRICES, folder=None, **changes):
-    """Members that differ as in ``DIFFERENT``, but for what is given."""
-    options = {
-        "own_sources": True,
-        "seeds": seeds,
-        "evaluate": distance,
-        "measured": jnp.asarray(
-            np.stack([np.eye(STATES, FEATURES, dtype=np.float32)] * len(seeds))
-        ),
-        "steps": 12,
-        "evaluate_every": 4,
-        "checkpoint_every": 4,
-        "progress": False,
-    }
-    learners = stack([learner(*pair) for pair in pairs])
-    return train_population(learners, own_source(*matrices), folder=folder, **(options | changes))
+def trained(pairs, folder=None):
+    """Members that differ as in ``DIFFERENT``, but for their numbers."""
+    return train_population(
+        stack([learner(*pair) for pair in pairs]),
+        own_source(*MATRICES),
+        own_sources=True,
+        seeds=SEEDS,
+        evaluate=lambda params, basis: {"subspace_distance": subspace_distance(params, basis)},
+        measured=jnp.stack([jnp.eye(STATES, FEATURES)] * len(SEEDS)),
+        steps=12,
+        evaluate_every=4,
+        checkpoint_every=4,
+        folder=folder,
+        progress=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -413,22 +372,21 @@ def column(history, name, member):
 
 
 def test_members_end_as_ordinary_runs_with_their_numbers_written_in(together):
-    for index in (2, 4):
-        kappa0, rate = PAIRS[index]
-        plain = train(
-            Tabular(FEATURES, num_states=STATES),
-            learner(kappa0, rate).objective,
-            jax.tree.map(lambda leaf: leaf[0], own_source(MATRICES[index])),
-            optimizer=optax.sgd(rate),
-            rows=16,
-            tasks=2,
-            seeds=[SEEDS[index]],
-            steps=12,
-            progress=False,
-        )
-        np.testing.assert_allclose(params_of(together)[index], params_of(plain)[0], atol=2e-5)
+    kappa0, rate = PAIRS[-1]
+    plain = train(
+        Tabular(FEATURES, num_states=STATES),
+        learner(kappa0, rate).objective,
+        jax.tree.map(lambda leaf: leaf[0], own_source(MATRICES[-1])),
+        optimizer=optax.sgd(rate),
+        rows=16,
+        tasks=2,
+        seeds=[SEEDS[-1]],
+        steps=12,
+        progress=False,
+    )
+    np.testing.assert_allclose(params_of(together)[-1], params_of(plain)[0], atol=2e-5)
     ends = params_of(together)
-    assert min(np.abs(ends[index] - ends[0]).max() for index in range(1, 5)) > 1e-2
+    assert min(np.abs(ends[index] - ends[0]).max() for index in range(1, 6)) > 1e-2
     # The four that share a seed start from one table.
     distances = together.history[0]["subspace_distance"]
     assert distances[0] == distances[2] == distances[3] == distances[4] != distances[1]
@@ -459,10 +417,12 @@ def test_a_member_that_diverges_is_zero_from_then_on_and_changes_no_bit_of_the_o
     np.testing.assert_array_equal(np.asarray(upset.state.step), 12)
 
 
-def test_an_interrupted_population_ends_bit_for_bit_as_one_that_never_was(upset, tmp_path):
-    with pytest.raises(Killed):
-        trained(upset_pairs(), folder=run_folder(tmp_path, Dying))
-    resumed = trained(upset_pairs(), folder=run_folder(tmp_path))
+@pytest.mark.integration
+def test_an_interrupted_population_ends_bit_for_bit_as_one_that_never_was(
+    upset, run_folder, die_at
+):
+    die_at(8, lambda folder: trained(upset_pairs(), folder=folder))
+    resumed = trained(upset_pairs(), folder=run_folder())
     assert_identical(resumed.state, upset.state)
     for name in ("subspace_distance", "diverged"):
         assert [record[name] for record in resumed.history] == [
@@ -470,9 +430,9 @@ def test_an_interrupted_population_ends_bit_for_bit_as_one_that_never_was(upset,
         ]
 
 
-def test_a_population_without_resets_stops_at_the_first_member_that_diverges(tmp_path):
+def test_a_population_without_resets_stops_at_the_first_member_that_diverges(run_folder):
     learners = stack([learner(1.9, rate, resets=False) for rate in (0.1, HUGE)])
-    folder, source = run_folder(tmp_path), jax.tree.map(lambda leaf: leaf[0], own_source(0))
+    folder, source = run_folder(), jax.tree.map(lambda leaf: leaf[0], own_source(0))
     with pytest.raises(TrainingDivergedError, match=r"at step [0-3] of seed 8; .*; no checkpoint"):
         train_population(learners, source, seeds=[5, 8], steps=12, folder=folder, progress=False)
     assert [record["step"] for record in folder.read_metrics()] == [0]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.runs.folder import RunFolder
 from rlreps.streaming import Eigengame
 from rlreps.training.streams import fit_stream
 
@@ -27,54 +26,29 @@ def fit(folder=None, *, rule=RULE, steps=60, **options):
     )
 
 
-def open_folder(path):
-    return RunFolder.create_or_resume(path, kind="test", config={}, provenance={})
-
-
-def test_history_and_metrics_follow_every_seed_from_the_start(tmp_path):
-    folder = open_folder(tmp_path / "run")
-    result = fit(folder)
-    assert [record["step"] for record in result.history] == [0, 20, 40, 60]
-    assert folder.read_metrics() == result.history
-    assert result.components.shape == (2, 6, 2)
-    for record in result.history:
-        assert record["diverged"] == [False, False]
-    assert result.history[-1]["first"] == result.components[:, 0, 0].tolist()
-    assert not np.allclose(result.components[0], result.components[1])
-
-
-def test_a_seed_gives_the_same_components_alone_and_in_chunks_of_any_length():
-    together = fit().components
+def test_a_seeds_history_is_the_same_alone_and_in_chunks_of_any_length(run_folder):
+    folder = run_folder()
+    together = fit(folder)
+    assert [record["step"] for record in together.history] == [0, 20, 40, 60]
+    assert folder.read_metrics() == together.history
+    assert together.components.shape == (2, 6, 2)
+    assert all(record["diverged"] == [False, False] for record in together.history)
+    assert together.history[-1]["first"] == together.components[:, 0, 0].tolist()
+    assert not np.allclose(together.components[0], together.components[1])
     alone = fit(seeds=(5,), evaluate_every=12, checkpoint_every=12).components
-    np.testing.assert_allclose(alone[0], together[1], atol=1e-6)
+    np.testing.assert_allclose(alone[0], together.components[1], atol=1e-6)
 
 
-class Killed(BaseException):
-    pass
-
-
-def test_a_run_killed_between_checkpoints_ends_bit_for_bit_as_one_that_was_not(
-    tmp_path, monkeypatch
-):
-    whole = fit(open_folder(tmp_path / "whole"), checkpoint_every=40, steps=80)
-    folder = open_folder(tmp_path / "killed")
-    append = RunFolder.append_metrics
-
-    def die(self, record):
-        append(self, record)
-        if record["step"] == 60:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append_metrics", die)
-        with pytest.raises(Killed):
-            fit(folder, checkpoint_every=40, steps=80)
-    resumed = fit(open_folder(tmp_path / "killed"), checkpoint_every=40, steps=80)
+@pytest.mark.integration
+def test_a_run_killed_between_checkpoints_ends_bit_for_bit_as_one_that_was_not(run_folder, die_at):
+    options = {"checkpoint_every": 40, "steps": 80}
+    whole = fit(**options)
+    die_at(80, lambda folder: fit(folder, **options))
+    resumed = fit(run_folder(), **options)
     np.testing.assert_array_equal(resumed.components, whole.components)
-    assert [record["step"] for record in resumed.history] == [0, 20, 40, 60, 80]
     for mine, other in zip(resumed.history, whole.history, strict=True):
-        assert mine["first"] == other["first"]
-    assert fit(folder, checkpoint_every=40, steps=80).history == resumed.history
+        assert (mine["step"], mine["first"]) == (other["step"], other["first"])
+    assert fit(run_folder(), **options).history == resumed.history
 
 
 def test_a_seed_that_diverges_is_counted_and_the_others_go_on():

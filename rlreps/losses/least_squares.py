@@ -1,4 +1,4 @@
-"""Least squares on the update's own batch (after the large-batch method of Le Lan et al. 2023)."""
+"""Objectives that solve for their weights: over all states, or on the update's own batch."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.config import configurable
-from rlreps.errors import require_interval
+from rlreps.errors import InputError, require_interval
 from rlreps.losses.base import (
     Batch,
     DecayedMean,
@@ -16,8 +16,9 @@ from rlreps.losses.base import (
     Metrics,
     Objective,
     Params,
+    empirical_weights,
     mean_product,
-    require_features,
+    regularised,
     two_weight_loss,
 )
 from rlreps.numerics import matmul
@@ -28,12 +29,39 @@ _DECAY = 0.99
 
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Oracle(Objective):
+    """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state (Le Lan et al. 2023, Lemma 1).
+
+    The gradient is W*(φᵀW* − ψ) at the batch's rows: the floor of every method that estimates W*.
+    Its cost per update grows with the number of states, and a batch must bring its ``population``.
+    """
+
+    title: ClassVar[str] = "oracle (exact weights)"
+    live: ClassVar[bool] = False
+    needs_population: ClassVar[bool] = True
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute half the mean squared residual; an ``InputError`` without a population."""
+        if batch.population is None:
+            raise InputError("expected a batch with its population, got population=None")
+        # W* is a minimiser: by Danskin's theorem it is differentiated as a constant.
+        features = encode(lax.stop_gradient(params), batch.population.inputs)
+        right_hand_side = mean_product(features, batch.population.targets)
+        weights = empirical_weights(features, right_hand_side)
+        value = two_weight_loss(encode(params, batch.inputs), batch.targets, weights, weights)
+        return value, (state, {})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LargeBatch(Objective):
     """ŵ = argmin_w ‖Φw − ψ‖² over the batch, held constant; gradient ŵ(φᵀŵ − ψ) at every row.
 
     By Danskin's theorem this is the exact gradient of the batch's own projection loss, a biased
-    estimate of the population's that the batch size makes good. The paper fits ŵ on all states and
-    takes the gradient at 250 of them.
+    estimate of the population's that the batch size makes good. In the large-batch method of Le Lan
+    et al. 2023, ŵ is fitted on all states and the gradient taken at 250 of them.
 
     Two extensions of ours, neither part of the paper:
 
@@ -70,35 +98,25 @@ class LargeBatch(Objective):
 
     def init(self, key: Array) -> Any:
         """Return the running mean of ŵŵᵀ, or () without ``precondition``."""
-        del key  # Nothing here is random.
         return () if self.precondition is None else DecayedMean.empty(self.num_features)
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute half the mean squared residual, without the row itself if ``leave_one_out``."""
-        del key  # Deterministic given the batch.
-        features = encode(params, batch.inputs)
-        require_features(features, len(batch.inputs), self.num_features)
+        features = self.features(params, encode, batch.inputs)
         held = lax.stop_gradient(features)  # Danskin: the weights are constants.
         weights = least_squares_weights(held, batch.targets, self.ridge)
         front = weights
         if self.precondition is not None:
             state = state.add(mean_product(weights.T, weights.T), _DECAY)
-            front = matmul(_regular_inverse(state.mean(), self.precondition), weights)
+            regular = regularised(state.mean(), self.precondition)
+            # d + d columns are fewer to eliminate than the d + t of the weights themselves.
+            inverse = solve_positive_definite(regular, jnp.eye(len(weights), dtype=weights.dtype))
+            front = matmul(inverse, weights)
         scale = 1.0 / (1.0 - leverages(held, self.ridge)) if self.leave_one_out else None
         value = two_weight_loss(features, batch.targets, weights, front, residual_scale=scale)
         return value, (state, {})
-
-
-def _regular_inverse(moment: Array, ridge: float | Array) -> Array:
-    """Compute (S + ridge·tr(S)/d·I)⁻¹ of the mean S of ŵŵᵀ, [d, d]."""
-    dimension = len(moment)
-    # Zero weights, as of a matrix of zeros, must not divide by zero.
-    scale = ridge * jnp.trace(moment) / dimension + float(np.finfo(moment.dtype).tiny)
-    # d + d columns are fewer to eliminate than the d + t of the weights themselves.
-    identity = jnp.eye(dimension, dtype=moment.dtype)
-    return solve_positive_definite(moment + scale * identity, identity)
 
 
 def leverages(features: Array, ridge: float | Array) -> Array:
@@ -117,9 +135,8 @@ def leverages(features: Array, ridge: float | Array) -> Array:
 
 def _regular_covariance(features: Array, ridge: float | Array) -> Array:
     """Compute ΦᵀΦ + α·tr(ΦᵀΦ)·I, [d, d], with the α of ``least_squares_weights``."""
-    num_features = features.shape[1]
+    num_features, precision = features.shape[1], np.finfo(features.dtype)
     covariance = matmul(features.T, features)
-    precision = np.finfo(features.dtype)
     # Below its rounding error a covariance need not be positive definite, and the solve would give
     # anything at all: in float32 a fresh network's 100 features are enough for that.
     relative = jnp.maximum(ridge / num_features, 10.0 * float(precision.eps))
