@@ -108,17 +108,15 @@ class Config:
     shown: int = 5
 
     def __post_init__(self) -> None:
-        counts = (
-            "num_features hidden steps evaluations evaluation_batches num_seeds pooling components "
-            "degree linear_batches test_batches map_bins frame_batches shown"
-        )
-        for name in counts.split():
-            require_positive(name, getattr(self, name))
+        # Every whole number but the seed counts something.
+        for field in dataclasses.fields(self):
+            if field.type is int and field.name != "seed":
+                require_positive(field.name, getattr(self, field.name))
         for channels in self.channels:
             require_positive("channels", channels)
         require(len(self.channels) >= 1, "at least one convolution", self.channels)
         require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
-        require(self.rows >= 2 and self.rows % 2 == 0, "an even number of rows >= 2", self.rows)
+        require(self.rows % 2 == 0, "an even number of rows", self.rows)
         require(
             self.steps % self.evaluations == 0,
             f"steps to be a multiple of evaluations ({self.evaluations})",

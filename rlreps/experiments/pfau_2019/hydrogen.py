@@ -412,9 +412,9 @@ class Result(NamedTuple):
         return int(np.sum(self.errors[-1] <= tolerance))
 
     @property
-    def diverged(self) -> int:
-        """Count the seeds that ended with numbers that are not finite."""
-        return int(np.sum(self.trained.history[-1]["diverged"]))
+    def last(self) -> dict[str, Any]:
+        """Return the last measurement: figures by name, [seeds] each."""
+        return self.trained.history[-1]
 
 
 def measure(run: Run[Config], name: str, contender: Contender) -> Result:
@@ -544,11 +544,9 @@ def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
                     "steps": result.contender.steps,
                     "seconds": round(result.trained.seconds, 3),
                     "energies": result.energies[-1].tolist(),
-                    **{
-                        name: result.trained.history[-1][name]
-                        for name in ("worst_error", "subspace_distance")
-                    },
-                    "diverged": result.diverged,
+                    "worst_error": result.last["worst_error"],
+                    "subspace_distance": result.last["subspace_distance"],
+                    "diverged": sum(result.last["diverged"]),
                 }
                 for result in results
             ],
@@ -588,8 +586,8 @@ def _errors(run: Run[Config], results: Sequence[Result], note: str) -> Section:
             result.contender.name,
             f"{result.within(config.tolerance)} of {config.num_seeds}",
             *(float(part(result.errors[-1])) for part in (np.min, np.median, np.max)),
-            float(np.mean(result.trained.history[-1]["subspace_distance"])),
-            result.diverged,
+            float(np.mean(result.last["subspace_distance"])),
+            sum(result.last["diverged"]),
             f"{result.contender.steps:,}",
             round(result.trained.seconds, 1),
         )
@@ -608,7 +606,7 @@ def _errors(run: Run[Config], results: Sequence[Result], note: str) -> Section:
 def _energies(run: Run[Config], results: Sequence[Result], note: str) -> Section:
     """Show every energy, beside those of the grid solver."""
     grid, ours = run.shared, results[0]
-    final = [
+    learned = [
         (each.contender.name, seed, row)
         for each in results
         for seed, row in enumerate(each.energies[-1])
@@ -622,7 +620,7 @@ def _energies(run: Run[Config], results: Sequence[Result], note: str) -> Section
             "closed_form": ENERGIES[index],
             "relative_error": energy / ENERGIES[index] - 1.0,
         }
-        for name, seed, energies in [*final, ("grid solver", None, grid.energies)]
+        for name, seed, energies in [*learned, ("grid solver", None, grid.energies)]
         for index, energy in enumerate(energies)
     ]
     figure = plot_panels(
@@ -633,18 +631,14 @@ def _energies(run: Run[Config], results: Sequence[Result], note: str) -> Section
         note=f"{note}; one line for each feature, where it is bound",
         y_limits=(0.01, 2.0),
     )
-    named = [(f"seed {seed}", row) for seed, row in enumerate(ours.energies[-1])] + [
-        ("mean", ours.energies[-1].mean(axis=0)),
-        (
-            "standard deviation",
-            ours.energies[-1].std(axis=0, ddof=min(1, run.config.num_seeds - 1)),
-        ),
-        ("closed form", ENERGIES),
-        ("grid solver", grid.energies),
-    ]
+    final = ours.energies[-1]
+    spread = final.std(axis=0, ddof=min(1, run.config.num_seeds - 1))
+    named = {f"seed {seed}": row for seed, row in enumerate(final)}
+    named |= {"mean": final.mean(axis=0), "standard deviation": spread}
+    named |= {"closed form": ENERGIES, "grid solver": grid.energies}
     table = Table(
         ("", *(str(index + 1) for index in range(NUM_FEATURES))),
-        [(name, *(f"{value:.5f}" for value in values)) for name, values in named],
+        [(name, *(f"{value:.5f}" for value in values)) for name, values in named.items()],
         f"Energies of {ours.contender.name}, in the order learned.",
     )
     grid_error = float(np.abs(grid.energies / ENERGIES - 1.0).max())
