@@ -9,6 +9,7 @@ features of a frame can be.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -345,19 +346,21 @@ def measure_spectra(
 ) -> Spectra:
     """Measure eigenvalues of features whose first is the constant, on one of the fresh draws."""
     batches = config.test_batches if draw == "test" else config.evaluation_batches
-
-    # Networks and draws are arguments: one program measures them all.
-    @jit
-    def solve(params: Params, source: FramePairs, key: Array) -> tuple[Spectrum, Spectrum]:
-        found = moments(config, encoder, params, source, key, batches)
-        return ordered_spectrum(*found), ritz_spectrum(*found)
-
-    ordered, ritz = solve(params, source, config.key(draw))
+    ordered, ritz = _spectra(config, encoder, batches, params, source, config.key(draw))
     return Spectra(
         np.asarray(ordered.eigenvalues, np.float64)[1:],
         np.asarray(ritz.eigenvalues, np.float64)[1:],
         np.asarray(ordered.transform)[:, 1:],
     )
+
+
+@partial(jit, static_argnums=(0, 1, 2))
+def _spectra(
+    config: Config, encoder: Encoder, batches: int, params: Params, source: FramePairs, key: Array
+) -> tuple[Spectrum, Spectrum]:
+    # Networks and draws are arguments: one program measures them all.
+    found = moments(config, encoder, params, source, key, batches)
+    return ordered_spectrum(*found), ritz_spectrum(*found)
 
 
 class Responses(NamedTuple):
