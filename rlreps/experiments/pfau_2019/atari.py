@@ -46,6 +46,7 @@ from rlreps.runs.progress import progress_bar
 from rlreps.subspace import (
     orthonormal_basis,
     principal_angles,
+    project_rows,
     randomized_svd,
     subspace_distance,
 )
@@ -115,19 +116,18 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        d, pixels, rate = self.num_features, self.size**2, self.learning_rate
+        d, pixels = self.num_features, self.size**2
         for name in ("size", "num_features", "hidden", "steps", "predictor_steps", "evaluations"):
             require_positive(name, getattr(self, name))
         require(len(self.channels) >= 1, "at least one convolution", self.channels)
         for width in self.channels:
             require_positive("channels", width)
         require(self.pairs > d, f"pairs > {d}, the number of features", self.pairs)
-        enough = f"code_size >= {d}, the number of features"
-        require(self.code_size >= d, enough, self.code_size)
-        twenty = f"num_frames >= {20 * d}, twenty for each feature"
-        require(self.num_frames >= 20 * d, twenty, self.num_frames)
+        require(self.code_size >= d, f"code_size >= {d}, the number of features", self.code_size)
+        enough = f"num_frames >= {20 * d}, twenty for each feature"
+        require(self.num_frames >= 20 * d, enough, self.num_frames)
         require(d <= pixels, f"num_features <= {pixels}, the pixels of a frame", d)
-        require(rate > 0.0 and math.isfinite(rate), "a finite learning_rate > 0", rate)
+        require_interval("learning_rate", self.learning_rate, "(0, inf)")
         require_interval("discount", self.discount, "[0, 1)")
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
         for name in ("steps", "predictor_steps"):
@@ -158,7 +158,6 @@ PRESETS = {
         num_frames=40_000,
         size=64,
         channels=(8, 16, 32),
-        hidden=256,
         pairs=128,
         steps=2000,
         code_size=32,
@@ -171,12 +170,7 @@ PRESETS = {
 
 
 class Frames(NamedTuple):
-    """Frames in the order in which they were seen.
-
-    Attributes:
-        images: Grey levels, [n, height, width].
-        episodes: Number of the episode of each frame, [n], rising.
-    """
+    """Grey levels [n, height, width] as they were seen, and each one's episode [n], rising."""
 
     images: ByteArray
     episodes: IndexArray
@@ -217,10 +211,6 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int], None,
 
     The environment is ``ALE/<game>-v5`` as it comes: every action is held for four frames, and
     repeated in place of the next with probability 1/4; a frame is the last of its four.
-
-    Args:
-        game: The game.
-        seed: Decides actions and environment.
 
     Yields:
         (grey levels [height, width], number of the episode).
@@ -324,16 +314,11 @@ class PairSource:
     images: Array
     starts: Array
 
-    @property
-    def num_tasks(self) -> None:
-        """Return None: targets are empty."""
-        return None
+    num_tasks = None
+    """Targets are empty."""
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw frames [num_rows, height, width, 1] (uint8), i and i + num_rows/2 consecutive.
-
-        Targets are [num_rows, 0]. Raises an ``InputError`` for an odd number of rows.
-        """
+        """Draw frames [num_rows, height, width, 1] (uint8), i and i + num_rows/2 consecutive."""
         del num_tasks
         require(num_rows % 2 == 0, "an even number of rows, pairs of frames", num_rows)
         chosen = jax.random.randint(key, (num_rows // 2,), 0, len(self.starts))
@@ -427,12 +412,9 @@ def make_problem(frames: Frames) -> Problem:
     later = starts[(starts >= low) & (starts < high)]
     cut = int(later[0]) if len(later) else low
     pairs = np.flatnonzero(episodes[:-1] == episodes[1:])
-    total, squares = np.zeros(images.shape[1:]), np.zeros(images.shape[1:])
-    for start in range(0, cut, _BLOCK_FRAMES):
-        block = images[start : min(start + _BLOCK_FRAMES, cut)].astype(np.float64)
-        total += block.sum(axis=0)
-        squares += np.square(block).sum(axis=0)
-    mean = total / cut
+    # Sums of whole numbers: exact in float64, in any order.
+    mean = images[:cut].mean(axis=0, dtype=np.float64)
+    squares = np.einsum("nij,nij->ij", images[:cut], images[:cut], dtype=np.float64)
     variance = float((squares / cut - np.square(mean)).mean())
     require(variance > 0.0, "frames that change", "the same frame throughout")
     training, held_out = pairs[pairs + 1 < cut], pairs[pairs >= cut]
@@ -475,33 +457,26 @@ class _PixelBlocks:
 
 
 def principal_pixels(problem: Problem, count: int) -> tuple[DoubleArray, float]:
-    """Compute principal components of the training frames' pixels, at all frames.
+    """Compute principal components of the training frames' pixels, at all frames [n, count].
 
-    Returns:
-        (components [n, count], share of the training frames' variance that they hold).
+    Beside them is the share of the training frames' variance that they hold.
 
     Raises:
         InputError: If the frames have fewer components.
     """
     blocks = _PixelBlocks(problem)
     principal = randomized_svd(blocks, count)
-    directions = np.zeros((blocks.shape[1], count))
-    for start, rows in blocks.blocks():
-        directions += rows.T @ principal.basis[start : start + len(rows)]
-    directions /= principal.singular_values[None, :]
+    directions = project_rows(principal.basis, blocks) / principal.singular_values[:, None]
 
     def project(frames: Array) -> Array:
         centred = frames[..., 0].astype(jnp.float32) - jnp.asarray(problem.mean)[None]
-        return matmul(centred.reshape(len(frames), -1), jnp.asarray(directions, jnp.float32))
+        return matmul(centred.reshape(len(frames), -1), jnp.asarray(directions.T, jnp.float32))
 
     return outputs(project, problem.frames.images), float(principal.energy_captured()[-1])
 
 
 def principal_components(values: DoubleArray, problem: Problem, count: int) -> DoubleArray:
-    """Compute the leading components of features [n, k], by variance on the training frames.
-
-    Returns:
-        [n, count].
+    """Compute leading components [n, count] of features [n, k], by variance on training frames.
 
     Raises:
         InputError: If the features span fewer dimensions: what is left would be rounding.
@@ -518,16 +493,8 @@ def successor_features(codes: DoubleArray, starts: IndexArray, discount: float) 
     """Compute successor features of a code, ψ(s) = E[Σ_{t≥0} γ^t c(S_t) | S_0 = s], linear in it.
 
     Least-squares temporal differences (Bradtke & Barto 1996) on x = (1, c): ψ = Wᵀx with
-    E[x (x − γx')ᵀ] W = E[x cᵀ]. Only pairs within an episode count, so the sums are those of an
-    agent that plays on.
-
-    Args:
-        codes: c at all frames, [n, k].
-        starts: First frames of the pairs, [p].
-        discount: γ, in [0, 1).
-
-    Returns:
-        ψ at all frames, [n, k].
+    E[x (x − γx')ᵀ] W = E[x cᵀ]. Only pairs [p] within an episode count, so the sums are those of
+    an agent that plays on. Codes c and ψ are those at all frames, [n, k].
     """
     inputs = _with_constant(codes)
     first, second = inputs[starts], inputs[starts + 1]
@@ -541,11 +508,8 @@ def successor_features(codes: DoubleArray, starts: IndexArray, discount: float) 
 class MethodFeatures(NamedTuple):
     """A method's features in order, with mean 0 and variance 1 on the training pairs.
 
-    Attributes:
-        label: The method's name.
-        values: At all frames, [n, d].
-        training: Slowness on training pairs, [d].
-        held_out: Slowness on held-out pairs, [d].
+    Values are those at all frames, [n, d]; then comes their slowness on training and on held-out
+    pairs, [d] each.
     """
 
     label: str
@@ -561,33 +525,25 @@ def in_order(label: str, values: DoubleArray, problem: Problem, *, learned: bool
     pairs one by one in the order of training: they need not rise. Each feature's sign makes its
     third moment positive, so that what is rare excites it.
 
-    Args:
-        label: The method's name.
-        values: Its features at all frames, [n, d].
-        problem: The frames.
-        learned: Whether the features' own order is kept (spectral inference), or the slowest
-            directions within their span come first (Rayleigh-Ritz).
+    Features [n, d] that were ``learned`` by spectral inference keep their own order; of others, the
+    slowest directions within their span come first (Rayleigh-Ritz).
     """
     values = _standardised(values, problem.training)
     # The constant is both methods' first function: its eigenvalue, 0, is the lowest there is.
-    solve = ordered_spectrum if learned else ritz_spectrum
-    spectrum = solve(*pair_moments(values, problem.training))
+    spectrum = jit(ordered_spectrum if learned else ritz_spectrum)(
+        *pair_moments(values, problem.training)
+    )
     functions = _with_constant(values) @ np.asarray(spectrum.transform, np.float64)[:, 1:]
     functions = _standardised(functions, problem.training)
     skewness = np.mean(functions[: problem.cut] ** 3, axis=0)
     functions = np.where(skewness < 0.0, -functions, functions)
-    held_out = ordered_spectrum(*pair_moments(functions, problem.held_out))
+    held_out = jit(ordered_spectrum)(*pair_moments(functions, problem.held_out))
     eigenvalues = (np.asarray(part.eigenvalues, np.float64)[1:] for part in (spectrum, held_out))
     return MethodFeatures(label, functions, *eigenvalues)
 
 
 def pair_moments(values: DoubleArray, starts: IndexArray) -> tuple[Array, Array]:
-    """Compute Σ and Π, [1 + d, 1 + d], of a constant and features under ``operators.Slowness``.
-
-    Args:
-        values: Features at all frames, [n, d].
-        starts: First frames of the pairs, [p].
-    """
+    """Compute Σ and Π, [1 + d, 1 + d], of a constant and features [n, d] under ``Slowness``."""
     first, second = (_with_constant(values[starts + step]) for step in (0, 1))
     change = first - second
     covariance = (first.T @ first + second.T @ second) / (2 * len(starts))
@@ -610,11 +566,7 @@ def _standardised(values: DoubleArray, starts: IndexArray) -> DoubleArray:
 
 
 def compare_spans(left: DoubleArray, right: DoubleArray) -> tuple[float, DoubleArray]:
-    """Compare the spans of centred features [m, d].
-
-    Returns:
-        Subspace distance, 0 equal and 1 orthogonal, and canonical correlations, falling, [d].
-    """
+    """Compute the subspace distance and the falling canonical correlations of features [m, d]."""
     bases = []
     for values in (left, right):
         centred = (values - values.mean(axis=0)).astype(np.float32)
@@ -624,10 +576,9 @@ def compare_spans(left: DoubleArray, right: DoubleArray) -> tuple[float, DoubleA
 
 
 def exciting_averages(values: DoubleArray, problem: Problem) -> dict[str, DoubleArray]:
-    """Average the hundredth of all frames that excite each feature most, and least.
+    """Average the hundredth of all frames that excite each feature ``most``, and ``least``.
 
-    Returns:
-        ``most`` and ``least``: mean grey levels, [d, height, width].
+    Mean grey levels are [d, height, width].
     """
     count = max(1, round(_EXCITED_SHARE * len(values)))
     order = np.argsort(values, axis=0, kind="stable")
@@ -672,14 +623,11 @@ def _train(
 
 
 class Learned(NamedTuple):
-    """What a network learned.
+    """What a network learned: features of all frames, [n, d], and its training.
 
-    Attributes:
-        values: Features of all frames, [n, d].
-        result: Its training.
-        errors: Of the predictor alone: held-out mean squared errors of the next frame, in units of
-            the training pixels' variance, of the ``predictor``, the ``mean_frame`` and the
-            ``frame_before``.
+    Errors are the predictor's alone: held-out mean squared errors of the next frame, in units of
+    the training pixels' variance, of the ``predictor``, the ``mean_frame`` and the
+    ``frame_before``.
     """
 
     values: DoubleArray
@@ -767,10 +715,7 @@ def learn_successor_features(run: Run[Config], name: str) -> Learned:
 def judge(slow: MethodFeatures, *, later_episodes: bool) -> list[Claim]:
     """Claim that slow features come in order, on training and on held-out pairs.
 
-    Args:
-        slow: The slow features.
-        later_episodes: Whether held-out frames are of episodes of their own; nothing can be told
-            from a run so short that they are not.
+    Nothing can be told from a run so short that held-out frames are of no later episodes.
     """
     claims = []
     for name, eigenvalues in (("training", slow.training), ("held-out", slow.held_out)):
@@ -829,7 +774,16 @@ def report(run: Run[Config], found: Mapping[str, Learned]) -> Findings:
                 "were learned. On held-out pairs, of later frames, the functions are made "
                 "orthogonal again, one by one. Each method has one network at most, so nothing is "
                 "known of how much the sums vary.",
-                tables=[_sum_table(methods)],
+                tables=[
+                    Table(
+                        ("features", "training pairs", "held-out pairs"),
+                        [
+                            (each.label, f"{each.training.sum():.4g}", f"{each.held_out.sum():.4g}")
+                            for each in methods
+                        ],
+                        "Sums of the slowness eigenvalues; the smaller, the slower.",
+                    )
+                ],
                 figures=[_show_eigenvalues(run, methods), _show_training(run, slow.result)],
             ),
             Section(
@@ -869,14 +823,6 @@ def report(run: Run[Config], found: Mapping[str, Learned]) -> Findings:
     )
 
 
-def _sum_table(methods: Sequence[MethodFeatures]) -> Table:
-    rows = [
-        (each.label, f"{each.training.sum():.4g}", f"{each.held_out.sum():.4g}") for each in methods
-    ]
-    caption = "Sums of the slowness eigenvalues; the smaller, the slower."
-    return Table(("features", "training pairs", "held-out pairs"), rows, caption)
-
-
 def _span_table(spans: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for span in spans:
@@ -901,17 +847,16 @@ def _show_eigenvalues(run: Run[Config], methods: Sequence[MethodFeatures]) -> tu
         for method in methods
         for k in numbers
     ]
-    figure = plot_panels(
-        [
-            Panel(
-                title=f"{name} pairs",
-                lines=[
-                    Line(label=method.label, x=numbers, mean=getattr(method, part))
-                    for method in methods
-                ],
-            )
-            for name, part in (("training", "training"), ("held-out", "held_out"))
+    lines = {
+        "training pairs": [
+            Line(label=each.label, x=numbers, mean=each.training) for each in methods
         ],
+        "held-out pairs": [
+            Line(label=each.label, x=numbers, mean=each.held_out) for each in methods
+        ],
+    }
+    figure = plot_panels(
+        [Panel(title=name, lines=each) for name, each in lines.items()],
         x_label="feature",
         y_label=_SLOWNESS,
         x_ticks=numbers.tolist(),
@@ -921,7 +866,7 @@ def _show_eigenvalues(run: Run[Config], methods: Sequence[MethodFeatures]) -> tu
 
 def _show_training(run: Run[Config], result: TrainingResult) -> tuple[Path, str]:
     history, numbers = result.history, range(1, run.config.num_features + 1)
-    parts = ("training", "held_out")
+    parts = {"training": "training pairs", "held_out": "held-out pairs"}
     rows = [
         {
             "step": record["step"],
@@ -933,24 +878,12 @@ def _show_training(run: Run[Config], result: TrainingResult) -> tuple[Path, str]
         for k in numbers
     ]
     steps = [record["step"] for record in history]
-    figure = plot_panels(
-        [
-            Panel(
-                title=f"{part.replace('_', '-')} pairs",
-                lines=[
-                    Line(
-                        label=f"feature {k}",
-                        x=steps,
-                        mean=[record[f"{part}_eigenvalue_{k}"][0] for record in history],
-                    )
-                    for k in numbers
-                ],
-            )
-            for part in parts
-        ],
-        x_label="update",
-        y_label=_SLOWNESS,
-    )
+    panels = []
+    for part, title in parts.items():
+        curves = {k: [record[f"{part}_eigenvalue_{k}"][0] for record in history] for k in numbers}
+        lines = [Line(label=f"feature {k}", x=steps, mean=curve) for k, curve in curves.items()]
+        panels.append(Panel(title=title, lines=lines))
+    figure = plot_panels(panels, x_label="update", y_label=_SLOWNESS)
     caption = f"Slowness of the slow features over training, on up to {_MEASURED_PAIRS} pairs."
     return run.show("training", caption, rows, figure)
 
@@ -990,13 +923,8 @@ def draw_exciting_frames(
 ) -> Figure:
     """Draw the average of the frames that excite each feature most, and what sets it apart.
 
-    A row of grey averages; then the same less the mean training frame, in colour, and so for the
-    frames that excite it least. Colours of a column share one limit.
-
-    Args:
-        most: Averages of the most exciting frames, [d, height, width].
-        apart: ``most`` and ``least`` less the mean frame.
-        eigenvalues: [d].
+    A row of grey averages [d, height, width]; then what sets them and those of the frames that
+    excite it least apart from the mean frame, in colour. Colours of a column share one limit.
     """
     count, height = len(eigenvalues), _IMAGE_WIDTH * _SCREEN_ASPECT
     figure = Figure(figsize=(2.1 + _IMAGE_WIDTH * count, 0.5 + 3 * height))
@@ -1008,17 +936,13 @@ def draw_exciting_frames(
     shape: dict[str, Any] = {"aspect": _SCREEN_ASPECT, "origin": "upper"}
     for index in range(count):
         grid[0, index].imshow(most[index], cmap="gray", vmin=0, vmax=255, **shape)
-        limit = max(float(np.abs(images[index]).max()) for images in apart.values()) or 1.0
-        for axes, images in zip(grid[1:, index], apart.values(), strict=True):
-            colours = {"cmap": signed_colormap(), "vmin": -limit, "vmax": limit}
-            axes.imshow(images[index], **colours, **shape)
         grid[0, index].set_title(f"{index + 1}\nλ = {eigenvalues[index]:.2g}", fontsize=8.5)
-    texts = (
-        "most excited\n1 % of frames",
-        "the same\nless the mean",
-        "least excited\nless the mean",
-    )
-    for axes, text in zip(grid[:, 0], texts, strict=True):
+        limit = max(float(np.abs(images[index]).max()) for images in apart.values()) or 1.0
+        colours = {"cmap": signed_colormap(), "vmin": -limit, "vmax": limit}
+        for axes, images in zip(grid[1:, index], apart.values(), strict=True):
+            axes.imshow(images[index], **colours, **shape)
+    texts = ("most excited\n1 % of frames", "the same\nless the mean")
+    for axes, text in zip(grid[:, 0], (*texts, "least excited\nless the mean"), strict=True):
         axes.set_ylabel(text, rotation=0, horizontalalignment="right", verticalalignment="center")
     figure.colorbar(
         ScalarMappable(Normalize(-1, 1), signed_colormap()),

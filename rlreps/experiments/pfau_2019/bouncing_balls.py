@@ -9,7 +9,8 @@ features of a frame can be.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import scipy.linalg
 from jax import Array
 from matplotlib.figure import Figure
+from scipy.stats import binned_statistic_2d
 
 from rlreps.encoders import Convolutional, Encoder, FunctionEncoder, Params, WithConstant
 from rlreps.envs import BouncingBalls, BouncingBallsState
@@ -28,17 +30,19 @@ from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
 from rlreps.operators import Slowness
-from rlreps.plotting import Line, Panel, plot_components, plot_panels
-from rlreps.plotting.style import INK, MUTED, plain_log_ticks, styled
+from rlreps.plotting import Line, Panel, plot_components, plot_panels, plot_reconstructions
+from rlreps.plotting.style import MUTED, plain_log_ticks, styled
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import mean_interval
-from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
-from rlreps.training import Optimizer, train
-from rlreps.training.evaluation import sampled_moments
+from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
+from rlreps.training import Optimizer, TrainingResult, train
+from rlreps.training.evaluation import Moments, sampled_moments
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
+Function: TypeAlias = Callable[[Array], Array]
+"""Of inputs [b, ...], with values [b, m]."""
 
 VIDEO = BouncingBalls()
 EIGENVALUE = "eigenvalue λ (0 never changes, 2 white noise)"
@@ -49,7 +53,7 @@ ENCODES, ONE_BALL, TOGETHER, ORDERED = 0.9, 0.9, 0.5, 0.05
 _EVALUATIONS_PER_CHECKPOINT = 5
 _LEAST_VARIANCE = 1e-5
 """Variance of the least principal component that is kept, relative to the greatest."""
-_DRAWS = {name: 10 + index for index, name in enumerate(("held out", "linear", "test", "frames"))}
+_DRAWS = {"held out": 10, "linear": 11, "test": 12, "frames": 13}
 """What is folded into the first seed's key for draws that are not training's own."""
 
 
@@ -105,17 +109,15 @@ class Config:
     shown: int = 5
 
     def __post_init__(self) -> None:
-        counts = (
-            "num_features hidden steps evaluations evaluation_batches num_seeds pooling components "
-            "degree linear_batches test_batches map_bins frame_batches shown"
-        )
-        for name in counts.split():
-            require_positive(name, getattr(self, name))
+        # Every whole number but the seed counts something.
+        for field in dataclasses.fields(self):
+            if field.type is int and field.name != "seed":
+                require_positive(field.name, getattr(self, field.name))
         for channels in self.channels:
             require_positive("channels", channels)
         require(len(self.channels) >= 1, "at least one convolution", self.channels)
         require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
-        require(self.rows >= 2 and self.rows % 2 == 0, "an even number of rows >= 2", self.rows)
+        require(self.rows % 2 == 0, "an even number of rows", self.rows)
         require(
             self.steps % self.evaluations == 0,
             f"steps to be a multiple of evaluations ({self.evaluations})",
@@ -128,10 +130,6 @@ class Config:
     def key(self, draw: str) -> Array:
         """Derive the key of a draw that is not training's own."""
         return jax.random.fold_in(jax.random.key(self.seed), _DRAWS[draw])
-
-    def batches(self, draw: str) -> int:
-        """Return how many batches eigenvalues are measured on."""
-        return self.test_batches if draw == "test" else self.evaluation_batches
 
 
 # Sums of the twelve eigenvalues, held out, after 1,000 updates of Adam with cosine decay and β = 1
@@ -147,20 +145,22 @@ class Config:
 # and updates here are ours. It has not been run.
 PRESETS = {
     "smoke": Config(
+        num_features=3,
         channels=(8, 8),
         hidden=32,
         optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
         rows=64,
-        steps=300,
-        evaluations=6,
-        evaluation_batches=4,
-        pooling=4,
-        components=64,
-        degree=4,
-        linear_batches=60,
-        test_batches=40,
+        steps=100,
+        evaluations=5,
+        evaluation_batches=20,
+        num_seeds=2,
+        pooling=8,
+        components=30,
+        degree=2,
+        linear_batches=20,
+        test_batches=20,
         map_bins=12,
-        frame_batches=60,
+        frame_batches=20,
         shown=3,
     ),
     "laptop": Config(
@@ -197,17 +197,11 @@ class FramePairs:
     video: BouncingBalls
     as_positions: bool = dataclasses.field(default=False, metadata={"static": True})
 
-    @property
-    def num_tasks(self) -> None:
-        """Return None: targets are empty."""
-        return None
+    num_tasks = None
+    """Targets are empty."""
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw frames [num_rows, size, size, 1], i and i + num_rows / 2 consecutive.
-
-        Raises:
-            InputError: For an odd number of rows.
-        """
+        """Draw frames [num_rows, size, size, 1], i and i + num_rows / 2 consecutive."""
         del num_tasks
         require(num_rows % 2 == 0, "an even number of rows, pairs of frames", num_rows)
         before = jax.vmap(self.video.reset)(jax.random.split(key, num_rows // 2))
@@ -218,19 +212,7 @@ class FramePairs:
         return Batch(inputs, jnp.zeros((num_rows, 0), inputs.dtype))
 
 
-class Basis(NamedTuple):
-    """Functions whose combinations slow feature analysis is to choose from.
-
-    Attributes:
-        function: Inputs [b, ...] → values [b, m].
-        bodies: Balls that each function takes together, [m]; 0 where that has no meaning.
-    """
-
-    function: Callable[[Array], Array]
-    bodies: npt.NDArray[np.int64]
-
-
-def pixels(video: BouncingBalls, pooling: int) -> Basis:
+def pixels(video: BouncingBalls, pooling: int) -> Function:
     """Average frames [b, size, size, 1] over squares of ``pooling`` x ``pooling`` pixels.
 
     Raises:
@@ -244,19 +226,18 @@ def pixels(video: BouncingBalls, pooling: int) -> Basis:
         squares = frames.reshape(len(frames), side, pooling, side, pooling)
         return squares.mean(axis=(2, 4)).reshape(len(frames), -1)
 
-    return Basis(function, np.zeros(side * side, np.int64))
+    return function
 
 
-def positions(video: BouncingBalls, degree: int) -> Basis:
-    """Build functions of centres [b, balls, 2] that do not tell the balls apart.
+def positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArray[np.int64]]:
+    """Build functions of centres [b, balls, 2] → [b, m] that do not tell the balls apart.
 
-    With cosines cos(iπx)cos(jπy), of degree i + j, over the square that centres can be in: their
-    sums over balls, and products of two and of three such sums. They span all symmetric
-    polynomials in the cosines, for up to three balls, to the degree given.
+    With cosines cos(iπx)cos(jπy), of degree i + j up to ``degree``, over the square that centres
+    can be in: their sums over balls, and products of two and of three such sums. They span all
+    symmetric polynomials in the cosines, for up to three balls, to that degree.
 
-    Args:
-        video: The balls.
-        degree: Greatest total degree.
+    Returns:
+        The functions, and how many balls each takes together, [m].
     """
     waves = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i) if i + j > 0]
     products = [
@@ -277,73 +258,63 @@ def positions(video: BouncingBalls, degree: int) -> Basis:
         sums = jnp.concatenate([sums, jnp.ones_like(sums[:, :1])], axis=1)
         return jnp.prod(sums[:, filled], axis=2)
 
-    return Basis(function, np.asarray([len(chosen) for chosen in products]))
+    return function, np.asarray([len(chosen) for chosen in products])
+
+
+def moments(
+    config: Config, encoder: Encoder, params: Params, source: FramePairs, key: Array, batches: int
+) -> Moments:
+    """Average Σ and Π of features over batches of fresh pairs."""
+    return sampled_moments(
+        encoder, params, Slowness(), source, key, rows=config.rows, batches=batches
+    )
 
 
 def linear_slow_features(
-    basis: Basis,
-    source: FramePairs,
-    key: Array,
-    count: int,
-    *,
-    rows: int,
-    batches: int,
-    components: int,
-) -> Encoder:
+    config: Config, function: Function, source: FramePairs, components: int | None = None
+) -> tuple[Encoder, tuple[Array, Array]]:
     """Find the slowest combinations of functions by the generalised eigenproblem.
 
-    Principal components first: what hardly varies would be fitted to the sample.
-
-    Args:
-        basis: The functions.
-        source: Where pairs come from.
-        key: Random key.
-        count: Slow features wanted.
-        rows: Frames of a batch, two a pair.
-        batches: Batches to learn from.
-        components: Most principal components to keep.
+    Principal components first, at most ``components`` of them: what hardly varies would be fitted
+    to the sample.
 
     Returns:
-        An encoder of ``count`` features, the slowest first, of unit variance and mean zero; its
-        parameters are the combinations [functions, count] and what they subtract [count].
+        An encoder of the constant and the features, the slowest first, of unit variance and mean
+        zero; and its parameters, the combinations [m, features] and what they subtract [features].
 
     Raises:
         InputError: If fewer principal components than features vary.
     """
-    functions = FunctionEncoder(lambda _: (), lambda _, inputs: basis.function(inputs))
-    moments = jit(
-        lambda source, key: sampled_moments(
-            WithConstant(functions), (), Slowness(), source, key, rows=rows, batches=batches
-        )
-    )(source, key)
-    second, changes = (np.asarray(part, np.float64) for part in moments)
+    functions = WithConstant(FunctionEncoder(lambda _: (), lambda _, inputs: function(inputs)))
+    average = jit(
+        lambda source, key: moments(config, functions, (), source, key, config.linear_batches)
+    )
+    found = average(source, config.key("linear"))
+    second, changes = (np.asarray(part, np.float64) for part in found)
     mean = second[0, 1:]
     variances, axes = scipy.linalg.eigh(second[1:, 1:] - np.outer(mean, mean))
     kept = variances > _LEAST_VARIANCE * variances[-1]
-    kept[: -min(components, len(kept))] = False
-    axes = axes[:, kept]
-    require(axes.shape[1] >= count, f"at least {count} components that vary", axes.shape[1])
+    kept[: -min(components or len(kept), len(kept))] = False
+    axes, wanted = axes[:, kept], config.num_features
+    require(axes.shape[1] >= wanted, f"at least {wanted} components that vary", axes.shape[1])
     changes = (changes + changes.T)[1:, 1:] / 2.0
     _, mixing = scipy.linalg.eigh(
-        axes.T @ changes @ axes, np.diag(variances[kept]), subset_by_index=(0, count - 1)
+        axes.T @ changes @ axes, np.diag(variances[kept]), subset_by_index=(0, wanted - 1)
     )
     weights = axes @ mixing
     fitted = (jnp.asarray(weights, jnp.float32), jnp.asarray(mean @ weights, jnp.float32))
-    return FunctionEncoder(
+    features = FunctionEncoder(
         lambda _: fitted,
-        lambda params, inputs: matmul(basis.function(inputs), params[0]) - params[1][None, :],
+        lambda params, inputs: matmul(function(inputs), params[0]) - params[1][None, :],
     )
+    return WithConstant(features), fitted
 
 
 def explained(features: npt.ArrayLike, values: npt.ArrayLike) -> DoubleArray:
-    """Compute the share of each feature's variance that a combination of functions explains, [d].
+    """Compute the shares of variance [d] of features [n, d] that functions [n, m] explain linearly.
 
     The last third of the rows is predicted from a fit to the rest, so that functions which are
     many do not explain by chance; what predicts worse than the mean is negative.
-
-    Args:
-        features: [n, d].
-        values: The functions at the same inputs, [n, m].
     """
     targets, given = (np.asarray(part, np.float64) for part in (features, values))
     design = np.column_stack([np.ones(len(given)), given])
@@ -374,18 +345,22 @@ def measure_spectra(
     config: Config, encoder: Encoder, params: Params, source: FramePairs, draw: str
 ) -> Spectra:
     """Measure eigenvalues of features whose first is the constant, on one of the fresh draws."""
-    rows, batches = config.rows, config.batches(draw)
-    moments = jit(
-        lambda params, source, key: sampled_moments(
-            encoder, params, Slowness(), source, key, rows=rows, batches=batches
-        )
-    )(params, source, config.key(draw))
-    ordered, ritz = ordered_spectrum(*moments), ritz_spectrum(*moments)
+    batches = config.test_batches if draw == "test" else config.evaluation_batches
+    ordered, ritz = _spectra(config, encoder, batches, params, source, config.key(draw))
     return Spectra(
         np.asarray(ordered.eigenvalues, np.float64)[1:],
         np.asarray(ritz.eigenvalues, np.float64)[1:],
         np.asarray(ordered.transform)[:, 1:],
     )
+
+
+@partial(jit, static_argnums=(0, 1, 2))
+def _spectra(
+    config: Config, encoder: Encoder, batches: int, params: Params, source: FramePairs, key: Array
+) -> tuple[Spectrum, Spectrum]:
+    # Networks and draws are arguments: one program measures them all.
+    found = moments(config, encoder, params, source, key, batches)
+    return ordered_spectrum(*found), ritz_spectrum(*found)
 
 
 class Responses(NamedTuple):
@@ -394,8 +369,8 @@ class Responses(NamedTuple):
     Attributes:
         centres: Of the balls, [n, balls, 2].
         values: Of the eigenfunctions, [n, d]; the mean response that is largest in magnitude is
-            positive (``mean_responses``).
-        maps: Mean of each eigenfunction where one ball is in a cell, [bins², d]; NaN where none is.
+            positive.
+        maps: Mean of each eigenfunction where one ball is in a cell (``mean_responses``).
     """
 
     centres: FloatArray
@@ -404,18 +379,22 @@ class Responses(NamedTuple):
 
 
 def measure_responses(
-    eigenfunctions: Callable[[Array], Array], video: BouncingBalls, config: Config
+    encoder: Encoder, params: Params, video: BouncingBalls, config: Config
 ) -> Responses:
-    """Evaluate eigenfunctions, frames [b, ...] → [b, d], on batches of unrelated frames."""
+    """Evaluate an encoder's eigenfunctions on batches of unrelated frames."""
 
-    def one_batch(batch_key: Array) -> tuple[Array, Array]:
-        states = jax.vmap(video.reset)(jax.random.split(batch_key, config.rows))
-        return states.positions, eigenfunctions(jax.vmap(video.observe)(states))
+    @jit
+    def evaluate(params: Params, keys: Array) -> tuple[Array, Array]:
+        def one_batch(key: Array) -> tuple[Array, Array]:
+            states = jax.vmap(video.reset)(jax.random.split(key, config.rows))
+            return states.positions, encoder.apply(params, jax.vmap(video.observe)(states))
+
+        measured: tuple[Array, Array] = jax.lax.map(one_batch, keys)
+        return measured
 
     keys = jax.random.split(config.key("frames"), config.frame_batches)
     centres, values = (
-        np.asarray(part).reshape(-1, *part.shape[2:])
-        for part in jit(lambda keys: jax.lax.map(one_batch, keys))(keys)
+        np.asarray(part).reshape(-1, *part.shape[2:]) for part in evaluate(params, keys)
     )
     maps = mean_responses(centres, values, config.map_bins)
     largest = np.take_along_axis(maps, np.nanargmax(np.abs(maps), axis=0)[None, :], axis=0)
@@ -424,56 +403,39 @@ def measure_responses(
 
 
 def mean_responses(centres: npt.ArrayLike, values: npt.ArrayLike, bins: int) -> DoubleArray:
-    """Average features over the states with a ball, whichever, in a cell of the unit square.
+    """Average features [n, d] over the states with a ball, whichever, in a cell of the unit square.
 
-    Args:
-        centres: Of the balls, [n, balls, 2].
-        values: Of the features, [n, d].
-        bins: Cells a side.
-
-    Returns:
-        [bins², d], cell row · bins + column with rows upwards in y; NaN where no ball has been.
+    Centres of the balls are [n, balls, 2]. The result is [bins², d], cell row · bins + column with
+    rows upwards in y; NaN where no ball has been.
     """
     points, features = np.asarray(centres), np.asarray(values, np.float64)
-    columns, rows = np.moveaxis(np.clip((points * bins).astype(int), 0, bins - 1), -1, 0)
-    cells = rows * bins + columns
-    counts = np.bincount(cells.ravel(), minlength=bins * bins)
-    totals = np.stack(
-        [
-            np.bincount(cells.ravel(), np.repeat(feature, cells.shape[1]), minlength=bins * bins)
-            for feature in features.T
-        ],
-        axis=1,
-    )
-    means: DoubleArray = np.where(counts > 0, totals.T / np.maximum(counts, 1), np.nan).T
-    return means
+    x, y = points.reshape(-1, 2).T
+    each_ball = np.repeat(features, points.shape[1], axis=0).T
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    means = binned_statistic_2d(y, x, list(each_ball), bins=[edges, edges]).statistic
+    return np.asarray(means, np.float64).reshape(len(each_ball), -1).T
 
 
 def measure_shares(
     responses: Responses, video: BouncingBalls, config: Config
 ) -> dict[str, DoubleArray]:
-    """Compute shares of each eigenfunction's variance, on frames that were not fitted to.
+    """Compute shares of each eigenfunction's variance [d], on frames that were not fitted to.
 
-    Returns:
-        ``mean_position``: what the balls' mean position explains linearly; ``one_ball``: what sums
-        over balls of functions of one ball's position do; ``all_balls``: what these and their
-        products, functions of two and three balls together, do; [d] each.
+    ``mean_position`` is what the balls' mean position explains linearly, ``one_ball`` what sums
+    over balls of functions of one ball's position do, and ``all_balls`` what these and their
+    products, functions of two and three balls together, do.
     """
-    basis = positions(video, config.degree)
-    values = np.asarray(jit(basis.function)(jnp.asarray(responses.centres)))
+    function, bodies = positions(video, config.degree)
+    values = np.asarray(jit(function)(jnp.asarray(responses.centres)))
     return {
         "mean_position": explained(responses.values, responses.centres.mean(axis=1)),
-        "one_ball": explained(responses.values, values[:, basis.bodies == 1]),
+        "one_ball": explained(responses.values, values[:, bodies == 1]),
         "all_balls": explained(responses.values, values),
     }
 
 
 def extreme_frames(responses: Responses, video: BouncingBalls, count: int) -> FloatArray:
-    """Draw the frames that excite each eigenfunction least and most.
-
-    Returns:
-        [d, 2 · count, size, size]: the least exciting first, rising.
-    """
+    """Render frames that excite eigenfunctions least to most, [d, 2 · count, size, size]."""
     order = np.argsort(responses.values, axis=0)
     chosen = np.concatenate([order[:count], order[-count:]]).T
     centres = jnp.asarray(responses.centres[chosen.ravel()])
@@ -483,25 +445,13 @@ def extreme_frames(responses: Responses, video: BouncingBalls, count: int) -> Fl
 
 
 class Network(NamedTuple):
-    """A trained network and what it was found to be.
-
-    Attributes:
-        seed: Its seed.
-        seconds: Time in updates.
-        history: Records of its training.
-        spectra: Its eigenvalues on fresh frames.
-        shares: What explains its eigenfunctions (``measure_shares``).
-        maps: Mean eigenfunctions against one ball's position, [bins², d].
-        frames: Those that excite each least and most, [d, 2 · shown, size, size].
-    """
+    """A trained network, its eigenvalues and responses, and what explains these, [d] each."""
 
     seed: int
-    seconds: float
-    history: list[dict[str, Any]]
+    trained: TrainingResult
     spectra: Spectra
+    responses: Responses
     shares: dict[str, DoubleArray]
-    maps: DoubleArray
-    frames: FloatArray
 
 
 def measure(run: Run[Config], name: str, seed: int) -> Network:
@@ -517,20 +467,12 @@ def measure(run: Run[Config], name: str, seed: int) -> Network:
     )
 
     def evaluate(params: Params) -> Mapping[str, Array]:
-        moments = sampled_moments(
-            encoder,
-            params,
-            Slowness(),
-            source,
-            config.key("held out"),
-            rows=config.rows,
-            batches=config.evaluation_batches,
-        )
-        found = ordered_spectrum(*moments).eigenvalues
-        return {f"eigenvalue_{k}": found[k] for k in range(1, len(found))}
+        key, batches = config.key("held out"), config.evaluation_batches
+        found = ordered_spectrum(*moments(config, encoder, params, source, key, batches))
+        return {f"eigenvalue_{k}": found.eigenvalues[k] for k in range(1, 1 + config.num_features)}
 
     every = config.steps // config.evaluations
-    result = train(
+    trained = train(
         encoder,
         Spin(
             1 + config.num_features,
@@ -552,21 +494,14 @@ def measure(run: Run[Config], name: str, seed: int) -> Network:
         description=f"slow features, seed {seed}",
         progress=run.progress,
     )
-    params = result.params()
+    params = trained.params()
     spectra = measure_spectra(config, encoder, params, source, "test")
-    transform = jnp.asarray(spectra.transform)
-    responses = measure_responses(
-        lambda frames: encoder.apply(params, frames) @ transform, VIDEO, config
+    eigenfunctions = FunctionEncoder(
+        encoder.init, lambda both, frames: matmul(encoder.apply(both[0], frames), both[1])
     )
-    return Network(
-        seed,
-        result.seconds,
-        result.history,
-        spectra,
-        measure_shares(responses, VIDEO, config),
-        responses.maps,
-        extreme_frames(responses, VIDEO, config.shown),
-    )
+    both = params, jnp.asarray(spectra.transform)
+    responses = measure_responses(eigenfunctions, both, VIDEO, config)
+    return Network(seed, trained, spectra, responses, measure_shares(responses, VIDEO, config))
 
 
 def prepare(run: Run[Config]) -> dict[str, Spectra]:
@@ -576,60 +511,40 @@ def prepare(run: Run[Config]) -> dict[str, Spectra]:
         Analysis → spectra on the test frames, and under ``held out`` those of functions of
         positions on the frames that networks are followed on during training.
     """
-    config = run.config
-    centres = positions(VIDEO, config.degree)
-
-    def solve(basis: Basis, source: FramePairs, components: int, *draws: str) -> list[Spectra]:
-        features = linear_slow_features(
-            basis,
-            source,
-            config.key("linear"),
-            config.num_features,
-            rows=config.rows,
-            batches=config.linear_batches,
-            components=components,
-        )
-        encoder, params = WithConstant(features), features.init(jax.random.key(0))
-        return [measure_spectra(config, encoder, params, source, draw) for draw in draws]
-
-    frames = pixels(VIDEO, config.pooling)
-    (linear,) = solve(frames, FramePairs(VIDEO), config.components, "test")
-    test, held_out = solve(
-        centres, FramePairs(VIDEO, True), len(centres.bodies), "test", "held out"
-    )
-    return {PIXELS: linear, POSITIONS: test, "held out": held_out}
+    config, frames, centres = run.config, FramePairs(VIDEO), FramePairs(VIDEO, True)
+    squares, (functions, _) = pixels(VIDEO, config.pooling), positions(VIDEO, config.degree)
+    linear = linear_slow_features(config, squares, frames, config.components)
+    best = linear_slow_features(config, functions, centres)
+    return {
+        PIXELS: measure_spectra(config, *linear, frames, "test"),
+        POSITIONS: measure_spectra(config, *best, centres, "test"),
+        "held out": measure_spectra(config, *best, centres, "held out"),
+    }
 
 
-def judge(
-    learned: DoubleArray,
-    ritz: DoubleArray,
-    linear: DoubleArray,
-    best: DoubleArray,
-    one_ball: DoubleArray,
-    all_balls: DoubleArray,
-) -> list[Claim]:
+def judge(networks: Sequence[Network], exact: Mapping[str, Spectra]) -> list[Claim]:
     """Set the paper's statements and our goals beside what was found.
 
     What the paper says of eigenfunctions cannot be told of networks that are not slower than linear
     analysis: they have not learned them.
-
-    Args:
-        learned: Eigenvalues of networks in learned order, [networks, d].
-        ritz: Of their spans, [networks, d].
-        linear: Of linear analysis of pixels, [d].
-        best: Of analysis of functions of positions, [d].
-        one_ball: Shares of variance that functions of single balls explain, [networks, d].
-        all_balls: Shares that functions of all balls explain, [networks, d].
     """
-    total = mean_interval(learned.sum(axis=1))
-    several = len(learned) > 1
+    sums = np.asarray([network.spectra.ordered.sum() for network in networks])
+    linear, best = (exact[name].ordered.sum() for name in (PIXELS, POSITIONS))
+    one_ball, all_balls = (
+        np.stack([network.shares[name] for network in networks])
+        for name in ("one_ball", "all_balls")
+    )
+    total = mean_interval(sums)
+    several = len(networks) > 1
     interval = f" [{total.low:.3f}, {total.high:.3f}]" if several else ""
-    straddles = not several or total.low <= linear.sum() <= total.high
-    slower = None if straddles else bool(total.high < linear.sum())
-    learnt = bool(learned.sum(axis=1).max() < linear.sum())
-    first, later = one_ball[:, :2], one_ball[:, 2:]
-    interactions = (all_balls[:, 2:] - later) > TOGETHER
-    disorder = float(np.max(np.abs(learned / ritz - 1.0)))
+    straddles = not several or total.low <= linear <= total.high
+    learnt = bool(sums.max() < linear)
+    first = one_ball[:, :2]
+    interactions = (all_balls - one_ball)[:, 2:] > TOGETHER
+    disorder = max(
+        float(np.max(np.abs(spectra.ordered / spectra.ritz - 1.0)))
+        for spectra in (network.spectra for network in networks)
+    )
     return [
         Claim(
             statement="All features (holds if functions of balls' positions explain "
@@ -656,9 +571,9 @@ def judge(
         Claim(
             statement="Deep against linear slow features (our goal, by the interval over networks)",
             stated="a smaller sum of eigenvalues than linear analysis of pixels",
-            found=f"{total.value:.3f}{interval} against {linear.sum():.3f}; "
-            f"analysis of positions: {best.sum():.3f}",
-            holds=slower,
+            found=f"{total.value:.3f}{interval} against {linear:.3f}; "
+            f"analysis of positions: {best:.3f}",
+            holds=None if straddles else bool(total.high < linear),
         ),
         Claim(
             statement=f"Order of features (our goal; holds within {ORDERED:.0%})",
@@ -673,27 +588,16 @@ def report(run: Run[Config], found: Mapping[str, Network]) -> Findings:
     """Draw eigenvalues, maps, frames and curves, and judge the claims."""
     config, networks = run.config, list(found.values())
     exact = {name: run.shared[name] for name in (PIXELS, POSITIONS)}
-    first, count = networks[0], len(networks)
-    features = range(1, config.num_features + 1)
-    learned = np.stack([network.spectra.ordered for network in networks])
-    curves = np.asarray(
-        [
-            [[record[f"eigenvalue_{k}"][0] for k in features] for record in network.history]
-            for network in networks
-        ]
-    )
+    count, seconds = len(networks), sum(network.trained.seconds for network in networks)
     note = f"mean over {count} networks, 95 % bootstrap interval" if count > 1 else "one network"
-    figures = _show(run, networks, exact, curves, note)
     return Findings(
-        abstract=_abstract(config, networks),
-        claims=judge(
-            learned,
-            np.stack([network.spectra.ritz for network in networks]),
-            exact[PIXELS].ordered,
-            exact[POSITIONS].ordered,
-            np.stack([network.shares["one_ball"] for network in networks]),
-            np.stack([network.shares["all_balls"] for network in networks]),
-        ),
+        abstract="Three equal balls in a box, 64 x 64 pixels. A network sees one frame and learns "
+        "the functions of it that change least from a frame to the next (Pfau et al. give theirs "
+        "two consecutive frames). Velocities show in no single frame, so features are functions of "
+        "positions. Every batch is of fresh frames: the law that episodes start from is "
+        f"stationary.\n\n{count} networks of {config.steps:,} updates on {config.rows} frames "
+        f"each, {seconds:,.0f} s of training in all.",
+        claims=judge(networks, exact),
         sections=[
             Section(
                 title="Against the paper",
@@ -702,63 +606,133 @@ def report(run: Run[Config], found: Mapping[str, Network]) -> Findings:
                 "the balls' positions, so what is judged is how simple a function of them each "
                 "feature is. Our two goals stand below what the paper states.",
             ),
-            Section(
-                title="Eigenvalues",
-                text=_about_eigenvalues(config),
-                tables=[_feature_table(first, exact)],
-                figures=[figures["eigenvalues"]],
-            ),
-            Section(
-                title="What features respond to",
-                figures=[figures["maps"], figures["exciting_frames"]],
-            ),
-            Section(title="Training", figures=[figures["training"]]),
+            _eigenvalues(run, networks, exact, note),
+            _responses(run, networks),
+            _training(run, networks, note),
         ],
         summary={
             "eigenvalues": {
-                DEEP: learned.tolist(),
+                DEEP: [network.spectra.ordered.tolist() for network in networks],
                 **{name: spectra.ordered.tolist() for name, spectra in exact.items()},
             },
-            "seconds": {network.seed: round(network.seconds, 3) for network in networks},
+            "seconds": {network.seed: round(network.trained.seconds, 3) for network in networks},
         },
     )
 
 
-def _show(
-    run: Run[Config],
-    networks: Sequence[Network],
-    exact: Mapping[str, Spectra],
-    curves: DoubleArray,
-    note: str,
-) -> dict[str, tuple[Any, str]]:
+def _eigenvalues(
+    run: Run[Config], networks: Sequence[Network], exact: Mapping[str, Spectra], note: str
+) -> Section:
+    """Set the eigenvalues of networks beside those of the exact analyses."""
     config, first = run.config, networks[0]
-    learned = np.stack([network.spectra.ordered for network in networks])
     numbers = np.arange(1, config.num_features + 1)
-    analyses = [(DEEP, network.seed, network.spectra) for network in networks]
-    analyses += [(name, None, spectra) for name, spectra in exact.items()]  # type: ignore[misc]
-    bins = config.map_bins
-    rows: dict[str, list[dict[str, object]]] = {
-        "eigenvalues": [
-            {
-                "analysis": name,
-                "seed": seed,
-                "feature": k,
-                "eigenvalue": spectra.ordered[k - 1],
-                "of_the_span": spectra.ritz[k - 1],
-                "correlation_at_lag_1": 1.0 - spectra.ordered[k - 1] / 2.0,
-            }
-            for name, seed, spectra in analyses
-            for k in numbers
-        ],
-        "maps": [
+    analyses: list[tuple[str, int | None, Spectra]] = [
+        *((DEEP, network.seed, network.spectra) for network in networks),
+        *((name, None, spectra) for name, spectra in exact.items()),
+    ]
+    rows = [
+        {
+            "analysis": name,
+            "seed": seed,
+            "feature": k,
+            "eigenvalue": spectra.ordered[k - 1],
+            "of_the_span": spectra.ritz[k - 1],
+            "correlation_at_lag_1": 1.0 - spectra.ordered[k - 1] / 2.0,
+        }
+        for name, seed, spectra in analyses
+        for k in numbers
+    ]
+    lines = [Line.of_runs(DEEP, numbers, [network.spectra.ordered for network in networks])]
+    lines += [Line(label=name, x=numbers, mean=each.ordered) for name, each in exact.items()]
+    figure = plot_panels(
+        [Panel(title="slowness of every feature, on fresh frames", lines=lines)],
+        x_label="feature, after the constant",
+        y_label=EIGENVALUE,
+        x_ticks=numbers.tolist(),
+        note=note,
+    )
+    caption = (
+        f"Eigenvalue of every feature on fresh frames: of networks ({note}), of linear slow "
+        "feature analysis of pixels, and of functions of the balls' positions, which no video "
+        "shows."
+    )
+    columns = {
+        "deep λ": first.spectra.ordered,
+        "correlation a frame later": 1.0 - first.spectra.ordered / 2.0,
+        "of the span": first.spectra.ritz,
+        "linear λ": exact[PIXELS].ordered,
+        "positions λ": exact[POSITIONS].ordered,
+    }
+    shares = {"mean position": "mean_position", "single balls": "one_ball"}
+    shares["all balls"] = "all_balls"
+    cells = [
+        (
+            k,
+            *(f"{column[k - 1]:.4f}" for column in columns.values()),
+            *(f"{first.shares[name][k - 1]:.3f}" for name in shares.values()),
+        )
+        for k in numbers
+    ]
+    table = Table(
+        ("feature", *columns, *shares),
+        cells,
+        f"Every feature of the network of seed {first.seed}. Last three columns: shares of its "
+        "variance that the balls' mean position, sums of functions of single balls, and products "
+        "of up to three of these explain, on frames that were not fitted to. Other seeds are in "
+        "results/exciting_frames.csv.",
+    )
+    return Section(
+        title="Eigenvalues",
+        text="An eigenvalue is E[(u(s') - u(s))^2] of a feature of mean zero and variance 1 that "
+        "is uncorrelated with those before it; 1 - λ/2 is its correlation with itself a frame "
+        "later. All analyses are measured by the same estimator on the same "
+        f"{config.rows // 2 * config.test_batches:,} fresh pairs of frames.\n\n"
+        "Linear analysis solves the generalised eigenproblem of the "
+        f"{config.components} leading principal components of frames averaged over squares of "
+        f"{config.pooling} x {config.pooling} pixels. Functions of positions are symmetric "
+        f"polynomials of cosines to degree {config.degree}: an exact solution in a space that "
+        "knows the balls, and an upper bound of the smallest eigenvalues that a frame allows. "
+        "Linear combinations of pixels are sums over balls of functions of one ball, so linear "
+        "analysis cannot see pairs.",
+        tables=[table],
+        figures=[run.show("eigenvalues", caption, rows, figure)],
+    )
+
+
+def _responses(run: Run[Config], networks: Sequence[Network]) -> Section:
+    """Show what excites the first network's features, and tabulate what explains all networks'."""
+    config, first = run.config, networks[0]
+    bins, numbers = config.map_bins, range(1, config.num_features + 1)
+    notes = [f"λ {value:.4f}" for value in first.spectra.ordered]
+    maps = run.show(
+        "maps",
+        "Mean of each eigenfunction where one of the balls is, over all states with a ball there "
+        f"(network of seed {first.seed}). Eigenfunctions have variance 1; the number above each "
+        "map is its largest magnitude, so a map with small limits says that the feature does not "
+        "depend on where one ball is alone. Centres of balls do not come to the grey border.",
+        [
             {
                 "x": (cell % bins + 0.5) / bins,
                 "y": (cell // bins + 0.5) / bins,
                 **{f"feature_{k}": row[k - 1] for k in numbers},
             }
-            for cell, row in enumerate(first.maps)
+            for cell, row in enumerate(first.responses.maps)
         ],
-        "exciting_frames": [
+        plot_components(
+            {"mean feature": first.responses.maps},
+            bins=bins,
+            labels=[f"{k}: {note}" for k, note in zip(numbers, notes, strict=True)],
+        ),
+    )
+    frames = extreme_frames(first.responses, VIDEO, config.shown)
+    # An empty picture sets the most exciting frames apart from the least exciting.
+    frames = np.insert(frames, config.shown, np.nan, axis=1)
+    labels = [f"feature {k}" for k in numbers]
+    exciting = run.show(
+        "exciting_frames",
+        f"Of {config.rows * config.frame_batches:,} unrelated frames, those that excite each "
+        "eigenfunction least (left) and most (right), more to the ends.",
+        [
             {
                 "seed": network.seed,
                 "feature": k,
@@ -767,174 +741,60 @@ def _show(
             for network in networks
             for k in numbers
         ],
-        "training": [
-            {
-                "seed": network.seed,
-                "step": record["step"],
-                "seconds": record["seconds"],
-                **{f"feature_{k}": values[k - 1] for k in numbers},
-            }
-            for network, curve in zip(networks, curves, strict=True)
-            for record, values in zip(network.history, curve, strict=True)
-        ],
-    }
-    lines = [Line.of_runs(DEEP, numbers, learned)]
-    lines += [Line(label=name, x=numbers, mean=each.ordered) for name, each in exact.items()]
-    eigenvalues = plot_panels(
-        [Panel(title="slowness of every feature, on fresh frames", lines=lines)],
-        x_label="feature, after the constant",
-        y_label=EIGENVALUE,
-        x_ticks=numbers.tolist(),
-        note=note,
+        plot_reconstructions(
+            dict(zip(labels, frames, strict=True)), notes=dict(zip(labels, notes, strict=True))
+        ),
     )
-    labels = [f"{k}: λ {first.spectra.ordered[k - 1]:.4f}" for k in numbers]
-    maps = plot_components({"mean feature": first.maps}, bins=bins, labels=labels)
-    steps = [record["step"] for record in first.history]
-    shown = {
-        "eigenvalues": (
-            f"Eigenvalue of every feature on fresh frames: of networks ({note}), of linear slow "
-            "feature analysis of pixels, and of functions of the balls' positions, which no video "
-            "shows.",
-            eigenvalues,
-        ),
-        "maps": (
-            "Mean of each eigenfunction where one of the balls is, over all states with a ball "
-            f"there (network of seed {first.seed}). Eigenfunctions have variance 1; the number "
-            "above each map is its largest magnitude, so a map with small limits says that the "
-            "feature does not depend on where one ball is alone. Centres of balls do not come to "
-            "the grey border.",
-            maps,
-        ),
-        "exciting_frames": (
-            f"Of {config.rows * config.frame_batches:,} unrelated frames, those that excite each "
-            "eigenfunction least (left) and most (right), more to the ends.",
-            draw_extremes(first.frames, first.spectra.ordered),
-        ),
-        "training": (
-            f"Eigenvalues on held-out frames over training, {note}. Dashes at the right edge: "
-            "those of functions of positions on the same frames, which are not those of the table.",
-            draw_training(steps, curves, run.shared["held out"].ordered),
-        ),
-    }
-    return {
-        name: run.show(name, caption, rows[name], figure)
-        for name, (caption, figure) in shown.items()
-    }
+    return Section(title="What features respond to", figures=[maps, exciting])
+
+
+def _training(run: Run[Config], networks: Sequence[Network], note: str) -> Section:
+    """Show eigenvalues on held-out frames over training."""
+    numbers = range(1, run.config.num_features + 1)
+    rows = [
+        {
+            "seed": network.seed,
+            "step": record["step"],
+            "seconds": record["seconds"],
+            **{f"feature_{k}": record[f"eigenvalue_{k}"][0] for k in numbers},
+        }
+        for network in networks
+        for record in network.trained.history
+    ]
+    steps = [record["step"] for record in networks[0].trained.history]
+    curves = [
+        [[record[f"eigenvalue_{k}"][0] for record in each.trained.history] for each in networks]
+        for k in numbers
+    ]
+    caption = (
+        f"Eigenvalues on held-out frames over training, {note}. Dashes at the right edge: those of "
+        "functions of positions on the same frames, which are not those of the table."
+    )
+    figure = draw_training(steps, curves, run.shared["held out"].ordered)
+    return Section(title="Training", figures=[run.show("training", caption, rows, figure)])
 
 
 @styled
-def draw_training(steps: Sequence[int], networks: DoubleArray, best: DoubleArray) -> Figure:
-    """Draw held-out eigenvalues over training.
-
-    Args:
-        steps: Updates, [p].
-        networks: [networks, p, d].
-        best: Eigenvalues of functions of positions, [d], as dashes at the right edge.
-    """
-    count = networks.shape[2]
-    colors = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, count))
+def draw_training(steps: Sequence[int], curves: npt.ArrayLike, best: DoubleArray) -> Figure:
+    """Draw eigenvalues [d, networks, p] at steps [p], and the best [d] at the right edge."""
+    colors = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(best)))
     figure = Figure(figsize=(6.8, 4.2))
     axes = figure.subplots()
     axes.set(yscale="log", xlabel="update", ylabel=EIGENVALUE)
     axes.grid(visible=True)
-    for index, color in enumerate(colors):
-        curve = mean_interval(networks[:, :, index])
+    for index, (runs, color) in enumerate(zip(np.asarray(curves), colors, strict=True)):
+        curve = mean_interval(runs)
         axes.plot(steps, curve.value, color=color, label=str(index + 1))
-        if len(networks) > 1:
+        if len(runs) > 1:
             axes.fill_between(steps, curve.low, curve.high, color=color, alpha=0.2, lw=0)
-    margin = 0.04 * steps[-1]
-    axes.set_xlim(-0.01 * steps[-1], steps[-1] + 1.5 * margin)
-    edge = np.full(count, steps[-1] + margin)
+    edge = np.full(len(best), 1.04 * steps[-1])
+    axes.set_xlim(-0.01 * steps[-1], 1.06 * steps[-1])
     axes.scatter(edge, best, marker="_", s=70, c=colors, linewidths=1.8, zorder=3)
     axes.plot([], [], "_", markersize=8, markeredgewidth=1.8, color=MUTED, label="positions")
     plain_log_ticks(axes.yaxis)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     figure.legend(loc="outside right center", title="feature", handlelength=1.6, reverse=True)
     return figure
-
-
-@styled
-def draw_extremes(frames: FloatArray, eigenvalues: DoubleArray) -> Figure:
-    """Draw frames [d, 2 · shown, size, size] that excite features least (left) and most (right)."""
-    count, columns = frames.shape[:2]
-    half, side = columns // 2, 0.6
-    figure = Figure(figsize=(1.0 + side * (columns + 0.3), 0.4 + side * count))
-    grid = figure.subplots(
-        count,
-        columns + 1,
-        squeeze=False,
-        gridspec_kw={"width_ratios": [1.0] * half + [0.3] + [1.0] * half, "wspace": 0.04},
-    )
-    for index, line in enumerate(grid):
-        line[half].set_axis_off()
-        shown = [axes for column, axes in enumerate(line) if column != half]
-        for axes, picture in zip(shown, frames[index], strict=True):
-            axes.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0, origin="upper")
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(True)
-        line[0].set_ylabel(
-            f"{index + 1}\nλ {eigenvalues[index]:.4f}",
-            rotation=0,
-            horizontalalignment="right",
-            verticalalignment="center",
-            fontsize=8.0,
-            color=INK,
-        )
-    for column, text in ((half // 2, "least (most negative)"), (half + 1 + half // 2, "most")):
-        grid[0, column].set_title(text, fontsize=9.0)
-    return figure
-
-
-def _about_eigenvalues(config: Config) -> str:
-    return (
-        "An eigenvalue is E[(u(s') - u(s))^2] of a feature of mean zero and variance 1 that is "
-        "uncorrelated with those before it; 1 - λ/2 is its correlation with itself a frame later. "
-        "All analyses are measured by the same estimator on the same "
-        f"{config.rows // 2 * config.test_batches:,} fresh pairs of frames.\n\n"
-        "Linear analysis solves the generalised eigenproblem of the "
-        f"{config.components} leading principal components of frames averaged over squares of "
-        f"{config.pooling} x {config.pooling} pixels. Functions of positions are symmetric "
-        f"polynomials of cosines to degree {config.degree}: an exact solution in a space that "
-        "knows the balls, and an upper bound of the smallest eigenvalues that a frame allows. "
-        "Linear combinations of pixels are sums over balls of functions of one ball, so linear "
-        "analysis cannot see pairs."
-    )
-
-
-def _feature_table(first: Network, exact: Mapping[str, Spectra]) -> Table:
-    ordered, shares = first.spectra.ordered, first.shares.values()
-    rows = [
-        (
-            k + 1,
-            f"{ordered[k]:.4f}",
-            f"{1.0 - ordered[k] / 2.0:.4f}",
-            f"{first.spectra.ritz[k]:.4f}",
-            *(f"{spectra.ordered[k]:.4f}" for spectra in exact.values()),
-            *(f"{share[k]:.3f}" for share in shares),
-        )
-        for k in range(len(ordered))
-    ]
-    header = ("feature", "deep λ", "correlation a frame later", "of the span", "linear λ")
-    return Table(
-        (*header, "positions λ", "mean position", "single balls", "all balls"),
-        rows,
-        f"Every feature of the network of seed {first.seed}. Last three columns: shares of its "
-        "variance that the balls' mean position, sums of functions of single balls, and products "
-        "of up to three of these explain, on frames that were not fitted to. Other seeds are in "
-        "results/exciting_frames.csv.",
-    )
-
-
-def _abstract(config: Config, networks: Sequence[Network]) -> str:
-    seconds = sum(network.seconds for network in networks)
-    return (
-        "Three equal balls in a box, 64 x 64 pixels. A network sees one frame and learns the "
-        "functions of it that change least from a frame to the next (Pfau et al. give theirs two "
-        "consecutive frames). Velocities show in no single frame, so features are functions of "
-        "positions. Every batch is of fresh frames: the law that episodes start from is "
-        f"stationary.\n\n{len(networks)} networks of {config.steps:,} updates on {config.rows} "
-        f"frames each, {seconds:,.0f} s of training in all."
-    )
 
 
 EXPERIMENT = Experiment(
@@ -944,8 +804,8 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     prepare=prepare,
     cells=lambda run: {
-        f"seed-{run.config.seed + index}": run.config.seed + index
-        for index in range(run.config.num_seeds)
+        f"seed-{seed}": seed
+        for seed in range(run.config.seed, run.config.seed + run.config.num_seeds)
     },
     measure=measure,
     report=report,

@@ -7,7 +7,6 @@ form in the plane and finite differences on a grid.
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -19,7 +18,7 @@ import optax
 import scipy.sparse
 from jax import Array
 from matplotlib.figure import Figure
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import LaplacianNd, eigsh
 from scipy.special import genlaguerre
 
 from rlreps.config import as_json
@@ -91,18 +90,16 @@ class Contender:
     steps: int = 5000
 
     def __post_init__(self) -> None:
-        require_choice("sampling", self.sampling, get_args(Sampling))
-        require_choice("inputs", self.inputs, get_args(Inputs))
-        require_choice("networks", self.networks, get_args(Networks))
-        require_choice("optimizer", self.optimizer, get_args(OptimizerName))
-        require_choice("schedule", self.schedule, get_args(Schedule))
+        choices = {"sampling": Sampling, "inputs": Inputs, "networks": Networks}
+        choices |= {"optimizer": OptimizerName, "schedule": Schedule}
+        for name, choice in choices.items():
+            require_choice(name, getattr(self, name), get_args(choice))
         for width in self.hidden:
             require_positive("hidden layer widths", width)
         require_positive("rows", self.rows)
         require_positive("steps", self.steps)
         require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
-        finite = 0.0 < self.learning_rate < math.inf
-        require(finite, "a finite learning_rate > 0", self.learning_rate)
+        require_interval("learning_rate", self.learning_rate, "(0, inf)")
 
     @property
     def is_published(self) -> bool:
@@ -137,7 +134,7 @@ class Config:
         require(len(set(names)) == len(names), "contenders of different names", names)
         require_positive("num_seeds", self.num_seeds)
         require_positive("evaluations", self.evaluations)
-        require(0.0 < self.half_width < math.inf, "a finite half_width > 0", self.half_width)
+        require_interval("half_width", self.half_width, "(0, inf)")
         even = self.grid_points % 2 == 0 and self.grid_points >= 8
         require(even, "an even number of grid_points >= 8", self.grid_points)
         for contender in self.contenders:
@@ -148,34 +145,30 @@ class Config:
             )
 
 
-def _protocol(averaging_rate: float, *, steps: int, learning_rate: float) -> Contender:
-    """Put the paper's protocol on networks of our size: uniform points, (x, y), RMSProp."""
-    return Contender(
-        name=f"Pfau et al., β = {averaging_rate:g}",
-        sampling="uniform",
-        inputs="cartesian",
-        averaging_rate=averaging_rate,
-        optimizer="rmsprop",
-        learning_rate=learning_rate,
-        schedule="constant",
-        steps=steps,
-    )
+_PROTOCOL: dict[str, Any] = {
+    "sampling": "uniform",
+    "inputs": "cartesian",
+    "optimizer": "rmsprop",
+    "schedule": "constant",
+}
+"""The paper's choices, on networks of our size."""
 
 
 def _contenders(steps: int, protocol_steps: int, learning_rate: float) -> tuple[Contender, ...]:
     """List ours, ours with one choice at a time put back to the paper's, and the protocol."""
-    ours = Contender(name="ours", steps=steps)
     changes: dict[str, dict[str, Any]] = {
-        "β = 0.01": {"averaging_rate": 0.01},
-        "uniform sampling": {"sampling": "uniform"},
-        "Cartesian inputs": {"inputs": "cartesian"},
-        "RMSProp": {"optimizer": "rmsprop"},
-        "shared layers": {"networks": "shared", "hidden": (96, 96)},
+        "ours": {},
+        "ours, but β = 0.01": {"averaging_rate": 0.01},
+        "ours, but uniform sampling": {"sampling": "uniform"},
+        "ours, but Cartesian inputs": {"inputs": "cartesian"},
+        "ours, but RMSProp": {"optimizer": "rmsprop"},
+        "ours, but shared layers": {"networks": "shared", "hidden": (96, 96)},
     }
+    protocol = {**_PROTOCOL, "steps": protocol_steps, "learning_rate": learning_rate}
     return (
-        ours,
-        *(dataclasses.replace(ours, name=f"ours, but {a}", **b) for a, b in changes.items()),
-        *(_protocol(b, steps=protocol_steps, learning_rate=learning_rate) for b in (0.01, 1.0)),
+        *(Contender(name=name, steps=steps, **change) for name, change in changes.items()),
+        Contender(name="Pfau et al., β = 0.01", averaging_rate=0.01, **protocol),
+        Contender(name="Pfau et al., β = 1", averaging_rate=1.0, **protocol),
     )
 
 
@@ -183,7 +176,13 @@ PRESETS = {
     "smoke": Config(
         contenders=(
             Contender(name="ours", steps=300, hidden=(16, 16)),
-            _protocol(0.01, steps=20, learning_rate=1e-3),
+            Contender(
+                name="Pfau et al., β = 0.01",
+                averaging_rate=0.01,
+                steps=20,
+                learning_rate=1e-3,
+                **_PROTOCOL,
+            ),
         ),
         num_seeds=2,
         grid_points=32,
@@ -208,13 +207,8 @@ def wavefunctions(positions: DoubleArray) -> DoubleArray:
 
     Those of angular momentum l are r^|l| exp(−r/(2n+1)) L_{n−|l|}^{2|l|}(2r/(2n+1)) times cos lθ or
     sin |l|θ, for n = 0, 1, 2, … and |l| ≤ n, with energy −1/(2n+1)². The box moves them by less
-    than what is measured here.
-
-    Args:
-        positions: [m, 2].
-
-    Returns:
-        [m, 9], in the order of ``ENERGIES`` and not normalised.
+    than what is measured here. At positions [m, 2] they are [m, 9], in the order of ``ENERGIES``
+    and not normalised.
     """
     radius = np.hypot(positions[:, 0], positions[:, 1])
     angle = np.arctan2(positions[:, 1], positions[:, 0])
@@ -231,12 +225,9 @@ def wavefunctions(positions: DoubleArray) -> DoubleArray:
 
 
 class GridSolution(NamedTuple):
-    """The lowest eigenpairs of a discretised Hamiltonian.
+    """Rising energies [9], orthonormal vectors [points², 9] and positions [points², 2] of a grid.
 
-    Attributes:
-        energies: Rising, [9].
-        functions: Orthonormal as vectors, [points², 9]; index row · points + column.
-        positions: Of the grid points, [points², 2]; row from y, column from x, both upwards.
+    The index is row · points + column; rows go upwards in y, columns in x.
     """
 
     energies: DoubleArray
@@ -247,20 +238,15 @@ class GridSolution(NamedTuple):
 def solve_on_grid(points: int, half_width: float) -> GridSolution:
     """Solve −∇² − 1/r in [−D, D]² with zero boundary by five-point differences.
 
-    Args:
-        points: Interior points a side, even: the singularity lies between four of them.
-        half_width: D.
+    Interior points a side are even: the singularity lies between four of them.
     """
     spacing = 2.0 * half_width / (points + 1)
     axis = -half_width + spacing * np.arange(1, points + 1)
     rows, columns = np.meshgrid(axis, axis, indexing="ij")
     positions = np.stack([columns.ravel(), rows.ravel()], axis=1)
-    beside = scipy.sparse.eye_array(points, k=1) + scipy.sparse.eye_array(points, k=-1)
-    identity = scipy.sparse.eye_array(points)
-    second = beside - 2.0 * identity
-    laplacian = scipy.sparse.kron(second, identity) + scipy.sparse.kron(identity, second)
+    grid = LaplacianNd((points, points), boundary_conditions="dirichlet", dtype=np.float64)
     potential = scipy.sparse.diags_array(-1.0 / np.hypot(positions[:, 0], positions[:, 1]))
-    hamiltonian = scipy.sparse.csc_array(potential - laplacian / spacing**2)
+    hamiltonian = scipy.sparse.csc_array(potential - grid.tosparse() / spacing**2)
     start = np.random.default_rng(0).standard_normal(points**2)
     # Below the lowest energy the shifted matrix is positive definite.
     values, vectors = eigsh(hamiltonian, k=NUM_FEATURES, sigma=-1.5, v0=start)
@@ -282,10 +268,8 @@ class BoxSource:
     half_width: Array
     radial: bool = dataclasses.field(metadata={"static": True})
 
-    @property
-    def num_tasks(self) -> int | None:
-        """Return None: targets are empty."""
-        return None
+    num_tasks = None
+    """Targets are empty."""
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw points [num_rows, 2]; targets are [num_rows, 0]."""
@@ -316,13 +300,6 @@ class BoxSource:
         return weigh
 
 
-def make_source(contender: Contender, half_width: float) -> BoxSource:
-    """Build the source of a contender's points."""
-    return BoxSource(
-        jnp.asarray(half_width, jnp.result_type(float)), contender.sampling == "radial"
-    )
-
-
 def _radius(positions: Array) -> Array:
     """Compute distances from the nucleus [b, 1], differentiable there."""
     smallest = float(np.finfo(positions.dtype).tiny)
@@ -346,14 +323,12 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
         return jnp.concatenate([positions / (1.0 + radius), scale, radius / half_width], axis=1)
 
     sizes: dict[str, Any] = {
-        "num_inputs": embed(jnp.ones((1, 2))).shape[1],
+        "num_inputs": 2 if contender.inputs == "cartesian" else 4,
         "hidden": contender.hidden,
     }
-    network: Encoder = (
-        SeparateMLP(NUM_FEATURES, **sizes)
-        if contender.networks == "separate"
-        else MLP(NUM_FEATURES, activation="tanh", **sizes)
-    )
+    network: Encoder = MLP(NUM_FEATURES, activation="tanh", **sizes)
+    if contender.networks == "separate":
+        network = SeparateMLP(NUM_FEATURES, **sizes)
 
     def apply(params: Params, positions: Array) -> Array:
         boundary = jnp.prod(1.0 - jnp.square(positions / half_width), axis=1)
@@ -363,10 +338,9 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
 
 
 def make_quadrature(half_width: float) -> tuple[Array, Array]:
-    """Integrate over the box: Gauss-Legendre in panels of the radius, even in the angle.
+    """Return positions [m, 2] and weights [m] that integrate over the box.
 
-    Returns:
-        Positions [m, 2] and weights [m].
+    They are Gauss-Legendre's in panels of the radius, and even in the angle.
     """
     nodes, node_weights = np.polynomial.legendre.leggauss(24)
     positions, weights = [], []
@@ -379,18 +353,16 @@ def make_quadrature(half_width: float) -> tuple[Array, Array]:
             positions.append(radius[:, None] * direction)
             weights.append((high - low) / 2.0 * node_weights * radius * 2.0 * np.pi / 64)
     dtype = jnp.result_type(float)
-    return jnp.asarray(np.concatenate(positions), dtype), jnp.asarray(
-        np.concatenate(weights), dtype
-    )
+    points, shares = (np.concatenate(parts).astype(dtype) for parts in (positions, weights))
+    return jnp.asarray(points), jnp.asarray(shares)
 
 
 def make_evaluation(encoder: Encoder, half_width: float) -> Callable[[Params], dict[str, Array]]:
-    """Build what is measured during training, by quadrature.
+    """Build what is measured of parameters during training, by quadrature.
 
-    Returns:
-        Parameters → ``energy_1`` … ``energy_9`` (ordered Rayleigh quotients, from
-        ∫|∇u|² − u²/r: upper bounds up to the error of the quadrature), ``worst_error``, the largest
-        of their relative errors, and ``subspace_distance`` to the nine closed-form wavefunctions.
+    ``energy_1`` … ``energy_9`` are ordered Rayleigh quotients, from ∫|∇u|² − u²/r: upper bounds up
+    to the error of the quadrature. ``worst_error`` is the largest of their relative errors, and
+    ``subspace_distance`` that to the nine closed-form wavefunctions.
     """
     positions, weights = make_quadrature(half_width)
     root = jnp.sqrt(weights)[:, None]
@@ -418,35 +390,54 @@ def make_evaluation(encoder: Encoder, half_width: float) -> Callable[[Params], d
     return evaluate
 
 
-def cells(run: Run[Config]) -> dict[str, Contender]:
-    """Number the contenders."""
-    return {f"{index:02d}": contender for index, contender in enumerate(run.config.contenders)}
+class Result(NamedTuple):
+    """What became of a contender.
+
+    Attributes:
+        contender: How it was trained.
+        trained: Its training.
+        steps: When it was measured, [p].
+        energies: Of the features in learned order, [p, seeds, 9].
+        errors: Their largest relative error, [p, seeds].
+    """
+
+    contender: Contender
+    trained: TrainingResult
+    steps: list[int]
+    energies: DoubleArray
+    errors: DoubleArray
+
+    def within(self, tolerance: float) -> int:
+        """Count the seeds with every energy within a tolerance."""
+        return int(np.sum(self.errors[-1] <= tolerance))
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """Return the last measurement: figures by name, [seeds] each."""
+        return self.trained.history[-1]
 
 
-def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult:
+def measure(run: Run[Config], name: str, contender: Contender) -> Result:
     """Train all seeds of a contender."""
-    config = run.config
-    source = make_source(contender, config.half_width)
+    config, separate = run.config, contender.networks == "separate"
+    half_width = jnp.asarray(config.half_width, jnp.result_type(float))
+    source = BoxSource(half_width, contender.sampling == "radial")
     encoder = make_encoder(contender, config.half_width)
     schedule = SCHEDULES[contender.schedule](contender.learning_rate, contender.steps)
-    optimizer = (
-        optax.rmsprop(schedule, decay=0.999)
-        if contender.optimizer == "rmsprop"
-        else optax.adam(schedule)
-    )
+    rmsprop = contender.optimizer == "rmsprop"
     every = contender.steps // config.evaluations
-    return train(
+    trained = train(
         encoder,
         Spin(
             NUM_FEATURES,
             operator=hamiltonian(),
             averaging_rate=contender.averaging_rate,
             encoder=encoder,
-            separate=contender.networks == "separate",
+            separate=separate,
             weights=source.weights(),
         ),
         source,
-        optimizer=optimizer,
+        optimizer=optax.rmsprop(schedule, decay=0.999) if rmsprop else optax.adam(schedule),
         steps=contender.steps,
         rows=contender.rows,
         seeds=range(config.num_seeds),
@@ -459,6 +450,15 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
         description=contender.name,
         progress=run.progress,
     )
+    names = [f"energy_{index + 1}" for index in range(NUM_FEATURES)]
+    history = trained.history
+    return Result(
+        contender,
+        trained,
+        steps=[record["step"] for record in history],
+        energies=np.asarray([np.transpose([record[name] for name in names]) for record in history]),
+        errors=np.asarray([record["worst_error"] for record in history]),
+    )
 
 
 def eigenfunctions(encoder: Encoder, params: Params, positions: DoubleArray) -> DoubleArray:
@@ -466,21 +466,14 @@ def eigenfunctions(encoder: Encoder, params: Params, positions: DoubleArray) -> 
     features = jit(encoder.apply)(params, jnp.asarray(positions, jnp.result_type(float)))
     columns = np.asarray(features, np.float64)
     gram = jnp.asarray(columns.T @ columns, features.dtype)
-    spectrum = ordered_spectrum(gram, jnp.eye(NUM_FEATURES))
+    spectrum = jit(ordered_spectrum)(gram, jnp.eye(NUM_FEATURES))
     return columns @ np.asarray(spectrum.transform, np.float64)
 
 
 def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
-    """Turn eigenfunctions inside each degenerate level towards others.
+    """Turn eigenfunctions [m, 9] inside each degenerate level to exact ones; columns of length 1.
 
     Any other rotation there is as good an eigenbasis; this one is by orthogonal Procrustes.
-
-    Args:
-        functions: [m, 9].
-        exact: [m, 9], what they are turned to.
-
-    Returns:
-        [m, 9], columns of length 1.
     """
     columns = []
     for level in LEVELS:
@@ -490,49 +483,6 @@ def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
         lengths = np.linalg.norm(turned, axis=0)
         columns.append(turned / np.where(lengths > 0.0, lengths, 1.0))
     return np.concatenate(columns, axis=1)
-
-
-class Result(NamedTuple):
-    """What became of a contender.
-
-    Attributes:
-        contender: How it was trained.
-        trained: Its training.
-        steps: When it was measured, [p].
-        energies: Of the features in learned order, [p, seeds, 9].
-        errors: Their largest relative error, [p, seeds].
-        distances: Subspace distance to the closed form, [p, seeds].
-    """
-
-    contender: Contender
-    trained: TrainingResult
-    steps: list[int]
-    energies: DoubleArray
-    errors: DoubleArray
-    distances: DoubleArray
-
-    @classmethod
-    def of(cls, contender: Contender, trained: TrainingResult) -> "Result":
-        """Collect a training's records."""
-        history = trained.history
-        names = [f"energy_{index + 1}" for index in range(NUM_FEATURES)]
-        return cls(
-            contender,
-            trained,
-            [record["step"] for record in history],
-            np.asarray([np.transpose([record[name] for name in names]) for record in history]),
-            np.asarray([record["worst_error"] for record in history]),
-            np.asarray([record["subspace_distance"] for record in history]),
-        )
-
-    def within(self, tolerance: float) -> int:
-        """Count the seeds with every energy within a tolerance."""
-        return int(np.sum(self.errors[-1] <= tolerance))
-
-    @property
-    def diverged(self) -> int:
-        """Count the seeds that ended with numbers that are not finite."""
-        return int(np.sum(self.trained.history[-1]["diverged"]))
 
 
 def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
@@ -565,35 +515,103 @@ def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
     return claims
 
 
-def report(run: Run[Config], found: Mapping[str, TrainingResult]) -> Findings:
+def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
     """Draw wavefunctions and curves, tabulate energies and errors, and judge the claims."""
-    config, grid = run.config, run.shared
-    results = [Result.of(contender, found[name]) for name, contender in cells(run).items()]
-    ours, note = results[0], f"mean over {config.num_seeds} seeds, 95 % bootstrap interval"
+    config, grid, results = run.config, run.shared, list(found.values())
+    note = f"mean over {config.num_seeds} seeds, 95 % bootstrap interval"
     seconds = sum(result.trained.seconds for result in results)
-    grid_error = float(np.abs(grid.energies / ENERGIES - 1.0).max())
-    summary = {
-        "contenders": [
-            {
-                "name": result.contender.name,
-                "steps": result.contender.steps,
-                "seconds": round(result.trained.seconds, 3),
-                "energies": result.energies[-1].tolist(),
-                "worst_error": result.errors[-1].tolist(),
-                "subspace_distance": result.distances[-1].tolist(),
-                "diverged": result.diverged,
-            }
-            for result in results
+    maps = run.show(
+        "wavefunctions",
+        "The nine wavefunctions under their energies, turned inside each degenerate level to the "
+        "closed form, in the middle of the box, half as wide. The limits of a column are its own.",
+        None,
+        draw_wavefunctions(config, grid, results[0]),
+    )
+    return Findings(
+        abstract=f"Nine eigenfunctions of −∇² − 1/r in a box of half-width {config.half_width:g} "
+        f"by spectral inference: {len(results)} ways to train, {config.num_seeds} seeds each, "
+        f"{seconds:,.0f} s of training in all. Energies are Rayleigh quotients by quadrature.",
+        claims=judge(config, results),
+        sections=[
+            _errors(run, results, note),
+            Section(title="Wavefunctions", figures=[maps]),
+            _energies(run, results, note),
         ],
-        "grid_solver": {"points": config.grid_points, "energies": grid.energies.tolist()},
-        "closed_form": ENERGIES.tolist(),
-    }
-    rows: list[tuple[str, int | None, DoubleArray]] = [
-        (result.contender.name, seed, row)
+        summary={
+            "contenders": [
+                {
+                    "name": result.contender.name,
+                    "steps": result.contender.steps,
+                    "seconds": round(result.trained.seconds, 3),
+                    "energies": result.energies[-1].tolist(),
+                    "worst_error": result.last["worst_error"],
+                    "subspace_distance": result.last["subspace_distance"],
+                    "diverged": sum(result.last["diverged"]),
+                }
+                for result in results
+            ],
+            "grid_solver": {"points": config.grid_points, "energies": grid.energies.tolist()},
+            "closed_form": ENERGIES.tolist(),
+        },
+    )
+
+
+def _errors(run: Run[Config], results: Sequence[Result], note: str) -> Section:
+    """Show the largest relative error of the nine energies."""
+    config, share = run.config, f"{run.config.tolerance:.0%}"
+    rows = [
+        {
+            "contender": result.contender.name,
+            "seed": seed,
+            "step": record["step"],
+            **{name: record[name][seed] for name in ("worst_error", "subspace_distance")},
+        }
         for result in results
-        for seed, row in enumerate(result.energies[-1])
+        for record in result.trained.history
+        for seed in range(config.num_seeds)
     ]
-    energy_rows = [
+    lines = [
+        Line.of_runs(each.contender.name, each.steps[1:], each.errors[1:].T) for each in results
+    ]
+    figure = plot_panels(
+        [Panel(title="nine energies", lines=lines)],
+        x_label="updates",
+        y_label="largest relative error",
+        reference_y=([config.tolerance], share),
+        note=note,
+    )
+    caption = f"Largest relative error of the nine energies during training: {note}."
+    cells = [
+        (
+            result.contender.name,
+            f"{result.within(config.tolerance)} of {config.num_seeds}",
+            *(float(part(result.errors[-1])) for part in (np.min, np.median, np.max)),
+            float(np.mean(result.last["subspace_distance"])),
+            sum(result.last["diverged"]),
+            f"{result.contender.steps:,}",
+            round(result.trained.seconds, 1),
+        )
+        for result in results
+    ]
+    header = ("", f"seeds within {share}", "best seed's worst error", "median", "worst")
+    others = ("mean subspace distance", "diverged", "updates", "seconds, all seeds")
+    about = "Largest relative error of the nine energies, over seeds."
+    return Section(
+        title="Goal, and what each choice is worth",
+        tables=[Table((*header, *others), cells, about)],
+        figures=[run.show("worst_error", caption, rows, figure)],
+    )
+
+
+def _energies(run: Run[Config], results: Sequence[Result], note: str) -> Section:
+    """Show every energy, beside those of the grid solver."""
+    grid, ours = run.shared, results[0]
+    learned = [
+        (each.contender.name, seed, row)
+        for each in results
+        for seed, row in enumerate(each.energies[-1])
+    ]
+    rows = [
         {
             "contender": name,
             "seed": seed,
@@ -602,84 +620,46 @@ def report(run: Run[Config], found: Mapping[str, TrainingResult]) -> Findings:
             "closed_form": ENERGIES[index],
             "relative_error": energy / ENERGIES[index] - 1.0,
         }
-        for name, seed, row in [*rows, ("grid solver", None, grid.energies)]
-        for index, energy in enumerate(row)
+        for name, seed, energies in [*learned, ("grid solver", None, grid.energies)]
+        for index, energy in enumerate(energies)
     ]
-    error_rows = [
-        {
-            "contender": result.contender.name,
-            "seed": seed,
-            "step": step,
-            "worst_error": result.errors[point, seed],
-            "subspace_distance": result.distances[point, seed],
-        }
-        for result in results
-        for point, step in enumerate(result.steps)
-        for seed in range(config.num_seeds)
-    ]
-    errors = run.show(
-        "worst_error",
-        f"Largest relative error of the nine energies during training: {note}.",
-        error_rows,
-        plot_panels(
-            [
-                Panel(
-                    title="nine energies",
-                    lines=[
-                        Line.of_runs(each.contender.name, each.steps[1:], each.errors[1:].T)
-                        for each in results
-                    ],
-                )
-            ],
-            x_label="updates",
-            y_label="largest relative error",
-            reference_y=([config.tolerance], f"{config.tolerance:.0%}"),
-            note=note,
-        ),
+    figure = plot_panels(
+        [Panel(title=each.contender.name, lines=_energy_lines(each)) for each in results],
+        x_label="updates",
+        y_label="binding energy −E",
+        reference_y=([-energy for energy in sorted(set(ENERGIES))], "closed form"),
+        note=f"{note}; one line for each feature, where it is bound",
+        y_limits=(0.01, 2.0),
     )
-    maps = run.show(
-        "wavefunctions",
-        "The nine wavefunctions under their energies, turned inside each degenerate level to the "
-        "closed form, in the middle of the box, half as wide. The limits of a column are its own.",
-        None,
-        draw_wavefunctions(config, grid, ours),
+    final = ours.energies[-1]
+    spread = final.std(axis=0, ddof=min(1, run.config.num_seeds - 1))
+    named = {f"seed {seed}": row for seed, row in enumerate(final)}
+    named |= {"mean": final.mean(axis=0), "standard deviation": spread}
+    named |= {"closed form": ENERGIES, "grid solver": grid.energies}
+    table = Table(
+        ("", *(str(index + 1) for index in range(NUM_FEATURES))),
+        [(name, *(f"{value:.5f}" for value in values)) for name, values in named.items()],
+        f"Energies of {ours.contender.name}, in the order learned.",
     )
-    curves = run.show(
-        "energies",
-        f"Energies during training: {note}.",
-        energy_rows,
-        plot_panels(
-            [Panel(title=each.contender.name, lines=_energy_lines(each)) for each in results],
-            x_label="updates",
-            y_label="binding energy −E",
-            reference_y=([-energy for energy in sorted(set(ENERGIES))], "closed form"),
-            note=f"{note}; one line for each feature, where it is bound",
-            y_limits=(0.01, 2.0),
-        ),
+    grid_error = float(np.abs(grid.energies / ENERGIES - 1.0).max())
+    points = run.config.grid_points
+    return Section(
+        title="Energies",
+        text=f"The grid solver, {points} x {points} points, is a baseline without a network. Its "
+        f"worst energy is off by {grid_error:.1%}: the lowest state is narrower than its cells.",
+        figures=[run.show("energies", f"Energies during training: {note}.", rows, figure)],
+        tables=[table],
     )
-    return Findings(
-        abstract=f"Nine eigenfunctions of −∇² − 1/r in a box of half-width {config.half_width:g} "
-        f"by spectral inference: {len(results)} ways to train, {config.num_seeds} seeds each, "
-        f"{seconds:,.0f} s of training in all. Energies are Rayleigh quotients by quadrature.",
-        claims=judge(config, results),
-        sections=[
-            Section(
-                title="Goal, and what each choice is worth",
-                tables=[_variance_table(config, results)],
-                figures=[errors],
-            ),
-            Section(title="Wavefunctions", figures=[maps]),
-            Section(
-                title="Energies",
-                text=f"The grid solver, {config.grid_points} x {config.grid_points} points, is a "
-                f"baseline without a network. Its worst energy is off by {grid_error:.1%}: the "
-                "lowest state is narrower than its cells.",
-                figures=[curves],
-                tables=[_energy_table(config, ours, grid)],
-            ),
-        ],
-        summary=summary,
-    )
+
+
+def _energy_lines(result: Result) -> list[Line]:
+    lines = []
+    for level in LEVELS:
+        first, last = level.start + 1, level.stop
+        label = f"feature {first}" if first == last else f"features {first} to {last}"
+        bindings = -result.energies[1:, :, level].T
+        lines += [Line.of_runs(label, result.steps[1:], runs) for runs in bindings]
+    return lines
 
 
 def draw_wavefunctions(config: Config, grid: GridSolution, ours: Result) -> Figure:
@@ -703,58 +683,13 @@ def draw_wavefunctions(config: Config, grid: GridSolution, ours: Result) -> Figu
     return plot_signed_images(images, titles=titles)
 
 
-def _energy_lines(result: Result) -> list[Line]:
-    lines = []
-    for level in LEVELS:
-        first, last = level.start + 1, level.stop
-        label = f"feature {first}" if first == last else f"features {first} to {last}"
-        for index in range(level.start, level.stop):
-            binding = -result.energies[1:, :, index].T
-            lines.append(Line.of_runs(label, result.steps[1:], binding))
-    return lines
-
-
-def _energy_table(config: Config, ours: Result, grid: GridSolution) -> Table:
-    final = ours.energies[-1]
-    named = [(f"seed {seed}", row) for seed, row in enumerate(final)] + [
-        ("mean", final.mean(axis=0)),
-        ("standard deviation", final.std(axis=0, ddof=min(1, config.num_seeds - 1))),
-        ("closed form", ENERGIES),
-        ("grid solver", grid.energies),
-    ]
-    return Table(
-        ("", *(str(index + 1) for index in range(NUM_FEATURES))),
-        [(name, *(f"{value:.5f}" for value in values)) for name, values in named],
-        f"Energies of {ours.contender.name}, in the order learned.",
-    )
-
-
-def _variance_table(config: Config, results: Sequence[Result]) -> Table:
-    rows = [
-        (
-            result.contender.name,
-            f"{result.within(config.tolerance)} of {config.num_seeds}",
-            *(float(part(result.errors[-1])) for part in (np.min, np.median, np.max)),
-            float(result.distances[-1].mean()),
-            result.diverged,
-            f"{result.contender.steps:,}",
-            round(result.trained.seconds, 1),
-        )
-        for result in results
-    ]
-    header = ("", f"seeds within {config.tolerance:.0%}", "best seed's worst error", "median")
-    others = ("worst", "mean subspace distance", "diverged", "updates", "seconds, all seeds")
-    caption = "Largest relative error of the nine energies, over seeds."
-    return Table((*header, *others), rows, caption)
-
-
 EXPERIMENT = Experiment(
     name="hydrogen",
     title="The hydrogen atom in two dimensions",
     paper="Pfau et al. 2019, Section 5.1",
     presets=PRESETS,
     prepare=lambda run: solve_on_grid(run.config.grid_points, run.config.half_width),
-    cells=cells,
+    cells=lambda run: {f"{index:02d}": each for index, each in enumerate(run.config.contenders)},
     measure=measure,
     report=report,
     keeps_parts=False,
