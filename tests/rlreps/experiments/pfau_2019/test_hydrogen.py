@@ -89,7 +89,8 @@ def test_quadrature_and_weighted_points_integrate_over_the_whole_box():
         assert np.all(allowed < 0.04) if radial else allowed[0] > 0.1
 
 
-@pytest.mark.parametrize(("inputs", "networks"), [("cartesian", "separate"), ("radial", "shared")])
+@pytest.mark.parametrize("inputs", ["cartesian", "radial"])
+@pytest.mark.parametrize("networks", ["separate", "shared"])
 def test_features_vanish_at_the_boundary_of_the_box(inputs, networks):
     contender = Contender(name="any", inputs=inputs, networks=networks, hidden=(4,))
     encoder = hydrogen.make_encoder(contender, HALF_WIDTH)
