@@ -209,28 +209,20 @@ def bar_claims(bar: Bar, plain: ArmRuns) -> list[Claim]:
     count, whole = len(reached), bool(plain.steps[-1] >= bar.steps)
     needed = math.ceil(bar.share * count - 1e-9)
     some, last = int(reached.any(axis=1).sum()), int(reached[:, -1].sum())
-    least = format_number(float(returns[:, -1].min()))
-
-    def claim(when: str, found: str, holds: bool | None) -> Claim:
-        return Claim(
+    lowest = format_number(float(returns[:, -1].min()))
+    verdicts = {
+        "at some evaluation": (f"{some} of {count}", some >= needed, whole or some >= needed),
+        "at the last of them": (f"{last} of {count}; lowest {lowest}", last >= needed, whole),
+    }
+    return [
+        Claim(
             statement=f"{bar.environment}: a mean return of at least "
             f"{format_number(bar.mean_return)} by plain agents within {bar.steps:,} steps, {when}",
             stated=f"at least {100 * bar.share:.0f} % of the agents ({needed} of {count})",
-            found=found,
-            holds=holds if count >= FEWEST_SEEDS else None,
+            found=said,
+            holds=holds if told and count >= FEWEST_SEEDS else None,
         )
-
-    return [
-        claim(
-            "at some evaluation",
-            f"{some} of {count}",
-            some >= needed if whole or some >= needed else None,
-        ),
-        claim(
-            "at the last of them",
-            f"{last} of {count}; lowest {least}",
-            last >= needed if whole else None,
-        ),
+        for when, (said, holds, told) in verdicts.items()
     ]
 
 

@@ -4,19 +4,18 @@ Every recipe trains at every d, one seed at a time, alone on the machine: its ti
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from rlreps.encoders import Cosine, Encoder, FourierMLP
+from rlreps.encoders import Cosine, FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold, in_path
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
-from rlreps.plotting import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_distance_by_dimension, plot_panels
 from rlreps.plotting.lines import DISTANCE
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -98,7 +97,7 @@ class Config:
 def _recipe(
     name: str,
     objective: Objective,
-    encoders: Callable[[int], Encoder],
+    encoder: Cosine | FourierMLP,
     *runs: tuple[int, int, float, int, int],
 ) -> Recipe:
     """Make a recipe of runs (d, frequencies, learning rate, steps, rows) of twenty measurements."""
@@ -106,7 +105,7 @@ def _recipe(
         name=name,
         trainings=tuple(
             TrainingConfig(
-                encoder=encoders(frequencies),
+                encoder=dataclasses.replace(encoder, frequencies=frequencies),
                 objective=objective,
                 optimizer=Optimizer(learning_rate=rate, schedule="linear"),
                 num_features=d,
@@ -121,14 +120,6 @@ def _recipe(
     )
 
 
-def _cosines(frequencies: int) -> Encoder:
-    return Cosine(frequencies=frequencies)
-
-
-def _network(frequencies: int) -> Encoder:
-    return FourierMLP(hidden=(256, 256), frequencies=frequencies)
-
-
 _LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
 
 # Found by a search on the refinement-1 transition matrix; every trial is in
@@ -138,7 +129,7 @@ _RECIPES = (
     _recipe(
         "large batch, cosines",
         _LARGE_BATCH,
-        _cosines,
+        Cosine(),
         (2, 19, 0.03, 600, 1000),
         (5, 19, 0.03, 600, 1000),
         (10, 19, 0.03, 1000, 1000),
@@ -149,7 +140,7 @@ _RECIPES = (
     _recipe(
         "Danskin-LISSA in chunks, cosines",
         DanskinChunked(),
-        _cosines,
+        Cosine(),
         (2, 19, 0.03, 540, 1000),
         (5, 19, 0.03, 540, 1000),
         (10, 19, 0.03, 900, 1000),
@@ -160,7 +151,7 @@ _RECIPES = (
     _recipe(
         "large batch, network",
         _LARGE_BATCH,
-        _network,
+        FourierMLP(hidden=(256, 256)),
         (2, 8, 2e-3, 600, 1000),
         (5, 8, 2e-3, 600, 1000),
         (10, 8, 2e-3, 1000, 1000),
@@ -266,10 +257,9 @@ class Timed:
         seed: The seed.
         steps: Updates at which it was measured, [p].
         seconds: Seconds of training until then, without compilation and evaluation, [p].
-        distances: Subspace distances, [p].
-        diverged: Whether it diverged; its distance is 1 then.
-        released_distance: Final distance to the released ground truth, where it is of the same
-            process.
+        distances: Subspace distances, [p]; 1 from where it diverged.
+        diverged: Whether it did.
+        released_distance: Final distance to the released ground truth of the same process.
     """
 
     recipe: str
@@ -369,13 +359,6 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         "Every run. Training time is without compilation and evaluation; the distance is to the "
         "subspace of the matrix that was trained on, then to the released ground truth.",
     )
-    note = (
-        f"mean over {config.num_seeds} seeds, 95 % bootstrap interval; a run that diverged counts 1"
-    )
-
-    def figure_of(name: str, recipe: Recipe, d: int) -> npt.NDArray[np.float64]:
-        return np.asarray([getattr(each, name) for each in _of(runs, recipe.name, d)])
-
     # The first measurement precedes all training: a logarithm has no place for it.
     panels = [
         Panel(
@@ -383,33 +366,21 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
             lines=[
                 Line.of_runs(
                     recipe.name,
-                    figure_of("seconds", recipe, d)[:, 1:].mean(axis=0),
-                    figure_of("distances", recipe, d)[:, 1:],
+                    np.mean([each.seconds[1:] for each in _of(runs, recipe.name, d)], axis=0),
+                    [each.distances[1:] for each in _of(runs, recipe.name, d)],
                 )
                 for recipe in config.recipes
             ],
         )
         for d in config.dimensions
     ]
+    note = (
+        f"mean over {config.num_seeds} seeds, 95 % bootstrap interval; a run that diverged counts 1"
+    )
     by_time = plot_panels(
         panels, x_label="training time (s)", y_label=DISTANCE, log_x=True, note=note
     )
-    ends = [
-        Line.of_runs(
-            recipe.name,
-            config.dimensions,
-            np.transpose([figure_of("distances", recipe, d)[:, -1] for d in config.dimensions]),
-        )
-        for recipe in config.recipes
-    ]
-    by_dimension = plot_panels(
-        [Panel(title="after training", lines=ends)],
-        x_label="number of features d",
-        y_label=DISTANCE,
-        log_x=True,
-        x_ticks=config.dimensions,
-        note=note,
-    )
+    by_dimension = plot_distance_by_dimension({"method": row["recipe"], **row} for row in rows)
     time_caption = f"Subspace distance against time spent in updates, for every d: {note}."
     end_caption = f"Subspace distance at the end of training: {note}."
     return Findings(

@@ -9,7 +9,7 @@ layer takes it up.
 import contextlib
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -183,23 +183,13 @@ def whitened(params: Any, features: ArrayLike) -> list[dict[str, Any]]:
     return layers
 
 
-class Known(NamedTuple):
-    """What agents start from.
+def prepare(run: Run[Config]) -> tuple[GroundTruth, dict[str, Any], dict[str, StartingTorsos]]:
+    """Generate the successor measure in ``successor``, and train encoders in ``pretraining``.
 
-    Attributes:
-        truth: The successor measure.
-        trained: Summary of the pre-training.
-        starts: Label → torsos with white features, one for each agent: the encoders, or for
-            ``RANDOM`` the torsos that agents would have had.
+    Returns:
+        The successor measure, the summary of the pre-training, and label → torsos with white
+        features that agents start from: the encoders, or the torsos that they would have had.
     """
-
-    truth: GroundTruth
-    trained: dict[str, Any]
-    starts: dict[str, StartingTorsos]
-
-
-def prepare(run: Run[Config]) -> Known:
-    """Generate the successor measure in ``successor``, and train encoders in ``pretraining``."""
     config, home = run.config, run.folder.path / "pretraining"
     ground = own_ground_truth(
         config.successor, run.folder, config.pretraining.num_features, progress=run.progress
@@ -222,7 +212,7 @@ def prepare(run: Run[Config]) -> Known:
     encoders = StartingTorsos(whitened(trained.params, trained.features()), origin)
     random = StartingTorsos(whitened(fresh, features), "whitened fresh torsos")
     starts = {FINE_TUNED: encoders, FROZEN: encoders, RANDOM: random}
-    return Known(ground.truth, dict(summary), starts)
+    return ground.truth, dict(summary), starts
 
 
 def cells(run: Run[Config]) -> dict[str, Arm]:
@@ -254,7 +244,7 @@ def transfer_claims(comparison: Comparison) -> list[Claim]:
 
 def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
     """Compare the arms."""
-    config, known = run.config, run.shared
+    config, (truth, trained, _) = run.config, run.shared
     base, bins = config.base, config.successor.bins
     comparison = Comparison(
         environment="PuddleWorld", threshold=config.threshold, runs=list(found.values())
@@ -266,7 +256,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         f"measure of the random policy on a grid of {bins} x {bins} cells "
         f"({config.pretraining.objective.title}, {config.pretraining.steps:,} "
         "updates), to a mean subspace distance of "
-        f"{format_number(known.trained['subspace_distance'])}. A linear map makes their features "
+        f"{format_number(trained['subspace_distance'])}. A linear map makes their features "
         "white over the grid, which changes no span. Each is the torso that one agent starts "
         "from, with a fresh read-out of the values: it learns on (fine-tuned), or stays as it is "
         "(frozen). Agents that learn from scratch have fresh torsos of the same shape. Random, "
@@ -281,14 +271,14 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         text="The first agent that learned from scratch and those of the pre-trained torsos. "
         "Pre-training determines the span of the features; it leaves free the principal components "
         "within it, in the order of variance.",
-        figures=map_figures(run, shown, known.truth, config.components),
+        figures=map_figures(run, shown, truth, config.components),
     )
     return Findings(
         abstract=f"{base.num_seeds} agents an arm, {base.steps:,} environment steps each. Mean "
         f"return over training (interquartile mean over agents with its 95 % interval): {means}.",
         claims=transfer_claims(comparison),
         sections=[goals, *comparison_sections(run, [comparison]), maps],
-        summary={"pretraining": known.trained, "comparisons": [comparison.summary()]},
+        summary={"pretraining": trained, "comparisons": [comparison.summary()]},
     )
 
 

@@ -292,23 +292,19 @@ class PairSource:
     inputs: Array
     columns: Array
     cumulative: Array
-
     num_tasks: ClassVar[None] = None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw inputs [num_rows, ...]; row i + num_rows/2 is the state after row i."""
         del num_tasks
         require(num_rows % 2 == 0, "an even number of rows, two for each pair", num_rows)
-        states = self.sample_states(key, num_rows // 2).reshape(-1)
-        return Batch(self.inputs[states], jnp.zeros((num_rows, 0), self.cumulative.dtype))
-
-    def sample_states(self, key: Array, num_pairs: int) -> Array:
-        """Draw indices of states and of their successors, [2, num_pairs] (int32)."""
         state_key, step_key = jax.random.split(key)
-        states = jax.random.randint(state_key, (num_pairs,), 0, len(self.columns), jnp.int32)
-        levels = jax.random.uniform(step_key, (num_pairs,), self.cumulative.dtype)
+        pairs, dtype = (num_rows // 2,), self.cumulative.dtype
+        states = jax.random.randint(state_key, pairs, 0, len(self.columns), jnp.int32)
+        levels = jax.random.uniform(step_key, pairs, dtype)
         passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
-        return jnp.stack([states, self.columns[states, passed]])
+        both = jnp.concatenate([states, self.columns[states, passed]])
+        return Batch(self.inputs[both], jnp.zeros((num_rows, 0), dtype))
 
 
 def pair_source(chain: scipy.sparse.csr_array, inputs: Array) -> PairSource:
@@ -427,14 +423,12 @@ def training_measures(
         ``subspace_distance``, that of the largest, and ``cosine_k``, the k-th's |cosine| with the
         true k-th, each [].
     """
-    root = jnp.asarray(np.sqrt(problem.graph.measure)[:, None], jnp.float32)
-    truth = jnp.asarray(
-        np.sqrt(problem.graph.measure)[:, None] * problem.eigenfunctions, jnp.float32
-    )
-    centres = jnp.asarray(problem.centres)
+    root = np.sqrt(problem.graph.measure)[:, None]
+    truth = jnp.asarray(root * problem.eigenfunctions, jnp.float32)
+    centres, weights = jnp.asarray(problem.centres), jnp.asarray(root, jnp.float32)
 
     def evaluate(params: Params) -> dict[str, Array]:
-        basis = ordered_basis(encoder.apply(params, centres) * root)
+        basis = ordered_basis(encoder.apply(params, centres) * weights)
         overlaps = matmul(basis.T, truth[:, : basis.shape[1]])
 
         def distance(d: int) -> Array:
@@ -515,27 +509,18 @@ def successor_distances(functions: DoubleArray, successor: GroundTruth) -> Doubl
     return nested_distances(centred, np.asarray(successor.principal.basis, np.float64))
 
 
-class Shared(NamedTuple):
-    """What all contenders are measured against.
+def prepare(run: Run[Config]) -> tuple[Problem, GroundTruth, DoubleArray]:
+    """Compute the successor measure and the slowest eigenfunctions.
 
-    Attributes:
-        problem: The chain.
-        truth: The successor measure's subspace.
-        floor: Distances of the true eigenfunctions to it, [d].
+    Returns:
+        The chain, the successor measure's subspace, and the true eigenfunctions' distances to it,
+        [d].
     """
-
-    problem: Problem
-    truth: GroundTruth
-    floor: DoubleArray
-
-
-def prepare(run: Run[Config]) -> Shared:
-    """Compute the successor measure and the slowest eigenfunctions."""
     config, d = run.config, run.config.num_features
     truth = own_ground_truth(config.successor, run.folder, d, progress=run.progress).truth
     # One eigenfunction more than is learned: the gap after the last decides how well it can be.
     problem = make_problem(config.successor, d + 1)
-    return Shared(problem, truth, successor_distances(problem.eigenfunctions[:, :d], truth))
+    return problem, truth, successor_distances(problem.eigenfunctions[:, :d], truth)
 
 
 class Result(NamedTuple):
@@ -828,8 +813,8 @@ def _eigenvalue_section(run: Run[Config], results: Sequence[Result]) -> Section:
 
     In figures a collapsed feature counts with the largest eigenvalue that there can be.
     """
-    numbers = np.arange(1, run.config.num_features + 1)
-    *truth, after = run.shared.problem.eigenvalues
+    (problem, *_), numbers = run.shared, np.arange(1, run.config.num_features + 1)
+    *truth, after = problem.eigenvalues
     means = {result.name: result.learned.eigenvalues.mean(axis=0) for result in results}
     table = Table(
         ("eigenfunction", "true", *means),
@@ -892,7 +877,7 @@ def _show_maps(run: Run[Config], results: Sequence[Result]) -> Shown:
 
     Signs are the true ones'; nothing is rotated.
     """
-    config, problem, shown = run.config, run.shared.problem, run.config.shown
+    config, (problem, *_), shown = run.config, run.shared, run.config.shown
     truth = problem.eigenfunctions[:, :shown]
     learned = {result.name: result.learned.functions[0, :, :shown] for result in results}
     cosines = {
@@ -928,7 +913,7 @@ def _successor_section(
     run: Run[Config], results: Sequence[Result], summaries: Sequence[Mapping[str, Any]]
 ) -> Section:
     """Set d slow features beside the successor measure's top-d subspace."""
-    config, floor = run.config, run.shared.floor
+    config, (*_, floor) = run.config, run.shared
     table = Table(
         ("features", *(f"d = {d}" for d in config.dimensions)),
         [
