@@ -25,6 +25,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -325,3 +326,8 @@ def print_claims(summary: Mapping[str, Any]) -> None:
         print(f"  stated  {claim['stated']}")
         print(f"  found   {claim['found']}")
     print(f"\nReport: {summary['report']}")
+
+
+def in_path(name: str) -> str:
+    """Spell a name in plain letters, as part of a path."""
+    return re.sub(r"\W+", "-", name, flags=re.ASCII).strip("-")

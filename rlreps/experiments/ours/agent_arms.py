@@ -7,8 +7,7 @@ training, intervals, claims, figures and sections of the report.
 import contextlib
 import dataclasses
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from matplotlib.figure import Figure
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.trainer import puddle_world_of
 from rlreps.errors import require
-from rlreps.experiments.harness import Claim, Run
+from rlreps.experiments.harness import Claim, Run, in_path
 from rlreps.plotting import (
     Line,
     Panel,
@@ -38,7 +37,6 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import (
     Interval,
     aggregate,
-    interquartile_mean,
     interquartile_mean_difference,
     interquartile_mean_interval,
     probability_of_improvement,
@@ -131,13 +129,10 @@ class ComparedAgents:
 
     def arms(self) -> dict[str, AgentConfig]:
         """Return label → agents, those without an auxiliary task first."""
-        none = dataclasses.replace(self.base.auxiliary, weight=0.0)
+        tasks = {NO_TASK: dataclasses.replace(self.base.auxiliary, weight=0.0)}
+        tasks |= {task.objective.title: task for task in self.tasks}
         return {
-            NO_TASK: dataclasses.replace(self.base, auxiliary=none),
-            **{
-                task.objective.title: dataclasses.replace(self.base, auxiliary=task)
-                for task in self.tasks
-            },
+            label: dataclasses.replace(self.base, auxiliary=task) for label, task in tasks.items()
         }
 
 
@@ -159,12 +154,10 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ArmRuns:
+class ArmRuns(Arm):
     """Agents that have been trained.
 
     Attributes:
-        label: Their name in figures and tables.
-        config: The agents.
         folder: Their folder.
         steps: Environment steps of each agent at each evaluation, [p], from 0.
         returns: Mean return of each evaluation's episodes, [seeds, p].
@@ -172,8 +165,6 @@ class ArmRuns:
         seconds: Time of acting and learning of all agents together.
     """
 
-    label: str
-    config: AgentConfig
     folder: RunFolder
     steps: FloatArray
     returns: FloatArray
@@ -194,14 +185,12 @@ class Advantage(NamedTuple):
     """The difference between an arm and another.
 
     Attributes:
-        label: The arm.
-        probability: That an agent of it has the greater mean return over training.
+        probability: That an agent of the arm has the greater mean return over training.
         mean_return: Difference of interquartile means of the mean return over training.
         samples: Of environment steps to the threshold, at most the length of training; negative
-            where it needs fewer.
+            where the arm needs fewer.
     """
 
-    label: str
     probability: Interval
     mean_return: Interval
     samples: Interval
@@ -225,7 +214,6 @@ def advantage(
     samples = x.samples(threshold), y.samples(threshold)
     options: dict[str, Any] = {"confidence": confidence, "resamples": _RESAMPLES}
     return Advantage(
-        x.label,
         probability_of_improvement(*means, **options),
         interquartile_mean_difference(*means, **options),
         samples_difference(*samples, x.config.steps, **options),
@@ -271,19 +259,26 @@ class Comparison:
         """Bonferroni's confidence, with which all intervals together hold at 95 %."""
         return 1.0 - (1.0 - CONFIDENCE) / self.num_comparisons
 
-    @cached_property
-    def advantages(self) -> list[Advantage]:
-        """Advantage of each arm over the first, at 95 %."""
-        return [advantage(run, self.baseline, self.threshold) for run in self.others]
+    @property
+    def corrected_text(self) -> str:
+        """That confidence in percent."""
+        return f"{100 * self.corrected_confidence:.2f} %"
 
     @cached_property
-    def corrected(self) -> list[Advantage]:
-        """Advantage of each arm over the first, at Bonferroni's confidence."""
-        confidence = self.corrected_confidence
-        return [
-            advantage(run, self.baseline, self.threshold, confidence=confidence)
+    def advantages(self) -> dict[str, Advantage]:
+        """Label of each arm but the first → its advantage over the first, at 95 %."""
+        return self._advantages(CONFIDENCE)
+
+    @cached_property
+    def corrected(self) -> dict[str, Advantage]:
+        """The same at Bonferroni's confidence."""
+        return self._advantages(self.corrected_confidence)
+
+    def _advantages(self, confidence: float) -> dict[str, Advantage]:
+        return {
+            run.label: advantage(run, self.baseline, self.threshold, confidence=confidence)
             for run in self.others
-        ]
+        }
 
     @property
     def enough_seeds(self) -> bool:
@@ -292,7 +287,7 @@ class Comparison:
 
     def summary(self) -> dict[str, Any]:
         """Return this environment's part of a summary, JSON values."""
-        found = {each.label: each._asdict() for each in self.advantages}
+        against = {label: intervals_of(each) for label, each in self.advantages.items()}
         return {
             "environment": self.environment,
             "threshold": self.threshold,
@@ -305,22 +300,16 @@ class Comparison:
                     "final_return": aggregate(run.returns[:, -1]),
                     "final_returns": run.returns[:, -1].tolist(),
                     "samples": run.samples(self.threshold).tolist(),
-                    "against_first": {
-                        name: interval._asdict()
-                        for name, interval in found[run.label].items()
-                        if name != "label"
-                    }
-                    if run.label in found
-                    else None,
+                    "against_first": against.get(run.label),
                 }
                 for run in self.runs
             ],
         }
 
 
-def in_path(name: str) -> str:
-    """Spell a name in plain letters, as part of a path."""
-    return re.sub(r"\W+", "-", name, flags=re.ASCII).strip("-")
+def intervals_of(found: NamedTuple) -> dict[str, Any]:
+    """Turn a tuple of intervals into JSON values."""
+    return {name: interval._asdict() for name, interval in found._asdict().items()}
 
 
 def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
@@ -330,35 +319,26 @@ def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
         InputError: For an environment or a folder that does not fit.
         TrainingDivergedError: If a loss became NaN or infinite.
     """
+    home = run.folder.path / "runs" / name
     summary = run_agents(
         arm.config,
-        run.folder.path / "runs" / name,
+        home,
         truth=arm.truth,
         start=arm.start,
         devices=run.devices,
         progress=run.progress,
     )
-    folder = RunFolder(run.folder.path / "runs" / name)
+    folder = RunFolder(home)
     steps, returns = history(folder, "returns")
     measures = {measure: history(folder, measure)[1] for measure in MEASURES}
     return ArmRuns(
-        label=arm.label,
-        config=arm.config,
+        **vars(arm),
         folder=folder,
         steps=steps,
         returns=returns,
-        measures={
-            measure: values
-            for measure, values in measures.items()
-            if np.isfinite(values[:, -1]).any()
-        },
+        measures={key: each for key, each in measures.items() if np.isfinite(each[:, -1]).any()},
         seconds=float(summary["seconds"]),
     )
-
-
-def best_arm(runs: Sequence[ArmRuns]) -> ArmRuns:
-    """Return the arm of the greatest interquartile mean of the mean return over training."""
-    return max(runs, key=lambda run: float(interquartile_mean(run.mean_returns)))
 
 
 def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
@@ -384,11 +364,11 @@ def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Interval
 def improvements(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
     """Collect the probabilities of improvement over the first arm, by row of their figure."""
     if len(comparisons) == 1:
-        return {each.label: each.probability for each in comparisons[0].advantages}
+        return {label: each.probability for label, each in comparisons[0].advantages.items()}
     found = {
-        f"{each.label}, {comparison.environment}": each.probability
+        f"{label}, {comparison.environment}": each.probability
         for comparison in comparisons
-        for each in comparison.advantages
+        for label, each in comparison.advantages.items()
     }
     every = overall_improvement(comparisons)
     return found | {f"{label}, all environments": each for label, each in every.items()}
@@ -406,66 +386,68 @@ def improvement_claims(
     """
     counted = [run.label for run in comparison.others] if labels is None else labels
     plain, strict = (
-        [each for each in found if each.label in counted]
+        {label: found[label] for label in counted}
         for found in (comparison.advantages, comparison.corrected)
     )
     goal = "a 95 % interval that excludes 0" + (
         f", not corrected for the {len(plain)} arms" if len(plain) > 1 else ""
     )
-    beats = (
-        f"{comparison.environment}: at least one {subject} beats {comparison.baseline.label} in "
+    corrected = (
+        f"the same, corrected for {comparison.num_comparisons} comparisons (Bonferroni: intervals "
+        f"at {comparison.corrected_text})"
     )
+    beats = f"{comparison.environment}: at least one {subject} beats {comparison.baseline.label} in"
 
     def claim(where: str, stated: str, found: list[str], verdicts: list[bool]) -> Claim:
         holds = any(verdicts) if comparison.enough_seeds else None
-        return Claim(statement=beats + where, stated=stated, found="; ".join(found), holds=holds)
+        return Claim(
+            statement=f"{beats} {where}", stated=stated, found="; ".join(found), holds=holds
+        )
 
     return [
         claim(
             "mean return over training",
             goal,
-            [f"{each.label} {signed(each.mean_return)}" for each in plain],
-            [each.better_return for each in plain],
+            [f"{label} {signed(each.mean_return)}" for label, each in plain.items()],
+            [each.better_return for each in plain.values()],
         ),
         claim(
             f"environment steps to a return of {comparison.threshold_text}",
             goal,
-            [f"{each.label} {signed(each.samples)}" for each in plain],
-            [each.fewer_samples for each in plain],
+            [f"{label} {signed(each.samples)}" for label, each in plain.items()],
+            [each.fewer_samples for each in plain.values()],
         ),
         claim(
             "one of the two",
-            f"the same, corrected for {comparison.num_comparisons} comparisons (Bonferroni: "
-            f"intervals at {100 * comparison.corrected_confidence:.2f} %)",
+            corrected,
             [
-                f"{each.label}: return {signed(each.mean_return)}, steps {signed(each.samples)}"
-                for each in strict
+                f"{label}: return {signed(each.mean_return)}, steps {signed(each.samples)}"
+                for label, each in strict.items()
             ],
-            [each.better_return or each.fewer_samples for each in strict],
+            [each.better_return or each.fewer_samples for each in strict.values()],
         ),
     ]
 
 
+def _text(estimate: Interval, form: Callable[[float], str]) -> str:
+    """Format an estimate with its interval, if it has one."""
+    value, low, high = map(form, estimate)
+    return value if np.isnan(estimate.low) else f"{value} [{low}, {high}]"
+
+
 def signed(estimate: Interval) -> str:
     """Format a difference with its interval and signs."""
-    value, low, high = (
-        ("+" if number > 0.0 else "") + format_number(number) for number in estimate
-    )
-    return value if np.isnan(estimate.low) else f"{value} [{low}, {high}]"
+    return _text(estimate, lambda number: "+" * (number > 0.0) + format_number(number))
 
 
 def interquartile(values: npt.ArrayLike) -> str:
     """Format an interquartile mean [runs] with its 95 % interval."""
-    found = interquartile_mean_interval(values)
-    mean, low, high = map(format_number, found)
-    return mean if np.isnan(found.low) else f"{mean} [{low}, {high}]"
+    return _text(interquartile_mean_interval(values), format_number)
 
 
 def probability_text(estimate: Interval) -> str:
     """Format a probability with its interval."""
-    if np.isnan(estimate.low):
-        return f"{estimate.value:.2f}"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return _text(estimate, "{:.2f}".format)
 
 
 def interquartile_curve(values: FloatArray) -> Interval:
@@ -486,47 +468,63 @@ def comparison_sections(run: Run[Any], comparisons: Sequence[Comparison]) -> lis
     Returns:
         Sections on returns, on differences to the first arm, and on the torsos.
     """
-    baseline = comparisons[0].baseline.label
-    probabilities = improvements(comparisons)
-    run.write_rows("agents", [row for each in comparisons for row in _agent_rows(each)])
-    run.write_rows("differences", [row for each in comparisons for row in _difference_rows(each)])
-    returns = Section(
-        title="Returns",
-        text=INTERVALS,
-        tables=[_returns_table(each) for each in comparisons],
-        figures=[
+    return [
+        _returns_section(run, comparisons),
+        _differences_section(run, comparisons),
+        _torso_section(run, comparisons),
+    ]
+
+
+def _returns_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
+    agents, tables, figures = [], [], []
+    for comparison in comparisons:
+        environment, threshold = comparison.environment, comparison.threshold_text
+        rows = []
+        for arm in comparison.runs:
+            samples = arm.samples(comparison.threshold)
+            agents += [
+                {
+                    "environment": environment,
+                    "arm": arm.label,
+                    "seed": arm.config.seed + index,
+                    "final_return": returns[-1],
+                    "best_return": returns.max(),
+                    "mean_return": arm.mean_returns[index],
+                    "samples": samples[index],
+                    **{name: values[index, -1] for name, values in arm.measures.items()},
+                }
+                for index, returns in enumerate(arm.returns)
+            ]
+            rows.append(
+                (
+                    arm.label,
+                    len(arm.returns),
+                    interquartile(arm.mean_returns),
+                    interquartile(arm.returns[:, -1]),
+                    f"{int(np.isfinite(samples).sum())} of {len(samples)}",
+                    interquartile(np.minimum(samples, arm.config.steps)),
+                    arm.seconds,
+                )
+            )
+        header = ["", "agents", "mean over training", "last evaluation"]
+        header += [f"reached {threshold}", f"steps to {threshold}", "training s"]
+        caption = (
+            f"{environment}: interquartile mean over agents with its 95 % bootstrap interval. "
+            "Training time is that of all agents together, with compilation and without evaluation."
+        )
+        tables.append(Table(header, rows, caption))
+        figures.append(
             run.show(
-                "returns" if len(comparisons) == 1 else f"returns_{in_path(each.environment)}",
-                f"Returns in {each.environment}: interquartile mean over agents with its 95 % "
+                "returns" if len(comparisons) == 1 else f"returns_{in_path(environment)}",
+                f"Returns in {environment}: interquartile mean over agents with its 95 % "
                 "bootstrap interval, and the return whose samples are counted (dotted). The axis "
                 "leaves out lower returns of untrained networks.",
-                [row for arm in each.runs for row in _curve_rows(arm, arm.returns, "return")],
-                draw_returns(each),
+                [row for arm in comparison.runs for row in _curve_rows(arm, arm.returns, "return")],
+                draw_returns(comparison),
             )
-            for each in comparisons
-        ],
-    )
-    figure = plot_improvements(probabilities, baseline=baseline)
-    # Two lines: one is too long beside long names of arms.
-    figure.axes[0].set_xlabel(
-        f"probability of improvement over {baseline},\n95 % bootstrap interval"
-    )
-    against = Section(
-        title=f"Against {baseline}",
-        tables=[_differences_table(each) for each in comparisons],
-        figures=[
-            run.show(
-                "improvement",
-                "Probability that an agent of an arm has a greater mean return over training than "
-                f"one of {baseline}. Filled: the interval excludes 1/2. Where all agents of one "
-                "arm are above all of the other, the interval has no width: a limit of the "
-                "bootstrap, not certainty.",
-                [{"arm": label, **each._asdict()} for label, each in probabilities.items()],
-                figure,
-            )
-        ],
-    )
-    return [returns, against, _torso_section(run, comparisons)]
+        )
+    run.write_rows("agents", agents)
+    return Section(title="Returns", text=INTERVALS, tables=tables, figures=figures)
 
 
 def draw_returns(comparison: Comparison) -> Figure:
@@ -562,166 +560,118 @@ def _curve_rows(run: ArmRuns, values: FloatArray, name: str) -> list[dict[str, A
             name: mean,
             "low": low,
             "high": high,
-            **{f"seed_{run.config.seed + index}": value for index, value in enumerate(each)},
+            **{f"seed_{seed}": value for seed, value in enumerate(each, start=run.config.seed)},
         }
         for step, mean, low, high, each in curves
     ]
 
 
-def _agent_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    return [
-        {
-            "environment": comparison.environment,
-            "arm": run.label,
-            "seed": run.config.seed + index,
-            "final_return": run.returns[index, -1],
-            "best_return": run.returns[index].max(),
-            "mean_return": run.mean_returns[index],
-            "samples": run.samples(comparison.threshold)[index],
-            **{name: values[index, -1] for name, values in run.measures.items()},
-        }
-        for run in comparison.runs
-        for index in range(len(run.returns))
-    ]
-
-
-def _difference_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    return [
-        {
-            "environment": comparison.environment,
-            "arm": each.label,
-            "against": comparison.baseline.label,
-            "interval": name,
-            **{
-                f"{measure}_{end}": value
-                for measure in ("probability", "mean_return", "samples")
-                for end, value in getattr(each, measure)._asdict().items()
-            },
-        }
-        for name, found in (("95 %", comparison.advantages), ("corrected", comparison.corrected))
-        for each in found
-    ]
-
-
-def _returns_table(comparison: Comparison) -> Table:
-    threshold = comparison.threshold_text
-    rows = []
-    for run in comparison.runs:
-        samples = run.samples(comparison.threshold)
-        rows.append(
+def _differences_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
+    baseline, differences, tables = comparisons[0].baseline.label, [], []
+    for comparison in comparisons:
+        found = {"95 %": comparison.advantages, "corrected": comparison.corrected}
+        differences += [
+            {
+                "environment": comparison.environment,
+                "arm": label,
+                "against": baseline,
+                "interval": interval,
+                **{
+                    f"{measure}_{end}": value
+                    for measure, ends in intervals_of(each).items()
+                    for end, value in ends.items()
+                },
+            }
+            for interval, advantages in found.items()
+            for label, each in advantages.items()
+        ]
+        share = comparison.corrected_text
+        header = ["", "probability of improvement", "mean return, 95 %", "steps, 95 %"]
+        header += [f"mean return, {share}", f"steps, {share}"]
+        rows = [
             (
-                run.label,
-                len(run.returns),
-                interquartile(run.mean_returns),
-                interquartile(run.returns[:, -1]),
-                f"{int(np.isfinite(samples).sum())} of {len(samples)}",
-                interquartile(np.minimum(samples, run.config.steps)),
-                run.seconds,
+                label,
+                probability_text(each.probability),
+                *(signed(x) for x in (each.mean_return, each.samples)),
+                *(signed(x) for x in comparison.corrected[label][1:]),
             )
+            for label, each in comparison.advantages.items()
+        ]
+        caption = (
+            f"{comparison.environment}, against {baseline}: differences of interquartile means of "
+            "the mean return over training, and of environment steps to a return of "
+            f"{comparison.threshold_text} (negative: fewer). Intervals at 95 % are not corrected "
+            f"for their number; those at {share} are (Bonferroni, {comparison.num_comparisons} "
+            "comparisons)."
         )
-    header = (
-        *("", "agents", "mean over training", "last evaluation"),
-        *(f"reached {threshold}", f"steps to {threshold}", "training s"),
+        tables.append(Table(header, rows, caption))
+    run.write_rows("differences", differences)
+    probabilities = improvements(comparisons)
+    figure = plot_improvements(probabilities, baseline=baseline)
+    # Two lines: one is too long beside long names of arms.
+    figure.axes[0].set_xlabel(
+        f"probability of improvement over {baseline},\n95 % bootstrap interval"
     )
-    return Table(
-        header,
-        rows,
-        f"{comparison.environment}: interquartile mean over agents with its 95 % bootstrap "
-        "interval. Training time is that of all agents together, with compilation and without "
-        "evaluation.",
+    shown = run.show(
+        "improvement",
+        "Probability that an agent of an arm has a greater mean return over training than one of "
+        f"{baseline}. Filled: the interval excludes 1/2. Where all agents of one arm are above all "
+        "of the other, the interval has no width: a limit of the bootstrap, not certainty.",
+        [{"arm": label, **each._asdict()} for label, each in probabilities.items()],
+        figure,
     )
-
-
-def _differences_table(comparison: Comparison) -> Table:
-    share = f"{100 * comparison.corrected_confidence:.2f} %"
-    rows = [
-        (
-            each.label,
-            probability_text(each.probability),
-            *(signed(x) for x in (each.mean_return, each.samples)),
-            *(signed(x) for x in (strict.mean_return, strict.samples)),
-        )
-        for each, strict in zip(comparison.advantages, comparison.corrected, strict=True)
-    ]
-    header = (
-        *("", "probability of improvement", "mean return, 95 %", "steps, 95 %"),
-        *(f"mean return, {share}", f"steps, {share}"),
-    )
-    return Table(
-        header,
-        rows,
-        f"{comparison.environment}, against {comparison.baseline.label}: differences of "
-        "interquartile means of the mean return over training, and of environment steps to a "
-        f"return of {comparison.threshold_text} (negative: fewer). Intervals at 95 % are not "
-        f"corrected for their number; those at {share} are (Bonferroni, "
-        f"{comparison.num_comparisons} comparisons).",
-    )
+    return Section(title=f"Against {baseline}", tables=tables, figures=[shown])
 
 
 def _torso_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
     every = {name for each in comparisons for arm in each.runs for name in arm.measures}
     names = [name for name in MEASURES if name in every]
+    unknown = np.full((1, 1), np.nan)
 
-    def last(values: FloatArray | None) -> str | None:
-        known = values is not None and np.isfinite(values[:, -1]).all()
-        return interquartile(values[:, -1]) if values is not None and known else None
+    def last(values: FloatArray) -> str | None:
+        return interquartile(values[:, -1]) if np.isfinite(values[:, -1]).all() else None
 
+    tables = [
+        Table(
+            ("", *(MEASURES[name][0] for name in names)),
+            [
+                (arm.label, *(last(arm.measures.get(name, unknown)) for name in names))
+                for arm in comparison.runs
+            ],
+            f"{comparison.environment}: torsos after training, interquartile mean over agents "
+            "with its 95 % bootstrap interval.",
+        )
+        for comparison in comparisons
+    ]
+    figures = []
+    for name in names:
+        rows, panels = [], []
+        for comparison in comparisons:
+            lines = []
+            for arm in comparison.runs:
+                if name in arm.measures:
+                    values = arm.measures[name]
+                    environment = {"environment": comparison.environment}
+                    rows += [environment | row for row in _curve_rows(arm, values, name)]
+                    mean, low, high = interquartile_curve(values)
+                    lines.append(Line(label=arm.label, x=arm.steps, mean=mean, low=low, high=high))
+            if lines:
+                panels.append(Panel(title=comparison.environment, lines=lines))
+        label, _ = MEASURES[name]
+        figure = plot_panels(
+            panels,
+            x_label="environment steps of an agent",
+            y_label=label,
+            log_y=False,
+            note="interquartile mean over seeds, 95 % bootstrap interval",
+        )
+        figures.append(run.show(name, f"{label.capitalize()}, over training.", rows, figure))
     return Section(
         title="Torsos while agents learn",
         text=" ".join(MEASURES[name][1] for name in names),
-        tables=[
-            Table(
-                ("", *(MEASURES[name][0] for name in names)),
-                [
-                    (arm.label, *(last(arm.measures.get(name)) for name in names))
-                    for arm in comparison.runs
-                ],
-                f"{comparison.environment}: torsos after training, interquartile mean over agents "
-                "with its 95 % bootstrap interval.",
-            )
-            for comparison in comparisons
-        ],
-        figures=[
-            run.show(
-                name,
-                f"{MEASURES[name][0].capitalize()}, over training.",
-                [
-                    {"environment": comparison.environment, **row}
-                    for comparison in comparisons
-                    for arm in comparison.runs
-                    if name in arm.measures
-                    for row in _curve_rows(arm, arm.measures[name], name)
-                ],
-                _draw_measure(comparisons, name),
-            )
-            for name in names
-        ],
+        tables=tables,
+        figures=figures,
     )
-
-
-def _draw_measure(comparisons: Sequence[Comparison], name: str) -> Figure:
-    """Plot a measure of the torsos against environment steps, a panel for each environment."""
-    panels = []
-    for comparison in comparisons:
-        lines = []
-        for run in comparison.runs:
-            if name in run.measures:
-                mean, low, high = interquartile_curve(run.measures[name])
-                lines.append(Line(label=run.label, x=run.steps, mean=mean, low=low, high=high))
-        if lines:
-            panels.append(Panel(title=comparison.environment, lines=lines))
-    label = MEASURES[name][0]
-    figure = plot_panels(
-        panels,
-        x_label="environment steps of an agent",
-        y_label="" if len(panels) == 1 else label,
-        log_y=False,
-        note="interquartile mean over seeds, 95 % bootstrap interval",
-    )
-    if len(panels) == 1:
-        # At the axes: a label of the figure would be centred on axes and legend together.
-        figure.axes[0].set_ylabel(label)
-    return figure
 
 
 def map_figures(
@@ -744,7 +694,7 @@ def map_figures(
             params = jax.tree.map(lambda leaf: leaf[0], state.memory.learner.params)
             agent = TrainedAgent(trainer, arm.config, 0, params)
             values = np.asarray(map_of_values(agent, world), np.float64)
-            found = None if truth is None else np.asarray(torso_components(agent, truth))
+            found = None if truth is None else torso_components(agent, truth)
         centres = np.asarray(Grid(math.isqrt(len(values))).centres())
         policies.append(
             run.show(
@@ -761,7 +711,7 @@ def map_figures(
         )
         if truth is None or found is None:
             continue
-        learned = found[:, :components].astype(np.float64)
+        learned = np.asarray(found, np.float64)[:, :components]
         measure = np.asarray(truth.principal.basis, np.float64)[:, : learned.shape[1]]
         torsos.append(
             run.show(

@@ -1,7 +1,7 @@
 """Agents in PuddleWorld, goal and penalties on: no auxiliary task against each objective."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +12,16 @@ from rlreps.agents.measures import default_ground_truth
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import FourierMLP
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Experiment, Findings, Run
+from rlreps.experiments.harness import Experiment, Findings, Run, in_path
 from rlreps.experiments.ours.agent_arms import (
     Arm,
     ArmRuns,
     ComparedAgents,
     Comparison,
-    best_arm,
     comparison_sections,
     improvement_claims,
-    in_path,
     interquartile,
+    intervals_of,
     map_figures,
     signed,
     train_arm,
@@ -30,7 +29,7 @@ from rlreps.experiments.ours.agent_arms import (
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
-from rlreps.runs.intervals import Interval, interquartile_mean_difference
+from rlreps.runs.intervals import Interval, interquartile_mean, interquartile_mean_difference
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,13 +133,11 @@ class TorsoChange(NamedTuple):
     """Difference of an arm's last torsos to those of the first arm.
 
     Attributes:
-        arm: Its label.
         subspace_distance: To the leading components of the successor measure; better below 0.
         probe_error: Share of values' variance that features do not explain; better below 0.
         mean_return: Mean return over training; better above 0.
     """
 
-    arm: str
     subspace_distance: Interval
     probe_error: Interval
     mean_return: Interval
@@ -151,22 +148,18 @@ class TorsoChange(NamedTuple):
         return bool(self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0)
 
 
-def torso_changes(comparison: Comparison) -> list[TorsoChange]:
-    """Compare every arm with the first, with 95 % intervals."""
-    none = comparison.baseline
+def torso_changes(comparison: Comparison) -> dict[str, TorsoChange]:
+    """Compare every arm with the first, with 95 % intervals; by label."""
 
-    def change(run: ArmRuns, name: str) -> Interval:
-        return interquartile_mean_difference(run.measures[name][:, -1], none.measures[name][:, -1])
+    def figures(run: ArmRuns) -> list[Any]:
+        last = (run.measures[name][:, -1] for name in TorsoChange._fields[:2])
+        return [*last, run.mean_returns]
 
-    return [
-        TorsoChange(
-            run.label,
-            change(run, "subspace_distance"),
-            change(run, "probe_error"),
-            interquartile_mean_difference(run.mean_returns, none.mean_returns),
-        )
+    first = figures(comparison.baseline)
+    return {
+        run.label: TorsoChange(*map(interquartile_mean_difference, figures(run), first))
         for run in comparison.others
-    ]
+    }
 
 
 def rank_correlation(comparison: Comparison) -> float:
@@ -176,13 +169,13 @@ def rank_correlation(comparison: Comparison) -> float:
     return float(spearmanr(np.concatenate(distances), np.concatenate(returns)).statistic)
 
 
-def reasons(comparison: Comparison, changes: list[TorsoChange]) -> str:
+def reasons(comparison: Comparison, changes: Mapping[str, TorsoChange]) -> str:
     """Tell whether better torsos came with better returns, if there are enough agents."""
     if not comparison.enough_seeds:
         return "There are too few agents to tell."
     none = comparison.baseline.label
-    taught = [each.arm for each in changes if each.better_torso]
-    better = [each.arm for each in changes if each.mean_return.low > 0.0]
+    taught = ", ".join(label for label, each in changes.items() if each.better_torso)
+    better = ", ".join(label for label, each in changes.items() if each.mean_return.low > 0.0)
     related = (
         "Over all agents, the rank correlation of the last subspace distance and the mean return "
         f"is {format_number(rank_correlation(comparison))} (below 0: closer torsos, better "
@@ -194,12 +187,11 @@ def reasons(comparison: Comparison, changes: list[TorsoChange]) -> str:
             f"values better than those of {none}. {related}"
         )
     learned = (
-        f"Torsos of {', '.join(taught)} end closer to the successor measure than those of {none}, "
-        "and predict values of random policies better: agents learn what the auxiliary task "
-        "teaches."
+        f"Torsos of {taught} end closer to the successor measure than those of {none}, and predict "
+        "values of random policies better: agents learn what the auxiliary task teaches."
     )
     if better:
-        return f"{learned} Returns are better with {', '.join(better)}. {related}"
+        return f"{learned} Returns are better with {better}. {related}"
     return (
         f"{learned} Returns are no better, so the torso does not limit these agents. What does was "
         "not measured here; candidates are how seldom exploration finds the goal, and how values "
@@ -211,10 +203,8 @@ def reasons(comparison: Comparison, changes: list[TorsoChange]) -> str:
 
 def cells(run: Run[Config]) -> dict[str, Arm]:
     """List the arms."""
-    return {
-        in_path(label): Arm(label=label, config=agents)
-        for label, agents in run.config.arms().items()
-    }
+    arms = run.config.arms().items()
+    return {in_path(label): Arm(label=label, config=agents) for label, agents in arms}
 
 
 def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
@@ -226,16 +216,20 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         threshold=run.config.threshold,
         runs=list(found.values()),
     )
-    none, best = comparison.baseline, best_arm(comparison.others)
     changes = torso_changes(comparison)
+
+    def mean_return(arm: ArmRuns) -> float:
+        return float(interquartile_mean(arm.mean_returns))
+
+    none, best = comparison.baseline, max(comparison.others, key=mean_return)
     goals = Section(
         title="Goals",
         text=f"A {'double ' if base.dqn.double else ''}deep Q-network shares its torso with an "
-        f"auxiliary task: {', '.join(arm.label for arm in comparison.others)}, or none. An episode "
-        "starts anywhere, costs 1 a step and up to 400 times the depth in a puddle (Sutton 1996), "
-        f"and ends in the corner x + y ≥ 1.9 or after {base.max_episode_steps} steps. Everything "
-        "but the auxiliary task is the same. Fewer than ten agents an arm give no verdict; here "
-        f"there are {base.num_seeds}.",
+        f"auxiliary task: {', '.join(changes)}, or none. An episode starts anywhere, costs 1 a "
+        "step and up to 400 times the depth in a puddle (Sutton 1996), and ends in the corner "
+        f"x + y ≥ 1.9 or after {base.max_episode_steps} steps. Everything but the auxiliary task "
+        "is the same. Fewer than ten agents an arm give no verdict; here there are "
+        f"{base.num_seeds}.",
     )
     torsos = Section(
         title="Do better torsos make better agents?",
@@ -243,7 +237,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         tables=[
             Table(
                 ("", "subspace distance", "probe error", "mean return over training"),
-                [(name, *map(signed, intervals)) for name, *intervals in changes],
+                [(label, *map(signed, change)) for label, change in changes.items()],
                 f"Against {none.label}: differences of interquartile means, with 95 % bootstrap "
                 "intervals. Distances and errors are of the last evaluation; smaller is better.",
             )
@@ -253,7 +247,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         title="What agents have learned",
         text="The first agent without an auxiliary task, and that of the best auxiliary objective. "
         "The best arm of all in mean return over training is: "
-        f"{best_arm(comparison.runs).label}.",
+        f"{max(comparison.runs, key=mean_return).label}.",
         figures=map_figures(run, [none, best], default_ground_truth(base), run.config.components),
     )
     return Findings(
@@ -265,13 +259,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         sections=[goals, *comparison_sections(run, [comparison]), torsos, maps],
         summary={
             "comparisons": [comparison.summary()],
-            "torsos": [
-                {
-                    name: part if isinstance(part, str) else part._asdict()
-                    for name, part in change._asdict().items()
-                }
-                for change in changes
-            ],
+            "torsos": [{"arm": label, **intervals_of(each)} for label, each in changes.items()],
         },
     )
 

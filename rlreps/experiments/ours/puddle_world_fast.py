@@ -4,20 +4,18 @@ Every recipe trains at every d, one seed at a time, alone on the machine: its ti
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from rlreps.encoders import Cosine, Encoder, FourierMLP
+from rlreps.encoders import Cosine, FourierMLP
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold, in_path
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
-from rlreps.plotting import Line, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_distance_by_dimension, plot_panels
 from rlreps.plotting.lines import DISTANCE
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -74,7 +72,7 @@ class Config:
         factor: How many times the winner's distance Danskin-LISSA's may be at equal time.
     """
 
-    successor: SuccessorMeasure = dataclasses.field(default_factory=lambda: Transition())
+    successor: SuccessorMeasure = dataclasses.field(default_factory=Transition)
     recipes: tuple[Recipe, ...]
     num_seeds: int
     goals: tuple[Goal, ...] = (
@@ -96,79 +94,70 @@ class Config:
         return tuple(training.num_features for training in self.recipes[0].trainings)
 
 
-def _training(
-    d: int,
+def _recipe(
+    name: str,
     objective: Objective,
-    encoder: Encoder,
-    *,
-    rate: float,
-    steps: int,
-    rows: int = 1000,
-) -> TrainingConfig:
-    """Configure one run of twenty measurements."""
-    every = steps // 20
-    return TrainingConfig(
-        encoder=encoder,
-        objective=objective,
-        optimizer=Optimizer(learning_rate=rate, schedule="linear"),
-        num_features=d,
-        steps=20 * every,
-        rows=rows,
-        tasks=1000,
-        evaluate_every=every,
-        checkpoint_every=10 * every,
+    encoder: Cosine | FourierMLP,
+    *runs: tuple[int, int, float, int, int],
+) -> Recipe:
+    """Make a recipe of runs (d, frequencies, learning rate, steps, rows) of twenty measurements."""
+    return Recipe(
+        name=name,
+        trainings=tuple(
+            TrainingConfig(
+                encoder=dataclasses.replace(encoder, frequencies=frequencies),
+                objective=objective,
+                optimizer=Optimizer(learning_rate=rate, schedule="linear"),
+                num_features=d,
+                steps=steps,
+                rows=rows,
+                tasks=1000,
+                evaluate_every=steps // 20,
+                checkpoint_every=steps // 2,
+            )
+            for d, frequencies, rate, steps, rows in runs
+        ),
     )
 
 
 _LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
-_DANSKIN = DanskinChunked()
-_19, _23, _31 = (Cosine(frequencies=count) for count in (19, 23, 31))
 
 # Found by a search on the refinement-1 transition matrix; every trial is in
 # data/recipe-search.csv. Steps are such that the first two recipes train for about as long on two
 # CPU cores.
 _RECIPES = (
-    Recipe(
-        name="large batch, cosines",
-        trainings=(
-            _training(2, _LARGE_BATCH, _19, rate=0.03, steps=600),
-            _training(5, _LARGE_BATCH, _19, rate=0.03, steps=600),
-            _training(10, _LARGE_BATCH, _19, rate=0.03, steps=1000),
-            _training(20, _LARGE_BATCH, _23, rate=0.03, steps=2200),
-            _training(50, _LARGE_BATCH, _31, rate=0.1, steps=5400),
-            _training(100, _LARGE_BATCH, _31, rate=0.1, steps=3500, rows=1500),
-        ),
+    _recipe(
+        "large batch, cosines",
+        _LARGE_BATCH,
+        Cosine(),
+        (2, 19, 0.03, 600, 1000),
+        (5, 19, 0.03, 600, 1000),
+        (10, 19, 0.03, 1000, 1000),
+        (20, 23, 0.03, 2200, 1000),
+        (50, 31, 0.1, 5400, 1000),
+        (100, 31, 0.1, 3500, 1500),
     ),
-    Recipe(
-        name="Danskin-LISSA in chunks, cosines",
-        trainings=(
-            _training(2, _DANSKIN, _19, rate=0.03, steps=540),
-            _training(5, _DANSKIN, _19, rate=0.03, steps=540),
-            _training(10, _DANSKIN, _19, rate=0.03, steps=900),
-            _training(20, _DANSKIN, _23, rate=0.01, steps=1000, rows=2000),
-            _training(50, _DANSKIN, _31, rate=0.05, steps=1340, rows=4000),
-            _training(100, _DANSKIN, _31, rate=0.03, steps=1360, rows=4000),
-        ),
+    _recipe(
+        "Danskin-LISSA in chunks, cosines",
+        DanskinChunked(),
+        Cosine(),
+        (2, 19, 0.03, 540, 1000),
+        (5, 19, 0.03, 540, 1000),
+        (10, 19, 0.03, 900, 1000),
+        (20, 23, 0.01, 1000, 2000),
+        (50, 31, 0.05, 1340, 4000),
+        (100, 31, 0.03, 1360, 4000),
     ),
-    Recipe(
-        name="large batch, network",
-        trainings=tuple(
-            _training(
-                d,
-                _LARGE_BATCH,
-                FourierMLP(hidden=(256, 256), frequencies=frequencies),
-                rate=2e-3,
-                steps=steps,
-            )
-            for d, frequencies, steps in (
-                (2, 8, 600),
-                (5, 8, 600),
-                (10, 8, 1000),
-                (20, 8, 1500),
-                (50, 16, 4000),
-                (100, 16, 4000),
-            )
-        ),
+    _recipe(
+        "large batch, network",
+        _LARGE_BATCH,
+        FourierMLP(hidden=(256, 256)),
+        (2, 8, 2e-3, 600, 1000),
+        (5, 8, 2e-3, 600, 1000),
+        (10, 8, 2e-3, 1000, 1000),
+        (20, 8, 2e-3, 1500, 1000),
+        (50, 16, 2e-3, 4000, 1000),
+        (100, 16, 2e-3, 4000, 1000),
     ),
 )
 
@@ -176,20 +165,18 @@ _RECIPES = (
 def _smaller(recipe: Recipe) -> Recipe:
     """Keep a recipe's d = 2 and 10, with few updates, for a small grid."""
     changes: dict[str, Any] = {"steps": 100, "rows": 240, "tasks": 128, "evaluate_every": 20}
-    return dataclasses.replace(
-        recipe,
-        trainings=tuple(
-            dataclasses.replace(training, checkpoint_every=100, **changes)
-            for training in recipe.trainings
-            if training.num_features in (2, 10)
-        ),
+    trainings = tuple(
+        dataclasses.replace(training, checkpoint_every=100, **changes)
+        for training in recipe.trainings
+        if training.num_features in (2, 10)
     )
+    return dataclasses.replace(recipe, trainings=trainings)
 
 
 PRESETS: dict[str, Config] = {
     "smoke": Config(
         successor=Transition(bins=20, points=256),
-        recipes=tuple(_smaller(recipe) for recipe in _RECIPES),
+        recipes=tuple(map(_smaller, _RECIPES)),
         num_seeds=1,
         goals=(),
     ),
@@ -199,32 +186,20 @@ PRESETS: dict[str, Config] = {
 """Preset name → configuration."""
 
 
-class Shared(NamedTuple):
-    """What runs are measured against.
-
-    Attributes:
-        ground: The matrix that they are trained on.
-        released: The released ground truth, where it is of the same process.
-    """
-
-    ground: OwnGroundTruth
-    released: GroundTruth | None
-
-
-def prepare(run: Run[Config]) -> Shared:
-    """Generate the ground truth in the run's folder, and load the released one."""
+def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:
+    """Generate the ground truth in the run's folder; load the released one of the same process."""
     successor, largest = run.config.successor, max(run.config.dimensions)
     ground = own_ground_truth(successor, run.folder, largest, progress=run.progress)
     truth = load(RELEASED)
     names = ("bins", "discount", "horizon", "count_start")
     same = all(getattr(successor, name) == truth.settings[name] for name in names)
-    return Shared(ground, truth if same and successor.arena == "sutton" else None)
+    return ground, truth if same and successor.arena == "sutton" else None
 
 
 def cells(run: Run[Config]) -> dict[str, tuple[Recipe, TrainingConfig]]:
     """Return every recipe at every d with every seed, by name."""
     return {
-        re.sub(r"\W+", "-", f"{recipe.name} d{training.num_features} seed{seed}"): (
+        in_path(f"{recipe.name} d{training.num_features} seed{seed}"): (
             recipe,
             dataclasses.replace(training, seed=seed),
         )
@@ -282,10 +257,9 @@ class Timed:
         seed: The seed.
         steps: Updates at which it was measured, [p].
         seconds: Seconds of training until then, without compilation and evaluation, [p].
-        distances: Subspace distances, [p].
-        diverged: Whether it diverged; its distance is 1 then.
-        released_distance: Final distance to the released ground truth, where it is of the same
-            process.
+        distances: Subspace distances, [p]; 1 from where it diverged.
+        diverged: Whether it did.
+        released_distance: Final distance to the released ground truth of the same process.
     """
 
     recipe: str
@@ -360,73 +334,53 @@ def compare_at_equal_time(config: Config, runs: Sequence[Timed]) -> list[Claim]:
 def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
     """Draw distances against time and d, and judge the goals."""
     config, runs = run.config, [Timed(**part) for part in found.values()]
-    rows = [
-        {
-            **{"recipe": each.recipe, "d": each.d, "seed": each.seed},
-            "updates": each.steps[-1],
-            "seconds": each.seconds[-1],
-            "subspace_distance": each.distances[-1],
-            "released_distance": each.released_distance,
-            "diverged": each.diverged,
-        }
-        for each in runs
-    ]
-    points = [
-        {
-            **{"recipe": each.recipe, "d": each.d, "seed": each.seed},
-            **{"step": step, "seconds": seconds, "subspace_distance": distance},
-        }
-        for each in runs
-        for step, seconds, distance in zip(each.steps, each.seconds, each.distances, strict=True)
-    ]
-    note = (
-        f"mean over {config.num_seeds} seeds, 95 % bootstrap interval; a run that diverged counts 1"
-    )
-
-    def distances(recipe: str, d: int) -> npt.NDArray[np.float64]:
-        return np.asarray([each.distances for each in _of(runs, recipe, d)])
-
-    ends = [
-        Line.of_runs(
-            recipe.name,
-            config.dimensions,
-            np.stack([distances(recipe.name, d)[:, -1] for d in config.dimensions], axis=1),
+    rows, points = [], []
+    for each in runs:
+        which = {"recipe": each.recipe, "d": each.d, "seed": each.seed}
+        rows.append(
+            {
+                **which,
+                "updates": each.steps[-1],
+                "seconds": each.seconds[-1],
+                "subspace_distance": each.distances[-1],
+                "released_distance": each.released_distance,
+                "diverged": each.diverged,
+            }
         )
-        for recipe in config.recipes
-    ]
-    by_dimension = plot_panels(
-        [Panel(title="after training", lines=ends)],
-        x_label="number of features d",
-        y_label=DISTANCE,
-        log_x=True,
-        x_ticks=config.dimensions,
-        note=note,
+        points += [
+            {**which, "step": step, "seconds": seconds, "subspace_distance": distance}
+            for step, seconds, distance in zip(
+                each.steps, each.seconds, each.distances, strict=True
+            )
+        ]
+    table = Table(
+        ("recipe", "d", "seed", "updates", "training s", "distance", "to sutton-100", ""),
+        [(*values, "diverged" if diverged else "") for *values, diverged in map(dict.values, rows)],
+        "Every run. Training time is without compilation and evaluation; the distance is to the "
+        "subspace of the matrix that was trained on, then to the released ground truth.",
     )
+    # The first measurement precedes all training: a logarithm has no place for it.
     panels = [
         Panel(
             title=f"d = {d}",
             lines=[
-                # The first measurement precedes all training: a logarithm has no place for it.
                 Line.of_runs(
                     recipe.name,
-                    np.mean([each.seconds for each in _of(runs, recipe.name, d)], axis=0)[1:],
-                    distances(recipe.name, d)[:, 1:],
+                    np.mean([each.seconds[1:] for each in _of(runs, recipe.name, d)], axis=0),
+                    [each.distances[1:] for each in _of(runs, recipe.name, d)],
                 )
                 for recipe in config.recipes
             ],
         )
         for d in config.dimensions
     ]
+    note = (
+        f"mean over {config.num_seeds} seeds, 95 % bootstrap interval; a run that diverged counts 1"
+    )
     by_time = plot_panels(
         panels, x_label="training time (s)", y_label=DISTANCE, log_x=True, note=note
     )
-    names = ("recipe", "d", "seed", "updates", "seconds", "subspace_distance", "released_distance")
-    table = Table(
-        ("recipe", "d", "seed", "updates", "training s", "distance", "to sutton-100", ""),
-        [(*(row[name] for name in names), "diverged" if row["diverged"] else "") for row in rows],
-        "Every run. Training time is without compilation and evaluation; the distance is to the "
-        "subspace of the matrix that was trained on, then to the released ground truth.",
-    )
+    by_dimension = plot_distance_by_dimension({"method": row["recipe"], **row} for row in rows)
     time_caption = f"Subspace distance against time spent in updates, for every d: {note}."
     end_caption = f"Subspace distance at the end of training: {note}."
     return Findings(

@@ -9,26 +9,25 @@ layer takes it up.
 import contextlib
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig
 from rlreps.agents.trainer import make_trainer
-from rlreps.encoders import MLP, Encoder, FourierMLP
+from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path
+from rlreps.experiments.ours import agent_puddle_world
 from rlreps.experiments.ours.agent_arms import (
     Arm,
     ArmRuns,
     Comparison,
-    FloatArray,
     advantage,
     comparison_sections,
     improvement_claims,
-    in_path,
     interquartile,
     map_figures,
     signed,
@@ -105,94 +104,55 @@ class Config:
 
 def _preset(
     successor: SuccessorMeasure,
-    encoder: Encoder,
-    features: int,
-    seeds: int,
-    pretraining: dict[str, Any],
-    agents: dict[str, Any],
-    **options: Any,
+    base: AgentConfig,
+    *,
+    rows: int,
+    steps: int,
+    evaluate_every: int = 200,
+    checkpoint_every: int = 1_000,
 ) -> Config:
-    shape: dict[str, Any] = {"encoder": encoder, "num_features": features, "num_seeds": seeds}
-    return Config(
-        successor=successor,
-        pretraining=TrainingConfig(
-            objective=LargeBatch(precondition=1e-2, leave_one_out=True),
-            optimizer=Optimizer(learning_rate=2e-3, schedule="linear"),
-            **shape,
-            **pretraining,
-        ),
-        base=AgentConfig(environment="puddle-world", num_envs=4, **shape, **agents),
-        **options,
+    pretraining = TrainingConfig(
+        encoder=base.encoder,
+        objective=LargeBatch(precondition=1e-2, leave_one_out=True),
+        optimizer=Optimizer(learning_rate=2e-3, schedule="linear"),
+        num_features=base.num_features,
+        steps=steps,
+        rows=rows,
+        tasks=rows,
+        num_seeds=base.num_seeds,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
     )
+    return Config(successor=successor, pretraining=pretraining, base=base)
 
 
-_DQN = DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000)
+_SMOKE = dataclasses.replace(
+    agent_puddle_world.SMOKE,
+    encoder=FourierMLP(hidden=(16,), frequencies=2),
+    num_features=12,
+    steps=1_500,
+    checkpoint_every=1_500,
+)
+_PAPER = dataclasses.replace(
+    agent_puddle_world.PAPER,
+    encoder=FourierMLP(hidden=(256, 256), frequencies=8),
+    num_features=124,
+)
 
 PRESETS = {
-    "smoke": _preset(
-        Transition(bins=12, points=64, horizon=200),
-        FourierMLP(hidden=(16,), frequencies=2),
-        features=12,
-        seeds=2,
-        pretraining={
-            "steps": 300,
-            "rows": 100,
-            "tasks": 100,
-            "evaluate_every": 100,
-            "checkpoint_every": 300,
-        },
-        agents={
-            # Steps to warm up are those of an evaluation: one program less to compile.
-            "dqn": dataclasses.replace(_DQN, warmup=500, batch_size=16, epsilon_steps=500),
-            "replay": ReplayConfig(capacity=2_000),
-            "max_episode_steps": 50,
-            "steps": 1_500,
-            "evaluate_every": 500,
-            "evaluation_episodes": 4,
-            "checkpoint_every": 1_500,
-        },
+    "smoke": dataclasses.replace(
+        _preset(
+            Transition(bins=12, points=64, horizon=200),
+            _SMOKE,
+            rows=100,
+            steps=300,
+            evaluate_every=100,
+            checkpoint_every=300,
+        ),
         components=3,
     ),
-    "laptop": _preset(
-        Transition(bins=50),
-        FourierMLP(hidden=(64, 64), frequencies=4),
-        features=32,
-        seeds=10,
-        pretraining={
-            "steps": 2_000,
-            "rows": 500,
-            "tasks": 500,
-            "evaluate_every": 200,
-            "checkpoint_every": 1_000,
-        },
-        agents={
-            "dqn": _DQN,
-            "steps": 100_000,
-            "evaluate_every": 5_000,
-            "evaluation_episodes": 32,
-            "checkpoint_every": 25_000,
-        },
-    ),
-    "paper": _preset(
-        Transition(bins=100),
-        FourierMLP(hidden=(256, 256), frequencies=8),
-        features=124,
-        seeds=30,
-        pretraining={
-            "steps": 4_000,
-            "rows": 1_000,
-            "tasks": 1_000,
-            "evaluate_every": 200,
-            "checkpoint_every": 1_000,
-        },
-        agents={
-            "dqn": _DQN,
-            "steps": 500_000,
-            "evaluate_every": 10_000,
-            "evaluation_episodes": 100,
-            "checkpoint_every": 100_000,
-        },
-    ),
+    "laptop": _preset(Transition(bins=50), agent_puddle_world.LAPTOP, rows=500, steps=2_000),
+    "paper": _preset(Transition(bins=100), _PAPER, rows=1_000, steps=4_000),
 }
 
 
@@ -210,43 +170,26 @@ def whitened(params: Any, features: ArrayLike) -> list[dict[str, Any]]:
         New parameters, NumPy arrays.
     """
     layers = [{name: np.asarray(values) for name, values in layer.items()} for layer in params]
-    last = layers[-1]
     table = np.asarray(features, np.float64)
     means = table.mean(axis=1)
-    maps = np.stack([_inverse_root(each) for each in table - means[:, None]])
+    _, values, rows = np.linalg.svd(table - means[:, None], full_matrices=False)
+    known = values > _LEAST * values[:, :1]
+    scales = np.where(known, np.sqrt(table.shape[1]) / np.where(known, values, 1.0), 0.0)
+    roots = (rows.mT * scales[:, None]) @ rows  # Σ^(-1/2), [seeds, d, d]
+    last = layers[-1]
     kernels, biases = (np.asarray(last[name], np.float64) for name in ("kernel", "bias"))
-    last["kernel"] = (kernels @ maps).astype(np.float32)
-    last["bias"] = np.einsum("sd,sde->se", biases - means, maps).astype(np.float32)
+    last["kernel"] = (kernels @ roots).astype(np.float32)
+    last["bias"] = np.einsum("sd,sde->se", biases - means, roots).astype(np.float32)
     return layers
 
 
-def _inverse_root(centred: FloatArray) -> FloatArray:
-    """Compute Σ^(-1/2) [d, d] of centred features [n, d]; 0 in directions they do not have."""
-    _, values, rows = np.linalg.svd(centred, full_matrices=False)
-    known = values > _LEAST * values[0]
-    scales = np.where(known, np.sqrt(len(centred)) / np.where(known, values, 1.0), 0.0)
-    root: FloatArray = (rows.T * scales) @ rows
-    return root
+def prepare(run: Run[Config]) -> tuple[GroundTruth, dict[str, Any], dict[str, StartingTorsos]]:
+    """Generate the successor measure in ``successor``, and train encoders in ``pretraining``.
 
-
-class Known(NamedTuple):
-    """What agents start from.
-
-    Attributes:
-        truth: The successor measure.
-        trained: Summary of the pre-training.
-        encoders: Its encoders as torsos with white features, one for each agent.
-        random: The torsos that agents would have had, with white features too.
+    Returns:
+        The successor measure, the summary of the pre-training, and label → torsos with white
+        features that agents start from: the encoders, or the torsos that they would have had.
     """
-
-    truth: GroundTruth
-    trained: dict[str, Any]
-    encoders: StartingTorsos
-    random: StartingTorsos
-
-
-def prepare(run: Run[Config]) -> Known:
-    """Generate the successor measure in ``successor``, and train encoders in ``pretraining``."""
     config, home = run.config, run.folder.path / "pretraining"
     ground = own_ground_truth(
         config.successor, run.folder, config.pretraining.num_features, progress=run.progress
@@ -266,20 +209,17 @@ def prepare(run: Run[Config]) -> Known:
         fresh = trainer.init().memory.learner.params["torso"]
         encode = jax.jit(jax.vmap(trainer.agent.network.features, in_axes=(0, None)))
         features = encode(fresh, ground.truth.coordinates)
-    return Known(
-        ground.truth,
-        dict(summary),
-        StartingTorsos(whitened(trained.params, trained.features()), origin),
-        StartingTorsos(whitened(fresh, features), "whitened fresh torsos"),
-    )
+    encoders = StartingTorsos(whitened(trained.params, trained.features()), origin)
+    random = StartingTorsos(whitened(fresh, features), "whitened fresh torsos")
+    starts = {FINE_TUNED: encoders, FROZEN: encoders, RANDOM: random}
+    return ground.truth, dict(summary), starts
 
 
 def cells(run: Run[Config]) -> dict[str, Arm]:
     """List the arms with the torsos that they start from."""
-    known: Known = run.shared
-    starts = {FINE_TUNED: known.encoders, FROZEN: known.encoders, RANDOM: known.random}
+    truth, _, starts = run.shared
     return {
-        in_path(label): Arm(label=label, config=agents, start=starts.get(label), truth=known.truth)
+        in_path(label): Arm(label=label, config=agents, start=starts.get(label), truth=truth)
         for label, agents in run.config.arms().items()
     }
 
@@ -304,7 +244,7 @@ def transfer_claims(comparison: Comparison) -> list[Claim]:
 
 def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
     """Compare the arms."""
-    config, known = run.config, run.shared
+    config, (truth, trained, _) = run.config, run.shared
     base, bins = config.base, config.successor.bins
     comparison = Comparison(
         environment="PuddleWorld", threshold=config.threshold, runs=list(found.values())
@@ -316,7 +256,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         f"measure of the random policy on a grid of {bins} x {bins} cells "
         f"({config.pretraining.objective.title}, {config.pretraining.steps:,} "
         "updates), to a mean subspace distance of "
-        f"{format_number(known.trained['subspace_distance'])}. A linear map makes their features "
+        f"{format_number(trained['subspace_distance'])}. A linear map makes their features "
         "white over the grid, which changes no span. Each is the torso that one agent starts "
         "from, with a fresh read-out of the values: it learns on (fine-tuned), or stays as it is "
         "(frozen). Agents that learn from scratch have fresh torsos of the same shape. Random, "
@@ -331,14 +271,14 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         text="The first agent that learned from scratch and those of the pre-trained torsos. "
         "Pre-training determines the span of the features; it leaves free the principal components "
         "within it, in the order of variance.",
-        figures=map_figures(run, shown, known.truth, config.components),
+        figures=map_figures(run, shown, truth, config.components),
     )
     return Findings(
         abstract=f"{base.num_seeds} agents an arm, {base.steps:,} environment steps each. Mean "
         f"return over training (interquartile mean over agents with its 95 % interval): {means}.",
         claims=transfer_claims(comparison),
         sections=[goals, *comparison_sections(run, [comparison]), maps],
-        summary={"pretraining": known.trained, "comparisons": [comparison.summary()]},
+        summary={"pretraining": trained, "comparisons": [comparison.summary()]},
     )
 
 

@@ -8,10 +8,9 @@ its graph Laplacian by spectral inference.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ from rlreps.config import as_json, configurable, leaf, with_sizes
 from rlreps.encoders import AtStates, Encoder, FourierMLP, Params, Tabular, WithConstant
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Claim, Experiment, Findings, Rows, Run, in_path
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
@@ -90,11 +89,6 @@ class Contender:
         even = self.action == "exact" or self.rows % 2 == 0
         require(even, "an even number of rows, two for each pair", self.rows)
         require_positive("steps", self.steps)
-
-    @property
-    def folder(self) -> str:
-        """Return the name as part of a path, in plain letters."""
-        return re.sub(r"\W+", "-", self.name, flags=re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,13 +168,6 @@ class Config:
         """Return how many eigenfunctions are learned, the constant not counted."""
         return self.dimensions[-1]
 
-    @property
-    def note(self) -> str:
-        """Say what bands and bars are."""
-        if self.num_seeds == 1:
-            return "1 seed"
-        return f"mean over {self.num_seeds} seeds, 95 % bootstrap interval"
-
 
 # Measured on 100 x 100 cells, distance at d = 10 as a mean over three seeds of the laptop preset:
 # 0.00063 with 2,000 rows. With 256 rows it stays at 0.0226, after 5,000 updates (0.0243) as after
@@ -230,7 +217,7 @@ class Problem(NamedTuple):
 
     Attributes:
         chain: P, [n, n], sparse.
-        graph: L and the measure on the diagonal of Σ.
+        graph: L and the measure on the diagonal of Σ, which sums to 1.
         centres: The cells' centres in [0, 1]², [n, 2] (float32).
         eigenvalues: The smallest of L u = λ Σ u after the constant's, rising, [k].
         eigenfunctions: Orthonormal in the measure, [n, k].
@@ -241,11 +228,6 @@ class Problem(NamedTuple):
     centres: npt.NDArray[np.float32]
     eigenvalues: DoubleArray
     eigenfunctions: DoubleArray
-
-    @property
-    def measure(self) -> DoubleArray:
-        """Return the diagonal of Σ, [n]; it sums to 1."""
-        return np.asarray(self.graph.measure, np.float64)
 
 
 def make_problem(config: Transition, count: int) -> Problem:
@@ -310,26 +292,19 @@ class PairSource:
     inputs: Array
     columns: Array
     cumulative: Array
-
-    @property
-    def num_tasks(self) -> None:
-        """Return None: targets are empty."""
-        return None
+    num_tasks: ClassVar[None] = None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw inputs [num_rows, ...]; row i + num_rows/2 is the state after row i."""
         del num_tasks
         require(num_rows % 2 == 0, "an even number of rows, two for each pair", num_rows)
-        states = self.sample_states(key, num_rows // 2).reshape(-1)
-        return Batch(self.inputs[states], jnp.zeros((num_rows, 0), self.cumulative.dtype))
-
-    def sample_states(self, key: Array, num_pairs: int) -> Array:
-        """Draw indices of states and of their successors, [2, num_pairs] (int32)."""
         state_key, step_key = jax.random.split(key)
-        states = jax.random.randint(state_key, (num_pairs,), 0, len(self.columns), jnp.int32)
-        levels = jax.random.uniform(step_key, (num_pairs,), self.cumulative.dtype)
+        pairs, dtype = (num_rows // 2,), self.cumulative.dtype
+        states = jax.random.randint(state_key, pairs, 0, len(self.columns), jnp.int32)
+        levels = jax.random.uniform(step_key, pairs, dtype)
         passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
-        return jnp.stack([states, self.columns[states, passed]])
+        both = jnp.concatenate([states, self.columns[states, passed]])
+        return Batch(self.inputs[both], jnp.zeros((num_rows, 0), dtype))
 
 
 def pair_source(chain: scipy.sparse.csr_array, inputs: Array) -> PairSource:
@@ -354,11 +329,7 @@ class StateSource:
     """
 
     cumulative: Array
-
-    @property
-    def num_tasks(self) -> None:
-        """Return None: targets are empty."""
-        return None
+    num_tasks: ClassVar[None] = None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw state indices [num_rows] (int32)."""
@@ -452,12 +423,12 @@ def training_measures(
         ``subspace_distance``, that of the largest, and ``cosine_k``, the k-th's |cosine| with the
         true k-th, each [].
     """
-    root = jnp.asarray(np.sqrt(problem.measure)[:, None], jnp.float32)
-    truth = jnp.asarray(np.sqrt(problem.measure)[:, None] * problem.eigenfunctions, jnp.float32)
-    centres = jnp.asarray(problem.centres)
+    root = np.sqrt(problem.graph.measure)[:, None]
+    truth = jnp.asarray(root * problem.eigenfunctions, jnp.float32)
+    centres, weights = jnp.asarray(problem.centres), jnp.asarray(root, jnp.float32)
 
     def evaluate(params: Params) -> dict[str, Array]:
-        basis = ordered_basis(encoder.apply(params, centres) * root)
+        basis = ordered_basis(encoder.apply(params, centres) * weights)
         overlaps = matmul(basis.T, truth[:, : basis.shape[1]])
 
         def distance(d: int) -> Array:
@@ -502,7 +473,7 @@ def measure_features(features: Array, problem: Problem, successor: GroundTruth) 
         problem: The ground truth.
         successor: The successor measure's.
     """
-    root = np.sqrt(problem.measure)[:, None]
+    root = np.sqrt(problem.graph.measure)[:, None]
     # The host's precision: eigenvalues are small differences of features.
     with jax.enable_x64(True):
         basis = np.asarray(ordered_basis(jnp.asarray(np.asarray(features, np.float64) * root)))
@@ -538,30 +509,18 @@ def successor_distances(functions: DoubleArray, successor: GroundTruth) -> Doubl
     return nested_distances(centred, np.asarray(successor.principal.basis, np.float64))
 
 
-class Shared(NamedTuple):
-    """What all contenders are measured against.
+def prepare(run: Run[Config]) -> tuple[Problem, GroundTruth, DoubleArray]:
+    """Compute the successor measure and the slowest eigenfunctions.
 
-    Attributes:
-        problem: The chain.
-        truth: The successor measure's subspace.
-        generated: How long it took.
-        floor: Distances of the true eigenfunctions to it, [d].
+    Returns:
+        The chain, the successor measure's subspace, and the true eigenfunctions' distances to it,
+        [d].
     """
-
-    problem: Problem
-    truth: GroundTruth
-    generated: dict[str, Any]
-    floor: DoubleArray
-
-
-def prepare(run: Run[Config]) -> Shared:
-    """Compute the successor measure and the slowest eigenfunctions."""
     config, d = run.config, run.config.num_features
     truth = own_ground_truth(config.successor, run.folder, d, progress=run.progress).truth
     # One eigenfunction more than is learned: the gap after the last decides how well it can be.
     problem = make_problem(config.successor, d + 1)
-    floor = successor_distances(problem.eigenfunctions[:, :d], truth)
-    return Shared(problem, truth, generation_figures(run.folder, config.successor), floor)
+    return problem, truth, successor_distances(problem.eigenfunctions[:, :d], truth)
 
 
 class Result(NamedTuple):
@@ -569,46 +528,39 @@ class Result(NamedTuple):
 
     Attributes:
         contender: Its settings.
-        history: Records, with ``step``, ``seconds`` of all seeds together and lists over seeds.
-        seconds: Training time of all seeds together, without compilation and evaluation.
-        diverged: Seeds that diverged.
-        learned: What each seed ended with.
+        history: Records, with ``step``, ``seconds`` of all seeds together (without compilation and
+            evaluation) and lists over seeds.
+        learned: What seeds ended with, every array with a leading seed axis.
     """
 
     contender: Contender
     history: list[dict[str, Any]]
-    seconds: float
-    diverged: int
-    learned: list[Learned]
+    learned: Learned
 
-    def final(self, figure: str) -> DoubleArray:
-        """Collect a figure of ``Learned`` of every seed, [seeds, ...]."""
-        return np.asarray([getattr(learned, figure) for learned in self.learned])
+    @property
+    def name(self) -> str:
+        """Return the contender's name."""
+        return self.contender.name
 
     def relative_errors(self, truth: DoubleArray) -> DoubleArray:
         """Compute |relative error| of eigenvalues, [seeds, d]; infinite for collapsed features."""
-        learned = self.final("eigenvalues")
+        learned = self.learned.eigenvalues
         errors = np.abs(learned / truth[: learned.shape[1]] - 1.0)
         return np.where(np.isnan(errors), np.inf, errors)
 
 
 def measure(run: Run[Config], name: str, contender: Contender) -> Result:
     """Train all seeds of a contender, with the constant before the features."""
-    config, (problem, truth, *_) = run.config, run.shared
+    config, (problem, truth, _) = run.config, run.shared
     centres = jnp.asarray(problem.centres)
     encoder = WithConstant(
-        with_sizes(
-            config.encoder,
-            num_inputs=centres.shape[1],
-            num_states=len(centres),
-            num_features=config.num_features,
-        )
+        with_sizes(config.encoder, num_inputs=2, num_features=config.num_features)
     )
     operator: Operator = Slowness()
     source: Source = pair_source(problem.chain, centres)
     of_batch: Encoder = encoder
     if contender.action == "exact":
-        operator, source = sparse_graph_operator(problem.graph), state_source(problem.measure)
+        operator, source = sparse_graph_operator(problem.graph), state_source(problem.graph.measure)
         of_batch = AtStates(encoder, centres)
     every = contender.steps // config.evaluations
     result = train(
@@ -634,16 +586,11 @@ def measure(run: Run[Config], name: str, contender: Contender) -> Result:
         progress=run.progress,
     )
     apply = jit(encoder.apply)
-    return Result(
-        contender,
-        result.history,
-        result.seconds,
-        int(np.sum(result.history[-1]["diverged"])),
-        [
-            measure_features(apply(result.params(seed), centres), problem, truth)
-            for seed in range(config.num_seeds)
-        ],
-    )
+    learned = [
+        measure_features(apply(result.params(seed), centres), problem, truth)
+        for seed in range(config.num_seeds)
+    ]
+    return Result(contender, result.history, Learned(*map(np.stack, zip(*learned, strict=True))))
 
 
 def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result) -> list[Claim]:
@@ -655,39 +602,38 @@ def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result
         floor: Distances of the true eigenfunctions to the successor measure's, [d].
         result: The first contender's.
     """
-    goals = config.goals
     chosen = np.asarray(config.dimensions) - 1
     dimensions = ", ".join(map(str, config.dimensions))
-    excess = result.final("successor_distances") - floor
-    found: dict[str, tuple[str, float]] = {
+    excess = result.learned.successor_distances - floor
+    found = {
         "distance": (
             f"distance to the slowest d = {dimensions}, largest",
-            float(result.final("distances")[:, chosen].max()),
+            result.learned.distances[:, chosen].max(),
         ),
         "cosine": (
             f"|cosine| of {config.num_features} eigenfunctions, each matched, smallest",
-            float(result.final("cosines").min()),
+            result.learned.cosines.min(),
         ),
         "eigenvalue_error": (
             "relative error of an eigenvalue, largest",
-            float(result.relative_errors(truth).max()),
+            result.relative_errors(truth).max(),
         ),
         "excess": (
             "distance to the successor measure's subspace beyond the true slow features' own, "
             "largest",
-            float(excess[:, chosen].max()),
+            excess[:, chosen].max(),
         ),
     }
     claims = []
     for name, (statement, value) in found.items():
-        goal = None if goals is None else getattr(goals, name)
+        goal = None if config.goals is None else getattr(config.goals, name)
         at_least = name == "cosine"
         claims.append(
             Claim(
-                statement=f"{result.contender.name}, every seed: {statement}",
+                statement=f"{result.name}, every seed: {statement}",
                 stated="none" if goal is None else f"at {'least' if at_least else 'most'} {goal:g}",
                 found=f"{value:.4f}",
-                holds=None if goal is None else value >= goal if at_least else value <= goal,
+                holds=None if goal is None else bool(value >= goal if at_least else value <= goal),
             )
         )
     return claims
@@ -695,54 +641,33 @@ def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result
 
 def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
     """Draw curves, eigenvalues, maps and distances, and judge the goals."""
-    config, (problem, _, generated, floor) = run.config, run.shared
+    config, (problem, _, floor) = run.config, run.shared
     results = list(found.values())
-    first, d = results[0], config.num_features
-    distance = float(first.final("distances")[:, -1].mean())
-    summaries = [_summary(config, problem, result) for result in results]
+    first, summaries = results[0], [_summary(config, problem, result) for result in results]
+    distance = float(first.learned.distances[:, -1].mean())
+    goals = Section(
+        title="Goals",
+        text="The chain is that of the random policy between the cells of a grid, as it goes on "
+        "from cells that were entered; states are drawn uniformly over the cells. The true slow "
+        "features are the generalised eigenfunctions L u = λ Σ u of its graph Laplacian after the "
+        "constant. Learned ones come from one network with the constant before its features, in "
+        "the order of training; distances and cosines are in the measure of Σ.",
+    )
     return Findings(
-        abstract=f"Spectral inference ({first.contender.name}; {first.contender.steps:,} updates) "
-        f"learns the {d} slowest eigenfunctions after the constant to a mean subspace distance of "
-        f"{distance:.4f} over {config.num_seeds} seeds, in {first.seconds:,.0f} s of training for "
-        "all of them.",
+        abstract=f"Spectral inference ({first.name}; {first.contender.steps:,} updates) learns the "
+        f"{config.num_features} slowest eigenfunctions after the constant to a mean subspace "
+        f"distance of {distance:.4f} over {config.num_seeds} seeds, in "
+        f"{first.history[-1]['seconds']:,.0f} s of training for all of them.",
         claims=judge(config, problem.eigenvalues, floor, first),
         sections=[
-            Section(
-                title="Goals",
-                text="The chain is that of the random policy between the cells of a grid, as it "
-                "goes on from cells that were entered; states are drawn uniformly over the cells. "
-                "The true slow features are the generalised eigenfunctions L u = λ Σ u of its "
-                "graph Laplacian after the constant. Learned ones come from one network with the "
-                "constant before its features, in the order of training; distances and cosines are "
-                "in the measure of Σ.",
-            ),
-            Section(
-                title="Distance to the slowest eigenfunctions",
-                tables=[_distance_table(config, summaries)],
-                figures=[*_show_curves(run, results), _show_cosines(run, results)],
-            ),
-            Section(
-                title="Eigenvalues",
-                text="uᵀLu of the learned eigenfunctions over all states, not estimated from "
-                "samples.",
-                tables=[_eigenvalue_table(config, problem, results)],
-                figures=_show_eigenvalues(run, results),
-            ),
+            goals,
+            _distance_section(run, results, summaries),
+            _eigenvalue_section(run, results),
             Section(title="Maps", figures=[_show_maps(run, results)]),
-            Section(
-                title="The successor measure's subspace",
-                text="The successor measure sums powers of the chain, so its leading singular "
-                "vectors are nearly the slowest eigenfunctions, but not quite: the chain is not "
-                "symmetric under uniform states, and its first step starts anywhere in a cell. "
-                "What the true slow features are away from it is what to expect of learned ones. "
-                "Where two eigenvalues lie close together, as the first two do in sutton, a span "
-                "that ends between them is open: distances at d = 1 say little.",
-                tables=[_successor_table(config, floor, summaries)],
-                figures=[_show_successor_distances(run, results)],
-            ),
+            _successor_section(run, results, summaries),
         ],
         summary={
-            "successor_measure": generated,
+            "successor_measure": generation_figures(run.folder, config.successor),
             "eigenvalues": problem.eigenvalues.tolist(),
             "true_successor_distances": floor.tolist(),
             "contenders": summaries,
@@ -752,217 +677,199 @@ def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
 
 def _summary(config: Config, problem: Problem, result: Result) -> dict[str, Any]:
     """Collect a contender's figures, for every dimension and seed."""
-    distances, successor = result.final("distances"), result.final("successor_distances")
-    errors = result.relative_errors(problem.eigenvalues)
+    distances, successor = result.learned.distances, result.learned.successor_distances
+    errors, last = result.relative_errors(problem.eigenvalues), result.history[-1]
     return {
         **as_json(result.contender),
-        "runs": len(result.learned),
-        "diverged": result.diverged,
-        "seconds": round(result.seconds, 3),
+        "runs": len(distances),
+        "diverged": int(np.sum(last["diverged"])),
+        "seconds": round(last["seconds"], 3),
         "subspace_distance": {str(d): aggregate(distances[:, d - 1]) for d in config.dimensions},
         "successor_distance": {str(d): aggregate(successor[:, d - 1]) for d in config.dimensions},
         "per_seed": {
             "subspace_distance": distances.tolist(),
             "successor_distance": successor.tolist(),
-            "matched_cosines": result.final("cosines").tolist(),
-            "eigenvalues": result.final("eigenvalues").tolist(),
+            "matched_cosines": result.learned.cosines.tolist(),
+            "eigenvalues": result.learned.eigenvalues.tolist(),
             "largest_eigenvalue_error": errors.max(axis=1).tolist(),
         },
     }
 
 
-def _distance_table(config: Config, summaries: Sequence[Mapping[str, Any]]) -> Table:
-    names = ("name", "action", "averaging_rate", "rows", "steps", "seconds")
-    rows = [
-        (
-            *(each[name] for name in names),
-            *(each["subspace_distance"][str(d)]["mean"] for d in config.dimensions),
-            min(map(min, each["per_seed"]["matched_cosines"])),
-            each["diverged"],
-        )
-        for each in summaries
-    ]
-    header = ("contender", "operator", "β", "rows", "updates", "training s")
-    return Table(
-        (*header, *(f"d = {d}" for d in config.dimensions), "smallest |cos|", "diverged"),
-        rows,
-        f"Mean distance over {config.num_seeds} seeds at each d. Training time is of all seeds "
-        "together, without compilation and evaluation. A run that diverged counts with distance 1.",
-    )
+def _show_lines(
+    run: Run[Config], name: str, caption: str, rows: Rows, panels: Sequence[Panel], **axes: Any
+) -> Shown:
+    seeds = run.config.num_seeds
+    note = "1 seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % bootstrap interval"
+    return run.show(name, f"{caption}: {note}.", rows, plot_panels(panels, note=note, **axes))
 
 
-def _eigenvalue_table(config: Config, problem: Problem, results: Sequence[Result]) -> Table:
-    learned = {each.contender.name: each.final("eigenvalues").mean(axis=0) for each in results}
-    *truth, after = problem.eigenvalues
-    rows = [
-        (k + 1, f"{value:.5f}", *(f"{means[k]:.5f}" for means in learned.values()))
-        for k, value in enumerate(truth)
-    ]
-    last = (f"{config.num_features + 1} (not learned)", f"{after:.5f}", *("" for _ in learned))
-    header = ("eigenfunction", "true", *learned)
-    return Table(header, [*rows, last], "Eigenvalues, mean over seeds.")
+def _history(
+    results: Sequence[Result],
+    followed: str,
+    numbers: Sequence[int],
+    columns: tuple[str, str],
+    title: str,
+    *,
+    x: str = "step",
+) -> tuple[Rows, list[Panel]]:
+    """Collect rows of what was followed during training, and a panel for each number.
 
-
-def _successor_table(
-    config: Config, floor: DoubleArray, summaries: Sequence[Mapping[str, Any]]
-) -> Table:
-    rows = [(TRUE, *(floor[d - 1] for d in config.dimensions))] + [
-        (each["name"], *(each["successor_distance"][str(d)]["mean"] for d in config.dimensions))
-        for each in summaries
-    ]
-    return Table(
-        ("features", *(f"d = {d}" for d in config.dimensions)),
-        rows,
-        "Distance to the successor measure's top-d left singular subspace, mean over seeds. "
-        "Features have their mean over states removed, as the matrix has.",
-    )
-
-
-def _curve(result: Result, x_name: str, figure: str) -> Line:
-    # The first measurement precedes all training: a logarithm has no place for it.
-    records = result.history[1:]
-    values = np.transpose([record[figure] for record in records])
-    return Line.of_runs(result.contender.name, [record[x_name] for record in records], values)
-
-
-def _show_curves(run: Run[Config], results: Sequence[Result]) -> list[Shown]:
-    """Show the distance to the slowest eigenfunctions against updates and against time."""
-    config = run.config
+    Args:
+        results: Of all contenders.
+        followed: The figure ``followed_number`` of records.
+        numbers: The numbers.
+        columns: Names of the number and of the figure in rows.
+        title: Of the panels, before the number.
+        x: What panels draw it against.
+    """
     rows = [
         {
-            "contender": result.contender.name,
-            "d": d,
+            "contender": result.name,
+            columns[0]: number,
             "seed": seed,
             "step": record["step"],
             "seconds": record["seconds"],
-            "subspace_distance": distance,
+            columns[1]: value,
         }
         for result in results
-        for d in config.dimensions
+        for number in numbers
         for record in result.history
-        for seed, distance in enumerate(record[f"distance_{d}"])
+        for seed, value in enumerate(record[f"{followed}_{number}"])
     ]
+
+    def line(result: Result, number: int) -> Line:
+        # The first measurement precedes all training: a logarithm has no place for it.
+        records = result.history[1:]
+        values = np.transpose([record[f"{followed}_{number}"] for record in records])
+        return Line.of_runs(result.name, [record[x] for record in records], values)
+
+    panels = [
+        Panel(title=f"{title} {number}", lines=[line(result, number) for result in results])
+        for number in numbers
+    ]
+    return rows, panels
+
+
+def _distance_section(
+    run: Run[Config], results: Sequence[Result], summaries: Sequence[Mapping[str, Any]]
+) -> Section:
+    config = run.config
+    names = ("name", "action", "averaging_rate", "rows", "steps", "seconds")
+    header = ("contender", "operator", "β", "rows", "updates", "training s")
+    table = Table(
+        (*header, *(f"d = {d}" for d in config.dimensions), "smallest |cos|", "diverged"),
+        [
+            (
+                *(each[name] for name in names),
+                *(each["subspace_distance"][str(d)]["mean"] for d in config.dimensions),
+                min(map(min, each["per_seed"]["matched_cosines"])),
+                each["diverged"],
+            )
+            for each in summaries
+        ],
+        f"Mean distance over {config.num_seeds} seeds at each d. Training time is of all seeds "
+        "together, without compilation and evaluation. A run that diverged counts with distance 1.",
+    )
+    distance = (results, "distance", config.dimensions, ("d", "subspace_distance"), "slowest")
     seeds = "1 seed" if config.num_seeds == 1 else f"all {config.num_seeds} seeds"
-    shown = {
-        "distance_by_update": (
-            "step",
-            "update",
+    numbers = range(1, config.num_features + 1)
+    figures = [
+        _show_lines(
+            run,
+            "distance_by_update",
             "Subspace distance to the slowest eigenfunctions against updates",
+            *_history(*distance),
+            x_label="update",
+            y_label=DISTANCE,
+            log_x=True,
         ),
-        "distance_by_time": (
-            "seconds",
-            f"training time of {seeds} (s)",
+        _show_lines(
+            run,
+            "distance_by_time",
             "The same against training time",
+            *_history(*distance, x="seconds"),
+            x_label=f"training time of {seeds} (s)",
+            y_label=DISTANCE,
+            log_x=True,
         ),
-    }
-    return [
-        run.show(
-            name,
-            f"{caption}: {config.note}.",
-            rows,
-            plot_panels(
-                [
-                    Panel(
-                        title=f"slowest {d}",
-                        lines=[_curve(result, x_name, f"distance_{d}") for result in results],
-                    )
-                    for d in config.dimensions
-                ],
-                x_label=x_label,
-                y_label=DISTANCE,
-                log_x=True,
-                note=config.note,
-            ),
-        )
-        for name, (x_name, x_label, caption) in shown.items()
+        _show_lines(
+            run,
+            "cosines",
+            "Each learned eigenfunction against the true one of the same place; where two "
+            "eigenvalues lie close together their eigenfunctions turn into each other easily",
+            *_history(results, "cosine", numbers, ("eigenfunction", "cosine"), "eigenfunction"),
+            x_label="update",
+            y_label="|cosine| with the true eigenfunction of this place",
+            log_x=True,
+            log_y=False,
+        ),
     ]
+    return Section(title="Distance to the slowest eigenfunctions", tables=[table], figures=figures)
 
 
-def _show_cosines(run: Run[Config], results: Sequence[Result]) -> Shown:
-    """Show |cosine| of every eigenfunction with the true one of its place over training."""
-    config, numbers = run.config, range(1, run.config.num_features + 1)
+def _eigenvalue_section(run: Run[Config], results: Sequence[Result]) -> Section:
+    """Set learned eigenvalues beside the true ones.
+
+    In figures a collapsed feature counts with the largest eigenvalue that there can be.
+    """
+    (problem, *_), numbers = run.shared, np.arange(1, run.config.num_features + 1)
+    *truth, after = problem.eigenvalues
+    means = {result.name: result.learned.eigenvalues.mean(axis=0) for result in results}
+    table = Table(
+        ("eigenfunction", "true", *means),
+        [
+            *(
+                (k, *(f"{values[k - 1]:.5f}" for values in (truth, *means.values())))
+                for k in numbers.tolist()
+            ),
+            (f"{len(truth) + 1} (not learned)", f"{after:.5f}", *("" for _ in means)),
+        ],
+        "Eigenvalues, mean over seeds.",
+    )
     rows = [
         {
-            "contender": result.contender.name,
+            "contender": result.name,
             "eigenfunction": k,
             "seed": seed,
-            "step": record["step"],
-            "cosine": cosine,
-        }
-        for result in results
-        for k in numbers
-        for record in result.history
-        for seed, cosine in enumerate(record[f"cosine_{k}"])
-    ]
-    figure = plot_panels(
-        [
-            Panel(
-                title=f"eigenfunction {k}",
-                lines=[_curve(result, "step", f"cosine_{k}") for result in results],
-            )
-            for k in numbers
-        ],
-        x_label="update",
-        y_label="|cosine| with the true eigenfunction of this place",
-        log_x=True,
-        log_y=False,
-        note=config.note,
-    )
-    caption = (
-        "Each learned eigenfunction against the true one of the same place; where two eigenvalues "
-        f"lie close together their eigenfunctions turn into each other easily: {config.note}."
-    )
-    return run.show("cosines", caption, rows, figure)
-
-
-def _show_eigenvalues(run: Run[Config], results: Sequence[Result]) -> list[Shown]:
-    """Show learned eigenvalues beside the true ones, and their relative errors.
-
-    A collapsed feature counts with the largest eigenvalue that there can be.
-    """
-    config = run.config
-    truth = run.shared.problem.eigenvalues[: config.num_features]
-    numbers = np.arange(1, config.num_features + 1)
-    rows = [
-        {
-            "contender": result.contender.name,
-            "eigenfunction": int(k),
-            "seed": seed,
             "true": truth[k - 1],
-            "learned": learned.eigenvalues[k - 1],
-            "relative_error": learned.eigenvalues[k - 1] / truth[k - 1] - 1.0,
-            "matched_cosine": learned.cosines[k - 1],
+            "learned": value,
+            "relative_error": value / truth[k - 1] - 1.0,
+            "matched_cosine": result.learned.cosines[seed, k - 1],
         }
         for result in results
-        for seed, learned in enumerate(result.learned)
-        for k in numbers
+        for seed, eigenvalues in enumerate(result.learned.eigenvalues)
+        for k, value in enumerate(eigenvalues, start=1)
     ]
     values, errors = [], []
     for result in results:
-        learned = np.nan_to_num(result.final("eigenvalues"), nan=_LARGEST)
-        values.append(Line.of_runs(result.contender.name, numbers, learned))
-        errors.append(Line.of_runs(result.contender.name, numbers, np.abs(learned / truth - 1.0)))
+        found = np.nan_to_num(result.learned.eigenvalues, nan=_LARGEST)
+        values.append(Line.of_runs(result.name, numbers, found))
+        errors.append(Line.of_runs(result.name, numbers, np.abs(found / truth - 1.0)))
     # Last, so that contenders look the same in every figure.
     values.append(Line(label="true", x=numbers, mean=truth, low=truth, high=truth))
-    shown = {
-        "eigenvalues": (values, "eigenvalue", "Learned eigenvalues and the true ones"),
-        "eigenvalue_errors": (errors, "|relative error|", "Their relative errors"),
-    }
-    return [
-        run.show(
+    figures = [
+        _show_lines(
+            run,
             name,
-            f"{caption}: {config.note}.",
+            caption,
             rows,
-            plot_panels(
-                [Panel(title="after training", lines=lines)],
-                x_label="eigenfunction",
-                y_label=y_label,
-                x_ticks=numbers.tolist(),
-                note=config.note,
-            ),
+            [Panel(title="after training", lines=lines)],
+            x_label="eigenfunction",
+            y_label=y_label,
+            x_ticks=numbers.tolist(),
         )
-        for name, (lines, y_label, caption) in shown.items()
+        for name, lines, y_label, caption in (
+            ("eigenvalues", values, "eigenvalue", "Learned eigenvalues and the true ones"),
+            ("eigenvalue_errors", errors, "|relative error|", "Their relative errors"),
+        )
     ]
+    return Section(
+        title="Eigenvalues",
+        text="uᵀLu of the learned eigenfunctions over all states, not estimated from samples.",
+        tables=[table],
+        figures=figures,
+    )
 
 
 def _show_maps(run: Run[Config], results: Sequence[Result]) -> Shown:
@@ -970,11 +877,11 @@ def _show_maps(run: Run[Config], results: Sequence[Result]) -> Shown:
 
     Signs are the true ones'; nothing is rotated.
     """
-    config, problem, shown = run.config, run.shared.problem, run.config.shown
+    config, (problem, *_), shown = run.config, run.shared, run.config.shown
     truth = problem.eigenfunctions[:, :shown]
-    learned = {result.contender.name: result.learned[0].functions[:, :shown] for result in results}
+    learned = {result.name: result.learned.functions[0, :, :shown] for result in results}
     cosines = {
-        name: np.abs(np.sum(problem.measure[:, None] * table * truth, axis=0))
+        name: np.abs(np.sum(problem.graph.measure[:, None] * table * truth, axis=0))
         for name, table in learned.items()
     }
     rows = [
@@ -1002,34 +909,63 @@ def _show_maps(run: Run[Config], results: Sequence[Result]) -> Shown:
     return run.show("maps", caption, rows, figure)
 
 
-def _show_successor_distances(run: Run[Config], results: Sequence[Result]) -> Shown:
-    """Show the distance of d slow features to the successor measure's top-d subspace."""
-    config, floor = run.config, run.shared.floor
+def _successor_section(
+    run: Run[Config], results: Sequence[Result], summaries: Sequence[Mapping[str, Any]]
+) -> Section:
+    """Set d slow features beside the successor measure's top-d subspace."""
+    config, (*_, floor) = run.config, run.shared
+    table = Table(
+        ("features", *(f"d = {d}" for d in config.dimensions)),
+        [
+            (TRUE, *(floor[d - 1] for d in config.dimensions)),
+            *(
+                (
+                    each["name"],
+                    *(each["successor_distance"][str(d)]["mean"] for d in config.dimensions),
+                )
+                for each in summaries
+            ),
+        ],
+        "Distance to the successor measure's top-d left singular subspace, mean over seeds. "
+        "Features have their mean over states removed, as the matrix has.",
+    )
     numbers = np.arange(1, config.num_features + 1)
-    every: list[tuple[str, int | None, DoubleArray]] = [(TRUE, None, floor)]
-    every += [
-        (result.contender.name, seed, learned.successor_distances)
-        for result in results
-        for seed, learned in enumerate(result.learned)
-    ]
+    learned = {result.name: result.learned.successor_distances for result in results}
     rows = [
-        {"contender": name, "d": int(d), "seed": seed, "subspace_distance": distances[d - 1]}
-        for name, seed, distances in every
-        for d in numbers
+        {"contender": name, "d": d, "seed": seed, "subspace_distance": distances[d - 1]}
+        for name, seed, distances in [
+            (TRUE, None, floor),
+            *(
+                (name, seed, each)
+                for name, table in learned.items()
+                for seed, each in enumerate(table)
+            ),
+        ]
+        for d in numbers.tolist()
     ]
-    lines = [
-        Line.of_runs(result.contender.name, numbers, result.final("successor_distances"))
-        for result in results
-    ]
+    lines = [Line.of_runs(name, numbers, distances) for name, distances in learned.items()]
     lines.append(Line(label=TRUE, x=numbers, mean=floor, low=floor, high=floor))
-    figure = plot_panels(
+    figure = _show_lines(
+        run,
+        "successor_distance",
+        "The same for every d",
+        rows,
         [Panel(title="slow features and the successor measure", lines=lines)],
         x_label="number of features d",
         y_label=DISTANCE,
         x_ticks=numbers.tolist(),
-        note=config.note,
     )
-    return run.show("successor_distance", f"The same for every d: {config.note}.", rows, figure)
+    return Section(
+        title="The successor measure's subspace",
+        text="The successor measure sums powers of the chain, so its leading singular vectors are "
+        "nearly the slowest eigenfunctions, but not quite: the chain is not symmetric under "
+        "uniform states, and its first step starts anywhere in a cell. What the true slow "
+        "features are away from it is what to expect of learned ones. Where two eigenvalues lie "
+        "close together, as the first two do in sutton, a span that ends between them is open: "
+        "distances at d = 1 say little.",
+        tables=[table],
+        figures=[figure],
+    )
 
 
 EXPERIMENT = Experiment(
@@ -1038,7 +974,7 @@ EXPERIMENT = Experiment(
     paper="ours; spectral inference by Pfau et al. 2019",
     presets=PRESETS,
     prepare=prepare,
-    cells=lambda run: {contender.folder: contender for contender in run.config.contenders},
+    cells=lambda run: {in_path(contender.name): contender for contender in run.config.contenders},
     measure=measure,
     report=report,
     keeps_parts=False,

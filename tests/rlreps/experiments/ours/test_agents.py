@@ -4,8 +4,6 @@ import csv
 import dataclasses
 import json
 import math
-import re
-import shutil
 
 import jax
 import numpy as np
@@ -15,6 +13,7 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.encoders import MLP, Cosine, FourierMLP
 from rlreps.errors import InputError
 from rlreps.experiments import EXPERIMENTS
+from rlreps.experiments.harness import in_path
 from rlreps.experiments.ours import agent_arms, agent_control, agent_puddle_world
 from rlreps.experiments.ours import representation_transfer as transfer
 from rlreps.experiments.ours.agent_arms import (
@@ -26,7 +25,6 @@ from rlreps.experiments.ours.agent_arms import (
     draw_returns,
     improvement_claims,
     improvements,
-    in_path,
     interquartile_curve,
     overall_improvement,
 )
@@ -60,15 +58,19 @@ def test_an_arm_that_is_better_by_far_has_the_advantage_in_return_and_samples():
     none, better = runs("none", -30.0), runs("better", -20.0, seed=1)
     # The evaluation before training counts in no mean.
     np.testing.assert_allclose(none.mean_returns, none.returns[:, -1])
-    found, back = advantage(better, none, -25.0), advantage(none, better, -25.0)
+    comparison = compared(none, better)
+    found, back = comparison.advantages["better"], advantage(none, better, -25.0)
     assert found.probability.value == pytest.approx(1.0)
     assert found.mean_return.value == pytest.approx(10.0, abs=1.0)
     # Reached at the second evaluation at or above, of steps 10,000 and 20,000.
     assert found.samples.value == 20_000 - 50_000
-    assert found.better_return
-    assert found.fewer_samples
-    assert not back.better_return
-    assert not back.fewer_samples
+    assert (found.better_return, found.fewer_samples) == (True, True)
+    assert (back.better_return, back.fewer_samples) == (False, False)
+    first, second = comparison.summary()["arms"]
+    assert (first["samples"], second["samples"]) == ([math.inf] * 10, [20_000.0] * 10)
+    assert first["against_first"] is None
+    assert second["against_first"]["mean_return"]["value"] == found.mean_return.value
+    assert second["against_first"]["samples"]["high"] == found.samples.high
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_one_better_arm_of_several_is_enough_but_fewer_than_ten_agents_are_not(l
     assert [claim.holds for claim in only_same] == [None if seeds < 10 else False] * 3
 
 
-@pytest.mark.parametrize(("shift", "holds"), [(0.5, False), (0.95, False), (1.5, True)])
+@pytest.mark.parametrize(("shift", "holds"), [(0.95, False), (1.5, True)])
 def test_a_corrected_claim_needs_more_than_an_uncorrected_interval(shift, holds):
     none = runs("none", -30.0)
     arms = [
@@ -106,9 +108,10 @@ def test_a_corrected_claim_needs_more_than_an_uncorrected_interval(shift, holds)
     comparison = compared(none, *arms)
     assert comparison.corrected_confidence == pytest.approx(1 - 0.05 / 16)
     plain, _, corrected = improvement_claims(comparison, subject="objective")
-    assert plain.holds is (shift > 0.5)
+    assert plain.holds
     assert corrected.holds is holds
-    for wide, narrow in zip(comparison.corrected, comparison.advantages, strict=True):
+    for label, narrow in comparison.advantages.items():
+        wide = comparison.corrected[label]
         assert wide.mean_return.low < narrow.mean_return.low
         assert wide.mean_return.high > narrow.mean_return.high
 
@@ -134,20 +137,9 @@ def test_curves_and_axes_leave_out_missing_points_and_untrained_networks():
     assert -20.0 < high < -15.0
 
 
-def test_the_summary_tells_each_agents_return_and_samples():
-    none, better = compared(runs("none", -30.0, seeds=3), runs("a", -20.0, seeds=3)).summary()[
-        "arms"
-    ]
-    assert none["against_first"] is None
-    assert none["samples"] == [math.inf] * 3
-    assert better["samples"] == [20_000.0] * 3
-    assert better["against_first"]["mean_return"]["value"] == pytest.approx(10.0)
-    assert "label" not in better["against_first"]
-
-
 def test_names_become_plain_folders():
     assert in_path("ALE/Breakout-v5") == "ALE-Breakout-v5"
-    assert in_path("PuddleWorld, arena a.toml") == "PuddleWorld-arena-a-toml"
+    assert in_path("PuddleWorld (β = 1)") == "PuddleWorld-1"
 
 
 @pytest.mark.parametrize(
@@ -165,8 +157,8 @@ def test_returns_are_related_to_torsos_as_the_intervals_say(other, said):
     comparison = compared(runs("none", -30.0), other)
     changes = agent_puddle_world.torso_changes(comparison)
     assert said in agent_puddle_world.reasons(comparison, changes)
-    (change,) = changes
-    distance, probe = (other.measures[name][0, -1] for name in change._fields[1:3])
+    (change,) = changes.values()
+    distance, probe = (other.measures[name][0, -1] for name in change._fields[:2])
     if len(other.returns) == 10:
         assert change.subspace_distance.value == pytest.approx(distance - 0.29)
         assert change.probe_error.value == pytest.approx(probe - 0.19)
@@ -209,16 +201,17 @@ def test_agents_are_judged_by_reaching_the_bar_and_staying_there(agents, reached
 
 def test_whitening_keeps_the_span_and_the_layers_below():
     encoder = FourierMLP(4, num_inputs=2, hidden=(16,), frequencies=2)
-    states = jax.random.uniform(jax.random.key(0), (300, 2))
-    params = jax.vmap(encoder.init)(jax.random.split(jax.random.key(1), 2))
+    states = np.random.default_rng(0).uniform(size=(300, 2)).astype(np.float32)
+    params = jax.jit(jax.vmap(encoder.init))(jax.random.split(jax.random.key(1), 2))
     # The second network lacks a direction.
     kernel = np.array(params[-1]["kernel"])
     kernel[1, :, 3] = kernel[1, :, 0]
     params = [*params[:-1], {**params[-1], "kernel": kernel}]
     copies = jax.tree.map(np.array, params)
+    encode = jax.jit(jax.vmap(encoder.apply, in_axes=(0, None)))
 
     def features(of):
-        return np.asarray(jax.vmap(encoder.apply, in_axes=(0, None))(of, states), np.float64)
+        return np.asarray(encode(of, states), np.float64)
 
     before, found = features(params), transfer.whitened(params, features(params))
     jax.tree.map(np.testing.assert_array_equal, params, copies)
@@ -239,11 +232,20 @@ COMPARED = ComparedAgents(
     tasks=(EXPLICIT, AuxiliaryConfig(objective=Spin(), weight=0.1)),
     threshold=-1.0,
 )
-(CARTPOLE,) = agent_control.PRESETS["smoke"].environments
-MOUNTAIN_CAR = dataclasses.replace(
-    CARTPOLE, base=dataclasses.replace(CARTPOLE.base, environment="MountainCar-v0")
+CONTROL, PUDDLES, TRANSFER = (
+    module.PRESETS["smoke"] for module in (agent_control, agent_puddle_world, transfer)
 )
-PUDDLES, TRANSFER = agent_puddle_world.PRESETS["smoke"], transfer.PRESETS["smoke"]
+(CARTPOLE,) = CONTROL.environments
+
+
+def base(config, **changes):
+    return {"base": dataclasses.replace(config.base, **changes)}
+
+
+MOUNTAIN_CAR, UNKNOWN = (
+    dataclasses.replace(CARTPOLE, **base(CARTPOLE, environment=name))
+    for name in ("MountainCar-v0", "NoSuchThing-v0")
+)
 
 
 def test_arms_differ_in_what_is_compared_alone():
@@ -262,10 +264,6 @@ def test_arms_differ_in_what_is_compared_alone():
         assert preset.base.num_seeds >= 10
 
 
-def base(config, **changes):
-    return {"base": dataclasses.replace(config.base, **changes)}
-
-
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
@@ -276,28 +274,16 @@ def base(config, **changes):
         (COMPARED, {"threshold": math.nan}, "finite threshold"),
         (PUDDLES, base(PUDDLES, environment="CartPole-v1"), "puddle-world"),
         (PUDDLES, {"components": 0}, "components >= 1"),
-        (agent_control.PRESETS["smoke"], {"environments": ()}, "at least one environment"),
-        (
-            agent_control.PRESETS["smoke"],
-            {"environments": (CARTPOLE, CARTPOLE)},
-            "different environments",
-        ),
-        (
-            agent_control.PRESETS["smoke"],
-            {"environments": (MOUNTAIN_CAR,)},
-            "CartPole-v1, of the sanity bar",
-        ),
+        (CONTROL, {"environments": ()}, "at least one environment"),
+        (CONTROL, {"environments": (CARTPOLE, CARTPOLE)}, "different environments"),
+        (CONTROL, {"environments": (MOUNTAIN_CAR,)}, "CartPole-v1, of the sanity bar"),
         (TRANSFER, base(TRANSFER, environment="CartPole-v1"), "environment puddle-world"),
         (TRANSFER, base(TRANSFER, environment="puddle-world:empty"), "a successor measure of"),
         (TRANSFER, base(TRANSFER, num_seeds=3), "pretraining.num_seeds = 3"),
         (TRANSFER, base(TRANSFER, num_features=5), "pretraining.num_features = 5"),
         (TRANSFER, base(TRANSFER, encoder=Cosine()), "one of the encoders fourier_mlp, mlp"),
         (TRANSFER, base(TRANSFER, encoder=MLP()), "pretraining.encoder"),
-        (
-            TRANSFER,
-            base(TRANSFER, dqn=dataclasses.replace(TRANSFER.base.dqn, freeze_torso=True)),
-            "agents that learn their torso",
-        ),
+        (TRANSFER, {"base": TRANSFER.arms()[transfer.FROZEN]}, "agents that learn their torso"),
         (TRANSFER, base(TRANSFER, auxiliary=EXPLICIT), "agents without an auxiliary task"),
     ],
 )
@@ -307,10 +293,7 @@ def test_configurations_that_make_no_sense_are_refused(config, changes, message)
 
 
 def test_an_environment_that_cannot_be_made_is_refused_before_the_first_is_learned(tmp_path):
-    unknown = dataclasses.replace(
-        CARTPOLE, base=dataclasses.replace(CARTPOLE.base, environment="NoSuchThing-v0")
-    )
-    config = agent_control.Config(environments=(CARTPOLE, unknown))
+    config = agent_control.Config(environments=(CARTPOLE, UNKNOWN))
     with pytest.raises(InputError, match="NoSuchThing"):
         agent_control.EXPERIMENT.run(config, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
@@ -328,6 +311,7 @@ def metric(out, arm, name):
 
 
 def check_puddle_world(out):
+    assert (out / "figures" / "subspace_distance.png").exists()
     # Updates begin after the second evaluation.
     none, large = (metric(out, arm, "returns") for arm in TASKS[:2])
     np.testing.assert_array_equal(none[:2], large[:2])
@@ -349,6 +333,9 @@ def check_control(out):
 
 
 def check_transfer(out):
+    drawn = {file.stem for file in (out / "figures").iterdir()}
+    assert drawn > {f"{kind}_{arm}" for kind in ("policy", "components") for arm in ARMS[:3]}
+    assert "subspace_distance" in drawn
     scratch, tuned, frozen, random = (metric(out, arm, "subspace_distance") for arm in ARMS)
     np.testing.assert_array_equal(tuned[0], frozen[0])
     # Whitening keeps the span.
@@ -364,13 +351,7 @@ def check_transfer(out):
 @pytest.mark.parametrize(
     ("name", "config", "arms", "figures", "check"),
     [
-        (
-            "agent-puddle-world",
-            PUDDLES,
-            TASKS,
-            ["returns", "subspace_distance"],
-            check_puddle_world,
-        ),
+        ("agent-puddle-world", PUDDLES, TASKS, ["returns"], check_puddle_world),
         (
             "agent-control",
             agent_control.Config(environments=(CARTPOLE, MOUNTAIN_CAR)),
@@ -378,21 +359,31 @@ def check_transfer(out):
             ["returns_CartPole-v1", "returns_MountainCar-v0"],
             check_control,
         ),
-        (
-            "representation-transfer",
-            TRANSFER,
-            ARMS,
-            ["returns", "subspace_distance"]
-            + [f"{kind}_{arm}" for kind in ("policy", "components") for arm in ARMS[:3]],
-            check_transfer,
-        ),
+        ("representation-transfer", TRANSFER, ARMS, ["returns"], check_transfer),
     ],
 )
 def test_smoke_presets_leave_figures_tables_and_claims_and_resume(
     name, config, arms, figures, check, tmp_path, monkeypatch, files_below
 ):
     experiment, out = EXPERIMENTS[name].load(), tmp_path / "run"
+    train, kept = agent_arms.run_agents, out / "runs" / arms[0]
+
+    def die(agents, home, **options):
+        if home == out / "runs" / arms[-1]:
+            raise KeyboardInterrupt
+        return train(agents, home, **options)
+
+    # A run that was killed before its last arm trains that one alone; a finished one trains none.
+    monkeypatch.setattr(agent_arms, "run_agents", die)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, out, progress=False)
+    before = files_below(kept)
+    monkeypatch.setattr(agent_arms, "run_agents", train)
     summary = experiment.run(config, out, progress=False)
+    assert files_below(kept) == before
+    monkeypatch.setattr(agent_arms, "run_agents", None)
+    assert experiment.run(config, out, progress=False) == summary
+
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
     # Two agents an arm give no verdict.
     assert {claim["holds"] for claim in summary["claims"]} == {None}
@@ -406,18 +397,6 @@ def test_smoke_presets_leave_figures_tables_and_claims_and_resume(
         with (out / "results" / f"{each}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == len(rows) > 0
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert len(re.findall(r'src="data:image/png;base64,', page)) == len(drawn)
+    assert page.count('src="data:image/png;base64,') == len(drawn)
     assert "our goal" in page.lower()
     check(out)
-
-    # A run that lost its last arm trains that one alone; a finished one trains none.
-    lost, kept = out / "runs" / arms[-1], out / "runs" / arms[0]
-    shutil.rmtree(lost)
-    (out / "summary.json").unlink()
-    before = files_below(kept)
-    assert experiment.run(config, out, progress=False)["claims"] == summary["claims"]
-    assert files_below(kept) == before
-    assert lost.is_dir()
-    monkeypatch.setattr(agent_arms, "run_agents", None)
-    assert experiment.run(config, out, progress=False)["claims"] == summary["claims"]
-    assert check(out) is None

@@ -30,39 +30,34 @@ def timed(recipe, d, distance, seconds, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("distance", "seconds", "holds"),
+    ("distances", "seconds", "holds"),
     [
-        (0.029, 8.0, True),
-        (0.029, 10.4, True),
-        (0.029, 10.6, None),
-        (0.031, 12.0, False),
-        (0.031, 9.6, False),
-        (0.031, 9.4, None),
+        ((0.029, 0.029), (8.0, 8.0), True),
+        ((0.029, 0.029), (10.4, 10.4), True),
+        ((0.029, 0.029), (10.6, 10.6), None),
+        ((0.031, 0.031), (12.0, 12.0), False),
+        ((0.031, 0.031), (9.6, 9.6), False),
+        ((0.031, 0.031), (9.4, 9.4), None),
+        # Times differ, but not their means.
+        ((0.01, 0.029), (8.0, 12.0), True),
+        ((0.01, 0.045), (8.0, 12.0), None),
+        ((0.035, 0.045), (8.0, 12.0), False),
     ],
 )
-def test_a_verdict_at_equal_time_gives_no_method_the_benefit_of_time(distance, seconds, holds):
-    both = [(d, seed) for d in SMOKE.dimensions for seed in (0, 1)]
-    runs = [timed(WINNER, d, 0.01, 10.0, seed) for d, seed in both]
-    runs += [timed(DANSKIN, d, distance, seconds, seed) for d, seed in both]
-    found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
-    assert [claim.holds for claim in found] == [holds] * 2
-    assert f"{distance:.4f} after {seconds:.1f} s against 0.0100 after 10.0 s" in found[0].found
-    single = puddle_world_fast.compare_at_equal_time(SMOKE, [run for run in runs if run.seed == 0])
-    assert [claim.holds for claim in single] == [None] * 2
-
-
-@pytest.mark.parametrize(
-    ("first", "holds"), [((0.01, 0.029), True), ((0.01, 0.045), None), ((0.035, 0.045), False)]
-)
-def test_what_is_compared_are_means_over_seeds_at_the_same_d(first, holds):
+def test_a_verdict_is_of_means_at_one_d_and_gives_no_method_the_benefit_of_time(
+    distances, seconds, holds
+):
     runs = [timed(WINNER, d, 0.01, 10.0, seed) for d in SMOKE.dimensions for seed in (0, 1)]
-    # Times differ, but not their means.
-    runs += [timed(DANSKIN, FIRST, first[0], 8.0), timed(DANSKIN, FIRST, first[1], 12.0, 1)]
-    runs += [timed(DANSKIN, SECOND, 0.04, 10.0), timed(DANSKIN, SECOND, 0.05, 10.0, 1)]
+    runs += map(timed, [DANSKIN] * 2, [FIRST] * 2, distances, seconds, (0, 1))
+    runs += map(timed, [DANSKIN] * 2, [SECOND] * 2, (0.04, 0.05), (10.0, 10.0), (0, 1))
     found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
     assert [claim.holds for claim in found] == [holds, False]
-    assert f"{sum(first) / 0.02:.2f} times" in found[0].found
+    mean, time = sum(distances) / 2, sum(seconds) / 2
+    said = f"{mean:.4f} after {time:.1f} s against 0.0100 after 10.0 s: {mean / 0.01:.2f} times"
+    assert found[0].found == said
     assert "4.50 times" in found[1].found
+    single = puddle_world_fast.compare_at_equal_time(SMOKE, [run for run in runs if run.seed == 0])
+    assert [claim.holds for claim in single] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -116,15 +111,13 @@ def test_the_smoke_preset_times_every_run_and_resumes_as_it_was(tmp_path):
     ends = {(row["recipe"], row["d"]): row["subspace_distance"] for row in summary["runs"]}
     ratio = ends[DANSKIN, FIRST] / ends[WINNER, FIRST]
     assert f"{ratio:.2f} times" in summary["claims"][0]["found"]
-    rows = list(
-        csv.DictReader((tmp_path / "results/distance_by_time.csv").read_text().splitlines())
-    )
+    curves = (tmp_path / "results" / "distance_by_time.csv").read_text().splitlines()
+    rows = list(csv.DictReader(curves))
     assert len(rows) == 6 * 6
     last = {float(row["subspace_distance"]) for row in rows if row["step"] == "100"}
     assert last == set(ends.values())
-    assert (
-        json.loads((tmp_path / "results/distance_by_dimension.json").read_text()) == summary["runs"]
-    )
+    by_d = tmp_path / "results" / "distance_by_dimension.json"
+    assert json.loads(by_d.read_text()) == summary["runs"]
     for name in ("distance_by_time", "distance_by_dimension"):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "Every update draws its entries afresh" in (tmp_path / "report.html").read_text()

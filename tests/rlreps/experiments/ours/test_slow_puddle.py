@@ -1,3 +1,5 @@
+"""Slow features of PuddleWorld: eigenproblem, sources, operator, measurements; its smoke preset."""
+
 import dataclasses
 import json
 
@@ -16,6 +18,7 @@ from rlreps.experiments.ours.slow_puddle import (
     Config,
     Contender,
     Goals,
+    Learned,
     Result,
     make_problem,
     measure_features,
@@ -54,24 +57,33 @@ def successor(problem):
         method="exact",
         settings={},
     )
-    return GroundTruth(coordinates=jnp.asarray(problem.centres), matrix=None, principal=principal)
+    return GroundTruth(coordinates=problem.centres, matrix=None, principal=principal)
 
 
-def with_constant(functions):
-    return np.concatenate([np.ones((len(functions), 1)), functions], axis=1)
+@pytest.fixture(scope="module")
+def measured(problem, successor):
+    """Functions → what is measured of them with the constant, in float32."""
+
+    def measure(functions):
+        features = np.concatenate([np.ones((CELLS, 1)), functions], axis=1)
+        return measure_features(features.astype(np.float32), problem, successor)
+
+    return measure
 
 
-@pytest.mark.parametrize("bins", [8, 21])  # Dense below 400 states, Lanczos above.
-def test_eigenfunctions_are_those_of_a_dense_generalised_solver(bins):
-    problem = make_problem(Transition(bins=bins, points=64), 6)
-    laplacian, sigma = problem.graph.laplacian.toarray(), np.diag(problem.measure)
-    values, vectors = scipy.linalg.eigh(laplacian, sigma, subset_by_index=(1, 6))
-    functions = problem.eigenfunctions
-    np.testing.assert_allclose(problem.eigenvalues, values, rtol=1e-8)
-    residual = laplacian @ functions - sigma @ functions * problem.eigenvalues
+@pytest.mark.parametrize("dense", [slow_puddle._DENSE, 0], ids=["dense", "Lanczos"])
+def test_eigenfunctions_are_those_of_a_dense_generalised_solver(problem, dense, monkeypatch):
+    monkeypatch.setattr(slow_puddle, "_DENSE", dense)
+    laplacian, sigma = problem.graph.laplacian.toarray(), np.diag(problem.graph.measure)
+    values, vectors = scipy.linalg.eigh(laplacian, sigma, subset_by_index=(0, 6))
+    found, functions = slowest_eigenfunctions(problem.graph, 7)
+    np.testing.assert_allclose(found, values, rtol=1e-8, atol=1e-12)
+    residual = laplacian @ functions - sigma @ functions * found
     np.testing.assert_allclose(residual, 0.0, atol=1e-10)
-    np.testing.assert_allclose(functions.T @ sigma @ functions, np.eye(6), atol=1e-8)
+    np.testing.assert_allclose(functions.T @ sigma @ functions, np.eye(7), atol=1e-8)
     np.testing.assert_allclose(np.abs(np.sum(functions * (sigma @ vectors), axis=0)), 1.0)
+    np.testing.assert_allclose(problem.eigenvalues, values[1:5], rtol=1e-8)
+    np.testing.assert_allclose(problem.eigenfunctions, functions[:, 1:5], atol=1e-8)
 
 
 def test_the_laplacian_is_of_the_uniform_measure_and_the_one_after_it(problem):
@@ -79,12 +91,12 @@ def test_the_laplacian_is_of_the_uniform_measure_and_the_one_after_it(problem):
     after = np.diag(chain.T @ np.full(CELLS, 1 / CELLS))
     expected = uniform + after - uniform @ chain - chain.T @ uniform
     np.testing.assert_allclose(problem.graph.laplacian.toarray(), expected, atol=1e-15)
-    np.testing.assert_allclose(problem.measure, np.diag(uniform + after) / 2)
-    assert problem.measure.min() > 0.1 / CELLS
-    assert problem.measure.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(problem.graph.measure, np.diag(uniform + after) / 2)
+    assert problem.graph.measure.min() > 0.1 / CELLS
+    assert problem.graph.measure.sum() == pytest.approx(1.0)
     still, _ = slowest_eigenfunctions(graph_laplacian(np.eye(5), np.full(5, 0.2)), 2)
     np.testing.assert_allclose(still, 0.0, atol=1e-12)
-    measure = np.where(np.arange(CELLS) == 4, 0.0, problem.measure)
+    measure = np.where(np.arange(CELLS) == 4, 0.0, problem.graph.measure)
     broken = GraphLaplacian(problem.graph.laplacian, measure, measure)
     with pytest.raises(InputError, match="a measure of every state, got '1 states without'"):
         slowest_eigenfunctions(broken, 3)
@@ -93,10 +105,11 @@ def test_the_laplacian_is_of_the_uniform_measure_and_the_one_after_it(problem):
 
 
 def test_pairs_come_with_the_chains_probabilities_and_slowness_is_the_eigenvalue(problem):
-    pairs, centres = 400_000, jnp.asarray(problem.centres)
-    source = pair_source(problem.chain, centres)
-    draw = jax.jit(source.sample_states, static_argnums=1)
-    states, after = np.asarray(draw(jax.random.key(0), pairs))
+    pairs, numbers = 400_000, jnp.arange(CELLS)
+    source = pair_source(problem.chain, numbers)
+    batch = jax.jit(source.sample, static_argnums=(1, 2))(jax.random.key(0), 2 * pairs, 1)
+    assert batch.targets.shape == (2 * pairs, 0)
+    states, after = np.asarray(batch.inputs).reshape(2, pairs)
     counts = np.zeros((CELLS, CELLS))
     np.add.at(counts, (states, after), 1)
     joint = problem.chain.toarray() / CELLS
@@ -109,50 +122,47 @@ def test_pairs_come_with_the_chains_probabilities_and_slowness_is_the_eigenvalue
     changes = np.square(problem.eigenfunctions[states] - problem.eigenfunctions[after])
     error = changes.std(axis=0) / np.sqrt(pairs)
     assert np.all(np.abs(changes.mean(axis=0) - problem.eigenvalues) < 5.0 * error)
-    batch = source.sample(jax.random.key(3), 10, 1)
-    np.testing.assert_array_equal(
-        batch.inputs, centres[source.sample_states(jax.random.key(3), 5)].reshape(10, 2)
-    )
-    assert batch.targets.shape == (10, 0)
     with pytest.raises(InputError, match="an even number of rows, two for each pair, got 5"):
         source.sample(jax.random.key(0), 5, 1)
-
-
-def test_the_last_entry_of_a_row_is_reached_and_nothing_after_it():
     # Ten thirds do not add up to one in float32 arithmetic; padding must never be drawn.
     chain = scipy.sparse.csr_array(np.array([[1 / 3, 1 / 3, 1 / 3], [0, 1.0, 0], [0.5, 0, 0.5]]))
-    source = pair_source(chain, jnp.arange(3))
-    assert np.all(np.asarray(source.cumulative)[[0, 1, 2], [2, 0, 1]] == 1.0)
-    states, after = np.asarray(source.sample_states(jax.random.key(0), 3000))
+    source = pair_source(chain, numbers)
+    cumulative, columns = np.asarray(source.cumulative), np.asarray(source.columns)
     for state, targets in enumerate([{0, 1, 2}, {1}, {0, 2}]):
-        assert set(after[states == state]) == targets
+        count = len(targets)
+        assert set(columns[state, :count]) == targets
+        assert np.all(cumulative[state, count - 1 :] == 1.0)
+        np.testing.assert_allclose(cumulative[state, :count], np.arange(1, count + 1) / count)
 
 
 def test_states_come_with_their_measure():
     measure = np.array([0.05, 0.5, 0.15, 0.3])
-    drawn = np.asarray(state_source(measure).sample(jax.random.key(0), 100_000, 1).inputs)
+    sample = jax.jit(state_source(measure).sample, static_argnums=(1, 2))
+    drawn = np.asarray(sample(jax.random.key(0), 100_000, 1).inputs)
     shares = np.bincount(drawn, minlength=4) / len(drawn)
     assert np.all(np.abs(shares - measure) < 5.0 * np.sqrt(measure * (1 - measure) / len(drawn)))
 
 
 def test_the_sparse_operator_is_the_dense_one(problem):
-    features, states = jax.random.normal(jax.random.key(0), (CELLS, 4)), jnp.asarray([3, 0, 35, 3])
+    table, states = np.random.default_rng(0).normal(size=(CELLS, 4)), np.array([3, 0, 35, 3])
+    operator = sparse_graph_operator(problem.graph)
 
-    def sample(table):
-        return Sample(
-            lambda inputs: table[inputs], states, jnp.zeros((4, 0)), table[states], jnp.ones(4)
+    @jax.jit
+    def apply(table):
+        targets, weights = jnp.zeros((4, 0)), jnp.ones(4)
+        return operator.apply(
+            Sample(lambda inputs: table[inputs], states, targets, table[states], weights)
         )
 
-    sparse, dense = sparse_graph_operator(problem.graph), problem.graph.operator()
-    np.testing.assert_allclose(
-        sparse.apply(sample(features)), dense.apply(sample(features)), rtol=1e-4, atol=1e-5
-    )
-    np.testing.assert_array_equal(sparse.apply(sample(jnp.ones((CELLS, 1)))), 0.0)
+    expected = (problem.graph.laplacian @ table)[states] / problem.graph.measure[states, None]
+    np.testing.assert_allclose(apply(table.astype(np.float32)), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(apply(np.ones((CELLS, 4), np.float32)), 0.0)
 
 
-def test_mixtures_of_earlier_ones_and_the_constant_count_as_the_eigenfunctions(problem, successor):
-    features = with_constant(problem.eigenfunctions @ MIXING + 3.0)
-    found = measure_features(jnp.asarray(features, jnp.float32), problem, successor)
+def test_mixtures_of_earlier_ones_and_the_constant_count_as_the_eigenfunctions(
+    problem, successor, measured
+):
+    found = measured(problem.eigenfunctions @ MIXING + 3.0)
     np.testing.assert_allclose(found.functions, problem.eigenfunctions, atol=2e-5)
     np.testing.assert_allclose(found.eigenvalues, problem.eigenvalues, rtol=1e-5)
     np.testing.assert_allclose(found.cosines, 1.0, atol=1e-8)
@@ -168,53 +178,51 @@ def test_mixtures_of_earlier_ones_and_the_constant_count_as_the_eigenfunctions(p
 
 
 def test_two_eigenfunctions_turned_into_each_other_span_the_same_but_are_not_the_same(
-    problem, successor
+    problem, measured
 ):
     turn = np.eye(4)
     turn[:2, :2] = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2.0)
-    features = with_constant(problem.eigenfunctions @ turn)
-    found = measure_features(jnp.asarray(features, jnp.float32), problem, successor)
+    found = measured(problem.eigenfunctions @ turn)
     np.testing.assert_allclose(found.distances, [0.5, 0.0, 0.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(found.cosines, [0.5**0.5, 0.5**0.5, 1.0, 1.0], atol=1e-6)
     np.testing.assert_allclose(found.eigenvalues[:2], problem.eigenvalues[:2].mean(), rtol=1e-5)
 
 
-def test_what_is_followed_in_training_is_what_is_measured_after_it(problem, successor):
+def test_what_is_followed_in_training_is_what_is_measured_after_it(problem, measured):
     encoder = FunctionEncoder(
         lambda key: (), lambda params, _: jnp.hstack([jnp.ones((CELLS, 1)), params])
     )
-    follow = training_measures(encoder, problem, (1, 2, 4))
-    features = jax.random.normal(jax.random.key(0), (CELLS, 4))
-    followed = follow(features)
-    measured = measure_features(encoder.apply(features, None), problem, successor)
+    follow = jax.jit(training_measures(encoder, problem, (1, 2, 4)))
+    table = np.random.default_rng(0).normal(size=(CELLS, 4)).astype(np.float32)
+    followed, found = follow(table), measured(table)
     for d in (1, 2, 4):
-        expected = measured.distances[d - 1]
+        expected = found.distances[d - 1]
         assert float(followed[f"distance_{d}"]) == pytest.approx(expected, rel=1e-4)
     assert followed["subspace_distance"] == followed["distance_4"]
-    weighed = problem.measure[:, None] * measured.functions * problem.eigenfunctions
+    weighed = problem.graph.measure[:, None] * found.functions * problem.eigenfunctions
     for k, cosine in enumerate(weighed.sum(axis=0), start=1):
         assert float(followed[f"cosine_{k}"]) == pytest.approx(abs(cosine), abs=1e-5)
     # Features that collapsed reach nothing.
-    collapsed = jnp.zeros((CELLS, 4))
-    found = measure_features(encoder.apply(collapsed, None), problem, successor)
+    collapsed = np.zeros((CELLS, 4), np.float32)
+    followed, found = follow(collapsed), measured(collapsed)
     np.testing.assert_allclose(found.distances, 1.0, atol=1e-12)
     np.testing.assert_allclose(found.successor_distances, 1.0, atol=1e-12)
     assert np.isnan(found.eigenvalues).all()
     assert not found.cosines.any()
-    followed = follow(collapsed)
     distances = [float(followed[name]) for name in ("distance_2", "distance_4")]
     assert distances == pytest.approx([1.0, 1.0], abs=1e-6)
     assert float(followed["cosine_1"]) == 0.0
 
 
-def test_goals_are_judged_by_the_worst_seed_and_without_goals_not_at_all(problem, successor):
+def test_goals_are_judged_by_the_worst_seed_and_without_goals_not_at_all(
+    problem, successor, measured
+):
     true, truth = problem.eigenfunctions, problem.eigenvalues
     floor = successor_distances(true, successor)
 
     def result(*tables):
-        every = [jnp.asarray(with_constant(table), jnp.float32) for table in tables]
-        learned = [measure_features(features, problem, successor) for features in every]
-        return Result(Contender(name="one"), [], 1.0, 0, learned)
+        learned = map(np.stack, zip(*map(measured, tables), strict=True))
+        return Result(Contender(name="one"), [], Learned(*learned))
 
     def holds(goals, *tables):
         config = dataclasses.replace(SMOKE, goals=goals)
@@ -265,23 +273,23 @@ def test_settings_without_meaning_are_refused(build, message):
 
 @pytest.mark.experiments
 def test_the_smoke_preset_learns_and_a_killed_run_goes_on_to_the_same(tmp_path, monkeypatch):
-    append = RunFolder.append_metrics
+    append, out = RunFolder.append_metrics, tmp_path / "killed"
 
     def die(self, record):
         append(self, record)
         if "0-5" in self.path.name and record["step"] == 120:
             raise KeyboardInterrupt
 
-    summary = slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "whole", progress=False)
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "append_metrics", die)
         with pytest.raises(KeyboardInterrupt):
-            slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "killed", progress=False)
-    resumed = slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "killed", progress=False)
-    for left, right in zip(summary["contenders"], resumed["contenders"], strict=True):
-        assert left["per_seed"] == right["per_seed"]
+            slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
+    summary = slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
+    alone = dataclasses.replace(SMOKE, contenders=SMOKE.contenders[1:2])
+    (whole,) = slow_puddle.EXPERIMENT.run(alone, tmp_path / "alone", progress=False)["contenders"]
+    assert whole["per_seed"] == summary["contenders"][1]["per_seed"]
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 4
-    out, truth = tmp_path / "whole", np.asarray(summary["eigenvalues"])
+    truth = np.asarray(summary["eigenvalues"])
     curves = json.loads((out / "results" / "distance_by_update.json").read_text())
     assert len(curves) == 3 * 2 * 11 * 2
     for each in summary["contenders"]:
