@@ -9,8 +9,7 @@ from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.auxiliary import TASKS
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch, print_json
+from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
 from rlreps.errors import require

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from tyro.conf import arg
 
-from rlreps.cli.parts import Switch
+from rlreps.cli.options import Switch
 from rlreps.experiments import EXPERIMENTS, Entry
 
 DATA = (

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch
+from rlreps.cli.options import Choice, Switch
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from rlreps.cli.parts import Switch
+from rlreps.cli.options import Switch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

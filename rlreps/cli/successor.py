@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch, print_json
+from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.errors import InputError
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD

@@ -77,7 +77,7 @@ class Processes:
     count: int = 1
 
     def share(self, items: list[int]) -> list[int]:
-        """Those of the items (whole numbers) that are this process's to work on."""
+        """List those of the items (whole numbers) that are this process's to work on."""
         return [item for item in items if self.owner(item) == self.index]
 
     def owner(self, item: int) -> int:
@@ -125,7 +125,7 @@ class Processes:
             yield prepared
 
     def _turn(self, folder: Path, work: Callable[[], T] | None) -> T | None:
-        """Does this process's work, if it has any, and waits for that of the others.
+        """Do this process's work, if it has any, and wait for that of the others.
 
         Raises:
             InputError: Another process failed; whatever ``work`` raises, if this one did.
