@@ -22,7 +22,6 @@ class ExperimentCommand:
     entry: ClassVar[Entry]
 
     def run(self) -> None:
-        """Run the experiment, then print what was stated beforehand and what was found."""
         from rlreps.experiments.harness import print_claims
         from rlreps.training.devices import choose_devices, devices_for_small_runs
 

@@ -25,7 +25,6 @@ class PlotEnv:
     bins: int | None = None
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_environment(self.arena, self.out, bins=self.bins))
@@ -48,7 +47,6 @@ class PlotComponents:
     d: int = 10
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_components(self.store, self.runs, self.out, d=self.d))
@@ -71,7 +69,6 @@ class PlotSpectrum:
     choices: ClassVar[dict[Any, Choice]] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_spectrum(self.store, self.config, self.out))
@@ -92,7 +89,6 @@ class PlotCurves:
     quiet: Switch = False
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_curves(self.runs, self.out, progress=not self.quiet))

@@ -23,7 +23,6 @@ class Quickstart:
     quiet: Switch = False
 
     def run(self) -> None:
-        """Run the pipeline, then print the table and the report's path."""
         from rlreps.workflows.quickstart import PRESETS, print_quickstart, run_quickstart
 
         print_quickstart(run_quickstart(PRESETS[self.preset], self.out, progress=not self.quiet))

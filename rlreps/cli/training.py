@@ -50,7 +50,6 @@ class Train:
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
-        """Trains, then prints the summary."""
         summary = run_training(
             self.config,
             self.store,
@@ -83,7 +82,6 @@ class TrainLive:
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
-        """Trains, then prints the summary."""
         summary = run_live_training(
             self.config,
             self.out,
@@ -120,7 +118,6 @@ class Sweep:
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
-        """Trains, then prints the table."""
         from rlreps.workflows.sweep import SweepConfig, parse_grid, print_sweep, run_sweep
 
         summary = run_sweep(
@@ -146,5 +143,4 @@ class Evaluate:
     store: Path | None = None
 
     def run(self) -> None:
-        """Prints every measure."""
         print_json(evaluate_run(self.run_folder, self.store))

@@ -255,7 +255,7 @@ def members(out, group=1):
 
 
 @pytest.fixture(scope="module")
-def finished(toy_store, compilation_cache, tmp_path_factory):
+def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
     return out, run_sweep(configured(*GRID), toy_store, out, progress=False)
 
@@ -353,21 +353,34 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
         assert members(out, group) == members(tmp_path / "whole", group)
 
 
-def test_the_command_trains_prints_the_table_and_refuses_bad_grids(capsys, toy_store, tmp_path):
-    options = "--hidden 16 --num-features 3 --rows 40 --tasks 8 --steps 20 --evaluate-every 20"
-    words = ["sweep", str(toy_store), "--quiet", *options.split(), "--checkpoint-every", "20"]
-    for grid, message in (
+OPTIONS = (
+    "--hidden 16 --frequencies 4 --method danskin_lissa --schedule constant --num-features 3 "
+    "--steps 100 --rows 40 --tasks 16 --num-seeds 2 --seed 5 --evaluate-every 50 "
+    "--checkpoint-every 50 --quiet"
+)
+
+
+def test_the_command_is_the_same_sweep_and_prints_its_table(finished, rlreps, toy_store):
+    out, summary = finished
+    grid = [word for text in GRID for word in ("--grid", text)]
+    said = rlreps("sweep", toy_store, "--out", out, *OPTIONS.split(), *grid).splitlines()
+    header = next(index for index, line in enumerate(said) if "learning-rate" in line)
+    assert said[header].split()[:4] == ["learning-rate", "kappa0", "runs", "diverged"]
+    found = [line.split() for line in said[header + 1 : -1] if line.strip("─━ ")]
+    assert [row[:4] for row in found] == [
+        [str(point[field]) for field in (*summary["fields"], "runs", "diverged")]
+        for point in summary["points"]
+    ]
+    assert said[-1] == f"Report: {out / 'report.html'}"
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
         ("depth=3", "expected a field to sweep of method, .* got 'depth'"),
         ("num-features=2,64", "expected d < 64, the number of states .*, got 64"),
-    ):
-        with pytest.raises(SystemExit) as ending:
-            main([*words, "--out", str(tmp_path / "none"), "--grid", grid])
-        said = capsys.readouterr()
-        assert (ending.value.code, said.out, said.err.count("\n")) == (2, "", 1)
-        assert re.search(message, said.err)
-        assert not (tmp_path / "none").exists()
-    main([*words, "--out", str(tmp_path / "sweep"), "--grid", "learning-rate=1e-3,1e-2"])
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "learning-rate" in said.out
-    assert said.out.rstrip().endswith("report.html")
+    ],
+)
+def test_a_bad_grid_is_refused_in_one_line(refused, toy_store, tmp_path, grid, message):
+    words = ["sweep", toy_store, "--out", tmp_path / "none", *OPTIONS.split(), "--grid", grid]
+    assert re.search(message, refused(*words))
