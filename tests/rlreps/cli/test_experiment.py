@@ -102,7 +102,6 @@ def test_invalid_input_is_refused_in_one_line(arguments, message, tmp_path, caps
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("compilation_cache")
 def test_a_folder_of_another_preset_is_left_alone(tmp_path, capsys, files_below, monkeypatch):
     tiny = dataclasses.replace(
         synthetic.PRESETS["smoke"],
