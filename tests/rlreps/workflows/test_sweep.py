@@ -47,38 +47,38 @@ def groups(config):
     return groups_of(config, learner_of)
 
 
+SAMPLES = {
+    "num_features": "3",
+    "method": "spin",
+    "encoder.hidden": "3 4",
+    "optimizer.name": "sgd",
+    "objective.ridge": "0.25",
+}
+
+
 def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     words = capsys.readouterr().out
-    for field in ("num_features", "method", "encoder.hidden", "optimizer.name", "objective.ridge"):
+    for field, sample in SAMPLES.items():
         assert field in sweepable_fields()
         assert f"--{flag_of(field)}" in words
         for name in (field, field.replace("_", "-"), flag_of(field)):
-            (axis,) = parse_grid([f"{name}={sample(field)}"])
+            (axis,) = parse_grid([f"{name}={sample}"])
             assert axis == GridAxis(field, axis.values)
-            assert as_text(axis.values[0]) == sample(field)
+            assert as_text(axis.values[0]) == sample
     assert parse_grid(["method=danskin-lissa"]) == parse_grid(["method=danskin_lissa"])
     config = sweep("num-features=5,10", "learning_rate=1e-3, 3e-4", steps=7)
-    assert [point.values for point in config.points] == [
-        {"num_features": d, "optimizer.learning_rate": rate}
+    found = [
+        (point.values, point.config.num_features, point.config.optimizer.learning_rate)
+        for point in config.points
+    ]
+    assert found == [
+        ({"num_features": d, "optimizer.learning_rate": rate}, d, rate)
         for d in (5, 10)
         for rate in (1e-3, 3e-4)
     ]
-    for point in config.points:
-        assert point.config.num_features == point.values["num_features"]
-        assert point.config.optimizer.learning_rate == point.values["optimizer.learning_rate"]
-        assert point.config.steps == 7
-
-
-def sample(field):
-    return {
-        "num_features": "3",
-        "method": "spin",
-        "encoder.hidden": "3 4",
-        "optimizer.name": "sgd",
-        "objective.ridge": "0.25",
-    }[field]
+    assert {point.config.steps for point in config.points} == {7}
 
 
 def test_methods_and_their_options_are_swept_together():
@@ -322,10 +322,6 @@ def test_a_finished_sweep_computes_nothing_and_another_is_refused(
     assert files_below(out) == before
 
 
-class SimulatedKillError(Exception):
-    """Stands for whatever ends a process."""
-
-
 @pytest.mark.integration
 def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     toy_store, tmp_path, monkeypatch
@@ -338,11 +334,11 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
         save(checkpoints, step, state)
         saved.append(step)
         if len(saved) == 3:
-            raise SimulatedKillError
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Checkpoints, "save", save_three)
     out = tmp_path / "sweep"
-    with pytest.raises(SimulatedKillError):
+    with pytest.raises(KeyboardInterrupt):
         run_sweep(config, toy_store, out, progress=False)
     assert not (out / "summary.json").exists()
     resumed = run_sweep(config, toy_store, out, progress=False)
