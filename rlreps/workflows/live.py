@@ -147,11 +147,7 @@ def run_live_training(
 
 
 def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
-    """Compute what a live run's encoder should learn, from a store of the same process.
-
-    Args:
-        config: The run; its family of cumulants and its ``target_tasks`` matter here.
-        store: A complete store.
+    """Compute what a live run's encoder should learn, from a complete store of the same process.
 
     Returns:
         The centred Ψ times ``target_tasks`` cumulants at the centres of its cells, with its top d

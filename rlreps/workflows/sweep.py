@@ -280,12 +280,7 @@ class Group:
 
 
 def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
-    """Collect the runs of a sweep by program, in the order in which the grid first needs each.
-
-    Args:
-        sweep: The sweep.
-        make: Makes the learner of a configuration.
-    """
+    """Collect the runs of a sweep by program, in the order in which the grid first needs each."""
     found: dict[Any, list[tuple[Member, Learner]]] = {}
     for index, (_, config) in enumerate(sweep.points):
         learner = make(config)
@@ -410,12 +405,7 @@ _STATISTICS = tuple(
 def gather(
     config: SweepConfig, groups: Sequence[Group], results: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Collect one row a point of the grid, in the grid's order.
-
-    Args:
-        config: The sweep.
-        groups: Its groups.
-        results: Their summaries.
+    """Collect one row a point of the grid, in the grid's order, from the groups' summaries.
 
     Returns:
         Rows of the swept fields' values (several numbers as text); ``runs`` and how many of them

@@ -343,15 +343,9 @@ def train_and_measure(
 ) -> tuple[TrainingResult, list[dict[str, Any]]]:
     """Train members of one program, and measure each at its end if there is a ground truth.
 
-    Args:
-        config: How to train.
-        learner: The configured update.
-        problem: What to train on and measure against.
-        folder: The run's folder.
-        **options: As for ``train_population``: ``seeds``, ``devices`` and the like.
-
-    Returns:
-        What training came to, and the figures of ``evaluation.evaluate_encoder`` of every member.
+    ``options`` are those of ``train_population`` that are no part of the configuration: ``seeds``,
+    ``devices`` and the like. Returns what training came to, and the figures of
+    ``evaluation.evaluate_encoder`` of every member.
     """
     distance = None
     if problem.target is not None:
