@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import shutil
 
@@ -30,15 +29,12 @@ CONFIG = TrainingConfig(
 
 @pytest.fixture(scope="module")
 def runs(toy_store, tmp_path_factory):
-    """Two runs whose folders have the same name."""
+    """A run and its copy in a folder of the same name."""
     folder = tmp_path_factory.mktemp("figures")
-    paths = []
-    for name, seed in {"first": 0, "second": 7}.items():
-        path = folder / name / "run"
-        config = dataclasses.replace(CONFIG, seed=seed)
-        run_training(config, toy_store, path, progress=False)
-        paths.append(path)
-    return paths
+    first, second = folder / "first" / "run", folder / "second" / "run"
+    run_training(CONFIG, toy_store, first, progress=False)
+    shutil.copytree(first, second)
+    return [first, second]
 
 
 @pytest.fixture
@@ -72,16 +68,18 @@ def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(
 def test_curves_stand_above_the_noise_floor_of_the_matrix_that_they_share_and_is_at_hand(
     toy_store, runs, tmp_path, asked
 ):
-    out = tmp_path / "curves.png"
-    figures.draw_curves(runs, out)
-    other = tmp_path / "other"
-    run_training(dataclasses.replace(CONFIG, num_features=3), toy_store, other, progress=False)
-    figures.draw_curves([runs[0], other], out)
-    moved = shutil.copytree(runs[0], tmp_path / "moved")
-    described = json.loads((moved / "config.json").read_text())
-    described["provenance"] |= {"store": str(tmp_path / "gone"), "store_from_run": "gone"}
-    (moved / "config.json").write_text(json.dumps(described))
-    figures.draw_curves([moved], out)
+    def changed(name, part, changes):
+        """A copy of the first run whose configuration says something else."""
+        copy = shutil.copytree(runs[0], tmp_path / name)
+        stored = json.loads((copy / "config.json").read_text())
+        stored[part] |= changes
+        (copy / "config.json").write_text(json.dumps(stored))
+        return copy
+
+    smaller = changed("smaller", "config", {"num_features": 3})
+    gone = {"store": str(tmp_path / "gone"), "store_from_run": "gone"}
+    for chosen in (runs, [runs[0], smaller], [changed("moved", "provenance", gone)]):
+        figures.draw_curves(chosen, tmp_path / "curves.png")
     error = sampling_error(open_estimates(toy_store), RandomizedSVD())
     floors = [options["noise_floor"] for _, options in asked]
     assert floors == [error.noise_floor[CONFIG.num_features - 1], None, None]
