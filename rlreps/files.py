@@ -9,7 +9,7 @@ _SUFFIX_BYTES = 8
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Writes `data` under a temporary name beside `path`, then renames it, and returns the path."""
+    """Write `data` under a temporary name beside `path`, rename it to that, and return the path."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
@@ -26,6 +26,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
 
 
 def unfinished_writes(folder: Path, name: str) -> list[Path]:
-    """Temporary files that a kill inside `write_atomically` of `folder / name` left behind."""
+    """List temporary files that a kill inside `write_atomically` of `folder / name` left behind."""
     pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}")
     return [entry for entry in folder.iterdir() if pattern.fullmatch(entry.name)]

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "svd": ("successor:Svd", "Compute the principal subspace of a store."),
     "train": ("training:Train", "Train an encoder on a store."),
     "train-live": ("training:TrainLive", "Train an encoder on fresh rollouts, without a matrix."),
-    "sweep": ("sweep:Sweep", "Train at every point of a grid and gather one table."),
+    "sweep": ("training:Sweep", "Train at every point of a grid and gather one table."),
     "evaluate": ("training:Evaluate", "Measure a trained encoder against a ground truth."),
     "agent train": ("agent:TrainAgents", "Train agents, with an auxiliary task or without."),
     "agent evaluate": ("agent:EvaluateAgents", "Play greedy episodes and measure the torsos."),

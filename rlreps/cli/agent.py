@@ -9,8 +9,7 @@ from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.auxiliary import TASKS
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch, print_json
+from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
 from rlreps.errors import require
@@ -42,7 +41,6 @@ class TrainAgents:
     }
 
     def run(self) -> None:
-        """Trains, then prints a table of all agents."""
         from rlreps.training.devices import devices_for_small_runs
         from rlreps.workflows.agents import print_agents, train_agents
 
@@ -77,7 +75,6 @@ class EvaluateAgents:
     store: Path | None = None
 
     def run(self) -> None:
-        """Prints everything."""
         from rlreps.workflows.agents import evaluate_agents
 
         print_json(evaluate_agents(self.run_folder, episodes=self.episodes, store=self.store))
@@ -100,7 +97,6 @@ class RenderAgents:
     store: Path | None = None
 
     def run(self) -> None:
-        """Writes the pictures, then says which, and why others were not."""
         # Environments draw into memory; without a screen, SDL would complain on standard error.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from tyro.conf import arg
 
-from rlreps.cli.parts import Switch
+from rlreps.cli.options import Switch
 from rlreps.experiments import EXPERIMENTS, Entry
 
 DATA = (
@@ -22,7 +22,6 @@ class ExperimentCommand:
     entry: ClassVar[Entry]
 
     def run(self) -> None:
-        """Run the experiment, then print what was stated beforehand and what was found."""
         from rlreps.experiments.harness import print_claims
         from rlreps.training.devices import choose_devices, devices_for_small_runs
 

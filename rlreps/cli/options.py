@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import io
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
+    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -30,6 +32,9 @@ from rlreps.config import options
 from rlreps.errors import InputError, require_choice
 
 C = TypeVar("C")
+
+Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""A flag that is given or not, without a negation."""
 
 RENAMED = {"--data-dir": "--data"}
 """Options of earlier versions → what they are called now."""
@@ -76,7 +81,9 @@ class _Parser:
         builders: dict[str, Callable[[Any], Any]] = {}
         hints, helps = get_type_hints(cls, include_extras=True), _helps(cls)
         for field in options(cls):
-            value = _default(field) if default is None else getattr(default, field.name)
+            value = field.default if default is None else getattr(default, field.name)
+            if default is None and field.default_factory is not dataclasses.MISSING:
+                value = field.default_factory()
             hint = hints[field.name]
             bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
             if bare in self.choices:
@@ -85,12 +92,12 @@ class _Parser:
                 inner = self.form(bare, None if value is dataclasses.MISSING else value)  # type: ignore[arg-type]
             else:
                 made.append(self._option(f"{cls.__name__}.{field.name}", hint, helps, value))
-                builders[field.name] = _as_parsed
+                builders[field.name] = lambda parsed: parsed
                 continue
             builders[field.name] = inner.build
             made.append((field.name, inner.cls, dataclasses.field()))
         form = dataclasses.make_dataclass(cls.__name__, made, kw_only=True, frozen=True)
-        form.__doc__ = _summary(cls)
+        form.__doc__ = (cls.__doc__ or "").strip().partition("\n")[0]
         return _Form(
             form,
             lambda values: cls(
@@ -156,21 +163,11 @@ class _Parser:
                 hint = f"; did you mean {close[0]}?" if close else ""
                 if flag in RENAMED:
                     hint = f", which is now {RENAMED[flag]}"
-                owned = "".join(
-                    f"; options of {name}: {', '.join(sorted(_shown(flags))) or 'none'}"
-                    for name, flags in self.chosen.items()
-                )
+                owned = ""
+                for name, flags in self.chosen.items():
+                    shown = sorted(own for own in flags if not own.startswith("--no-"))
+                    owned += f"; options of {name}: {', '.join(shown) or 'none'}"
                 raise InputError(f"expected an option of {prog}, got {flag}{hint}{owned}")
-
-
-def _as_parsed(value: Any) -> Any:
-    return value
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def _helps(cls: type) -> dict[str, str]:
@@ -182,16 +179,8 @@ def _helps(cls: type) -> dict[str, str]:
     return found
 
 
-def _summary(cls: type) -> str:
-    return (cls.__doc__ or "").strip().partition("\n")[0]
-
-
 def _spelled(flag: str) -> str:
     return f"--{flag[2:].replace('_', '-')}" if flag.startswith("--") else flag
-
-
-def _shown(flags: set[str]) -> list[str]:
-    return [flag for flag in flags if not flag.startswith("--no-")]
 
 
 def parse(
@@ -231,7 +220,7 @@ def parse(
             values: Any = tyro.cli(
                 form.cls,
                 prog=prog,
-                description=_summary(command),
+                description=form.cls.__doc__,
                 args=parser.arguments,
                 config=(tyro.conf.OmitArgPrefixes,),
             )
@@ -256,14 +245,17 @@ def _wide_terminal() -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
-
 def _one_line(box: str) -> str:
     """Read the message out of the box that tyro prints, whose hooks are private so far."""
-    lines = [line.strip("│| ") for line in _COLOURS.sub("", box).splitlines()[1:-1]]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # Without colours.
+    lines = [line.strip("│| ") for line in plain.splitlines()[1:-1]]
     rules = [bool(line) and not line.strip("─-") for line in lines]
     parts = itertools.groupby(zip(lines, rules, strict=True), key=lambda pair: pair[1])
     return next(
         (" ".join(line for line, _ in part if line) for rule, part in parts if not rule), box
     )
+
+
+def print_json(values: Any) -> None:
+    """Print JSON values on standard output."""
+    print(json.dumps(values, indent=2, allow_nan=False))

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch
+from rlreps.cli.options import Choice, Switch
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 
 
@@ -26,7 +25,6 @@ class PlotEnv:
     bins: int | None = None
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_environment(self.arena, self.out, bins=self.bins))
@@ -49,7 +47,6 @@ class PlotComponents:
     d: int = 10
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_components(self.store, self.runs, self.out, d=self.d))
@@ -72,7 +69,6 @@ class PlotSpectrum:
     choices: ClassVar[dict[Any, Choice]] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_spectrum(self.store, self.config, self.out))
@@ -93,7 +89,6 @@ class PlotCurves:
     quiet: Switch = False
 
     def run(self) -> None:
-        """Writes the figure."""
         from rlreps.workflows import figures
 
         _say_written(figures.draw_curves(self.runs, self.out, progress=not self.quiet))

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from rlreps.cli.parts import Switch
+from rlreps.cli.options import Switch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,6 @@ class Quickstart:
     quiet: Switch = False
 
     def run(self) -> None:
-        """Run the pipeline, then print the table and the report's path."""
         from rlreps.workflows.quickstart import PRESETS, print_quickstart, run_quickstart
 
         print_quickstart(run_quickstart(PRESETS[self.preset], self.out, progress=not self.quiet))

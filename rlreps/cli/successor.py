@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch, print_json
+from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.errors import InputError
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
@@ -40,7 +39,6 @@ class Generate:
     choices: ClassVar[dict[Any, Choice]] = {SuccessorMeasure: Choice("method", METHODS)}
 
     def run(self) -> None:
-        """Generates, then says what was done."""
         from rlreps.runs.processes import join
         from rlreps.workflows.generate import generate
 
@@ -72,7 +70,6 @@ class Info:
     quiet: Switch = False
 
     def run(self) -> None:
-        """Prints shape, completeness, digest, settings, provenance and the table of errors."""
         from rlreps.workflows.describe import describe_store, draw_errors, print_error_table
 
         description = describe_store(self.store, progress=not self.quiet)
@@ -106,7 +103,6 @@ class Verify:
     store: Positional[Path]
 
     def run(self) -> None:
-        """Prints the digest if all is well, else every problem, with exit code 2."""
         from rlreps.successor.store.estimates import open_estimates
 
         store = open_estimates(self.store)
@@ -136,7 +132,6 @@ class Compare:
     quiet: Switch = False
 
     def run(self) -> None:
-        """Prints the distances for every number of components."""
         from rlreps.workflows.describe import (
             compare_stores,
             draw_errors,
@@ -171,7 +166,6 @@ class Svd:
     choices: ClassVar[dict[Any, Choice]] = DECOMPOSITION_CHOICE
 
     def run(self) -> None:
-        """Prints the spectrum."""
         from rlreps.runs.machine import peak_memory_mib
         from rlreps.runs.progress import progress_bar
         from rlreps.successor.ground_truth import principal_subspace

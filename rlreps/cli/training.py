@@ -1,18 +1,19 @@
-"""The commands that train encoders and measure them."""
+"""The commands that train encoders, one or a grid of them, and measure them."""
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction, arg
 
-from rlreps.cli.options import Choice
-from rlreps.cli.parts import Switch, print_json
+from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
 from rlreps.losses import OBJECTIVES, Objective
-from rlreps.workflows.live import LiveConfig
-from rlreps.workflows.train import TrainingConfig
+from rlreps.training.devices import choose_devices
+from rlreps.workflows.evaluate import evaluate_run
+from rlreps.workflows.live import LiveConfig, run_live_training
+from rlreps.workflows.train import TrainingConfig, run_training
 
 METHODS: dict[Any, Choice] = {
     Encoder: Choice("encoder", ENCODERS),
@@ -49,10 +50,6 @@ class Train:
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
-        """Trains, then prints the summary."""
-        from rlreps.training.devices import choose_devices
-        from rlreps.workflows.train import run_training
-
         summary = run_training(
             self.config,
             self.store,
@@ -85,10 +82,6 @@ class TrainLive:
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
-        """Trains, then prints the summary."""
-        from rlreps.training.devices import choose_devices
-        from rlreps.workflows.live import run_live_training
-
         summary = run_live_training(
             self.config,
             self.out,
@@ -97,6 +90,44 @@ class TrainLive:
             progress=not self.quiet,
         )
         print_json(summary)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Train at every point of a grid and gather one table; the same command resumes.
+
+    Attributes:
+        store: Folder of the store.
+        out: Folder of the sweep.
+        grid: A field and its values, such as num-features=5,10 or optimizer.learning-rate=1e-3,3e-4
+            (numbers within a value are separated by spaces, as in "hidden=64 64,512"); give it once
+            for each field.
+        config: What all points share.
+        devices: As for ``train``; they share out the runs of a program.
+        quiet: Show no progress bar.
+    """
+
+    store: Positional[Path]
+    out: Path
+    grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]]
+    config: TrainingConfig = dataclasses.field(default=TrainingConfig())
+    devices: int | None = None
+    quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = METHODS
+    names: ClassVar[dict[str, str]] = NAMES
+
+    def run(self) -> None:
+        from rlreps.workflows.sweep import SweepConfig, parse_grid, print_sweep, run_sweep
+
+        summary = run_sweep(
+            SweepConfig(base=self.config, grid=parse_grid(self.grid)),
+            self.store,
+            self.out,
+            devices=choose_devices(self.devices),
+            progress=not self.quiet,
+        )
+        print_sweep(summary)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +143,4 @@ class Evaluate:
     store: Path | None = None
 
     def run(self) -> None:
-        """Prints every measure."""
-        from rlreps.workflows.evaluate import evaluate_run
-
         print_json(evaluate_run(self.run_folder, self.store))

@@ -16,7 +16,7 @@ import platform
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
@@ -89,31 +89,18 @@ class Report:
         )
 
 
-def write_report(
-    path: str | os.PathLike[str],
-    *,
-    title: str,
-    summary: str,
-    sections: Sequence[Section],
-    config: object,
-    git_revision: str | None = None,
-) -> Path:
-    """Write one self-contained HTML page and return its path; see `Report` for the arguments.
+def write_report(path: str | os.PathLike[str], **parts: Any) -> Path:
+    """Write one self-contained HTML page and return its path.
 
-    The page replaces an old one only when it is complete.
+    Args:
+        path: The page's file; a page that is there is replaced only by a complete one.
+        **parts: The fields of `Report`.
 
     Raises:
         InputError: A figure's path that is not a readable PNG file.
     """
-    report = Report(
-        title=title,
-        summary=summary,
-        sections=sections,
-        config=config,
-        git_revision=git_revision,
-    )
     # A path in the configuration may hold bytes that are no text; the page is written all the same.
-    return write_atomically(path, report.to_html().encode(errors="xmlcharrefreplace"))
+    return write_atomically(path, Report(**parts).to_html().encode(errors="xmlcharrefreplace"))
 
 
 def _to_json(value: object) -> object:
@@ -158,40 +145,31 @@ def _section_html(number: int, section: Section, counts: dict[str, int]) -> str:
 
 
 def _figure_html(image: "Figure | str | os.PathLike[str]", caption: str) -> str:
+    from PIL import Image
+
     if isinstance(image, str | os.PathLike):
-        data = _read_png(Path(image))
+        try:
+            data = Path(image).read_bytes()
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as file:
+                file.verify()
+        except (OSError, SyntaxError) as error:
+            raise InputError(
+                f"expected a readable PNG file, got {str(image)!r}: {error}"
+            ) from error
     else:
         from rlreps.plotting import figure_bytes  # Deferred: run folders need tables alone.
 
         data = figure_bytes(image)
-    width, height = _displayed_size(data)
+    with Image.open(io.BytesIO(data)) as file:
+        horizontal, vertical = file.info.get("dpi", (96.0, 96.0))
+        # CSS pixels, 96 an inch.
+        width, height = round(file.width * 96 / horizontal), round(file.height * 96 / vertical)
     text = html.escape(caption)
     return (
         f'<figure>\n<img alt="{text}" width="{width}" height="{height}" '
         f'src="data:image/png;base64,{base64.b64encode(data).decode()}">\n'
         f"<figcaption>{text}</figcaption>\n</figure>"
     )
-
-
-def _read_png(path: Path) -> bytes:
-    from PIL import Image
-
-    try:
-        data = path.read_bytes()
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            image.verify()
-    except (OSError, SyntaxError) as error:
-        raise InputError(f"expected a readable PNG file, got {str(path)!r}: {error}") from error
-    return data
-
-
-def _displayed_size(data: bytes) -> tuple[int, int]:
-    """Return width and height in CSS pixels (96 an inch) from the PNG's stated resolution."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as image:
-        horizontal, vertical = image.info.get("dpi", (96.0, 96.0))
-        return round(image.width * 96 / horizontal), round(image.height * 96 / vertical)
 
 
 def _versions(git_revision: str | None) -> Table:

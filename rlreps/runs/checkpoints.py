@@ -70,14 +70,11 @@ class Checkpoints:
             ) from error
 
     def restore(self, step: int, template: State) -> State:
-        """Load a step's checkpoint.
+        """Load a step's checkpoint, bit for bit.
 
         Args:
             step: A step that was saved.
             template: A pytree with the structure, shapes and dtypes to expect.
-
-        Returns:
-            The saved pytree, bit for bit.
 
         Raises:
             InputError: If the checkpoint is damaged or of another structure.

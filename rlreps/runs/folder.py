@@ -19,7 +19,6 @@ FORMAT = 2
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
-_PARTS = "parts"
 
 
 def differences(expected: Any, got: Any, name: str = "") -> list[str]:
@@ -57,18 +56,13 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         """Open an existing run; nothing is changed.
 
-        Args:
-            path: A folder made by ``create_or_resume``.
-
         Raises:
             InputError: If it is not the folder of a run, or its configuration cannot be read.
         """
         self.path = path
-        stored = _read_json(path / _CONFIG)
+        stored = _read_object(path / _CONFIG)
         kinds = {"kind": str, "config": dict, "provenance": dict}
-        if not isinstance(stored, dict) or not all(
-            isinstance(stored.get(name), kind) for name, kind in kinds.items()
-        ):
+        if not all(isinstance(stored.get(name), kind) for name, kind in kinds.items()):
             raise InputError(
                 f"expected a run's configuration, got something else in {path}/{_CONFIG}"
             )
@@ -128,12 +122,9 @@ class RunFolder:
 
         Args:
             path: The folder.
-            kind: What kind of run it is, such as ``train``.
-            config: Everything that decides the result, as JSON values.
+            kind: As for ``find``.
+            config: As for ``find``.
             provenance: Informative only; kept from the run's first start.
-
-        Returns:
-            The folder.
 
         Raises:
             InputError: If the folder holds another run or other files, or cannot be made; nothing
@@ -141,19 +132,18 @@ class RunFolder:
         """
         existing = cls.find(path, kind=kind, config=config)
         if existing is not None:
-            existing._drop_unfinished_metrics()
+            metrics = path / _METRICS
+            content = metrics.read_bytes() if metrics.exists() else b""
+            if content and not content.endswith(b"\n"):
+                # Cut short by a kill; the next line would run into it.
+                write_atomically(metrics, content[: content.rfind(b"\n") + 1])
             return existing
-        content = {
-            "format": FORMAT,
-            "kind": kind,
-            "config": dict(config),
-            "provenance": dict(provenance),
-        }
         try:
             path.mkdir(parents=True, exist_ok=True)
             for leftover in unfinished_writes(path, _CONFIG):
                 leftover.unlink()
-            _write_json(path / _CONFIG, content)
+            described = {"kind": kind, "config": config, "provenance": provenance}
+            _write_json(path / _CONFIG, {"format": FORMAT, **described})
         except OSError as error:
             raise InputError(
                 f"expected a folder that can be written, got {error.strerror}: {path}"
@@ -186,7 +176,7 @@ class RunFolder:
             return []
         lines = path.read_bytes().splitlines(keepends=True)
         return [
-            _parse_record(line, f"line {number} of {path}")
+            _parse(line, f"line {number} of {path}", nan=True)
             for number, line in enumerate(lines, start=1)
             if line.endswith(b"\n")
         ]
@@ -213,18 +203,13 @@ class RunFolder:
     def read_summary(self) -> dict[str, Any] | None:
         """Read the run's summary; None before it has ended."""
         path = self.path / _SUMMARY
-        if not path.exists():
-            return None
-        summary = _read_json(path)
-        if not isinstance(summary, dict):
-            raise InputError(f"expected a JSON object in {path}, got {type(summary).__name__}")
-        return summary
+        return _read_object(path) if path.exists() else None
 
     def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Compute a part of the run's results once; a resumed run reads it.
+        """Compute a part of the run's results once; a resumed run reads ``parts/<name>.json``.
 
         Args:
-            name: Of the file ``parts/<name>.json``.
+            name: Of the file.
             compute: The part, as JSON values; NaN and infinity become null.
 
         Returns:
@@ -233,14 +218,10 @@ class RunFolder:
         Raises:
             InputError: If the file is not a JSON object.
         """
-        path = self.path / _PARTS / f"{name}.json"
+        path = self.path / "parts" / f"{name}.json"
         if not path.exists():
-            path.parent.mkdir(exist_ok=True)
             _write_json(path, compute())
-        found = _read_json(path)
-        if not isinstance(found, dict):
-            raise InputError(f"expected a JSON object in {path}, got {type(found).__name__}")
-        return {key: _with_nan(value) for key, value in found.items()}
+        return _read_object(path, nan=True)
 
     def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Write ``results/<name>.csv`` and ``.json``.
@@ -264,13 +245,6 @@ class RunFolder:
         write_atomically(results / f"{name}.csv", table.to_csv().encode())
         write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
 
-    def _drop_unfinished_metrics(self) -> None:
-        """Drop a last line cut short by a kill, which the next one would run into."""
-        path = self.path / _METRICS
-        content = path.read_bytes() if path.exists() else b""
-        if content and not content.endswith(b"\n"):
-            write_atomically(path, content[: content.rfind(b"\n") + 1])
-
 
 def complete_run(
     out: Path,
@@ -284,8 +258,8 @@ def complete_run(
 
     Args:
         out: The folder; one with the same run in it is resumed.
-        kind: What kind of run it is.
-        config: Everything that decides the result, as JSON values.
+        kind: As for ``RunFolder.find``.
+        config: As for ``RunFolder.find``.
         compute: Does what is left in the folder and returns the summary; not called where there is
             one.
         origin: Where its data came from, as JSON values; informative only.
@@ -318,32 +292,31 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
     return existing.read_summary() if existing is not None else None
 
 
-def _parse_record(line: bytes, place: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"expected JSON in {place}, got {error}") from error
-    if not isinstance(record, dict):
-        raise InputError(f"expected a JSON object in {place}, got {type(record).__name__}")
-    return {name: _with_nan(value) for name, value in record.items()}
-
-
-def _with_nan(value: Any) -> Any:
-    """Put NaN where a figure had no finite value."""
-    if value is None:
-        return math.nan
-    return [_with_nan(item) for item in value] if isinstance(value, list) else value
-
-
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(without_nan(content), indent=2, allow_nan=False)
     write_atomically(path, (text + "\n").encode())
 
 
-def _read_json(path: Path) -> Any:
+def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"expected a run's {path.name}, got {error.strerror}: {path}") from error
+    return _parse(content, str(path), nan=nan)
+
+
+def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
+    """Read a JSON object, with ``nan`` putting NaN where a figure had no finite value."""
+    try:
+        found = json.loads(content)
     except ValueError as error:
-        raise InputError(f"expected JSON in {path}, got {error}") from error
+        raise InputError(f"expected JSON in {place}, got {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"expected a JSON object in {place}, got {type(found).__name__}")
+    return {name: _with_nan(value) for name, value in found.items()} if nan else found
+
+
+def _with_nan(value: Any) -> Any:
+    if value is None:
+        return math.nan
+    return [_with_nan(item) for item in value] if isinstance(value, list) else value

@@ -64,7 +64,7 @@ def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
 
     Raises:
         InputError: For other shapes, no runs, values that are not finite, a confidence outside
-            (0, 1) or resamples below 1.
+            (0, 1) or resamples below 1; so do all functions below.
     """
     return _one_sample(np.mean, values, **options)
 
@@ -75,18 +75,11 @@ def interquartile_mean_interval(values: npt.ArrayLike, **options: Any) -> Interv
 
 
 def aggregate(values: npt.ArrayLike, **options: Any) -> dict[str, Any]:
-    """Collect both means over runs with their intervals, as rows of result files hold them.
-
-    Args:
-        values: [runs] or [runs, points], all finite.
-        **options: As for ``mean_interval``.
+    """Collect both means of ``mean_interval``'s arguments, as rows of result files hold them.
 
     Returns:
         ``mean``, ``mean_low``, ``mean_high`` and ``interquartile_mean`` with the same ends, numbers
         or [points], and ``runs``.
-
-    Raises:
-        InputError: As ``mean_interval``.
     """
     found: dict[str, Any] = {}
     for name, interval in (
@@ -113,10 +106,6 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
         The probability with its interval: 1/2 where neither is better. Where all runs of one lie
         above all of the other, every resample says 1 and the interval has no width; that is a limit
         of the method and no certainty.
-
-    Raises:
-        InputError: For other shapes, no runs, different tasks, NaN, a confidence outside (0, 1) or
-            resamples below 1.
     """
     ours, theirs = _table(x, finite=False), _table(y, finite=False)
     require(
@@ -139,17 +128,7 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
 
 
 def interquartile_mean_difference(x: npt.ArrayLike, y: npt.ArrayLike, **options: Any) -> Interval:
-    """Compute the interquartile mean of one method's runs less that of another's.
-
-    Args:
-        x: [runs], finite.
-        y: [other runs], finite.
-        **options: As for ``mean_interval``.
-
-    Raises:
-        InputError: For other shapes, no runs, values that are not finite, a confidence outside
-            (0, 1) or resamples below 1.
-    """
+    """Compute the interquartile mean of one method's runs x, [runs], less that of another's y."""
     tables = [_table(x), _table(y)]
     require(all(table.shape[1] == 1 for table in tables), "runs [runs] of one task", np.shape(x))
 
@@ -174,10 +153,6 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
 
     Returns:
         Steps [runs] (float64), infinite for a run that never reaches it.
-
-    Raises:
-        InputError: For shapes that do not fit together, steps that do not increase, or a threshold
-            that is NaN.
     """
     when, table = np.asarray(steps, np.float64), np.asarray(curves, np.float64)
     require(when.ndim == 1 and when.size >= 1, "steps [p]", f"shape {when.shape}")
@@ -206,9 +181,6 @@ def samples_difference(x: npt.ArrayLike, y: npt.ArrayLike, cap: float, **options
         y: Samples of the other's, [other runs].
         cap: What counts at most, such as the length of training.
         **options: As for ``mean_interval``.
-
-    Raises:
-        InputError: As ``interquartile_mean_difference``, or for a cap that is not finite.
     """
     require(math.isfinite(cap), "a finite cap", cap)
     capped = [np.minimum(np.asarray(part, np.float64), cap) for part in (x, y)]

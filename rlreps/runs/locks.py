@@ -26,11 +26,9 @@ _HELD = {errno.EACCES, errno.EAGAIN}
 
 @contextlib.contextmanager
 def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Holds a folder's lock while the body runs.
+    """Hold a folder's lock while the body runs.
 
-    Args:
-        folder: The folder; made if need be.
-        name: The lock file's name in it; the file is gone afterwards.
+    The folder is made if need be; the lock file in it is gone afterwards.
 
     Raises:
         InputError: If another process holds the lock (it is named), or the folder cannot be
@@ -87,7 +85,7 @@ def _open_locked(path: Path) -> IO[str]:
 
 
 def _try_lock(stream: IO[str]) -> bool | None:
-    """Takes the lock of an open file until it is closed.
+    """Take the lock of an open file until it is closed, unless somebody else has it.
 
     Returns:
         Whether nobody else has it; None where there are no locks.

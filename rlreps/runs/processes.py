@@ -77,18 +77,18 @@ class Processes:
     count: int = 1
 
     def share(self, items: list[int]) -> list[int]:
-        """Those of the items (whole numbers) that are this process's to work on."""
+        """List those of the items (whole numbers) that are this process's to work on."""
         return [item for item in items if self.owner(item) == self.index]
 
     def owner(self, item: int) -> int:
-        """The process that an item belongs to."""
+        """Return the process that an item belongs to."""
         return item % self.count
 
     @contextlib.contextmanager
     def together(
         self, folder: Path, check: Callable[[], object], prepare: Callable[[], T]
     ) -> Iterator[T]:
-        """Holds a folder for all processes of the run while the body works in it.
+        """Hold a folder for all processes of the run while the body works in it.
 
         Process 0 takes the folder's lock and prepares it, then the others do what it did: by then
         they find it done.
@@ -125,7 +125,7 @@ class Processes:
             yield prepared
 
     def _turn(self, folder: Path, work: Callable[[], T] | None) -> T | None:
-        """Does this process's work, if it has any, and waits for that of the others.
+        """Do this process's work, if it has any, and wait for that of the others.
 
         Raises:
             InputError: Another process failed; whatever ``work`` raises, if this one did.
@@ -146,7 +146,7 @@ class Processes:
         return result
 
     def dead(self, folder: Path) -> list[int]:
-        """Other processes that no longer hold their place in the folder: ended or dead."""
+        """List other processes that no longer hold their place in the folder: ended or dead."""
         others = (index for index in range(self.count) if index != self.index)
         return [index for index in others if not is_held(folder, _lock_name(index))]
 
@@ -155,14 +155,10 @@ ALONE = Processes()
 
 
 def join(config: ProcessesConfig) -> Processes:
-    """Finds the other processes of this run.
+    """Find the other processes of this run; return this one's place among them.
 
-    Args:
-        config: Where they meet; with nothing given, whatever JAX's cluster detection finds, and
-            this process alone where it finds nothing.
-
-    Returns:
-        This process's place among them.
+    With nothing given, they are whatever JAX's cluster detection finds, and this process is alone
+    where it finds nothing.
 
     Raises:
         InputError: The others did not come, or the coordinator cannot be reached.
@@ -218,7 +214,7 @@ def _initialize(config: ProcessesConfig) -> None:
 
 @contextlib.contextmanager
 def _nothing_on_stdout() -> Iterator[None]:
-    """Sends what C++ libraries print to standard error: standard output is for results."""
+    """Send what C++ libraries print to standard error: standard output is for results."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -231,7 +227,7 @@ def _nothing_on_stdout() -> Iterator[None]:
 
 
 def _everyone(here: bool) -> np.ndarray:
-    """What each process says, [count] (bool); waits for all."""
+    """Return what each process says, [count] (bool), once all have."""
     with _nothing_on_stdout():  # Gloo says there whom it has connected to.
         said = multihost_utils.process_allgather(np.int32(here))
     flags: np.ndarray = np.asarray(said).reshape(-1) != 0

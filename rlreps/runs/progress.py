@@ -19,10 +19,10 @@ from rich.text import Text
 
 
 class Advance(Protocol):
-    """Moves a progress bar."""
+    """Move a progress bar."""
 
     def __call__(self, count: int, note: str = "") -> None:
-        """Adds ``count`` units done since the last call and shows a note beside the bar."""
+        """Add ``count`` units done since the last call and show a note beside the bar."""
         ...
 
 
@@ -39,7 +39,7 @@ class _RateColumn(ProgressColumn):
 def progress_bar(
     description: str, *, total: int, done: int = 0, unit: str, show: bool = True
 ) -> Iterator[Advance]:
-    """Shows a progress bar while the body runs.
+    """Show a progress bar while the body runs; yield a function to call as units get done.
 
     Args:
         description: What is being done.
@@ -47,9 +47,6 @@ def progress_bar(
         done: Units that were done before, by an interrupted run.
         unit: Name of a unit, plural.
         show: Whether to show anything.
-
-    Yields:
-        A function to call as units get done.
     """
     console = Console(stderr=True)
     # What does not fit a narrow terminal takes its width from the bar, and never a second line.

@@ -21,11 +21,7 @@ _LARGEST_FINE_GRID = 40
 
 
 def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
-    """A store as JSON values.
-
-    Args:
-        path: The store's folder.
-        progress: Whether to show progress bars while its error is computed, which is kept.
+    """Describe a store as JSON values; its error is computed once and kept.
 
     Returns:
         ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``sha256`` (None if
@@ -52,12 +48,7 @@ def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
 
 
 def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[str, list[float]]:
-    """Subspace distances between the leading components of two stores, and their noise floors.
-
-    Args:
-        path: A store's folder.
-        other: Another's, over the same states.
-        progress: Whether to show progress bars.
+    """Compare the leading components of two stores over the same states.
 
     Returns:
         By name, for d = 1 … k: the distance between the two stores, and the error of each where it
@@ -85,7 +76,7 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
 
 
 def shared_randomness(path: Path, other: Path) -> str | None:
-    """What two stores share that makes them closer than their errors are; None if nothing."""
+    """Say what two stores share that makes them closer than their errors are; None if nothing."""
     first, second = (open_estimates(place).matrix.settings for place in (path, other))
     names = ("method", "seed", "bins", "environment")
     sampled = first.get("method") == "monte_carlo"
@@ -100,7 +91,7 @@ def shared_randomness(path: Path, other: Path) -> str | None:
 def draw_errors(
     errors: Mapping[str, Sequence[float]], out: Path, *, y_label: str = DISTANCE_FROM_TRUTH
 ) -> Path:
-    """Draws errors or distances by name, for d = 1 … k; returns the figure's path."""
+    """Draw errors or distances by name, for d = 1 … k; return the figure's path."""
     return plotting.save_figure(plotting.plot_subspace_error(errors, y_label=y_label), out)
 
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from rlreps.encoders import Encoder, Tabular
 from rlreps.errors import InputError, require
+from rlreps.numerics import jit
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
@@ -47,10 +48,7 @@ class TrainedEncoder:
 
     def features(self) -> Array:
         """Compute features of all states for every seed, [seeds, n, d]."""
-        features: Array = jax.jit(jax.vmap(self.encoder.apply, in_axes=(0, None)))(
-            self.params, self.inputs
-        )
-        return features
+        return jit(jax.vmap(self.encoder.apply, in_axes=(0, None)))(self.params, self.inputs)
 
 
 def load_config(folder: RunFolder) -> TrainingConfig:
@@ -70,12 +68,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
 def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
     """Load the newest checkpointed encoder of a run.
 
-    Args:
-        folder: The run.
-        truth: A ground truth over the same states (not necessarily the one trained on).
-
-    Returns:
-        The encoder.
+    The states are those of ``truth``, not necessarily the ground truth trained on.
 
     Raises:
         InputError: If there is no readable checkpoint, or it does not fit the states.
@@ -102,9 +95,7 @@ def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
 def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     """Measure a run's newest checkpoint against a ground truth.
 
-    Args:
-        run: The run's folder.
-        store_path: The ground truth's store; None is the one trained on.
+    Without ``store_path`` that is the ground truth trained on.
 
     Returns:
         ``method``, ``encoder``, ``step``, ``store`` and the figures of
@@ -115,7 +106,12 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     """
     folder = RunFolder(run)
     config = load_config(folder)
-    path = _own_store(folder) if store_path is None else store_path
+    path = trained_store(folder) if store_path is None else store_path
+    if path is None:
+        raise InputError(
+            f"expected the matrix that {folder.path} was trained on, got another one or none in "
+            f"{named_store(folder)} by now; name the ground truth to compare with (--store)"
+        )
     truth = ground_truth_for(path, config.num_features)
     trained = load_encoder(folder, truth)
     figures = [evaluation.evaluate_features(features, truth) for features in trained.features()]
@@ -145,21 +141,6 @@ def trained_store(folder: RunFolder) -> Path | None:
     path = named_store(folder)
     if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
         return None
-    return path
-
-
-def _own_store(folder: RunFolder) -> Path:
-    """Find the store that a run was trained on.
-
-    Raises:
-        InputError: If the run does not name it, or it holds another matrix by now.
-    """
-    path = named_store(folder)
-    if open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
-        raise InputError(
-            f"expected the matrix that {folder.path} was trained on, got another one in {path} "
-            "by now; name the ground truth to compare with (--store)"
-        )
     return path
 
 

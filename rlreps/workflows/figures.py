@@ -20,28 +20,21 @@ from rlreps.workflows.train import ground_truth_for
 
 
 def draw_environment(arena: str, out: Path, *, bins: int | None = None) -> Path:
-    """Draws an arena by name or TOML file; returns the figure's path."""
+    """Draw an arena by name or TOML file; return the figure's path."""
     return plotting.save_figure(plotting.plot_environment(load_arena(arena), bins=bins), out)
 
 
 def draw_spectrum(store_path: Path, decomposition: Decomposition, out: Path) -> Path:
-    """Draws the singular values of a store; returns the figure's path."""
+    """Draw the singular values of a store; return the figure's path."""
     principal = principal_subspace(open_store(store_path), decomposition)
     figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
     return plotting.save_figure(figure, out)
 
 
 def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int = 10) -> Path:
-    """Draws a store's d leading components above the aligned ones that runs have learned.
+    """Draw a store's d leading components above those that runs have learned; return the path.
 
-    Args:
-        store_path: The ground truth.
-        runs: Training runs; of each, the first seed of the newest checkpoint.
-        out: Figure file.
-        d: Number of components.
-
-    Returns:
-        The figure's path.
+    Of each run it takes ``aligned_components``.
 
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
@@ -64,12 +57,9 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
 def aligned_components(
     folder: RunFolder, truth: GroundTruth, d: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A run's components rotated within their span onto the true ones.
+    """Rotate a run's components within their span onto the true ones.
 
-    Args:
-        folder: A training run; the first seed of its newest checkpoint is taken.
-        truth: The ground truth.
-        d: Number of components, at most the run's features.
+    They are those of the first seed of the run's newest checkpoint.
 
     Returns:
         The components [n, d] and each one's |cosine| [d] with the true component.
@@ -86,7 +76,7 @@ def aligned_components(
 
 
 def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> Path:
-    """Draws the learning curves of training runs; returns the figure's path."""
+    """Draw the learning curves of training runs; return the figure's path."""
     require(len(runs) >= 1, "at least one training run", list(runs))
     curves = []
     for label, run in _labelled(runs):
@@ -112,8 +102,7 @@ def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float |
     error = sampling_error(
         open_estimates(store), progress=functools.partial(progress_bar, show=progress)
     )
-    floor = error.floor(d) if error is not None else None
-    return floor if floor is None or floor > 0.0 else None
+    return None if error is None else error.floor(d) or None
 
 
 def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:

@@ -75,8 +75,14 @@ def generate(
             start = time.perf_counter()
             rows = _compute(measure, store, missing, processes, progress)
             seconds = time.perf_counter() - start
-            _wait_for_others(store, processes)
-            _require_in_place(path, store)
+            while processes.count > 1 and store.missing_blocks():
+                _require_others(store, processes)
+                time.sleep(_POLL_SECONDS)
+            if find_store(path) is None or store.missing_blocks():
+                raise InputError(
+                    f"expected the store to stay in {path} while it was computed, got it moved or "
+                    "deleted; bring its parts together and start again"
+                )
     figures: dict[str, Any] = {
         "path": str(path),
         "method": measure.method,
@@ -147,7 +153,12 @@ def _compute(
     show = progress and processes.index == 0
     if show:
         # Before the work, whose time the bar estimates from the first block on.
-        print(f"{matrix.path}: {_size_note(measure)}", file=sys.stderr)
+        steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
+        print(
+            f"{matrix.path}: {measure.num_cells:,} x {measure.num_cells:,} entries, "
+            f"{_gigabytes(measure.stored_bytes)} on disk{steps}",
+            file=sys.stderr,
+        )
     with (
         progress_bar(
             "successor measure",
@@ -163,22 +174,6 @@ def _compute(
             advance(len(block.rows))
             _require_others(store, processes)
     return rows
-
-
-def _wait_for_others(store: EstimateStore, processes: Processes) -> None:
-    """Return once every block is there."""
-    while processes.count > 1 and store.missing_blocks():
-        _require_others(store, processes)
-        time.sleep(_POLL_SECONDS)
-
-
-def _require_in_place(path: Path, store: EstimateStore) -> None:
-    """Raise InputError if the store was moved or deleted while blocks were written."""
-    if find_store(path) is None or store.missing_blocks():
-        raise InputError(
-            f"expected the store to stay in {path} while it was computed, got it moved or deleted; "
-            "bring its parts together and start again"
-        )
 
 
 def _require_others(store: EstimateStore, processes: Processes) -> None:
@@ -215,28 +210,16 @@ def _require_room(measure: SuccessorMeasure, path: Path) -> None:
             f"expected a matrix that fits the {_gigabytes(free)} free at {folder}, got {asked}, "
             f"{_gigabytes(measure.stored_bytes)}"
         )
-    memory = _physical_memory()
-    if memory is not None and measure.working_bytes > memory:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Not every system can say.
+        return
+    if measure.working_bytes > memory:
         raise InputError(
             f"expected a matrix that can be computed in {_gigabytes(memory)} of memory, got "
             f"{asked}, which need {_gigabytes(measure.working_bytes)}"
         )
 
 
-def _size_note(measure: SuccessorMeasure) -> str:
-    """Say in one line how large a matrix is and how many transitions it takes."""
-    steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
-    cells = f"{measure.num_cells:,}"
-    return f"{cells} x {cells} entries, {_gigabytes(measure.stored_bytes)} on disk{steps}"
-
-
 def _gigabytes(size: int) -> str:
     return f"{size / 1e9:,.3g} GB" if size < 1e15 else f"{size / 1e9:,.0f} GB"
-
-
-def _physical_memory() -> int | None:
-    """Return the bytes of memory of this machine, or None where the system cannot say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

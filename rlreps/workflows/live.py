@@ -17,7 +17,7 @@ from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.numerics import PRNG
 from rlreps.runs.folder import differences, finished_summary
-from rlreps.sources.live import LiveSource, puddle_world_source
+from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth, centred
@@ -112,7 +112,15 @@ def run_live_training(
         InputError: For anything about the store, the folder or the configuration that does not fit.
         TrainingDivergedError: If training became non-finite.
     """
-    source = live_source(config)
+    source = puddle_world_source(
+        load_arena(config.arena),
+        config.cumulants,
+        horizon=config.horizon,
+        discount=config.discount,
+        rollouts=config.rollouts,
+        count_start=config.count_start,
+        centring_starts=config.centring_starts,
+    )
     store = None if store_path is None else open_store(store_path)
     if store is not None:
         _require_same_process(config, store)
@@ -124,14 +132,11 @@ def run_live_training(
     finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
-    problem = Problem(source)
-    if store is not None:
-        truth = live_ground_truth(config, store)
-        problem = Problem(source, truth, truth.coordinates)
+    truth = None if store is None else live_ground_truth(config, store)
     return train_in_folder(
         config.training,
         make_learner(config.training, num_inputs=2),
-        problem,
+        Problem(source, None if truth is None else (truth, truth.coordinates)),
         out,
         kind=KIND,
         described=described,
@@ -141,25 +146,8 @@ def run_live_training(
     )
 
 
-def live_source(config: LiveConfig) -> LiveSource:
-    """Make the configured source of fresh rollouts."""
-    return puddle_world_source(
-        load_arena(config.arena),
-        config.cumulants,
-        horizon=config.horizon,
-        discount=config.discount,
-        rollouts=config.rollouts,
-        count_start=config.count_start,
-        centring_starts=config.centring_starts,
-    )
-
-
 def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
-    """Compute what a live run's encoder should learn, from a store of the same process.
-
-    Args:
-        config: The run; its family of cumulants and its ``target_tasks`` matter here.
-        store: A complete store.
+    """Compute what a live run's encoder should learn, from a complete store of the same process.
 
     Returns:
         The centred Ψ times ``target_tasks`` cumulants at the centres of its cells, with its top d

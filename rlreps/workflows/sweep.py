@@ -5,19 +5,16 @@ dotted name (``optimizer.learning_rate``), with ``-`` or ``_``. Points whose lea
 numbers alone are trained in one compiled program.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import math
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 import jax
 import numpy as np
-from jax import Array
 from matplotlib.figure import Figure
 
 from rlreps.config import as_json, options
@@ -26,25 +23,22 @@ from rlreps.errors import InputError, require
 from rlreps.losses import OBJECTIVES
 from rlreps.plotting import Line, plot_sweep, save_figure
 from rlreps.report.page import Section, write_report
-from rlreps.report.table import Table, format_number, with_interval
+from rlreps.report.table import Table, finite_or_none, format_number, with_interval
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import aggregate
-from rlreps.runs.provenance import provenance
-from rlreps.sources.matrix import MatrixSource
-from rlreps.sources.store import StreamedSource
-from rlreps.successor.ground_truth import GroundTruth
-from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import Learner, Optimizer, evaluation, stack, train_population
+from rlreps.successor.store import open_store
+from rlreps.training import Learner, Optimizer, stack
 from rlreps.training.devices import make_placement
 from rlreps.workflows.train import (
     MATRIX,
     TrainingConfig,
-    batches_of,
     describe_matrix,
     describe_place,
     ground_truth_for,
-    inputs_for,
     learner_for,
+    rounded_seconds,
+    stored_problem,
+    train_and_measure,
 )
 
 KIND = "sweep"
@@ -119,17 +113,16 @@ class SweepConfig:
     @functools.cached_property
     def points(self) -> tuple[GridPoint, ...]:
         """All points; the last field varies fastest."""
-        return tuple(self._points())
-
-    def _points(self) -> Iterator[GridPoint]:
         names = [axis.field for axis in self.grid]
+        points = []
         for combination in itertools.product(*(axis.values for axis in self.grid)):
             values = dict(zip(names, combination, strict=True))
             try:
-                yield GridPoint(values, with_fields(self.base, values))
+                points.append(GridPoint(values, with_fields(self.base, values)))
             except InputError as error:
                 place = ", ".join(f"{name}={as_text(value)}" for name, value in values.items())
                 raise InputError(f"{error} (at the point {place})") from error
+        return tuple(points)
 
     def as_json(self) -> dict[str, Any]:
         """Return the sweep as JSON values."""
@@ -147,21 +140,20 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
         InputError: For a text that is none, a field that does not exist (saying which do), or a
             value that is not of the field's type.
     """
-    return tuple(_parse_axis(text) for text in texts)
-
-
-def _parse_axis(text: str) -> GridAxis:
-    name, equals, values = text.partition("=")
-    require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
-    field = name.strip().replace("-", "_")
     short = {_short(dotted): dotted for dotted in sweepable_fields()}
-    field = short.get(field, field)
-    require(field in sweepable_fields(), _a_field(), name.strip())
-    parse = _parser(sweepable_fields()[field])
-    try:
-        return GridAxis(field, tuple(parse(value.strip()) for value in values.split(",")))
-    except InputError as error:
-        raise InputError(f"{error} for {_dashed(field)}") from None
+    axes = []
+    for text in texts:
+        name, equals, values = text.partition("=")
+        require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
+        field = name.strip().replace("-", "_")
+        field = short.get(field, field)
+        require(field in sweepable_fields(), _a_field(), name.strip())
+        parse = _parser(sweepable_fields()[field])
+        try:
+            axes.append(GridAxis(field, tuple(parse(value.strip()) for value in values.split(","))))
+        except InputError as error:
+            raise InputError(f"{error} for {_dashed(field)}") from None
+    return tuple(axes)
 
 
 def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> TrainingConfig:
@@ -288,12 +280,7 @@ class Group:
 
 
 def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
-    """Collect the runs of a sweep by program, in the order in which the grid first needs each.
-
-    Args:
-        sweep: The sweep.
-        make: Makes the learner of a configuration.
-    """
+    """Collect the runs of a sweep by program, in the order in which the grid first needs each."""
     found: dict[Any, list[tuple[Member, Learner]]] = {}
     for index, (_, config) in enumerate(sweep.points):
         learner = make(config)
@@ -308,20 +295,6 @@ def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> 
         )
         for runs in found.values()
     ]
-
-
-class _Ground(NamedTuple):
-    """What all groups of a sweep are trained on and measured against."""
-
-    store: MatrixStore
-    truth: GroundTruth
-
-    @contextlib.contextmanager
-    def batches(self, group: Group) -> Iterator[tuple[MatrixSource | StreamedSource, Array]]:
-        """Yield a group's batches, and its encoder's inputs for all states."""
-        inputs = inputs_for(group.learner.encoder, self.truth)
-        with batches_of(group.config.objective, self.store, self.truth, inputs) as source:
-            yield source, inputs
 
 
 def run_sweep(
@@ -359,22 +332,52 @@ def run_sweep(
     if finished is not None:
         return finished
     largest = max(point.config.num_features for point in config.points)
-    ground = _Ground(store, ground_truth_for(store_path, largest, progress=progress))
+    truth = ground_truth_for(store_path, largest, progress=progress)
     groups = groups_of(
-        config,
-        lambda each: learner_for(each, ground.truth, store.shape[1], resets_diverged=True),
+        config, lambda each: learner_for(each, truth, store.shape[1], resets_diverged=True)
     )
     for group in groups:
         make_placement(devices, len(group.members))
         first = jax.tree.map(lambda number: number[0], group.learner)
-        with ground.batches(group) as (source, _):
-            first.check(source)
+        with stored_problem(group.learner, store, truth) as problem:
+            first.check(problem.source)
+
+    def train(index: int, group: Group, folder: RunFolder) -> dict[str, Any]:
+        """Return the summary of a group, trained if it has not been."""
+        members = [
+            {"seed": member.seed, **as_json(config.points[member.point].values)}
+            for member in group.members
+        ]
+
+        def compute(own: RunFolder) -> dict[str, Any]:
+            with stored_problem(group.learner, store, truth) as problem:
+                result, measures = train_and_measure(
+                    group.config,
+                    group.learner,
+                    problem,
+                    own,
+                    seeds=[member.seed for member in group.members],
+                    devices=devices,
+                    description=f"group {index}",
+                    progress=progress,
+                )
+            diverged = result.history[-1]["diverged"]
+            found = zip(result.seeds, diverged, measures, strict=True)
+            return {
+                **rounded_seconds(result),
+                # A run that diverged has zero features, and so the worst figures.
+                "members": [
+                    {"seed": seed, "diverged": bool(bad), **measured}
+                    for seed, bad, measured in found
+                ],
+            }
+
+        described = {MATRIX: describe_matrix(store), **as_json(group.config), "members": members}
+        out = folder.path / GROUPS / f"{index:03d}"
+        return complete_run(out, kind=GROUP_KIND, config=described, compute=compute)
 
     def compute(folder: RunFolder) -> dict[str, Any]:
-        results = [
-            _train_group(config, index, group, ground, folder, devices, progress)
-            for index, group in enumerate(groups, start=1)
-        ]
+        results = [train(index, group, folder) for index, group in enumerate(groups, start=1)]
         rows = gather(config, groups, results)
         return {
             "fields": [axis.field for axis in config.grid],
@@ -394,66 +397,6 @@ def run_sweep(
     )
 
 
-def _train_group(
-    config: SweepConfig,
-    index: int,
-    group: Group,
-    ground: _Ground,
-    folder: RunFolder,
-    devices: Sequence[jax.Device] | None,
-    progress: bool,
-) -> dict[str, Any]:
-    """Return the summary of a group, trained if it has not been."""
-    training = group.config
-    members = [
-        {"seed": member.seed, **as_json(config.points[member.point].values)}
-        for member in group.members
-    ]
-    described = {MATRIX: describe_matrix(ground.store), **as_json(training), "members": members}
-    out = folder.path / GROUPS / f"{index:03d}"
-    finished = finished_summary(out, GROUP_KIND, described)
-    if finished is not None:
-        return finished
-    own = RunFolder.create_or_resume(
-        out, kind=GROUP_KIND, config=described, provenance=provenance()
-    )
-    encoder = group.learner.encoder
-    basis = ground.truth.principal.truncated(training.num_features).basis
-    with ground.batches(group) as (source, inputs):
-        distance = evaluation.distance_evaluation(encoder, inputs, basis)
-        result = train_population(
-            group.learner,
-            source,
-            steps=training.steps,
-            seeds=[member.seed for member in group.members],
-            evaluate=lambda params, _: distance(params),
-            evaluate_every=training.evaluate_every,
-            folder=own,
-            checkpoint_every=training.checkpoint_every,
-            devices=devices,
-            description=f"group {index}",
-            progress=progress,
-        )
-        diverged = result.history[-1]["diverged"]
-        summary = {
-            "seconds": round(result.seconds, 3),
-            "compile_seconds": round(result.compile_seconds, 3),
-            # A run that diverged has zero features, and so the worst figures.
-            "members": [
-                {
-                    "seed": seed,
-                    "diverged": bool(diverged[place]),
-                    **evaluation.evaluate_encoder(
-                        encoder, result.params(place), inputs, ground.truth
-                    ),
-                }
-                for place, seed in enumerate(result.seeds)
-            ],
-        }
-    own.write_summary(summary)
-    return summary
-
-
 _STATISTICS = tuple(
     f"{name}{end}" for name in ("mean", "interquartile_mean") for end in ("", "_low", "_high")
 )
@@ -462,12 +405,7 @@ _STATISTICS = tuple(
 def gather(
     config: SweepConfig, groups: Sequence[Group], results: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Collect one row a point of the grid, in the grid's order.
-
-    Args:
-        config: The sweep.
-        groups: Its groups.
-        results: Their summaries.
+    """Collect one row a point of the grid, in the grid's order, from the groups' summaries.
 
     Returns:
         Rows of the swept fields' values (several numbers as text); ``runs`` and how many of them
@@ -499,49 +437,38 @@ def gather(
     ]
 
 
-def _aggregated(prefix: str, values: Sequence[float | None]) -> dict[str, float | None]:
+def _aggregated(prefix: str, values: Sequence[Any]) -> dict[str, object]:
     """Aggregate over runs; None where a run has no value, and for ends that one run has not."""
-    found: dict[str, Any] = dict.fromkeys(_STATISTICS)
-    known = [value for value in values if value is not None]
-    if len(known) == len(values):
-        aggregates = aggregate(known)
-        found = {name: aggregates[name] for name in _STATISTICS}
-    return {
-        f"{prefix}_{name}": None if value is None or math.isnan(value) else value
-        for name, value in found.items()
-    }
+    found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values)
+    return {f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS}
 
 
 def _cell(value: FieldValue) -> Any:
     return as_text(value) if isinstance(value, tuple) else value
 
 
-_COLUMNS = {
-    "runs": "runs",
-    "diverged": "diverged",
+_MEANS = {
     "distance": "subspace_distance_mean",
     "interquartile mean": "subspace_distance_interquartile_mean",
     "excess loss": "excess_loss_mean",
-    "group": "group",
-    "group's seconds": "seconds",
 }
-"""Title → figure of the report's table; means get their interval in a column of its own."""
+"""Title → figure of the table's columns with intervals."""
 
 
 def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
     """Tabulate every point of a grid."""
-    header = [flag_of(field) for field in fields]
-    cells: list[list[Any]] = [[as_text(row[field]) for field in fields] for row in rows]
-    for title, column in _COLUMNS.items():
-        header.append(title)
-        for line, row in zip(cells, rows, strict=True):
-            line.append(row[column])
-        if column.endswith("mean"):
-            header.append("95 % interval")
-            for line, row in zip(cells, rows, strict=True):
-                low, high = row[f"{column}_low"], row[f"{column}_high"]
-                line.append(None if low is None else f"{low:.3g} to {high:.3g}")
-    return Table(header, cells, "Every point of the grid.")
+    cells = [
+        (
+            *(as_text(row[field]) for field in fields),
+            *(row["runs"], row["diverged"]),
+            *(with_interval(row, name) for name in _MEANS.values()),
+            *(row["group"], row["seconds"]),
+        )
+        for row in rows
+    ]
+    flags = [flag_of(field) for field in fields]
+    header = (*flags, "runs", "diverged", *_MEANS, "group", "group's seconds")
+    return Table(header, cells, "Final distances, with 95 % intervals over runs")
 
 
 def write_sweep_report(
@@ -628,25 +555,7 @@ def _is_numeric(values: Sequence[FieldValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-_SWEEP_FIGURES = {
-    "mean distance": "subspace_distance_mean",
-    "interquartile mean": "subspace_distance_interquartile_mean",
-    "excess loss": "excess_loss_mean",
-}
-
-
 def print_sweep(summary: Mapping[str, Any]) -> None:
-    """Print a sweep's summary: every point of its grid with intervals, and the report's path."""
-    rows = [
-        (
-            *(as_text(point[field]) for field in summary["fields"]),
-            *(point["runs"], point["diverged"]),
-            *(with_interval(point, name) for name in _SWEEP_FIGURES.values()),
-            *(point["group"], point["seconds"]),
-        )
-        for point in summary["points"]
-    ]
-    fields = [flag_of(field) for field in summary["fields"]]
-    header = (*fields, "runs", "diverged", *_SWEEP_FIGURES, "group", "group's seconds")
-    Table(header, rows, "Final distances, with 95 % intervals over runs").print()
+    """Print every point of a sweep's grid, and the report's path."""
+    sweep_table(summary["fields"], summary["points"]).print()
     print(f"Report: {summary['report']}")

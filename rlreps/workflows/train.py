@@ -16,17 +16,15 @@ from rlreps.config import as_json, from_json, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
-from rlreps.runs.folder import RunFolder, finished_summary
-from rlreps.runs.locks import exclusive
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
-from rlreps.runs.provenance import provenance
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
-from rlreps.training import Learner, Optimizer, evaluation, train_population
+from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
 
 KIND = "train"
@@ -139,20 +137,6 @@ def make_learner(
     )
 
 
-class Problem(NamedTuple):
-    """What an encoder is trained on and measured against.
-
-    Attributes:
-        source: Where batches come from.
-        truth: The ground truth; None where there is none to measure against.
-        inputs: Encoder inputs of all its states, [n, ...].
-    """
-
-    source: Source
-    truth: GroundTruth | None = None
-    inputs: Array | None = None
-
-
 def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = False) -> GroundTruth:
     """Load the ground truth of a store, with components enough for d features.
 
@@ -217,6 +201,27 @@ def batches_of(
         yield streamed_source(reader, inputs)
 
 
+class Problem(NamedTuple):
+    """What an encoder is trained on and measured against.
+
+    Attributes:
+        source: Where batches come from.
+        target: The ground truth, if there is one to measure against, and the encoder inputs of all
+            its states, [n, ...].
+    """
+
+    source: Source
+    target: tuple[GroundTruth, Array] | None = None
+
+
+@contextlib.contextmanager
+def stored_problem(learner: Learner, store: MatrixStore, truth: GroundTruth) -> Iterator[Problem]:
+    """Yield batches of a store for a learner, and its ground truth; see ``batches_of``."""
+    inputs = inputs_for(learner.encoder, truth)
+    with batches_of(learner.objective, store, truth, inputs) as source:
+        yield Problem(source, (truth, inputs))
+
+
 def describe_matrix(store: MatrixStore) -> dict[str, Any]:
     """Say which matrix a store holds, as JSON values."""
     states, tasks = store.shape
@@ -268,12 +273,11 @@ def run_training(
         truth = ground_truth_for(store_path, config.num_features, progress=progress)
     truth.require_dimension(config.num_features)
     learner = learner_for(config, truth, store.shape[1])
-    inputs = inputs_for(learner.encoder, truth)
-    with batches_of(config.objective, store, truth, inputs) as source:
+    with stored_problem(learner, store, truth) as problem:
         return train_in_folder(
             config,
             learner,
-            Problem(source, truth, inputs),
+            problem,
             out,
             kind=KIND,
             described=described,
@@ -295,18 +299,7 @@ def train_in_folder(
     devices: Sequence[jax.Device] | None,
     progress: bool,
 ) -> dict[str, Any]:
-    """Train in a folder, new or of the same run.
-
-    Args:
-        config: How to train.
-        learner: The configured update.
-        problem: What to train on and measure against.
-        out: The folder.
-        kind: What kind of run it is.
-        described: Everything that decides its result, as JSON values.
-        origin: Where its data came from, as JSON values.
-        devices: Where to train.
-        progress: Whether to show a progress bar.
+    """Train in a folder, new or of the same run; see ``complete_run``.
 
     Returns:
         The summary written there. Without a ground truth its only figure is ``loss``, the mean
@@ -318,47 +311,68 @@ def train_in_folder(
     """
     make_placement(devices, config.num_seeds)
     learner.check(problem.source)
-    distance = None
-    if problem.truth is not None and problem.inputs is not None:
-        basis = problem.truth.principal.truncated(config.num_features).basis
-        distance = evaluation.distance_evaluation(learner.encoder, problem.inputs, basis)
-    with exclusive(out):
-        folder = RunFolder.create_or_resume(
-            out, kind=kind, config=described, provenance={**origin, **provenance()}
-        )
-        result = train_population(
+
+    def compute(folder: RunFolder) -> dict[str, Any]:
+        result, measures = train_and_measure(
+            config,
             learner,
-            problem.source,
-            own_numbers=False,
-            steps=config.steps,
+            problem,
+            folder,
             seeds=config.seeds,
-            evaluate=None if distance is None else lambda params, _: distance(params),
-            evaluate_every=config.evaluate_every,
-            folder=folder,
-            checkpoint_every=config.checkpoint_every,
-            devices=devices,
+            own_numbers=False,
             description=f"{config.objective.name}, d = {config.num_features}",
+            devices=devices,
             progress=progress,
         )
-        if problem.truth is None or problem.inputs is None:
-            figures = {"loss": result.history[-1]["loss"]}
-        else:
-            figures = evaluation.summarise(
-                [
-                    evaluation.evaluate_encoder(
-                        learner.encoder, result.params(index), problem.inputs, problem.truth
-                    )
-                    for index in range(config.num_seeds)
-                ]
-            )
-        summary = {
+        loss = {"loss": result.history[-1]["loss"]}
+        figures = evaluation.summarise(measures) if measures else loss
+        return {
             "method": config.objective.name,
             "encoder": config.encoder.name,
             "steps": config.steps,
             "seeds": list(result.seeds),
-            "seconds": round(result.seconds, 3),
-            "compile_seconds": round(result.compile_seconds, 3),
+            **rounded_seconds(result),
             **figures,
         }
-        folder.write_summary(summary)
-    return summary
+
+    return complete_run(out, kind=kind, config=described, compute=compute, origin=origin)
+
+
+def train_and_measure(
+    config: TrainingConfig, learner: Learner, problem: Problem, folder: RunFolder, **options: Any
+) -> tuple[TrainingResult, list[dict[str, Any]]]:
+    """Train members of one program, and measure each at its end if there is a ground truth.
+
+    ``options`` are those of ``train_population`` that are no part of the configuration: ``seeds``,
+    ``devices`` and the like. Returns what training came to, and the figures of
+    ``evaluation.evaluate_encoder`` of every member.
+    """
+    distance = None
+    if problem.target is not None:
+        truth, inputs = problem.target
+        basis = truth.principal.truncated(config.num_features).basis
+        distance = evaluation.distance_evaluation(learner.encoder, inputs, basis)
+    result = train_population(
+        learner,
+        problem.source,
+        steps=config.steps,
+        evaluate=None if distance is None else lambda params, _: distance(params),
+        evaluate_every=config.evaluate_every,
+        checkpoint_every=config.checkpoint_every,
+        folder=folder,
+        **options,
+    )
+    if problem.target is None:
+        return result, []
+    return result, [
+        evaluation.evaluate_encoder(learner.encoder, result.params(index), inputs, truth)
+        for index in range(len(result.seeds))
+    ]
+
+
+def rounded_seconds(result: TrainingResult) -> dict[str, float]:
+    """Return the seconds of training and of compilation as summaries hold them."""
+    return {
+        "seconds": round(result.seconds, 3),
+        "compile_seconds": round(result.compile_seconds, 3),
+    }

@@ -1,22 +1,17 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from rlreps import cli
+from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
-
-
-@pytest.fixture(scope="session")
-def compilation_cache_folder():
-    """Return the folder of compiled programs that all workers and subprocesses share."""
-    return pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +26,74 @@ def toy_store(tmp_path_factory):
     config = MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16)
     generate(config, path, progress=False)
     return path
+
+
+@pytest.fixture
+def rlreps(capsys):
+    """Runs a command that has to succeed and returns what it printed."""
+
+    def run(*arguments):
+        cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, files_below):
+    """Runs a command that has to fail in one line and leave every file as it was."""
+
+    def run(*arguments):
+        before = files_below(tmp_path)
+        with pytest.raises(SystemExit) as ending:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert (ending.value.code, captured.out) == (2, "")
+        assert captured.err.startswith("rlreps: error: ")
+        assert captured.err.count("\n") == 1
+        assert captured.err.endswith("\n")
+        assert files_below(tmp_path) == before
+        return captured.err.removeprefix("rlreps: error: ").strip()
+
+    return run
+
+
+class Killed(BaseException):
+    """Stands for whatever ends a process."""
+
+
+@pytest.fixture
+def killed_when_logging(monkeypatch):
+    """Starts a run in this process that ends as if killed when it is about to log a step."""
+
+    def start(step, function, *arguments, **options):
+        append = RunFolder.append_metrics
+
+        def die(self, record):
+            if record["step"] == step:
+                raise Killed
+            append(self, record)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "append_metrics", die)
+            with pytest.raises(Killed):
+                function(*arguments, progress=False, **options)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def assert_same_metrics():
+    """Asserts that two runs logged the same but for the time."""
+
+    def compare(one, other):
+        records = (RunFolder(path).read_metrics() for path in (one, other))
+        for first, second in zip(*records, strict=True):
+            assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+    return compare
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +141,8 @@ def freeze():
 
 
 @pytest.fixture(scope="session")
-def start_rlreps(compilation_cache_folder):
-    """Starts the command in a process of its own, on one core and with compiled programs kept.
+def start_rlreps():
+    """Starts the command in a process of its own, with compiled programs kept.
 
     ``first`` is Python that the process runs before anything else.
     """
@@ -89,7 +152,6 @@ def start_rlreps(compilation_cache_folder):
         environment = {
             **os.environ,
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(compilation_cache_folder),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             **variables,

@@ -15,7 +15,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from rlreps.cli import main
 from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
 from rlreps.successor.store.estimates import open_estimates
 
 pytestmark = pytest.mark.integration
@@ -24,7 +26,7 @@ SMALL = ["successor", "generate", "--bins", "10", "--block-rows", "7", "--discou
 SMALL += ["--rollouts", "20", "--horizon", "50", "--quiet"]
 # A few dozen start cells are simulated at a time: eight times a tenth of a second on one core.
 GENERATE = ["successor", "generate", "--bins", "16", "--block-rows", "7", "--discount", "0.95"]
-GENERATE += ["--rollouts", "400", "--horizon", "600", "--quiet"]
+GENERATE += ["--rollouts", "40", "--horizon", "600", "--quiet"]
 ONE_CORE = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 SUBSPACE = [
     ["svd", "--rank", "60", "--power-iterations", "40", "--quiet"],
@@ -35,22 +37,46 @@ TRAIN = [
     *["--evaluate-every", "20", "--checkpoint-every", "40", "--quiet", "--num-seeds", "2"],
 ]
 
-# A process of root's that may write only where the permissions say so, like anybody else's.
+# A process of root's that may write only where the permissions say so, like anybody else's. It runs
+# several commands and prints the exit code, standard output and standard error of each as JSON.
 AS_ANYBODY = """
-import ctypes, os, sys
+import contextlib, ctypes, io, json, os, sys
 if os.getuid() == 0 and "RLREPS_TEST_DROPPED" not in os.environ:
     PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
     if ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) != 0:
         sys.exit("cannot drop the capability")
     os.environ["RLREPS_TEST_DROPPED"] = "1"
-    command = "from rlreps.cli import main; main()"
-    os.execv(sys.executable, [sys.executable, "-c", command, *sys.argv[1:]])
+    os.execv(sys.executable, sys.orig_argv)
+from rlreps.cli import main
+found = []
+for words in json.loads(sys.argv[1]):
+    code, out, err = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(words)
+        except SystemExit as ending:
+            code = ending.code
+    found.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(found))
 """
+
+
+def run(*arguments):
+    """Run a command in this process, which has to succeed."""
+    main([str(argument) for argument in arguments])
 
 
 def finish(process, timeout=120):
     out, err = process.communicate(timeout=timeout)
     return process.returncode, out, err
+
+
+def assert_refused(code, out, err):
+    """Assert that a command failed in one line with exit code 2; return that line."""
+    assert (code, out) == (2, ""), err
+    assert err.startswith("rlreps: error: ")
+    assert err.count("\n") == 1
+    return err
 
 
 def caches(path):
@@ -65,31 +91,33 @@ def everything(path):
 
 
 def parameters(run):
-    """Step and all arrays of a run's newest checkpoint."""
+    """Step and all arrays, as bytes, of a run's newest checkpoint."""
     checkpoints = Checkpoints(run / "checkpoints")
     step = checkpoints.latest_step()
     checkpoints.close()
     with ocp.StandardCheckpointer() as reader:
-        return step, jax.tree.leaves(reader.restore(run.absolute() / f"checkpoints/{step}/default"))
+        tree = reader.restore(run.absolute() / f"checkpoints/{step}/default")
+    leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+    assert len(leaves) > 4
+    return step, leaves
 
 
 @pytest.fixture(scope="module")
 def succeed(start_rlreps):
-    """Runs a command that has to succeed; returns what it printed."""
+    """Runs a command that has to succeed in a process of its own, as bits of LAPACK's ask for."""
 
-    def run(*arguments, **options):
-        code, out, err = finish(start_rlreps(*arguments, **options))
+    def attempt(*arguments):
+        code, _, err = finish(start_rlreps(*arguments))
         assert (code, err) == (0, "")
-        return out
 
-    return run
+    return attempt
 
 
 @pytest.fixture(scope="module")
-def whole(succeed, tmp_path_factory):
+def whole(tmp_path_factory):
     """A small store that nothing happened to; not to be changed."""
     path = tmp_path_factory.mktemp("whole") / "psi"
-    succeed(*SMALL, "--out", path)
+    run(*SMALL, "--out", path)
     return path
 
 
@@ -109,28 +137,17 @@ def trained(succeed, whole, tmp_path_factory):
 
 
 @pytest.fixture
-def refuse(start_rlreps):
-    """Runs a command that has to fail in one line with exit code 2; returns that line."""
-
-    def run(*arguments, **options):
-        code, out, err = finish(start_rlreps(*arguments, **options))
-        assert (code, out) == (2, ""), err
-        assert err.startswith("rlreps: error: ")
-        assert err.count("\n") == 1
-        return err
-
-    return run
-
-
-@pytest.fixture
 def kill(start_rlreps):
-    """Kills a command some seconds after ``look`` finds something new; whether it still ran."""
+    """Kills a command some seconds after its start, or after ``look`` finds something new.
 
-    def run(delay, look, *arguments, **options):
-        before = look()
-        process = start_rlreps(*arguments, **options)
+    Returns whether it still ran.
+    """
+
+    def end(delay, command, look=None, **options):
+        before = look and look()
+        process = start_rlreps(*command, **options)
         deadline = time.monotonic() + 100
-        while look() == before and process.poll() is None:
+        while look is not None and look() == before and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(delay)
@@ -139,24 +156,11 @@ def kill(start_rlreps):
         assert code in (0, -signal.SIGKILL), err
         return code != 0
 
-    return run
-
-
-@pytest.fixture
-def kill_starting(start_rlreps):
-    """Kills a command some seconds after its start; whether it still ran."""
-
-    def run(delay, *arguments, **options):
-        process = start_rlreps(*arguments, **options)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        return finish(process)[0] == -signal.SIGKILL
-
-    return run
+    return end
 
 
 def until(count, attempt):
-    """Repeats an attempt until it has succeeded so often."""
+    """Repeat an attempt until it has succeeded so often."""
     for _ in range(4 * count):
         count -= bool(attempt())
         if count == 0:
@@ -164,10 +168,8 @@ def until(count, attempt):
     pytest.fail("the process ended before it was killed, again and again")
 
 
-def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
-    succeed, kill, kill_starting, block_bytes, tmp_path
-):
-    succeed(*GENERATE, "--out", tmp_path / "whole")
+def test_generation_killed_at_random_moments_ends_in_the_same_bytes(kill, block_bytes, tmp_path):
+    run(*GENERATE, "--out", tmp_path / "whole")
     whole = block_bytes(tmp_path / "whole")
     path = tmp_path / "psi"
     command = [*GENERATE, "--out", path]
@@ -177,39 +179,29 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
     def written():
         return len(list(path.glob("c/*/0")))
 
-    def check():
-        if not (path / "zarr.json").exists():
-            return
-        store = open_estimates(path)
-        assert not any(report.damaged_blocks for report in store.verify(None))
-        assert block_bytes(path).items() <= whole.items()
-        missing = len(store.missing_blocks())
-        partial.append(0 < missing < store.matrix.num_blocks)
-        if missing == 0:
-            shutil.rmtree(path)
-
-    def kill_at_work():
-        killed = kill(rng.uniform(0.0, 0.2), written, *command, first=ONE_CORE)
-        check()
+    def check(killed):
+        if (path / "zarr.json").exists():
+            store = open_estimates(path)
+            assert not any(report.damaged_blocks for report in store.verify(None))
+            assert block_bytes(path).items() <= whole.items()
+            missing = len(store.missing_blocks())
+            partial.append(0 < missing < store.matrix.num_blocks)
+            if missing == 0:
+                shutil.rmtree(path)
         return killed
 
-    def kill_starting_up():
-        killed = kill_starting(rng.uniform(0.2, 1.0), *command)
-        check()
-        return killed
-
-    until(2, kill_starting_up)
-    until(8, kill_at_work)
+    until(1, lambda: check(kill(rng.uniform(0.2, 1.0), command)))
+    until(4, lambda: check(kill(rng.uniform(0.0, 0.2), command, written, first=ONE_CORE)))
     assert sum(partial) >= 3
-    succeed(*command)
+    run(*command)
     assert block_bytes(path) == whole
 
 
 def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
-    succeed, kill_starting, block_bytes, tmp_path
+    succeed, kill, block_bytes, tmp_path
 ):
     path = tmp_path / "psi"
-    succeed(*SMALL, "--bins", 24, "--out", path)
+    run(*SMALL, "--bins", 24, "--out", path)
     commands = [[*command, path] for command in SUBSPACE]
     seconds = []
     for command in commands:
@@ -224,30 +216,31 @@ def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
         # What a kill leaves behind beside whole caches stays for the next one to find.
         for file in path.glob("subspace/*.npz"):
             file.unlink()
-        killed = kill_starting(rng.uniform(0.3, 1.0) * most, *command)
+        killed = kill(rng.uniform(0.3, 1.0) * most, command)
         assert caches(path).items() <= whole.items()
         return killed
 
     for command, most in zip(commands, seconds, strict=True):
-        until(3, functools.partial(kill_anywhere, command, most))
+        until(2, functools.partial(kill_anywhere, command, most))
     for command in commands:
         succeed(*command)
     assert caches(path) == whole
     assert block_bytes(path) == matrix
 
 
-def test_training_killed_at_random_moments_ends_in_the_same_parameters(
-    succeed, kill, kill_starting, psi, trained, tmp_path
+def test_training_killed_at_random_moments_ends_in_the_same_parameters_and_metrics(
+    succeed, kill, psi, trained, tmp_path
 ):
     whole = caches(trained / "psi")
     rng = np.random.default_rng(2)
+    out = tmp_path / "killed"
+    train = ["train", psi, "--out", out, *TRAIN]
 
-    def kill_at_work(out, what):
+    def kill_at_work(what):
         def saved():
             return sorted(file.stat().st_size for file in out.glob(what))
 
-        delay = rng.uniform(0.0, 0.25)
-        killed = kill(delay, saved, "train", psi, "--out", out, *TRAIN)
+        killed = kill(rng.uniform(0.0, 0.25), train, saved)
         assert caches(psi).items() <= whole.items()
         if (out / "summary.json").exists():
             shutil.rmtree(out)
@@ -255,20 +248,22 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters(
         assert list(out.glob(what))
         return killed
 
-    train = ["train", psi, "--out", tmp_path / "killed-0", *TRAIN]
-    until(2, lambda: kill_starting(rng.uniform(0.3, 1.2), *train))
-    for index, what in enumerate(["checkpoints/*/seal.json", "metrics.jsonl"]):
-        out = tmp_path / f"killed-{index}"
-        until(2, functools.partial(kill_at_work, out, what))
-        summary = json.loads(succeed("train", psi, "--out", out, *TRAIN))
-        expected = json.loads((trained / "run" / "summary.json").read_text())
-        for name, value in expected.items():
-            assert name.endswith("seconds") or summary[name] == value
-        (step, ours), (other_step, theirs) = map(parameters, (trained / "run", out))
-        assert step == other_step == 600
-        assert len(ours) == len(theirs) > 4
-        for first, second in zip(ours, theirs, strict=True):
-            assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+    until(1, lambda: kill(rng.uniform(0.3, 1.2), train))
+    for what in ("checkpoints/*/seal.json", "metrics.jsonl"):
+        until(2, functools.partial(kill_at_work, what))
+    succeed(*train)
+    ours, theirs = RunFolder(trained / "run"), RunFolder(out)
+    expected, summary = ours.read_summary(), theirs.read_summary()
+    for name, value in expected.items():
+        assert name.endswith("seconds") or summary[name] == value
+    assert [record["step"] for record in theirs.read_metrics()] == list(range(0, 601, 20))
+    for first, second in zip(ours.read_metrics(), theirs.read_metrics(), strict=True):
+        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+    assert parameters(ours.path) == parameters(out)
+    assert parameters(out)[0] == 600
+    assert sorted(entry.name for entry in (out / "checkpoints").iterdir()) == ["560", "600"]
+    names = {entry.name for entry in out.iterdir()} - {"tensorboard"}
+    assert names == {"checkpoints", "config.json", "metrics.jsonl", "summary.json"}
     assert caches(psi) == whole
 
 
@@ -285,8 +280,21 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.fixture
+def refuse(capsys):
+    """Runs a command in this process that has to fail in one line; returns it."""
+
+    def attempt(*arguments):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ending:
+            run(*arguments)
+        return assert_refused(ending.value.code, *capsys.readouterr())
+
+    return attempt
+
+
 def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
-    succeed, refuse, block_bytes, small_disk, whole
+    refuse, block_bytes, small_disk, whole
 ):
     whole = block_bytes(whole)
     ballast = small_disk / "ballast"
@@ -309,7 +317,7 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
     assert block_bytes(path).items() <= whole.items()
     assert not (path / ".lock").exists()
     ballast.unlink()
-    succeed(*SMALL, "--out", path)
+    run(*SMALL, "--out", path)
     assert block_bytes(path) == whole
     # Now the disk is full for everything that is kept beside the matrix.
     free = os.statvfs(small_disk)
@@ -324,19 +332,19 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
 
 
 def test_a_limit_on_the_size_of_files_is_a_clear_error_and_leaves_a_store_to_go_on_from(
-    succeed, refuse, block_bytes, whole, tmp_path
+    start_rlreps, refuse, block_bytes, whole, tmp_path
 ):
     path = tmp_path / "psi"
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))"
     # Compiled programs would not fit either.
-    said = refuse(*SMALL, "--out", path, first=limit, JAX_ENABLE_COMPILATION_CACHE="0")
+    process = start_rlreps(*SMALL, "--out", path, first=limit, JAX_ENABLE_COMPILATION_CACHE="0")
+    said = assert_refused(*finish(process))
     assert "expected to write block 0 (rows 0-6, file c/0/0), got" in said
     assert "File too large" in said
     store = open_estimates(path)
     assert store.missing_blocks() == list(range(store.matrix.num_blocks))
-    said = refuse("successor", "verify", path)
-    assert "corrupt" not in said
-    succeed(*SMALL, "--out", path)
+    assert "corrupt" not in refuse("successor", "verify", path)
+    run(*SMALL, "--out", path)
     assert block_bytes(path) == block_bytes(whole)
 
 
@@ -356,88 +364,100 @@ def read_only():
         folder.chmod(0o755)
 
 
+def as_anybody(*commands):
+    """Run commands one after the other in a process that permissions bind; how each ended."""
+    texts = [[str(argument) for argument in command] for command in commands]
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANYBODY, json.dumps(texts)],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
-def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(
-    succeed, refuse, read_only, psi, tmp_path
-):
-    path = psi
-    open_estimates(path).remove_block(3)
-    read_only(path)
+def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(read_only, psi, whole, tmp_path):
+    open_estimates(psi).remove_block(3)
+    complete, runs = shutil.copytree(whole, tmp_path / "complete"), tmp_path / "runs"
+    runs.mkdir()
+    for folder in (psi, complete, runs):
+        read_only(folder)
     before = everything(tmp_path)
-    said = refuse(*SMALL, "--out", path, first=AS_ANYBODY)
-    assert re.search(r"expected a folder that can be written, got Permission denied: .*psi", said)
-    said = refuse(*SMALL, "--out", path / "below", first=AS_ANYBODY)
-    assert re.search(r"expected a folder that can be written, got Permission denied: .*below", said)
-    said = refuse("successor", "verify", path, first=AS_ANYBODY)
-    assert "block 3 (rows 21-27, file c/3/0): missing" in said
+    ends = as_anybody(
+        [*SMALL, "--out", psi],
+        [*SMALL, "--out", psi / "below"],
+        ["successor", "verify", psi],
+        ["train", complete, "--out", runs / "run", *TRAIN],
+    )
+    denied = "expected a folder that can be written, got Permission denied: .*"
+    for end, message in zip(
+        ends,
+        (
+            f"{denied}psi",
+            f"{denied}below",
+            r"block 3 \(rows 21-27, file c/3/0\): missing",
+            f"{denied}run",
+        ),
+        strict=True,
+    ):
+        assert re.search(message, assert_refused(*end))
     assert everything(tmp_path) == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
-def test_a_complete_store_serves_every_purpose_where_it_can_only_be_read(
-    start_rlreps, succeed, read_only, psi, tmp_path
-):
-    path = read_only(psi)
+def test_a_complete_store_serves_every_purpose_where_it_can_only_be_read(read_only, psi, tmp_path):
+    path, trained = read_only(psi), tmp_path / "run"
     before = everything(path)
-    out = succeed(*SMALL, "--out", path, first=AS_ANYBODY)
-    assert json.loads(out)["computed_rows"] == 0
-    out = succeed("successor", "verify", path, first=AS_ANYBODY)
-    assert "15 blocks are whole" in out
-    out = succeed("svd", path, "--rank", 5, "--quiet", first=AS_ANYBODY)
-    assert len(re.findall(r"^ +\d+ +\d", out, re.MULTILINE)) == 5  # a line for each component
-    out = succeed("successor", "info", path, "--json", "--quiet", first=AS_ANYBODY)
-    assert len(json.loads(out)["error"]["subspace_distance"]) == 99
-    out = succeed("successor", "info", path, "--quiet", first=AS_ANYBODY)
-    assert "standard error of an entry" in out
-    assert re.search(r"no figure: .*Permission denied.*--figure", out)
-    figure = tmp_path / "error.png"
-    out = succeed("successor", "info", path, "--figure", figure, "--quiet", first=AS_ANYBODY)
-    assert out.endswith(f"wrote {figure}\n")
-    asked = ["--figure", path / "asked.png", "--quiet"]
-    code, _, said = finish(start_rlreps("successor", "info", path, *asked, first=AS_ANYBODY))
+    info, figure = ["successor", "info", path, "--quiet"], tmp_path / "error.png"
+    *ends, denied = as_anybody(
+        [*SMALL, "--out", path],
+        ["successor", "verify", path],
+        ["svd", path, "--rank", 5, "--quiet"],
+        [*info, "--json"],
+        info,
+        [*info, "--figure", figure],
+        ["train", path, "--out", trained, *TRAIN, "--steps", "40"],
+        ["evaluate", trained],
+        [*info, "--figure", path / "asked.png"],
+    )
+    assert [(code, err) for code, _, err in ends] == [(0, "")] * len(ends)
+    generated, verified, spectrum, as_json, described, drawn, _, evaluated = (
+        out for _, out, _ in ends
+    )
+    assert json.loads(generated)["computed_rows"] == 0
+    assert "15 blocks are whole" in verified
+    assert len(re.findall(r"^ +\d+ +\d", spectrum, re.MULTILINE)) == 5  # a line for each component
+    assert len(json.loads(as_json)["error"]["subspace_distance"]) == 99
+    assert "standard error of an entry" in described
+    assert re.search(r"no figure: .*Permission denied.*--figure", described)
+    assert drawn.endswith(f"wrote {figure}\n")
+    assert json.loads(evaluated)["step"] == 40
+    code, _, said = denied
     assert code == 2
     assert re.search("^rlreps: error: .*Permission denied", said)
-    short = [*TRAIN, "--steps", "40"]
-    succeed("train", path, "--out", tmp_path / "run", *short, first=AS_ANYBODY)
-    out = succeed("evaluate", tmp_path / "run", first=AS_ANYBODY)
-    assert json.loads(out)["step"] == 40
     assert everything(path) == before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
-def test_training_into_a_read_only_folder_is_a_clear_error(refuse, read_only, psi, tmp_path):
-    (tmp_path / "runs").mkdir()
-    read_only(tmp_path / "runs")
-    run = tmp_path / "runs" / "run"
-    said = refuse("train", psi, "--out", run, *TRAIN, first=AS_ANYBODY)
-    assert re.search(r"expected a folder that can be written, got Permission denied: .*run", said)
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
-    start_rlreps, succeed, psi, trained, tmp_path
+    start_rlreps, succeed, small_disk, psi, trained
 ):
-    arguments = ["train", psi, *TRAIN]
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(place)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a file system is not permitted here")
-    try:
-        code, out, said = finish(start_rlreps(*arguments, "--out", place / "run"))
-        assert (code, out) == (2, ""), said
-        # Threads of Orbax and TensorBoard may have complained before; the last line is ours.
-        assert re.search(
-            r"^rlreps: error: expected room for a checkpoint in .*run/checkpoints, got .*"
-            r"No space left on device",
-            said.splitlines()[-1],
-        )
-        assert not (place / "run" / "summary.json").exists()
-        room = ["mount", "-o", "remount,size=20m", str(place)]
-        subprocess.run(room, check=True)
-        succeed(*arguments, "--out", place / "run")
-        (_, ours), (_, theirs) = map(parameters, (trained / "run", place / "run"))
-        for first, second in zip(ours, theirs, strict=True):
-            assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+    (small_disk / "ballast").write_bytes(bytes(56 * 1024))
+    out = small_disk / "run"
+    arguments = ["train", psi, *TRAIN, "--out", out]
+    code, printed, said = finish(start_rlreps(*arguments))
+    assert (code, printed) == (2, ""), said
+    # Threads of Orbax and TensorBoard may have complained before; the last line is ours.
+    assert re.search(
+        r"^rlreps: error: expected room for a checkpoint in .*run/checkpoints, got .*"
+        r"No space left on device",
+        said.splitlines()[-1],
+    )
+    assert not (out / "summary.json").exists()
+    room = ["mount", "-o", "remount,size=20m", str(small_disk)]
+    subprocess.run(room, check=True)
+    succeed(*arguments)
+    assert parameters(out) == parameters(trained / "run")

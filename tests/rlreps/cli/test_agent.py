@@ -1,10 +1,8 @@
 """The commands below ``rlreps agent``, from training to pictures, and everything they refuse."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -25,45 +23,11 @@ TOY = words(
     "--epsilon-steps 300 --max-episode-steps 30 --num-envs 2 --auxiliary-weight 0.1 --horizon 8 "
     "--sequences 16 --num-tasks 8 --quiet"
 )
-DIVERGING = words("--env CartPole-v1 --learning-rate 1e30")
 DM_ENV = "dm_env:rlreps.envs:PuddleWorldDmEnv"
 
 
-@pytest.fixture
-def rlreps(capsys):
-    """Runs a command that has to succeed and returns what it printed."""
-
-    def run(*arguments):
-        cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert captured.err == ""
-        return captured.out
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys, tmp_path, files_below):
-    """Runs a command that has to fail in one line and leave every file as it was."""
-
-    def run(*arguments, code=2):
-        before = files_below(tmp_path)
-        with pytest.raises(SystemExit) as ending:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert ending.value.code == code
-        assert captured.out == ""
-        assert captured.err.startswith("rlreps: error: ")
-        assert captured.err.count("\n") == 1
-        assert captured.err.endswith("\n")
-        assert files_below(tmp_path) == before
-        return captured.err.removeprefix("rlreps: error: ").strip()
-
-    return run
-
-
 @pytest.fixture(scope="module")
-def puddle_world(compilation_cache, tmp_path_factory):
+def puddle_world(tmp_path_factory):
     """A run in PuddleWorld, and what its training printed; tests that change it copy it first."""
     out = tmp_path_factory.mktemp("agents") / "puddle_world"
     cli.main(["agent", "train", "--out", str(out), *TOY])
@@ -115,6 +79,11 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
     for name in measures:
         # The same torsos; the probe of what an episode is worth is random but for its seed.
         assert found["measures"][name]["values"] == pytest.approx(summary[name], rel=1e-3)
+    # Of episodes that training never saw, and the same every time. (A seed may end both at the
+    # limit outside all puddles: the same return.)
+    again = [json.loads(rlreps("agent", "evaluate", run, "--episodes", "4")) for _ in range(2)]
+    assert again[0] == again[1]
+    assert again[0]["returns"] != summary["final_returns"]
     said = rlreps("agent", "render", run, "--seed-index", "1")
     names = ["episode.gif", "policy-and-value.png", "components.png", "learning-curves.png"]
     assert said.splitlines() == [f"wrote {run / 'figures' / name}" for name in names]
@@ -124,15 +93,6 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
     for name in names[1:]:
         with Image.open(run / "figures" / name) as image:
             assert min(image.size) > 300
-
-
-@pytest.mark.integration
-def test_an_evaluation_is_of_episodes_that_training_never_saw(rlreps, puddle_world):
-    trained = RunFolder(puddle_world).read_summary()["final_returns"]
-    found = json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4"))
-    # A seed may end both at the limit outside all puddles: the same return.
-    assert found["returns"] != trained
-    assert json.loads(rlreps("agent", "evaluate", puddle_world, "--episodes", "4")) == found
 
 
 @pytest.mark.integration
@@ -242,16 +202,6 @@ def test_folders_that_do_not_fit_are_refused(refused, puddle_world, tmp_path):
         assert refused("agent", command, run).startswith("expected a checkpoint in ")
 
 
-def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
-    run = tmp_path / "run"
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["agent", "train", "--out", str(run), *TOY, *DIVERGING])
-    captured = capsys.readouterr()
-    assert (ending.value.code, captured.out) == (1, "")
-    assert captured.err.startswith("rlreps: error: the losses or parameters of seeds 0, 1 became ")
-    assert captured.err.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("package", "environment", "remedy"),
     [
@@ -260,26 +210,17 @@ def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
         ("ale_py", "ALE/Pong-v5", 'pip install "rlreps[atari]"'),
     ],
 )
-def test_a_missing_package_is_named_with_what_to_install(tmp_path, package, environment, remedy):
-    code = (
-        f"import sys; sys.modules[{package!r}] = None; from rlreps import cli; "
-        f"cli.main(['agent', 'train', '--env', {environment!r}, '--out', 'run'])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("rlreps: error: expected ")
-    assert done.stderr.count("\n") == 1
-    assert package.lower().replace("_", "-") in done.stderr.lower()
-    assert remedy in done.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_a_missing_package_is_named_with_what_to_install(
+    refused, tmp_path, monkeypatch, package, environment, remedy
+):
+    for name in [*sys.modules]:
+        if name.startswith((package, "gymnasium.envs.box2d")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    said = refused("agent", "train", "--env", environment, "--out", tmp_path / "run")
+    assert said.startswith("expected ")
+    assert package.lower().replace("_", "-") in said.lower()
+    assert remedy in said
 
 
 def test_every_field_of_a_configuration_is_a_flag_of_its_own(capsys):

@@ -12,17 +12,6 @@ from rlreps.experiments import EXPERIMENTS, PAPERS, Entry
 from rlreps.experiments.le_lan_2023 import synthetic
 
 
-def run(capsys, *arguments):
-    """(exit code, standard output, standard error) of the command."""
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as ending:
-        code = ending.code
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
 @pytest.fixture
 def told(monkeypatch):
     """What experiments are told to do: presets stand for themselves, nothing is run."""
@@ -41,7 +30,7 @@ def told(monkeypatch):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, tmp_path, capsys):
+def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, tmp_path, rlreps):
     entry = EXPERIMENTS[name]
     arguments = ["experiment", name, "--out", tmp_path / "run", "--preset", "paper"]
     expected = {"progress": False}
@@ -54,12 +43,11 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
         )
     if entry.devices == "chosen":
         arguments += ["--devices", 1]
-    code, printed, _ = run(capsys, *arguments, "--quiet")
-    assert code == 0
+    printed = rlreps(*arguments, "--quiet")
     assert told == [("paper", tmp_path / "run", expected)]
     assert printed.startswith("What is stated, and what was found\n\nIt: cannot be told\n")
     assert re.search(r"^Report: page$", printed, flags=re.MULTILINE)
-    assert run(capsys, "experiment", name, "--out", tmp_path)[0] == 0
+    rlreps("experiment", name, "--out", tmp_path)
     assert told[1][0] == "laptop"
     assert told[1][2]["progress"] is True
 
@@ -71,9 +59,11 @@ def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys)
     presets = entry.load().presets
     assert list(presets) == ["smoke", "laptop", "paper"]
     assert len({type(preset) for preset in presets.values()}) == 1
-    code, printed, _ = run(capsys, "experiment", name, "--help")
+    with pytest.raises(SystemExit) as ending:
+        main(["experiment", name, "--help"])
+    printed = capsys.readouterr().out
     said = " ".join(printed.replace("│", " ").split())
-    assert code == 0
+    assert ending.value.code == 0
     for text in ("Folder of the run; run again to resume", "smoke takes", "Show no progress bars"):
         assert text in said
     assert ("--data " in printed) == entry.takes_data
@@ -83,27 +73,23 @@ def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tetris", "--out", "run"), "tetris"),
-        (("synthetic", "--preset", "huge", "--out", "run"), "huge"),
-        (("synthetic",), "--out"),
-        (("synthetic", "--data", "x", "--out", "run"), "--data"),
-        (("mnist", "--data", "nowhere", "--out", "run"), "nowhere"),
-        (("online-pca", "--data", "nowhere.npy", "--out", "run"), "got 'nowhere.npy'"),
-        (("distributed-pca", "--data", "nowhere.npy", "--out", "run"), "got 'nowhere.npy'"),
+        ("tetris --out run", "tetris"),
+        ("synthetic --preset huge --out run", "huge"),
+        ("synthetic", "--out"),
+        ("synthetic --data x --out run", "--data"),
+        ("mnist --data nowhere --out run", "nowhere"),
+        ("online-pca --data nowhere.npy --out run", "got 'nowhere.npy'"),
+        ("distributed-pca --data nowhere.npy --out run", "got 'nowhere.npy'"),
     ],
 )
-def test_invalid_input_is_refused_in_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+def test_invalid_input_is_refused_in_one_line(arguments, message, tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, printed, error = run(capsys, "experiment", *arguments)
-    assert (code, printed) == (2, "")
-    assert error.count("\n") == 1
-    assert message in error
+    assert message in refused("experiment", *arguments.split())
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("compilation_cache")
-def test_a_folder_of_another_preset_is_left_alone(tmp_path, capsys, files_below, monkeypatch):
+def test_a_folder_of_another_preset_is_left_alone(tmp_path, rlreps, refused, monkeypatch):
     tiny = dataclasses.replace(
         synthetic.PRESETS["smoke"],
         **{"num_states": 12, "dimension": 2, "dimensions": (2,), "kappa_dimensions": (2,)},
@@ -111,15 +97,10 @@ def test_a_folder_of_another_preset_is_left_alone(tmp_path, capsys, files_below,
         **{"rows_by_total": (1,), "totals": (15,)},
     )
     monkeypatch.setitem(synthetic.PRESETS, "smoke", tiny)
-    out = tmp_path / "run"
-    arguments = ("experiment", "synthetic", "--preset", "smoke", "--out", out, "--quiet")
-    first = run(capsys, *arguments)
-    assert first[0] == 0
-    assert run(capsys, *arguments) == first
-    before = files_below(out)
+    arguments = [
+        *["experiment", "synthetic", "--preset", "smoke", "--quiet", "--out"],
+        tmp_path / "run",
+    ]
+    assert rlreps(*arguments) == rlreps(*arguments)
     monkeypatch.setitem(synthetic.PRESETS, "smoke", dataclasses.replace(tiny, kappa0=1.0))
-    code, printed, error = run(capsys, *arguments)
-    assert (code, printed) == (2, "")
-    assert error.count("\n") == 1
-    assert "expected kappa0=1.9, got 1.0" in error
-    assert files_below(out) == before
+    assert "expected kappa0=1.9, got 1.0" in refused(*arguments)

@@ -59,57 +59,63 @@ class Config:
     rate: np.float32
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def figure():
     return plotting.plot_spectrum([2.0, 1.0], 6.0)
 
 
-def sections(figure, png, number=1):
+@pytest.fixture(scope="module")
+def png(figure, tmp_path_factory):
+    return plotting.save_figure(figure, tmp_path_factory.mktemp("figures") / "spectrum.png")
+
+
+def write(path, **parts):
+    """Write a report; return the page as it is read back."""
+    return Page(write_report(path, **{"title": "t", "summary": "", "config": {}, **parts}))
+
+
+@pytest.fixture(scope="module")
+def page(figure, png, tmp_path_factory):
+    """A page of four sections, enough for contents; the first has the figure itself, too."""
     table = Table(("method", "d", "distance"), [("large_batch", 10, 0.00512)], "Distances.")
-    figures = [(figure, "Spectrum."), (png, "The same from a file.")]
-    return [Section(f"Part {i}", "First.\n\nSecond.", figures, [table]) for i in range(number)]
-
-
-@pytest.fixture
-def png(figure, tmp_path):
-    return plotting.save_figure(figure, tmp_path / "figures" / "spectrum.png")
-
-
-def test_a_report_holds_its_text_figures_tables_configuration_and_revision(figure, png, tmp_path):
-    config = {"preset": "smoke", "seed": 3}
-    path = write_report(
-        tmp_path / "run" / "report.html",
+    parts = [
+        Section(f"Part {i}", "First.\n\nSecond.", [(png, "From a file.")], [table])
+        for i in range(4)
+    ]
+    drawn = [(figure, "Spectrum."), *parts[0].figures]
+    return write(
+        tmp_path_factory.mktemp("run") / "below" / "report.html",
         title="A run",
         summary="What came out.",
-        sections=sections(figure, png, 2),
-        config=config,
+        sections=[dataclasses.replace(parts[0], figures=drawn), *parts[1:]],
+        config={"preset": "smoke", "seed": 3},
         git_revision="0123abc",
     )
-    page = Page(path)
+
+
+CAPTIONS = [
+    "Figure 1. Spectrum.",
+    *(f"Figure {number}. From a file." for number in range(2, 6)),
+]
+
+
+def test_a_report_holds_its_text_figures_tables_configuration_and_revision(page):
     assert page.texts["title"] == ["A run"]
     assert page.texts["h1"] == ["A run"]
     assert page.texts["h2"][0] == "Part 0"
-    assert page.texts["p"] == ["What came out.", *["First.", "Second."] * 2]
-    assert page.texts["figcaption"] == [
-        "Figure 1. Spectrum.",
-        "Figure 2. The same from a file.",
-        "Figure 3. Spectrum.",
-        "Figure 4. The same from a file.",
-    ]
-    assert page.texts["caption"] == ["Table 1. Distances.", "Table 2. Distances.", "Versions"]
+    assert page.texts["p"] == ["What came out.", *["First.", "Second."] * 4]
+    assert page.texts["figcaption"] == CAPTIONS
+    tables = [f"Table {number}. Distances." for number in range(1, 5)]
+    assert page.texts["caption"] == [*tables, "Versions"]
     assert page.texts["td"][:3] == ["large_batch", "10", "0.00512"]
-    assert json.loads(page.texts["pre"][0]) == config
+    assert json.loads(page.texts["pre"][0]) == {"preset": "smoke", "seed": 3}
     cells = page.texts["td"]
     assert cells[cells.index("git revision") + 1] == "0123abc"
     assert cells[cells.index("numpy") + 1] == np.__version__
     assert {"python", "rlreps", "jax"} <= {cell.lower() for cell in cells}
 
 
-def test_the_page_loads_nothing_from_outside_and_runs_nothing(figure, png, tmp_path):
-    path = write_report(
-        tmp_path / "report.html", title="t", summary="", sections=sections(figure, png), config={}
-    )
-    page = Page(path)
+def test_the_page_loads_nothing_from_outside_and_runs_nothing(page):
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "link", "iframe", "object", "embed", "base", "form"}
     for _, attributes in page.tags:
@@ -124,12 +130,8 @@ def test_the_page_loads_nothing_from_outside_and_runs_nothing(figure, png, tmp_p
     assert any(policy.startswith("default-src 'none'") for policy in policies)
 
 
-def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(figure, png, tmp_path):
-    path = write_report(
-        tmp_path / "report.html", title="t", summary="", sections=sections(figure, png), config={}
-    )
-    images = Page(path).attributes("img")
-    assert len(images) == 2
+def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(page, figure, png):
+    images = page.attributes("img")
     decoded = []
     for attributes in images:
         data = base64.b64decode(attributes["src"].partition(",")[2], validate=True)
@@ -140,24 +142,27 @@ def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(figure, pn
         width, height = (int(attributes[name]) for name in ("width", "height"))
         np.testing.assert_allclose([width, height], figure.get_size_inches() * 96, atol=1)
     assert decoded[1] == png.read_bytes()
-    assert [attributes["alt"] for attributes in images] == [
-        "Figure 1. Spectrum.",
-        "Figure 2. The same from a file.",
-    ]
+    assert [attributes["alt"] for attributes in images] == CAPTIONS
 
 
-def test_hostile_text_comes_out_as_text_everywhere(figure, tmp_path):
+def test_a_long_report_has_contents_that_lead_to_its_sections(page, tmp_path):
+    targets = [link["href"].removeprefix("#") for link in page.attributes("a")]
+    assert len(targets) == 5
+    assert set(targets) <= {section["id"] for section in page.attributes("section")}
+    short = write(tmp_path / "short.html", sections=[Section("s")] * 3)
+    assert short.attributes("a") == []
+
+
+def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
     table = Table((HOSTILE,), [(HOSTILE,)], HOSTILE)
-    parts = [Section(HOSTILE, HOSTILE, [(figure, HOSTILE)], [table])] * 5
-    path = write_report(
+    page = write(
         tmp_path / "report.html",
         title=HOSTILE,
         summary=HOSTILE,
-        sections=parts,
+        sections=[Section(HOSTILE, HOSTILE, [(png, HOSTILE)], [table])] * 5,
         config={HOSTILE: HOSTILE},
         git_revision=HOSTILE,
     )
-    page = Page(path)
     assert "script" not in {tag for tag, _ in page.tags}
     for tag in ("title", "h1", "h2", "p", "a", "th", "td"):
         assert HOSTILE in page.texts[tag]
@@ -166,28 +171,13 @@ def test_hostile_text_comes_out_as_text_everywhere(figure, tmp_path):
     assert json.loads(page.texts["pre"][0]) == {HOSTILE: HOSTILE}
 
 
-def test_a_long_report_has_contents_that_lead_to_its_sections(figure, png, tmp_path):
-    for number, expected in ((3, 0), (4, 5)):
-        path = write_report(
-            tmp_path / f"{number}.html",
-            title="t",
-            summary="",
-            sections=sections(figure, png, number),
-            config={},
-        )
-        page = Page(path)
-        targets = [link["href"].removeprefix("#") for link in page.attributes("a")]
-        assert len(targets) == expected
-        assert set(targets) <= {section["id"] for section in page.attributes("section")}
-
-
 def test_configurations_of_dataclasses_paths_and_numpy_values_become_json(tmp_path):
     config = {
         "train": Config("smoke", (512, 512), Path("runs"), np.float32(0.5)),
         "no text": os.fsdecode(b"runs/\xff"),
     }
-    path = write_report(tmp_path / "r.html", title="t", summary="", sections=[], config=config)
-    found = json.loads(Page(path).texts["pre"][0])
+    page = write(tmp_path / "r.html", sections=[], config=config)
+    found = json.loads(page.texts["pre"][0])
     assert found.pop("no text").startswith("runs/")
     assert found == {
         "train": {"preset": "smoke", "widths": [512, 512], "folder": "runs", "rate": 0.5},
@@ -208,7 +198,5 @@ def test_a_figure_file_that_is_no_png_is_refused_and_the_old_report_stays(tmp_pa
     if content is not None:
         broken.write_bytes(content)
     with pytest.raises(InputError, match=r"expected a readable PNG file, got '.*broken\.png'"):
-        write_report(
-            path, title="t", summary="", sections=[Section("s", figures=[(broken, "c")])], config={}
-        )
+        write(path, sections=[Section("s", figures=[(broken, "c")])])
     assert path.read_text() == "old"

@@ -28,13 +28,6 @@ def test_the_two_means_are_numpys_mean_and_scipys_trimmed_mean(runs):
     assert found["runs"] == runs
 
 
-def test_the_interquartile_mean_ignores_what_happens_in_the_outer_quarters():
-    values = np.arange(8.0)
-    wild = np.where(values == 7, 1e9, values)
-    assert aggregate(wild)["interquartile_mean"] == aggregate(values)["interquartile_mean"] == 3.5
-    assert aggregate(wild)["mean"] > 1e8
-
-
 @pytest.mark.parametrize("name", MEANS)
 def test_intervals_are_scipys_percentile_bootstrap(name):
     values = np.random.default_rng(0).exponential(size=25)
@@ -52,41 +45,21 @@ def test_intervals_are_scipys_percentile_bootstrap(name):
     assert abs(found[f"{name}_high"] - other.confidence_interval.high) < 0.04 * width
 
 
-def test_intervals_hold_the_truth_as_often_as_they_promise():
-    repeats, runs, confidence = 1000, 40, 0.9
-    # Points of one call share their resampling, but each has values of its own.
-    values = np.random.default_rng(1).normal(3.0, 2.0, size=(runs, repeats))
-    found = aggregate(values, confidence=confidence, resamples=500)
-    # What the percentile method loses with 40 runs: it takes the sample's standard deviation,
-    # divided by n instead of n - 1, and the normal quantile instead of Student's.
-    nominal = stats.norm.ppf(0.5 + confidence / 2) * np.sqrt((runs - 1) / runs)
-    expected = 1 - 2 * stats.t.sf(nominal, runs - 1)
-    error = np.sqrt(expected * (1 - expected) / repeats)
-    covered = np.mean((found["mean_low"] <= 3.0) & (found["mean_high"] >= 3.0))
-    assert abs(covered - expected) < 4 * error
-    middle = (found["interquartile_mean_low"] <= 3.0) & (found["interquartile_mean_high"] >= 3.0)
-    assert abs(np.mean(middle) - confidence) < 0.05
-
-
 def test_five_runs_are_covered_as_the_docstring_says():
+    # Points of one call share their resampling, but each has values of its own.
     values = np.random.default_rng(2).normal(size=(5, 2000))
     found = aggregate(values)
     covered = np.mean((found["mean_low"] <= 0.0) & (found["mean_high"] >= 0.0))
     assert abs(covered - 0.84) < 4 * np.sqrt(0.84 * 0.16 / 2000)
 
 
-@pytest.mark.parametrize("name", MEANS)
-def test_equal_runs_have_an_interval_of_no_width(name):
-    found = aggregate(np.full((6, 3), 0.25))
-    for end in (name, f"{name}_low", f"{name}_high"):
-        np.testing.assert_array_equal(found[end], 0.25)
-
-
-def test_one_run_has_no_interval():
-    found = aggregate([2.0])
-    assert found["mean"] == found["interquartile_mean"] == 2.0
+def test_equal_runs_have_an_interval_of_no_width_and_one_run_has_none():
+    equal, one = aggregate(np.full((6, 3), 0.25)), aggregate([2.0])
     for name in MEANS:
-        assert np.isnan([found[f"{name}_low"], found[f"{name}_high"]]).all()
+        for end in (name, f"{name}_low", f"{name}_high"):
+            np.testing.assert_array_equal(equal[end], 0.25)
+        assert one[name] == 2.0
+        assert np.isnan([one[f"{name}_low"], one[f"{name}_high"]]).all()
 
 
 def test_a_point_has_the_same_interval_alone_and_among_others():
@@ -131,14 +104,11 @@ def test_values_that_are_no_runs_are_refused(interval, values, options):
         ((2, 3), (0, 1), False),
         ((0, 2), (1, 3), None),
         ((0, 1), (1, 2), None),
+        ((np.nan, np.nan), (1, 2), None),
     ],
 )
 def test_intervals_that_overlap_decide_nothing(one, other, verdict):
     assert Interval(0.0, *one).below(Interval(0.0, *other)) is verdict
-    assert Interval(0.0, np.nan, np.nan).below(Interval(0.0, *other)) is None
-
-
-COMPARISONS = [probability_of_improvement, interquartile_mean_difference]
 
 
 class TestProbabilityOfImprovement:
@@ -147,20 +117,11 @@ class TestProbabilityOfImprovement:
         generator = np.random.default_rng(0)
         x = generator.normal(0.4, 1.0, size=11).round(decimals)
         y = generator.normal(0.0, 2.0, size=7).round(decimals)
-        found = probability_of_improvement(x, y).value
-        assert found == pytest.approx(stats.mannwhitneyu(x, y).statistic / (11 * 7))
-
-    def test_by_hand(self):
-        # 3 beats 1, 2 and ties with 3; 0 beats none: (2 + 1/2) of 6 pairs.
-        assert probability_of_improvement([3.0, 0.0], [1.0, 2.0, 3.0]).value == 2.5 / 6
-
-    def test_swapping_the_methods_gives_the_complement(self):
-        x, y = np.random.default_rng(1).integers(0, 5, size=(2, 9))
-        one, other = probability_of_improvement(x, y), probability_of_improvement(y, x)
-        assert one.value + other.value == pytest.approx(1.0)
-        same = probability_of_improvement(x, x)
-        assert same.value == 0.5
-        assert same.low < 0.5 < same.high
+        found = probability_of_improvement(x, y)
+        assert found.value == pytest.approx(stats.mannwhitneyu(x, y).statistic / (11 * 7))
+        swapped = probability_of_improvement(y, x)
+        assert found.value + swapped.value == pytest.approx(1.0)
+        assert found.low < found.value < found.high
 
     def test_only_the_order_counts_and_never_is_later_than_ever(self):
         x, y = np.random.default_rng(2).normal(size=(2, 8))
@@ -168,6 +129,7 @@ class TestProbabilityOfImprovement:
         assert probability_of_improvement(np.exp(x), np.exp(y)) == expected
         # Infinities tie with each other and lose to all else.
         assert probability_of_improvement([np.inf, 2.0], [np.inf, 1.0]).value == 2.5 / 4
+        assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0, 1.0)
 
     def test_tasks_count_alike_and_are_resampled_by_themselves(self):
         generator = np.random.default_rng(3)
@@ -179,9 +141,6 @@ class TestProbabilityOfImprovement:
         width = np.mean([found.high - found.low for found in alone]) / np.sqrt(40)
         assert many.high - many.low == pytest.approx(width, rel=0.2)
 
-    def test_clear_cases_have_no_width(self):
-        assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0, 1.0)
-
 
 class TestInterquartileMeanDifference:
     def test_it_is_the_difference_of_scipys_trimmed_means(self):
@@ -189,7 +148,6 @@ class TestInterquartileMeanDifference:
         x, y = generator.exponential(size=13), generator.exponential(size=9)
         found = interquartile_mean_difference(x, y)
         assert found.value == pytest.approx(stats.trim_mean(x, 0.25) - stats.trim_mean(y, 0.25))
-        assert found.low < found.value < found.high
 
     def test_its_interval_holds_the_truth_about_as_often_as_it_promises(self):
         generator = np.random.default_rng(6)
@@ -211,23 +169,17 @@ class TestInterquartileMeanDifference:
 
 
 class TestSamplesToReach:
-    STEPS = (10, 20, 30, 40, 50)
-
     @pytest.mark.parametrize(
         ("curve", "expected"),
         [
-            ([0, 0, 5, 6, 0], 40),
-            ([0, 0, 4.999, 6, 7], 50),
-            ([5, 5, 0, 0, 0], 20),  # at the threshold is reached
+            ([0, 0, 5, 6, 0], 40),  # at the threshold is reached
             ([9, 0, 9, 0, 0], 30),
             ([9, 0, 0, 9, 0], np.inf),  # single evaluations
-            ([0, 0, 0, 0, 9], np.inf),
             ([0, np.nan, 9, 9, np.nan], 40),
-            ([9, np.nan, np.nan, np.nan, np.nan], np.inf),
         ],
     )
     def test_cases_by_hand(self, curve, expected):
-        assert samples_to_reach(self.STEPS, [curve], 5.0) == [expected]
+        assert samples_to_reach((10, 20, 30, 40, 50), [curve], 5.0) == [expected]
 
     def test_it_is_the_first_place_where_a_running_median_of_three_is_above(self):
         curves = np.random.default_rng(8).normal(size=(50, 30)).cumsum(axis=1)
@@ -262,35 +214,32 @@ def test_runs_that_never_got_there_count_as_the_cap():
         samples_difference([1.0], [2.0], cap=np.inf)
 
 
-@pytest.mark.parametrize("compare", COMPARISONS)
-def test_intervals_follow_the_seed_and_the_confidence(compare):
-    x, y = np.random.default_rng(9).normal(size=(2, 12))
-    assert compare(x, y) == compare(x, y)
-    assert compare(x, y, resamples=50) != compare(x, y, resamples=50, seed=1)
-    wide, narrow = compare(x, y), compare(x, y, confidence=0.5)
-    assert wide.low < narrow.low < wide.value < narrow.high < wide.high
+@pytest.mark.parametrize("compare", [probability_of_improvement, interquartile_mean_difference])
+class TestComparisons:
+    def test_intervals_follow_the_seed_and_the_confidence(self, compare):
+        x, y = np.random.default_rng(9).normal(size=(2, 12))
+        assert compare(x, y) == compare(x, y)
+        assert compare(x, y, resamples=50) != compare(x, y, resamples=50, seed=1)
+        wide, narrow = compare(x, y), compare(x, y, confidence=0.5)
+        assert wide.low < narrow.low < wide.value < narrow.high < wide.high
 
+    def test_one_run_of_either_has_no_interval(self, compare):
+        for x, y in (([1.0], [0.0, 2.0]), ([0.0, 2.0], [1.0])):
+            found = compare(x, y)
+            assert np.isfinite(found.value)
+            assert np.isnan([found.low, found.high]).all()
 
-@pytest.mark.parametrize("compare", COMPARISONS)
-def test_one_run_of_either_has_no_interval(compare):
-    for x, y in (([1.0], [0.0, 2.0]), ([0.0, 2.0], [1.0])):
-        found = compare(x, y)
-        assert np.isfinite(found.value)
-        assert np.isnan([found.low, found.high]).all()
-
-
-@pytest.mark.parametrize("compare", COMPARISONS)
-@pytest.mark.parametrize(
-    ("x", "y", "options"),
-    [
-        ([], [1.0], {}),
-        ([1.0, np.nan], [1.0], {}),
-        (np.zeros((2, 2)), np.zeros((2, 3)), {}),
-        (np.zeros((2, 2, 2)), np.zeros(2), {}),
-        ([1.0], [1.0], {"confidence": 1.0}),
-        ([1.0], [1.0], {"resamples": 0}),
-    ],
-)
-def test_what_is_no_table_of_runs_is_refused(compare, x, y, options):
-    with pytest.raises(InputError, match=r"expected .*, got"):
-        compare(x, y, **options)
+    @pytest.mark.parametrize(
+        ("x", "y", "options"),
+        [
+            ([], [1.0], {}),
+            ([1.0, np.nan], [1.0], {}),
+            (np.zeros((2, 2)), np.zeros((2, 3)), {}),
+            (np.zeros((2, 2, 2)), np.zeros(2), {}),
+            ([1.0], [1.0], {"confidence": 1.0}),
+            ([1.0], [1.0], {"resamples": 0}),
+        ],
+    )
+    def test_what_is_no_table_of_runs_is_refused(self, compare, x, y, options):
+        with pytest.raises(InputError, match=r"expected .*, got"):
+            compare(x, y, **options)

@@ -1,9 +1,9 @@
-import dataclasses
+import json
 import shutil
 
+import matplotlib.figure
 import numpy as np
 import pytest
-from PIL import Image
 
 from rlreps.encoders import FourierMLP
 from rlreps.envs.core import ArenaError
@@ -28,111 +28,61 @@ CONFIG = TrainingConfig(
 
 
 @pytest.fixture(scope="module")
-def runs(toy_store, compilation_cache, tmp_path_factory):
-    """Two runs whose folders have the same name."""
+def runs(toy_store, tmp_path_factory):
+    """A run and its copy in a folder of the same name."""
     folder = tmp_path_factory.mktemp("figures")
-    paths = []
-    for name, seed in {"first": 0, "second": 7}.items():
-        path = folder / name / "run"
-        config = dataclasses.replace(CONFIG, seed=seed)
-        run_training(config, toy_store, path, progress=False)
-        paths.append(path)
-    return paths
+    first, second = folder / "first" / "run", folder / "second" / "run"
+    run_training(CONFIG, toy_store, first, progress=False)
+    shutil.copytree(first, second)
+    return [first, second]
 
 
-def assert_is_a_picture(path):
-    with Image.open(path) as picture:
-        picture.load()
-        assert picture.format == "PNG"
-        assert min(picture.size) > 100
-        assert len(np.unique(np.asarray(picture.convert("L")))) > 10
+@pytest.fixture
+def asked(monkeypatch):
+    """Arguments of every figure that was asked for; none is drawn."""
+    calls = []
+
+    def remember(*arguments, **options):
+        calls.append((*arguments, options))
+        return matplotlib.figure.Figure()
+
+    for name in ("plot_curves", "plot_components"):
+        monkeypatch.setattr(figures.plotting, name, remember)
+    return calls
 
 
-def test_every_figure_is_drawn(toy_store, runs, tmp_path):
-    drawn = [
-        figures.draw_environment("sutton", tmp_path / "environment.png"),
-        figures.draw_environment("two_room", tmp_path / "cells.png", bins=10),
-        figures.draw_spectrum(toy_store, RandomizedSVD(rank=20), tmp_path / "spectrum.png"),
-        figures.draw_components(toy_store, (), tmp_path / "true.png", d=3),
-        figures.draw_components(toy_store, runs, tmp_path / "deep" / "components.png", d=4),
-        figures.draw_curves(runs, tmp_path / "curves.png"),
-    ]
-    for path in drawn:
-        assert_is_a_picture(path)
-    assert len({path.read_bytes() for path in drawn}) == len(drawn)
-
-
-@pytest.mark.parametrize("suffix", [".svg", ".pdf"])
-def test_vector_formats_are_drawn_too(runs, tmp_path, suffix):
-    path = figures.draw_curves(runs, tmp_path / f"curves{suffix}")
-    assert path.read_bytes().startswith((b"<?xml", b"%PDF"))
-
-
-def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(runs, tmp_path, monkeypatch):
-    other = shutil.copytree(runs[0], tmp_path / "other")
-    labels = []
-
-    def remember(curves, **options):
-        labels.append([curve.label for curve in curves])
-        raise InputError("enough")
-
-    monkeypatch.setattr(figures.plotting, "plot_curves", remember)
+def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(
+    toy_store, runs, tmp_path, asked
+):
+    other, out = shutil.copytree(runs[0], tmp_path / "other"), tmp_path / "figure.png"
     for chosen in ([runs[0], other], runs):
-        with pytest.raises(InputError, match="enough"):
-            figures.draw_curves(chosen, tmp_path / "curves.png")
-    assert labels == [
-        ["run (2 seeds)", "other (2 seeds)"],
-        [f"{run} (2 seeds)" for run in runs],
-    ]
-
-
-def test_both_runs_of_the_same_name_get_their_own_row(toy_store, runs, tmp_path, monkeypatch):
-    rows = []
-
-    def remember(components, **options):
-        rows.append((list(components), list(options["cosines"])))
-        raise InputError("enough")
-
-    monkeypatch.setattr(figures.plotting, "plot_components", remember)
-    with pytest.raises(InputError, match="enough"):
-        figures.draw_components(toy_store, runs, tmp_path / "components.png", d=4)
+        figures.draw_curves(chosen, out)
+    figures.draw_components(toy_store, runs, out, d=4)
+    one, two, (components, options) = asked
+    assert [curve.label for curve in one[0]] == ["run (2 seeds)", "other (2 seeds)"]
+    assert [curve.label for curve in two[0]] == [f"{run} (2 seeds)" for run in runs]
     names = [str(run) for run in runs]
-    assert rows == [(["ground truth", *names], names)]
+    assert (list(components), list(options["cosines"])) == (["ground truth", *names], names)
 
 
-def drawn_noise_floors(monkeypatch, runs, out):
-    """The noise floors that a figure of the runs' curves was asked to show."""
-    floors = []
-    draw = figures.plotting.plot_curves
-
-    def noting(*args, noise_floor, **kwargs):
-        floors.append(noise_floor)
-        return draw(*args, noise_floor=noise_floor, **kwargs)
-
-    monkeypatch.setattr(figures.plotting, "plot_curves", noting)
-    figures.draw_curves(runs, out)
-    return floors
-
-
-def test_curves_stand_above_the_noise_floor_of_the_matrix_they_share(
-    toy_store, runs, tmp_path, monkeypatch
+def test_curves_stand_above_the_noise_floor_of_the_matrix_that_they_share_and_is_at_hand(
+    toy_store, runs, tmp_path, asked
 ):
+    def changed(name, part, changes):
+        """A copy of the first run whose configuration says something else."""
+        copy = shutil.copytree(runs[0], tmp_path / name)
+        stored = json.loads((copy / "config.json").read_text())
+        stored[part] |= changes
+        (copy / "config.json").write_text(json.dumps(stored))
+        return copy
+
+    smaller = changed("smaller", "config", {"num_features": 3})
+    gone = {"store": str(tmp_path / "gone"), "store_from_run": "gone"}
+    for chosen in (runs, [runs[0], smaller], [changed("moved", "provenance", gone)]):
+        figures.draw_curves(chosen, tmp_path / "curves.png")
     error = sampling_error(open_estimates(toy_store), RandomizedSVD())
-    expected = error.noise_floor[CONFIG.num_features - 1]
-    assert drawn_noise_floors(monkeypatch, runs, tmp_path / "curves.png") == [expected]
-
-
-def test_curves_without_a_common_matrix_at_hand_have_no_noise_floor(
-    toy_store, runs, tmp_path, monkeypatch
-):
-    other = tmp_path / "other"
-    run_training(dataclasses.replace(CONFIG, num_features=3), toy_store, other, progress=False)
-    assert drawn_noise_floors(monkeypatch, [runs[0], other], tmp_path / "a.png") == [None]
-    moved = tmp_path / "moved"
-    store = shutil.copytree(toy_store, tmp_path / "psi")
-    run_training(CONFIG, store, moved, progress=False)
-    shutil.rmtree(store)
-    assert drawn_noise_floors(monkeypatch, [moved], tmp_path / "b.png") == [None]
+    floors = [options["noise_floor"] for _, options in asked]
+    assert floors == [error.noise_floor[CONFIG.num_features - 1], None, None]
 
 
 def test_aligned_components_are_orthonormal_and_lie_in_the_features_span(toy_store, runs):

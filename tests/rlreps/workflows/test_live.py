@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.cli import main
 from rlreps.cumulants import CUMULANTS, Cells, cumulant_matrix
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
@@ -42,7 +41,7 @@ def configured(**changes):
 
 
 @pytest.fixture(scope="module")
-def finished(toy_store, compilation_cache, tmp_path_factory):
+def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "live"
     return out, run_live_training(CONFIG, out, store_path=toy_store, progress=False)
 
@@ -83,35 +82,19 @@ def test_the_target_is_the_subspace_of_the_centred_measure_times_the_cumulants(t
     np.testing.assert_allclose(np.linalg.svd(overlap, compute_uv=False), 1.0, atol=1e-4)
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.integration
 def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(
-    finished, toy_store, tmp_path, monkeypatch
+    finished, toy_store, tmp_path, killed_when_logging, assert_same_metrics
 ):
     whole, summary = finished
-    append = RunFolder.append_metrics
-
-    def die(self, record):
-        if record["step"] == 120:
-            raise Killed
-        append(self, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append_metrics", die)
-        with pytest.raises(Killed):
-            run_live_training(CONFIG, tmp_path, store_path=toy_store, progress=False)
+    last = TRAINING.steps - TRAINING.evaluate_every
+    killed_when_logging(last, run_live_training, CONFIG, tmp_path, store_path=toy_store)
     resumed = run_live_training(CONFIG, tmp_path, store_path=toy_store, progress=False)
     for name in summary.keys() - {"seconds", "compile_seconds"}:
         assert resumed[name] == summary[name], name
     for one, other in zip(final_params(whole), final_params(tmp_path), strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
-    for first, second in zip(
-        RunFolder(whole).read_metrics(), RunFolder(tmp_path).read_metrics(), strict=True
-    ):
-        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+    assert_same_metrics(whole, tmp_path)
 
 
 def test_a_finished_run_returns_its_summary_and_another_one_is_refused(finished, toy_store):
@@ -123,15 +106,20 @@ def test_a_finished_run_returns_its_summary_and_another_one_is_refused(finished,
         run_live_training(CONFIG, out, progress=False)
 
 
-def test_without_a_store_the_summary_gives_the_loss_and_it_falls(tmp_path, capsys):
-    arguments = ["--num-features", "2", "--hidden", "32", "--steps", "120", "--rows", "40"]
-    arguments += ["--tasks", "64", "--horizon", "20", "--discount", "0.9", "--rollouts", "16"]
-    arguments += ["--evaluate-every", "40", "--checkpoint-every", "40", "--learning-rate", "1e-2"]
-    main(["train-live", "--out", str(tmp_path / "run"), "--quiet", *arguments])
-    summary = json.loads(capsys.readouterr().out)
-    losses = [each["loss"][0] for each in RunFolder(tmp_path / "run").read_metrics()[1:]]
-    assert summary["loss"] == [losses[-1]]
-    assert losses[-1] < losses[0]
+def test_the_command_without_a_store_trains_the_same_and_gives_the_loss(finished, rlreps, tmp_path):
+    options = (
+        "--num-features 2 --hidden 32 --frequencies 4 --steps 160 --rows 100 --tasks 32 "
+        "--num-seeds 2 --evaluate-every 40 --checkpoint-every 40 --learning-rate 1e-2 "
+        "--horizon 60 --discount 0.9 --quiet"
+    )
+    run = tmp_path / "run"
+    summary = json.loads(rlreps("train-live", "--out", run, *options.split()))
+    losses, others = (
+        [each["loss"] for each in RunFolder(path).read_metrics()[1:]] for path in (run, finished[0])
+    )
+    assert losses == others
+    assert summary["loss"] == losses[-1]
+    assert np.all(np.array(losses[-1]) < losses[0])
     assert "subspace_distance" not in summary
 
 

@@ -156,3 +156,13 @@ def test_the_laptop_preset_compares_all_methods_under_both_recipes_at_ten_featur
     assert len(config.runs()) == 6
     assert {run.num_features for _, run in config.runs().values()} == {10}
     assert set(PRESETS) == {"smoke", "laptop", "full"}
+
+
+def test_the_command_prints_a_table_and_the_reports_path(finished, rlreps, monkeypatch):
+    out, summary = finished
+    monkeypatch.setitem(PRESETS, "smoke", CONFIG)
+    printed = rlreps("quickstart", "--preset", "smoke", "--out", out, "--quiet")
+    assert printed.startswith("Ground truth: 153,600 transitions in ")
+    for method in summary["methods"]:
+        assert method in printed
+    assert printed.rstrip().endswith(f"Report: {out / 'report.html'}")

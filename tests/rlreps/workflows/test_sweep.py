@@ -47,38 +47,38 @@ def groups(config):
     return groups_of(config, learner_of)
 
 
+SAMPLES = {
+    "num_features": "3",
+    "method": "spin",
+    "encoder.hidden": "3 4",
+    "optimizer.name": "sgd",
+    "objective.ridge": "0.25",
+}
+
+
 def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     words = capsys.readouterr().out
-    for field in ("num_features", "method", "encoder.hidden", "optimizer.name", "objective.ridge"):
+    for field, sample in SAMPLES.items():
         assert field in sweepable_fields()
         assert f"--{flag_of(field)}" in words
         for name in (field, field.replace("_", "-"), flag_of(field)):
-            (axis,) = parse_grid([f"{name}={sample(field)}"])
+            (axis,) = parse_grid([f"{name}={sample}"])
             assert axis == GridAxis(field, axis.values)
-            assert as_text(axis.values[0]) == sample(field)
+            assert as_text(axis.values[0]) == sample
     assert parse_grid(["method=danskin-lissa"]) == parse_grid(["method=danskin_lissa"])
     config = sweep("num-features=5,10", "learning_rate=1e-3, 3e-4", steps=7)
-    assert [point.values for point in config.points] == [
-        {"num_features": d, "optimizer.learning_rate": rate}
+    found = [
+        (point.values, point.config.num_features, point.config.optimizer.learning_rate)
+        for point in config.points
+    ]
+    assert found == [
+        ({"num_features": d, "optimizer.learning_rate": rate}, d, rate)
         for d in (5, 10)
         for rate in (1e-3, 3e-4)
     ]
-    for point in config.points:
-        assert point.config.num_features == point.values["num_features"]
-        assert point.config.optimizer.learning_rate == point.values["optimizer.learning_rate"]
-        assert point.config.steps == 7
-
-
-def sample(field):
-    return {
-        "num_features": "3",
-        "method": "spin",
-        "encoder.hidden": "3 4",
-        "optimizer.name": "sgd",
-        "objective.ridge": "0.25",
-    }[field]
+    assert {point.config.steps for point in config.points} == {7}
 
 
 def test_methods_and_their_options_are_swept_together():
@@ -255,7 +255,7 @@ def members(out, group=1):
 
 
 @pytest.fixture(scope="module")
-def finished(toy_store, compilation_cache, tmp_path_factory):
+def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
     return out, run_sweep(configured(*GRID), toy_store, out, progress=False)
 
@@ -322,10 +322,6 @@ def test_a_finished_sweep_computes_nothing_and_another_is_refused(
     assert files_below(out) == before
 
 
-class SimulatedKillError(Exception):
-    """Stands for whatever ends a process."""
-
-
 @pytest.mark.integration
 def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     toy_store, tmp_path, monkeypatch
@@ -338,11 +334,11 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
         save(checkpoints, step, state)
         saved.append(step)
         if len(saved) == 3:
-            raise SimulatedKillError
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Checkpoints, "save", save_three)
     out = tmp_path / "sweep"
-    with pytest.raises(SimulatedKillError):
+    with pytest.raises(KeyboardInterrupt):
         run_sweep(config, toy_store, out, progress=False)
     assert not (out / "summary.json").exists()
     resumed = run_sweep(config, toy_store, out, progress=False)
@@ -353,21 +349,34 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
         assert members(out, group) == members(tmp_path / "whole", group)
 
 
-def test_the_command_trains_prints_the_table_and_refuses_bad_grids(capsys, toy_store, tmp_path):
-    options = "--hidden 16 --num-features 3 --rows 40 --tasks 8 --steps 20 --evaluate-every 20"
-    words = ["sweep", str(toy_store), "--quiet", *options.split(), "--checkpoint-every", "20"]
-    for grid, message in (
+OPTIONS = (
+    "--hidden 16 --frequencies 4 --method danskin_lissa --schedule constant --num-features 3 "
+    "--steps 100 --rows 40 --tasks 16 --num-seeds 2 --seed 5 --evaluate-every 50 "
+    "--checkpoint-every 50 --quiet"
+)
+
+
+def test_the_command_is_the_same_sweep_and_prints_its_table(finished, rlreps, toy_store):
+    out, summary = finished
+    grid = [word for text in GRID for word in ("--grid", text)]
+    said = rlreps("sweep", toy_store, "--out", out, *OPTIONS.split(), *grid).splitlines()
+    header = next(index for index, line in enumerate(said) if "learning-rate" in line)
+    assert said[header].split()[:4] == ["learning-rate", "kappa0", "runs", "diverged"]
+    found = [line.split() for line in said[header + 1 : -1] if line.strip("─━ ")]
+    assert [row[:4] for row in found] == [
+        [str(point[field]) for field in (*summary["fields"], "runs", "diverged")]
+        for point in summary["points"]
+    ]
+    assert said[-1] == f"Report: {out / 'report.html'}"
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
         ("depth=3", "expected a field to sweep of method, .* got 'depth'"),
         ("num-features=2,64", "expected d < 64, the number of states .*, got 64"),
-    ):
-        with pytest.raises(SystemExit) as ending:
-            main([*words, "--out", str(tmp_path / "none"), "--grid", grid])
-        said = capsys.readouterr()
-        assert (ending.value.code, said.out, said.err.count("\n")) == (2, "", 1)
-        assert re.search(message, said.err)
-        assert not (tmp_path / "none").exists()
-    main([*words, "--out", str(tmp_path / "sweep"), "--grid", "learning-rate=1e-3,1e-2"])
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "learning-rate" in said.out
-    assert said.out.rstrip().endswith("report.html")
+    ],
+)
+def test_a_bad_grid_is_refused_in_one_line(refused, toy_store, tmp_path, grid, message):
+    words = ["sweep", toy_store, "--out", tmp_path / "none", *OPTIONS.split(), "--grid", grid]
+    assert re.search(message, refused(*words))

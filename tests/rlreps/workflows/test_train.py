@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -39,39 +40,30 @@ def configured(**changes):
 
 
 @pytest.fixture(scope="module")
-def finished(toy_store, compilation_cache, tmp_path_factory):
+def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     return out, run_training(CONFIG, toy_store, out, progress=False)
 
 
-def test_a_run_learns_and_its_summary_says_what_it_did(finished):
+def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
     out, summary = finished
     expected = {"method": "large_batch", "encoder": "fourier_mlp", "steps": 300, "seeds": [5, 6]}
     assert {name: summary[name] for name in expected} == expected
     assert summary["d"] == 3
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
-    distances = [record["subspace_distance"] for record in RunFolder(out).read_metrics()]
-    assert len(distances) == 4
-    assert np.mean(distances[-1]) < 0.4 < 0.7 < np.mean(distances[0])
-    assert summary["subspace_distance"] == pytest.approx(np.mean(distances[-1]), rel=1e-4)
+    steps, distances = distance_history(RunFolder(out))
+    np.testing.assert_array_equal(steps, [0, 100, 200, 300])
+    assert distances.shape == (2, 4)
+    assert np.all(distances[:, -1] < distances[:, 0])
+    assert np.mean(distances[:, -1]) < 0.4 < 0.7 < np.mean(distances[:, 0])
+    assert summary["subspace_distance"] == pytest.approx(np.mean(distances[:, -1]), rel=1e-4)
     assert 0.0 < summary["relative_excess_loss"] < 1.0
     assert summary["seconds"] > 0.0
     assert summary["compile_seconds"] > 0.0
-
-
-def test_the_configuration_file_holds_the_whole_configuration_and_where_it_came_from(
-    finished, toy_store
-):
-    out, _ = finished
     stored = json.loads((out / "config.json").read_text())
+    matrix = {"checksum": open_store(toy_store).content_key(), "states": 64, "tasks": 64}
     assert stored["kind"] == "train"
-    assert stored["config"]["matrix"] == {
-        "checksum": open_store(toy_store).content_key(),
-        "states": 64,
-        "tasks": 64,
-    }
-    assert stored["config"]["optimizer"]["learning_rate"] == 1e-2
-    assert stored["config"]["seed"] == 5
+    assert stored["config"] == {"matrix": matrix, **as_json(CONFIG)}
     assert stored["provenance"]["store"] == str(toy_store)
     assert {"packages", "git_revision", "device"} <= stored["provenance"].keys()
 
@@ -98,65 +90,49 @@ def test_a_finished_run_returns_its_summary_without_computing_anything(
     assert files_below(out) == before
 
 
-def test_a_relative_store_is_found_again_from_another_folder(toy_store, tmp_path, monkeypatch):
-    shutil.copytree(toy_store, tmp_path / "store")
+SHORT = configured(steps=2, evaluate_every=2, checkpoint_every=2)
+
+
+def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
+    toy_store, tmp_path, monkeypatch, files_below
+):
+    before, after = tmp_path / "before", tmp_path / "after"
+    shutil.copytree(toy_store, before / "store")
+    monkeypatch.chdir(before)
+    run_training(SHORT, Path("store"), Path("runs/one"), progress=False)
     monkeypatch.chdir(tmp_path)
-    config = configured(steps=2, evaluate_every=2, checkpoint_every=2)
-    run_training(config, type(tmp_path)("store"), type(tmp_path)("run"), progress=False)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert evaluate_run(tmp_path / "run")["step"] == 2
-
-
-def test_a_run_and_its_store_can_be_moved_together(toy_store, tmp_path):
-    shutil.copytree(toy_store, tmp_path / "before" / "store")
-    config = configured(steps=2, evaluate_every=2, checkpoint_every=2)
-    before = tmp_path / "before"
-    run_training(config, before / "store", before / "runs" / "one", progress=False)
-    before.rename(tmp_path / "after")
-    figures = evaluate_run(tmp_path / "after" / "runs" / "one")
-    assert figures["store"] == str(tmp_path / "after" / "store")
-
-
-class Killed(BaseException):
-    pass
-
-
-def interrupted(out, toy_store, monkeypatch, config=CONFIG, step=300):
-    """A run that was killed when it was about to log a step."""
-    append = RunFolder.append_metrics
-
-    def die(self, record):
-        if record["step"] == step:
-            raise Killed
-        append(self, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append_metrics", die)
-        with pytest.raises(Killed):
-            run_training(config, toy_store, out, progress=False)
+    assert evaluate_run(before / "runs" / "one")["step"] == 2
+    before.rename(after)
+    run, store = after / "runs" / "one", after / "store"
+    assert evaluate_run(run)["store"] == str(store)
+    # Its first block with the rows in reverse.
+    matrix = open_store(store)
+    matrix.write_block(0, np.ascontiguousarray(matrix.read_block(0)[::-1]))
+    files = files_below(run)
+    with pytest.raises(InputError, match=r"holds another run: expected matrix.checksum='"):
+        run_training(SHORT, store, run, progress=False)
+    with pytest.raises(
+        InputError, match=r"expected the matrix that .* was trained on, got another"
+    ):
+        evaluate_run(run)
+    assert files_below(run) == files
+    assert evaluate_run(run, store)["store"] == str(store)
 
 
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(
-    finished, toy_store, tmp_path, monkeypatch
+    finished, toy_store, tmp_path, killed_when_logging, assert_same_metrics
 ):
     whole, summary = finished
-    interrupted(tmp_path / "run", toy_store, monkeypatch)
-    assert evaluate_run(tmp_path / "run")["step"] == 200
-    resumed = run_training(CONFIG, toy_store, tmp_path / "run", progress=False)
-    timings = ("seconds", "compile_seconds")
-    for name in summary.keys() - set(timings):
+    out = tmp_path / "run"
+    killed_when_logging(300, run_training, CONFIG, toy_store, out)
+    assert evaluate_run(out)["step"] == 200
+    resumed = run_training(CONFIG, toy_store, out, progress=False)
+    for name in summary.keys() - {"seconds", "compile_seconds"}:
         assert resumed[name] == summary[name], name
-    for first, second in zip(
-        RunFolder(whole).read_metrics(), RunFolder(tmp_path / "run").read_metrics(), strict=True
-    ):
-        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+    assert_same_metrics(whole, out)
     truth = ground_truth_for(toy_store, 3)
-    ours, theirs = (load_encoder(RunFolder(out), truth) for out in (whole, tmp_path / "run"))
-    for first, second in zip(
-        jax.tree.leaves(ours.params), jax.tree.leaves(theirs.params), strict=True
-    ):
-        np.testing.assert_array_equal(np.asarray(first), np.asarray(second))
+    ours, theirs = (load_encoder(RunFolder(path), truth) for path in (whole, out))
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
 
 
 def test_another_configuration_is_refused_and_changes_nothing(finished, toy_store, files_below):
@@ -170,55 +146,23 @@ def test_another_configuration_is_refused_and_changes_nothing(finished, toy_stor
     assert files_below(out) == before
 
 
-def another_matrix(store_path):
-    """Overwrites a store's first block with its rows in reverse."""
-    store = open_store(store_path)
-    store.write_block(0, np.ascontiguousarray(store.read_block(0)[::-1]))
-
-
-def test_a_store_that_changed_since_the_run_began_is_refused(toy_store, tmp_path, files_below):
-    store = shutil.copytree(toy_store, tmp_path / "store")
-    config = configured(steps=100)
-    run_training(config, store, tmp_path / "run", progress=False)
-    before = files_below(tmp_path / "run")
-    another_matrix(store)
-    with pytest.raises(InputError, match=r"holds another run: expected matrix.checksum='"):
-        run_training(config, store, tmp_path / "run", progress=False)
-    with pytest.raises(
-        InputError, match=r"expected the matrix that .* was trained on, got another"
-    ):
-        evaluate_run(tmp_path / "run")
-    assert files_below(tmp_path / "run") == before
-    assert evaluate_run(tmp_path / "run", store)["store"] == str(store)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_features": 64}, "expected d < 64, the number of states .*, got 64"),
-        ({"num_features": 1000}, "expected d < 64, the number of states .*, got 1000"),
-    ],
-)
 def test_input_that_cannot_be_used_leaves_no_run_behind(
-    toy_store, tmp_path, changes, message, files_below
-):
-    before = files_below(toy_store)
-    with pytest.raises(InputError, match=message):
-        run_training(configured(**changes), toy_store, tmp_path / "run", progress=False)
-    assert list(tmp_path.iterdir()) == []
-    assert files_below(toy_store) == before
-
-
-def test_a_batch_that_the_objective_cannot_use_leaves_no_run_behind(
-    toy_store, tmp_path, monkeypatch
+    toy_store, tmp_path, monkeypatch, files_below
 ):
     def refuse(*arguments):
         raise InputError("expected another batch, got this one")
 
+    before = files_below(toy_store)
     monkeypatch.setattr(type(CONFIG.objective), "loss", refuse)
-    with pytest.raises(InputError, match="expected another batch"):
-        run_training(CONFIG, toy_store, tmp_path / "run", progress=False)
+    for changes, message in (
+        ({"num_features": 64}, "expected d < 64, the number of states .*, got 64"),
+        ({"num_features": 1000}, "expected d < 64, the number of states .*, got 1000"),
+        ({}, "expected another batch"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run_training(configured(**changes), toy_store, tmp_path / "run", progress=False)
     assert list(tmp_path.iterdir()) == []
+    assert files_below(toy_store) == before
 
 
 def test_more_features_than_the_rank_of_the_matrix_are_refused(tmp_path):
@@ -253,25 +197,26 @@ def test_a_run_that_diverges_leaves_no_summary_and_keeps_its_start(toy_store, tm
     assert [record["step"] for record in RunFolder(tmp_path / "run").read_metrics()] == [0]
 
 
-CONFIGS = {
-    "tabular explicit": configured(
-        encoder=Tabular(),
-        objective=Explicit(weight_learning_rate=0.1),
-    ),
-    "mlp danskin": configured(
-        encoder=MLP(hidden=()),
-        objective=DanskinLissa(gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True),
-        optimizer=Optimizer(name="rmsprop", schedule="constant"),
-    ),
-}
+@pytest.mark.parametrize(
+    "config",
+    [
+        configured(encoder=Tabular(), objective=Explicit(weight_learning_rate=0.1)),
+        configured(
+            encoder=MLP(hidden=()),
+            objective=DanskinLissa(
+                gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
+            ),
+            optimizer=Optimizer(name="rmsprop", schedule="constant"),
+        ),
+    ],
+    ids=["tabular explicit", "mlp danskin"],
+)
+def test_a_configuration_comes_back_from_its_folder(tmp_path, config):
+    assert load_config(folder_with(tmp_path, {"matrix": {}, **as_json(config)})) == config
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_configuration_comes_back_from_its_folder(tmp_path, name):
-    config = CONFIGS[name]
-    content = {"matrix": {}, **as_json(config)}
-    folder = RunFolder.create_or_resume(tmp_path, kind="train", config=content, provenance={})
-    assert load_config(folder) == config
+def folder_with(path, content, kind="train"):
+    return RunFolder.create_or_resume(path, kind=kind, config=content, provenance={})
 
 
 @pytest.mark.parametrize(
@@ -285,36 +230,28 @@ def test_a_configuration_comes_back_from_its_folder(tmp_path, name):
     ],
 )
 def test_a_configuration_that_no_version_wrote_is_an_input_error(tmp_path, change):
-    content = {**as_json(CONFIG), **change}
-    folder = RunFolder.create_or_resume(tmp_path, kind="train", config=content, provenance={})
+    folder = folder_with(tmp_path, {**as_json(CONFIG), **change})
     with pytest.raises(InputError, match="expected"):
         load_config(folder)
 
 
-@pytest.fixture(scope="module")
-def coarse_store(tmp_path_factory):
-    path = tmp_path_factory.mktemp("coarse") / "store"
-    generate(MonteCarlo(bins=6, rollouts=20, horizon=40, block_rows=36), path, progress=False)
-    return path
-
-
 @pytest.mark.integration
-def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(
-    toy_store, coarse_store, tmp_path
-):
+def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(toy_store, tmp_path):
+    coarse = MonteCarlo(bins=6, rollouts=20, horizon=40, block_rows=36)
+    generate(coarse, tmp_path / "store", progress=False)
     for encoder in (FourierMLP(hidden=(16,)), Tabular()):
-        config = configured(encoder=encoder, objective=Explicit(), steps=100)
+        config = dataclasses.replace(SHORT, encoder=encoder, objective=Explicit())
         run_training(config, toy_store, tmp_path / encoder.name, progress=False)
-    figures = evaluate_run(tmp_path / "fourier_mlp", coarse_store)
+    figures = evaluate_run(tmp_path / "fourier_mlp", tmp_path / "store")
     assert 0.0 < figures["subspace_distance"] < 1.0
     with pytest.raises(InputError, match="over the 64 states of the tabular encoder, got 36"):
-        evaluate_run(tmp_path / "tabular", coarse_store)
+        evaluate_run(tmp_path / "tabular", tmp_path / "store")
 
 
 def test_a_run_without_a_checkpoint_cannot_be_measured_and_stays_as_it_was(
-    toy_store, tmp_path, monkeypatch, files_below
+    toy_store, tmp_path, killed_when_logging, files_below
 ):
-    interrupted(tmp_path, toy_store, monkeypatch, step=100)
+    killed_when_logging(2, run_training, SHORT, toy_store, tmp_path)
     before = files_below(tmp_path)
     with pytest.raises(InputError, match=r"expected a checkpoint in .*checkpoints, got none"):
         evaluate_run(tmp_path)
@@ -322,24 +259,15 @@ def test_a_run_without_a_checkpoint_cannot_be_measured_and_stays_as_it_was(
 
 
 def test_a_folder_of_another_kind_is_no_training_run(tmp_path):
-    folder = RunFolder.create_or_resume(tmp_path, kind="quickstart", config={}, provenance={})
+    folder = folder_with(tmp_path, {}, kind="quickstart")
     folder.append_metrics({"stage": "successor"})
     for read in (lambda: evaluate_run(tmp_path), lambda: distance_history(folder)):
         with pytest.raises(InputError, match=r"expected a training run in .* kind 'quickstart'"):
             read()
 
 
-def test_the_learning_curve_has_one_row_for_each_seed(finished):
-    out, _ = finished
-    steps, distances = distance_history(RunFolder(out))
-    np.testing.assert_array_equal(steps, [0, 100, 200, 300])
-    assert distances.shape == (2, 4)
-    assert np.all(distances[:, -1] < distances[:, 0])
-
-
 def test_a_curve_without_points_or_distances_is_an_input_error(tmp_path):
-    content = {"matrix": {}, **as_json(CONFIG)}
-    folder = RunFolder.create_or_resume(tmp_path, kind="train", config=content, provenance={})
+    folder = folder_with(tmp_path, {"matrix": {}, **as_json(CONFIG)})
     with pytest.raises(InputError, match=r"expected metrics in .*, got 'none'"):
         distance_history(folder)
     folder.append_metrics({"step": 0, "loss": [1.0]})
