@@ -390,7 +390,7 @@ def test_it_learns_a_users_own_environment_of_two_steps():
 @pytest.mark.integration
 def test_nothing_is_compiled_anew_from_chunk_to_chunk():
     loop = shared_loop(config_for("CartPole-v1", checkpoint_every=120))
-    compiled = [*loop._learn.values(), loop._greedy]
+    compiled = [*loop._advance_row.values(), loop._greedy]
     state, _ = loop.advance(loop.init(), 0, 80)
     loop.evaluate(state, 80)
     before = [function._cache_size() for function in compiled]
