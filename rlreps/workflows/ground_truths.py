@@ -9,6 +9,7 @@ import numpy as np
 
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
+from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, sampling_error
 from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import open_estimates
@@ -26,7 +27,7 @@ class OwnGroundTruth:
         path: Its store.
         truth: The centred matrix and its principal subspace.
         noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
-            d = 1 … k, [k]; None for a method without sampling noise.
+            d = 1 … the largest d to come; None for a method without sampling noise.
         standard_error: Root mean square over the entries, or None likewise.
     """
 
@@ -66,7 +67,9 @@ def own_ground_truth(
         folder.append_metrics({"stage": STORE, **generated})
     truth = ground_truth_for(path, num_features, progress=progress)
     error = sampling_error(
-        open_estimates(path), progress=functools.partial(progress_bar, show=progress)
+        open_estimates(path),
+        RandomizedSVD(rank=num_features),  # Of the halves no other component is asked for.
+        progress=functools.partial(progress_bar, show=progress),
     )
     return OwnGroundTruth(
         path,

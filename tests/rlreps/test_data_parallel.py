@@ -126,7 +126,7 @@ def test_naming_the_one_device_changes_no_bit():
     def params(devices):
         result = train(
             MLP(2, num_inputs=2, hidden=(8,)),
-            LargeBatch(),
+            LargeBatch(2),
             matrix_source(np.cos(positions @ np.ones((2, 5), np.float32)), positions),
             optimizer=optax.sgd(0.1),
             steps=4,

@@ -58,7 +58,9 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
         row: x, [features].
     """
     along, residual = _residuals(matrix.rows, row[None, :])
-    length = jnp.linalg.norm(residual, axis=1)
+    # Scaled by a power of two, which changes no bit: squares of short rows would be denormal.
+    exponent = jnp.frexp(jnp.max(jnp.abs(residual)))[1]
+    length = jnp.ldexp(jnp.linalg.norm(jnp.ldexp(residual, -exponent), axis=1), exponent)
     void = length <= rounding_length(row)
     direction = residual / jnp.where(void, 1.0, length)[:, None]
     beyond = jnp.where(void, 0.0, length)[:, None]

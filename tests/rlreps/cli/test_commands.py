@@ -311,7 +311,10 @@ LISSA = ["--method", "danskin_lissa"]
 BAD_TRAIN = {
     "unknown method": (["--method", "magic"], "method to be one of .*danskin_lissa.* got 'magic'"),
     "unknown encoder": (["--encoder", "cnn"], "encoder to be one of .*fourier_mlp.* got 'cnn'"),
-    "unknown optimizer": (["--optimizer", "lion"], "'lion' for argument '--optimizer'"),
+    "unknown optimizer": (
+        ["--optimizer", "lion"],
+        "expected optimizer to be one of adam, rmsprop, sgd, got 'lion'",
+    ),
     "kappa0 of zero": ([*LISSA, "--kappa0", "0"], r"expected kappa0 in \(0, 2\), got 0.0"),
     "kappa0 of two": ([*LISSA, "--kappa0", "2"], r"expected kappa0 in \(0, 2\), got 2.0"),
     "kappa0 of nan": ([*LISSA, "--kappa0", "nan"], r"expected kappa0 in \(0, 2\), got nan"),
@@ -473,7 +476,10 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
         (["trian"], r"expected a command of rlreps \(.*\), got 'trian'; did you mean train\?"),
         (["plot", "curve"], r"of rlreps plot \(components, curves, env, spectrum\).* mean curves"),
         (["quickstart"], "--out"),
-        (["quickstart", "--preset", "huge", "--out", "x"], "'huge' .*'smoke', 'laptop', 'full'"),
+        (
+            ["quickstart", "--preset", "huge", "--out", "x"],
+            "expected preset to be one of full, laptop, smoke, got 'huge'",
+        ),
         (["train"], "--out"),
         (
             ["train", "psi", "--out", "run", "--method", "explicit", "--permutations", "8"],

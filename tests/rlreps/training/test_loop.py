@@ -148,7 +148,7 @@ def test_metrics_that_do_not_reach_the_checkpoint_are_missed(tmp_path):
 def test_a_damaged_checkpoint_stops_the_run_and_deleting_it_ends_with_the_same_state(tmp_path):
     whole = finish(run_folder(tmp_path))
     newest = tmp_path / "checkpoints" / "24"
-    for file in (newest / "state").rglob("*"):
+    for file in (newest / "default").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(InputError, match=r"checkpoints/24, got .* to resume from step 16$"):
