@@ -278,11 +278,16 @@ def test_evaluation_ends_at_the_goal_and_at_the_limit_and_counts_every_step_befo
     assert shares.sum() == pytest.approx(1.0)
 
 
+def times_compiled(trainer):
+    """Programs of a trainer that act and learn."""
+    parts = trainer._advance_row if isinstance(trainer, HostTrainer) else trainer._advance_chunk
+    return parts[True]._cache_size()
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize("method", ["large_batch", "explicit", "danskin_lissa", "spin"])
-def test_every_objective_learns_on_the_side_without_a_second_compilation(method):
+def test_an_objective_learns_on_the_side_without_a_second_compilation():
     auxiliary = AuxiliaryConfig(
-        objective=OBJECTIVES[method](), weight=0.1, num_tasks=4, horizon=4, sequences=16
+        objective=OBJECTIVES["explicit"](), weight=0.1, num_tasks=4, horizon=4, sequences=16
     )
     replay = ReplayConfig(capacity=400, prioritised=True)
     # JAX's caches are shared by all functions: full, as in a long session, they forget at once.
@@ -292,7 +297,7 @@ def test_every_objective_learns_on_the_side_without_a_second_compilation(method)
     assert np.isfinite(metrics["auxiliary_loss"]).all()
     assert np.isfinite(metrics["value_loss"]).all()
     # However many updates a chunk has: the first had half as many after the warm-up.
-    assert trainer._advance_chunk[True]._cache_size() == 1
+    assert times_compiled(trainer) == 1
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.memory.learner))
 
 
@@ -419,8 +424,10 @@ def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, target
     assert type(company) is kind
     before = jax.device_get(company.init().memory.learner.params)
     # Beyond the warm-up and a checkpoint.
-    (together, metrics), (alone, _) = (run(trainer, [120]) for trainer in (company, single))
-    assert np.isfinite(metrics[0]["value_loss"]).all()
+    (together, metrics), (alone, _) = (run(trainer, [60, 60]) for trainer in (company, single))
+    assert np.isfinite(metrics[1]["value_loss"]).all()
+    assert np.isfinite(metrics[1]["auxiliary_loss"]).all()
+    assert times_compiled(company) == 1
     for part in ("action", "last"):
         rows, of_three = (getattr(of.memory.replay.rows, part) for of in (alone, together))
         np.testing.assert_array_equal(rows[0], of_three[2])
