@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
-    from rlreps.agents.compiled import CompiledTrainer, TrainerState
+    from rlreps.agents.compiled import CompiledTrainer, Trainer, TrainerState
     from rlreps.agents.dqn import DQN, AgentConfig, DQNConfig, QNetwork, make_agent
     from rlreps.agents.environments import make_host_environments
     from rlreps.agents.host import HostTrainer
     from rlreps.agents.replay import ReplayConfig, Rows, episode_window, observed_rows, transitions
-    from rlreps.agents.trainer import Trainer, make_trainer
+    from rlreps.agents.trainer import make_trainer
 
 _MODULES = {
     "auxiliary": ("AuxiliaryConfig", "AuxiliaryTask", "make_auxiliary_task"),
-    "compiled": ("CompiledTrainer", "TrainerState"),
+    "compiled": ("CompiledTrainer", "Trainer", "TrainerState"),
     "dqn": ("DQN", "AgentConfig", "DQNConfig", "QNetwork", "make_agent"),
     "environments": ("make_host_environments",),
     "host": ("HostTrainer",),
     "replay": ("ReplayConfig", "Rows", "episode_window", "observed_rows", "transitions"),
-    "trainer": ("Trainer", "make_trainer"),
+    "trainer": ("make_trainer",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

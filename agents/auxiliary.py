@@ -52,6 +52,7 @@ its features grow; ``whitening`` and several ``permutations`` help (``DanskinLis
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -113,11 +114,8 @@ class AuxiliaryConfig:
 
     def __post_init__(self) -> None:
         require_interval("auxiliary weight", self.weight, "[0, inf)")
-        require(
-            type(self.tasks) in TASKS.values(),
-            f"auxiliary tasks to be one of {', '.join(TASKS)}",
-            self.tasks,
-        )
+        families = f"auxiliary tasks to be one of {', '.join(TASKS)}"
+        require(type(self.tasks) in TASKS.values(), families, self.tasks)
         require_choice("targets", self.targets, get_args(TargetName))
         for name in ("num_tasks", "horizon", "sequences"):
             require_positive(name, getattr(self, name))
@@ -409,7 +407,7 @@ class AuxiliaryState(NamedTuple):
     """All that a task remembers.
 
     Attributes:
-        columns: The task columns; drawn once.
+        columns: The task columns' parameters; drawn once.
         moments: Running averages of targets.
         last: ``LastTargets``, or () for Monte-Carlo targets.
         objective: The objective's state.
@@ -444,7 +442,16 @@ def make_auxiliary_task(
         InputError: For an objective that needs exact expectations, too few sequences for it or for
             the fit of bootstrapped targets, or observations that the tasks cannot take.
     """
-    _require_sequences(config, num_features)
+    require_positive("num_features", num_features)
+    config.require_objective()
+    sequences = config.sequences
+    require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
+    with_sizes(config.objective, num_features=num_features).require_rows(sequences)
+    bootstraps = config.targets == "bootstrapped"
+    if bootstraps:
+        enough = f"sequences > {num_features}, more than features, for bootstrapped targets"
+        require(sequences > num_features, enough, sequences)
+        require(config.horizon >= 2, "horizon >= 2 for bootstrapped targets", config.horizon)
     columns = make_task_columns(config, observation_shape)
     objective = with_sizes(
         config.objective,
@@ -453,14 +460,14 @@ def make_auxiliary_task(
         encoder=encoder,
         encoder_learning_rate=learning_rate,
     )
-    bootstraps = config.targets == "bootstrapped"
+    expected = (sequences, config.horizon, *observation_shape)
+    dtype = jnp.dtype(observation_dtype).name
 
     def init(key: Array) -> AuxiliaryState:
         column_key, objective_key = jax.random.split(key)
-        shape = (config.sequences, *observation_shape)
         last = LastTargets(
-            observations=jnp.zeros(shape, observation_dtype),
-            targets=jnp.zeros((config.sequences, columns.num_tasks), jnp.float32),
+            observations=jnp.zeros((sequences, *observation_shape), observation_dtype),
+            targets=jnp.zeros((sequences, columns.num_tasks), jnp.float32),
             known=jnp.zeros((), bool),
         )
         return AuxiliaryState(
@@ -478,88 +485,56 @@ def make_auxiliary_task(
         state: AuxiliaryState,
         key: Array,
     ) -> tuple[Array, tuple[AuxiliaryState, Metrics]]:
-        _require_rows_of(rows, config, observation_shape, observation_dtype)
-        first = rows.observation[:, 0]
+        seen = rows.observation
+        require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
+        kind = f"observations of type {dtype} (observation_dtype)"
+        require(seen.dtype.name == dtype, kind, seen.dtype.name)
         # Targets are data: nothing is differentiated through them.
-        targets, last = lax.stop_gradient(_targets(columns, encode, target_params, rows, state))
+        targets, last = lax.stop_gradient(
+            _targets(columns, partial(encode, target_params), rows, state)
+        )
         standardised, moments = standardise(state.moments, targets)
-        batch = Batch(first, standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
+        batch = Batch(seen[:, 0], standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
         value, (objective_state, metrics) = objective.loss(
             params, encode, batch, state.objective, key
         )
         return value, (AuxiliaryState(state.columns, moments, last, objective_state), metrics)
 
-    return AuxiliaryTask(init, loss, config.sequences, config.horizon)
+    return AuxiliaryTask(init, loss, sequences, config.horizon)
 
 
 def _targets(
-    columns: TaskColumns,
-    encode: Encode,
-    target_params: Params,
-    rows: Rows,
-    state: AuxiliaryState,
+    columns: TaskColumns, features: Callable[[Array], Array], rows: Rows, state: AuxiliaryState
 ) -> tuple[Array, Any]:
-    """Compute targets [b, t], and what the next update's predictor is to be fitted to."""
-    window = episode_window(rows)
-    cumulants = columns.apply(state.columns, rows.observation)
-    discounts = state.columns.discounts
-    if not isinstance(state.last, LastTargets):
-        return monte_carlo_targets(cumulants, discounts, window), ()
-    predictions = _predictions(
-        columns, lambda seen: encode(target_params, seen), rows, window, state.last, discounts
-    )
-    known = state.last.known
-    targets = bootstrapped_targets(cumulants, discounts, window, predictions, known)
-    return targets, LastTargets(rows.observation[:, 0], targets, jnp.ones((), bool))
+    """Compute targets [b, t], and what the next update's predictor is to be fitted to.
 
-
-def _predictions(
-    columns: TaskColumns,
-    features: Callable[[Array], Array],
-    rows: Rows,
-    window: Window,
-    last: LastTargets,
-    discounts: Array,
-) -> Array:
-    """Predict ψ at the sequences' ends, [b, t].
-
-    One step of fitted value iteration an update: targets → their least-squares fit → predictions →
-    new targets. What is carried from one update to the next is the data of the fit, not its weights
-    W̄, which mean nothing for another target network's features: refitted with the features at
-    hand, just before they are used, predictions change by no more than what these features cannot
-    express. The price beside keeping W̄ is one batch of observations in the state, and no time: the
-    features of the earlier rows are computed in place of this batch's.
+    Predictions of ψ at the sequences' ends are one step of fitted value iteration an update:
+    targets → their least-squares fit → predictions → new targets. What is carried from one update
+    to the next is the data of the fit, not its weights W̄, which mean nothing for another target
+    network's features: refitted with the features at hand, just before they are used, predictions
+    change by no more than what these features cannot express. The price beside keeping W̄ is one
+    batch of observations in the state, and no time: the features of the earlier rows are computed
+    in place of this batch's.
 
     A least-squares fit may expand what it is fitted to where sequences end at states that they
     seldom start from, so that iteration need not contract. ψ lies between the cumulants' bounds
     over 1 − γ: predictions are brought back into that interval, which leaves the fixed point as it
     is and keeps everything bounded.
+
+    Args:
+        columns: The task columns.
+        features: φ⁻, the target network's features of observations.
+        rows: Sequences.
+        state: The task's state.
     """
+    window = episode_window(rows)
+    cumulants = columns.apply(state.columns, rows.observation)
+    discounts, last = state.columns.discounts, state.last
+    if not isinstance(last, LastTargets):
+        return monte_carlo_targets(cumulants, discounts, window), ()
     predictor = fit_predictor(features(last.observations), last.targets)
     ends = rows_at(rows.observation, window.end)
     low, high = (bound / (1.0 - discounts)[None] for bound in columns.bounds)
-    return jnp.clip(predict(predictor, features(ends)), low, high)
-
-
-def _require_sequences(config: AuxiliaryConfig, num_features: int) -> None:
-    """Raise an ``InputError`` unless there are sequences enough for all that is done with them."""
-    require_positive("num_features", num_features)
-    config.require_objective()
-    objective, sequences = config.objective, config.sequences
-    require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
-    with_sizes(objective, num_features=num_features).require_rows(sequences)
-    if config.targets == "bootstrapped":
-        rows = f"sequences > {num_features}, more than features, for bootstrapped targets"
-        require(sequences > num_features, rows, sequences)
-        require(config.horizon >= 2, "horizon >= 2 for bootstrapped targets", config.horizon)
-
-
-def _require_rows_of(
-    rows: Rows, config: AuxiliaryConfig, observation_shape: tuple[int, ...], dtype: Any
-) -> None:
-    """Raise an ``InputError`` unless rows are those that the task was made for."""
-    expected = (config.sequences, config.horizon, *observation_shape)
-    shape = rows.observation.shape
-    require(shape == expected, f"observations of shape {expected}", shape)
-    got, wanted = rows.observation.dtype.name, jnp.dtype(dtype).name
-    require(got == wanted, f"observations of type {wanted} (observation_dtype)", got)
+    predictions = jnp.clip(predict(predictor, features(ends)), low, high)
+    targets = bootstrapped_targets(cumulants, discounts, window, predictions, last.known)
+    return targets, LastTargets(rows.observation[:, 0], targets, jnp.ones((), bool))

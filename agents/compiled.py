@@ -4,7 +4,9 @@ Several agents, which differ in their seeds alone, run side by side on a leading
 out over devices where there are several. They never exchange a number.
 """
 
+import abc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -50,72 +52,25 @@ class TrainerState(NamedTuple):
     acting: Acting
 
 
-class CompiledTrainer:
-    """Trainer of agents in a JAX environment."""
+class Trainer(abc.ABC):
+    """Agents of a configuration in their environments.
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        environment: Environment,
-        agent: DQN,
-        *,
-        devices: Sequence[jax.Device] | None = None,
-    ) -> None:
-        """Compile nothing yet.
+    Attributes:
+        agent: What ``make_agent`` made for the environment.
+    """
 
-        Args:
-            config: The run.
-            environment: The environment, which must end or cut its episodes itself.
-            agent: What ``make_agent`` made for it.
-            devices: Devices of which as many are used as share the seeds out evenly; None is JAX's
-                default device.
-        """
+    def __init__(self, config: AgentConfig, agent: DQN) -> None:
         self._config = config
-        self._environment = environment
         self.agent = agent
-        count = config.num_seeds
-        self._placement = (
-            Placement()
-            if devices is None
-            else make_placement(largest_even_share(devices, count), count)
-        )
         self._keys = agent_keys(config)
-        # With or without learning, between which there is no branch at run time.
-        self._advance_chunk = {
-            learns: jax.jit(
-                self._placement.spread_seeds(self._chunk(learns), own_sources=False),
-                donate_argnums=0,
-            )
-            for learns in (False, True)
-        }
-        self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
+        # Rows of each environment from one update to the next.
+        self._period = config.dqn.steps_per_update // config.num_envs
 
+    @abc.abstractmethod
     def init(self) -> TrainerState:
-        """Make agents before their first step."""
+        """Make agents before their first step, and start the environments."""
 
-        @jax.jit
-        def start(keys: Array) -> TrainerState:
-            memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
-            reset_keys = self._split(keys_for(keys, Use.RESET, 0))
-            states = _each(self._environment.reset)(reset_keys)
-            flags = jnp.zeros(reset_keys.shape, bool)
-            acting = Acting(
-                states,
-                _each(self._environment.observe)(states),
-                flags,
-                flags.astype(jnp.float32),
-            )
-            return TrainerState(memories, acting)
-
-        return self.put(start(self._keys))
-
-    def put(self, state: TrainerState) -> TrainerState:
-        """Share a state, such as one from a checkpoint, out over the devices."""
-        return self._placement.put_seeds(state)
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
-
+    @abc.abstractmethod
     def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
         """Let every agent act and learn for a while; the state handed in is used up.
 
@@ -128,34 +83,126 @@ class CompiledTrainer:
             The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
             the mean ``training_return`` of those (NaN where none did).
         """
+
+    @abc.abstractmethod
+    def evaluate(self, state: TrainerState, step: int) -> Array:
+        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
+
+        The state is not changed; the ``step`` decides the episodes' randomness.
+
+        Raises:
+            InputError: If an environment does not end its episodes.
+        """
+
+    @abc.abstractmethod
+    def put(self, state: TrainerState) -> TrainerState:
+        """Place a state, such as one from a checkpoint, where this trainer wants it."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Free what the environments hold."""
+
+    def _actions(self, params: Any, seen: Array, count: Array, keys: Array) -> Array:
+        """Choose actions [seeds, environments] for what is seen after ``count`` rows."""
+        actions: Array = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
+            params, seen, self.agent.epsilon(count), keys_for(keys, Use.ACT, count)
+        )
+        return actions
+
+    def _remember(self, memory: Memory, count: Array, rows: Rows) -> Memory:
+        """Add one more row of every environment of every agent."""
+        remembered: Memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(
+            memory, count, rows
+        )
+        return remembered
+
+    def _learn(self, memory: Memory, begun: Array, keys: Array) -> tuple[Memory, Metrics]:
+        """Make every agent's update after a period that began after ``begun`` rows."""
+        learned: tuple[Memory, Metrics] = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
+            memory, begun + self._period, keys_for(keys, Use.LEARN, begun)
+        )
+        return learned
+
+
+class CompiledTrainer(Trainer):
+    """Trainer of agents in a JAX environment.
+
+    Args:
+        config: The run.
+        environment: The environment, which must end or cut its episodes itself.
+        agent: What ``make_agent`` made for it.
+        devices: Devices of which as many are used as share the seeds out evenly; None is JAX's
+            default device.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        environment: Environment,
+        agent: DQN,
+        *,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> None:
+        super().__init__(config, agent)
+        self._environment = environment
+        count = config.num_seeds
+        self._placement = (
+            Placement()
+            if devices is None
+            else make_placement(largest_even_share(devices, count), count)
+        )
+        # With or without learning, between which there is no branch at run time.
+        self._advance_chunk = {
+            learns: jax.jit(
+                self._placement.spread_seeds(self._chunk(learns), own_sources=False),
+                donate_argnums=0,
+            )
+            for learns in (False, True)
+        }
+        self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
+
+    def init(self) -> TrainerState:
+        @jax.jit
+        def start(keys: Array) -> TrainerState:
+            memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
+            reset_keys = self._split(keys_for(keys, Use.RESET, 0))
+            states = _each(self._environment.reset)(reset_keys)
+            flags = jnp.zeros(reset_keys.shape, bool)
+            seen = _each(self._environment.observe)(states)
+            return TrainerState(memories, Acting(states, seen, flags, flags.astype(jnp.float32)))
+
+        return self.put(start(self._keys))
+
+    def put(self, state: TrainerState) -> TrainerState:
+        return self._placement.put_seeds(state)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
         warm = min(max(self._config.dqn.warmup - step, 0), steps)
         metrics: Metrics = {}
         for start, length, learns in ((step, warm, False), (step + warm, steps - warm, True)):
             if length:
-                state, found = self._advance_chunk[learns](
-                    state, self._span(start, length), self._keys, self._keys
-                )
-                metrics = _merged(metrics, found)
+                # Rows added before the chunk, and its periods between updates.
+                first, rows = start // self._config.num_envs, length // self._config.num_envs
+                span = jnp.asarray([first, rows // self._period], jnp.int32)
+                state, found = self._advance_chunk[learns](state, span, self._keys, self._keys)
+                # Of a part without and one with learning, sums add and means are the second's.
+                sums = {
+                    name: metrics.get(name, jnp.zeros_like(found[name])) + found[name]
+                    for name in _SUMS
+                }
+                metrics = {**found, **sums}
         ended, total = metrics.pop("episodes"), metrics.pop("returns")
         metrics = {**metrics, "episodes": ended, "training_return": total / ended}
         return state, metrics
 
     def evaluate(self, state: TrainerState, step: int) -> Array:
-        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
-
-        Args:
-            state: What agents have learned; not changed.
-            step: Environment steps that each agent has taken; decides the episodes' randomness.
-        """
         params = state.memory.learner.params
         counts = jnp.asarray(step, jnp.int32)
         returns: Array = self._evaluate(params, counts, self._keys, self._keys)
         return returns
-
-    def _span(self, start: int, steps: int) -> Array:
-        """Return rows added before a chunk and its periods between updates, [2] (int32)."""
-        first = start // self._config.num_envs
-        return jnp.asarray([first, steps // self._config.dqn.steps_per_update], jnp.int32)
 
     def _split(self, keys: Array) -> Array:
         """Split keys [seeds] into one for each environment, [seeds, environments]."""
@@ -165,7 +212,7 @@ class CompiledTrainer:
     def _chunk(
         self, learns: bool
     ) -> Callable[[TrainerState, Array, Array, Array], tuple[TrainerState, Metrics]]:
-        rows = self._config.dqn.steps_per_update // self._config.num_envs
+        rows = self._period
 
         def period(carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
             def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
@@ -175,10 +222,7 @@ class CompiledTrainer:
             summed = {name: value.sum(axis=0) for name, value in metrics.items()}
             if not learns:
                 return carry, summed
-            learn_keys = keys_for(keys, Use.LEARN, count)
-            memory, found = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
-                carry.memory, count + rows, learn_keys
-            )
+            memory, found = self._learn(carry.memory, count, keys)
             return carry._replace(memory=memory), {**summed, **found}
 
         def chunk(
@@ -206,15 +250,11 @@ class CompiledTrainer:
     def _step(self, carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
         """Take and remember one step of every environment of every agent."""
         memory, acting = carry
-        epsilon = self.agent.epsilon(count)
-        act_keys = keys_for(keys, Use.ACT, count)
-        actions = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
-            memory.learner.params, acting.observations, epsilon, act_keys
-        )
+        actions = self._actions(memory.learner.params, acting.observations, count, keys)
         step_keys = self._split(keys_for(keys, Use.STEP, count))
         taken = self._act(acting, actions, step_keys)
         rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
-        memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        memory = self._remember(memory, count, rows)
         returns = acting.returns + taken.reward
         ended = taken.terminated | taken.truncated
         metrics = {
@@ -237,9 +277,9 @@ class CompiledTrainer:
                 terminated=jnp.zeros_like(taken.terminated),
                 truncated=jnp.zeros_like(taken.truncated),
             )
-            chosen: TimeStep = jax.tree.map(
-                lambda new, old: jnp.where(_like(acting.ended, old), new, old), begun, taken
-            )
+            chosen: TimeStep = _each(
+                lambda ended, *steps: jax.tree.map(partial(jnp.where, ended), *steps)
+            )(acting.ended, begun, taken)
             return chosen
 
         # A reset costs more than a step: none is drawn where no episode of any agent has ended.
@@ -278,14 +318,3 @@ class CompiledTrainer:
 def _each(function: Callable[..., Any]) -> Callable[..., Any]:
     """Lift a function of one environment to [seeds, environments] of them."""
     return jax.vmap(jax.vmap(function))
-
-
-def _like(flags: Array, leaf: Array) -> Array:
-    """Reshape flags [seeds, environments] to broadcast against a leaf."""
-    return flags.reshape(flags.shape + (1,) * (leaf.ndim - flags.ndim))
-
-
-def _merged(metrics: Metrics, found: Metrics) -> Metrics:
-    """Merge metrics of a part without and one with learning: sums add, means are the second's."""
-    sums = {name: metrics.get(name, jnp.zeros_like(found[name])) + found[name] for name in _SUMS}
-    return {**found, **sums}

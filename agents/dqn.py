@@ -17,7 +17,6 @@ from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, as_inputs, make_auxiliary_task
 from rlreps.agents.replay import (
-    Draw,
     Replay,
     ReplayConfig,
     Rows,
@@ -76,13 +75,13 @@ class DQNConfig:
     freeze_torso: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("n_step", "target_every", "batch_size", "warmup", "steps_per_update"):
+        counts = ("n_step", "target_every", "batch_size", "warmup", "steps_per_update")
+        for name in (*counts, "epsilon_steps"):
             require_positive(name, getattr(self, name))
-        require_positive("epsilon_steps", self.epsilon_steps)
         require_interval("discount", self.discount, "[0, 1)")
-        for name in ("learning_rate", "adam_epsilon", "max_gradient_norm", "huber_delta"):
+        sizes = ("learning_rate", "adam_epsilon", "max_gradient_norm", "huber_delta")
+        for name in (*sizes, "reward_scale"):
             require_interval(name, getattr(self, name), "(0, inf)")
-        require_interval("reward_scale", self.reward_scale, "(0, inf)")
         for name in ("epsilon_start", "epsilon_end"):
             require_interval(name, getattr(self, name), "[0, 1]")
 
@@ -128,9 +127,8 @@ class AgentConfig:
     num_seeds: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("num_features", "num_envs", "max_episode_steps", "steps", "num_seeds"):
-            require_positive(name, getattr(self, name))
-        for name in ("evaluate_every", "evaluation_episodes"):
+        counts = ("num_features", "num_envs", "max_episode_steps", "steps", "num_seeds")
+        for name in (*counts, "evaluate_every", "evaluation_episodes"):
             require_positive(name, getattr(self, name))
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
         require(
@@ -197,9 +195,9 @@ class QNetwork:
     def values(self, params: Params, observations: Array) -> Array:
         """Compute one value an action [b, a] for observations [b, ...]."""
         head = params["head"]
-        products = self.features(params["torso"], observations) @ head["weights"]
-        biased: Array = products + head["biases"][None]
-        return biased
+        features = self.features(params["torso"], observations)
+        values: Array = features @ head["weights"] + head["biases"][None]
+        return values
 
     def hidden(self, torso_params: Params, observations: Array) -> list[Array] | None:
         """Compute activations of the torso's hidden layers; None where it does not tell."""
@@ -225,12 +223,7 @@ class DQNState(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What an agent has learned and what it remembers.
-
-    Attributes:
-        learner: What it has learned.
-        replay: What it remembers.
-    """
+    """What an agent has learned and what it remembers."""
 
     learner: DQNState
     replay: Replay
@@ -292,7 +285,7 @@ class DQN:
         """Add one more row of each environment to the memory.
 
         Args:
-            memory: The memory.
+            memory: What it has learned and remembers.
             count: Rows that each environment added before, [] (int32).
             rows: [environments, ...].
         """
@@ -303,22 +296,20 @@ class DQN:
         """Make one update from replayed sequences.
 
         Args:
-            memory: The memory.
+            memory: What the agent has learned and remembers.
             count: Rows that each environment has added, [] (int32).
             key: Random key.
 
         Returns:
-            The memory, and the update's losses.
+            The same after the update, and its losses.
         """
         value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
         replay, options = memory.replay, self.config.replay
-        wanted = (self.config.dqn.batch_size, self.config.dqn.n_step + 1)
-        drawn: Draw
+        wanted = (value_key, replay, count, self.config.dqn.batch_size, self.config.dqn.n_step + 1)
         if options.prioritised:
-            exponent = options.importance_exponent
-            drawn = draw_prioritised(value_key, replay, count, *wanted, exponent)
+            drawn = draw_prioritised(*wanted, options.importance_exponent)
         else:
-            drawn = draw_uniform(value_key, replay, count, *wanted)
+            drawn = draw_uniform(*wanted)
         task, rows = self.auxiliary, None
         if task is not None:
             rows = draw_uniform(auxiliary_key, replay, count, task.sequences, task.length).rows
@@ -400,13 +391,12 @@ class DQN:
         q_t_target = self.network.values(target_params, step.next_observation)
         rewards = step.reward * options.reward_scale
         # The target is a constant: rlax stops its gradient.
-        known = (q_tm1, step.action, rewards, step.discount, q_t_target)
-        errors: Array
-        if not options.double:
-            errors = jax.vmap(_rlax().q_learning)(*known)
-        else:
+        known: tuple[Array, ...] = (q_tm1, step.action, rewards, step.discount, q_t_target)
+        rule = _rlax().q_learning
+        if options.double:
             q_t_online = self.network.values(params, step.next_observation)
-            errors = jax.vmap(_rlax().double_q_learning)(*known, q_t_online)
+            rule, known = _rlax().double_q_learning, (*known, q_t_online)
+        errors: Array = jax.vmap(rule)(*known)
         return errors
 
     def _optimizer(self) -> optax.GradientTransformation:

@@ -3,15 +3,16 @@
 Agents see bounded coordinates scaled to [0, 1], images as bytes, and numbers as unit vectors.
 """
 
+import abc
 import dataclasses
 import importlib
 import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dm_env  # type: ignore[import-untyped]
 import gymnasium
@@ -40,8 +41,6 @@ LARGEST_BOUND = 1e6
 _ATARI_LIMIT = "max_num_frames_per_episode"
 """The argument in which Atari games name their limit, which no specification of theirs does."""
 
-_AsSeeds = Callable[[Sequence[int]], Any]
-
 
 class HostStep(NamedTuple):
     """What came of a step in n copies.
@@ -59,7 +58,7 @@ class HostStep(NamedTuple):
     truncated: FlagArray
 
 
-class HostEnvironments(Protocol):
+class HostEnvironments(abc.ABC):
     """Copies of an environment that are stepped together.
 
     The step after an episode's end ignores that copy's action: it starts an episode, with reward 0
@@ -73,12 +72,29 @@ class HostEnvironments(Protocol):
         max_episode_steps: Steps within which every episode ends; None if nobody knows.
     """
 
-    num_envs: int
     num_actions: int
-    observation_shape: tuple[int, ...]
-    observation_dtype: npt.DTypeLike
     max_episode_steps: int | None
 
+    def __init__(self, name: str, num_envs: int) -> None:
+        self._name, self.num_envs = name, num_envs
+        self._latest: Inputs | None = None
+
+    def _see(self, observations: "Observations", pictures_wanted: bool) -> None:
+        """Take observations as described, which have to be pictures if nothing else draws them.
+
+        Raises:
+            InputError: If they are not images where they have to stand in for pictures.
+        """
+        self._observations = observations
+        self.observation_shape = observations.shape
+        self.observation_dtype = observations.dtype
+        require(
+            not pictures_wanted or len(observations.shape) == 3,
+            "an environment that draws itself or whose observations are images",
+            self._name,
+        )
+
+    @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> Inputs:
         """Start an episode in every copy, [n, *observation].
 
@@ -90,6 +106,7 @@ class HostEnvironments(Protocol):
             InputError: For observations that are NaN or infinite.
         """
 
+    @abc.abstractmethod
     def step(self, actions: npt.NDArray[np.integer[Any]]) -> HostStep:
         """Take an action [n] in each copy whose episode goes on.
 
@@ -97,11 +114,39 @@ class HostEnvironments(Protocol):
             InputError: For observations or rewards that are NaN or infinite.
         """
 
-    def render(self) -> Picture:
-        """Return a picture of copy 0, [height, width, 3]."""
-
+    @abc.abstractmethod
     def close(self) -> None:
         """Free what the copies hold."""
+
+    @abc.abstractmethod
+    def _draw(self) -> Any:
+        """Draw copy 0; None if it does not draw itself."""
+
+    def render(self) -> Picture:
+        """Return a picture of copy 0, [height, width, 3], drawn by itself or its observation."""
+        with quietly():
+            drawn = self._draw()
+        return picture_of(self._latest) if drawn is None else np.asarray(drawn, np.uint8)
+
+    def _encode(self, raw: Any) -> Inputs:
+        self._latest = self._observations.encode(raw)
+        self._require_finite("observations", self._latest)
+        return self._latest
+
+    def _step_of(self, raw: Any, rewards: Any, terminated: Any, truncated: Any) -> HostStep:
+        # Copies: an environment may write its next step into the same arrays.
+        with np.errstate(over="ignore"):
+            given = np.array(rewards, np.float32)
+        self._require_finite("rewards", given)
+        ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        return HostStep(self._encode(raw), given, *ends)
+
+    def _require_finite(self, what: str, values: Inputs) -> None:
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise InputError(
+                f"expected {self._name} to give finite numbers as {what}, got {values[~finite][0]}"
+            )
 
 
 class HostDescription(NamedTuple):
@@ -163,170 +208,93 @@ def make_host_environments(
     return GymnasiumCopies(name, num_envs, max_episode_steps, render)
 
 
-class GymnasiumCopies:
-    """Copies of an environment of Gymnasium.
-
-    Args:
-        name: An id, with the module that registers it before a colon where that is needed.
-        num_envs: Copies.
-        max_episode_steps: Steps after which an episode is truncated where the id names no limit.
-        render: Whether pictures will be asked for.
-
-    Raises:
-        InputError: As ``make_host_environments`` does.
-    """
+class GymnasiumCopies(HostEnvironments):
+    """Copies of an environment of Gymnasium; see ``make_host_environments``."""
 
     def __init__(
         self, name: str, num_envs: int, max_episode_steps: int | None, render: bool
     ) -> None:
-        self._name = name
-        made = _make(name, num_envs, max_episode_steps, render)
-        self._environments, self._as_seeds = made.environments, made.as_seeds
-        self.max_episode_steps = made.max_episode_steps
+        super().__init__(name, num_envs)
+        with quietly(), explained(name):
+            _import_games(name)
+            spec = gymnasium.spec(_import_module(name))
+            if not self._make_together(spec, render):
+                self._make_singly(spec, max_episode_steps, render)
         try:
-            self.num_actions, self._first_action = actions_of_space(
-                self._environments.single_action_space, name
-            )
-            self._observations = observations_of_space(
-                self._environments.single_observation_space, name
-            )
-            self.num_envs = num_envs
-            self.observation_shape = self._observations.shape
-            self.observation_dtype = self._observations.dtype
-            if render and not made.renders:
-                require_images(self.observation_shape, name)
+            actions = self._environments.single_action_space
+            if not isinstance(actions, spaces.Discrete):
+                raise InputError(f"expected {name} to have discrete actions, got {actions}")
+            self.num_actions, self._first_action = int(actions.n), int(actions.start)
+            observations = observations_of_space(self._environments.single_observation_space, name)
+            self._see(observations, render and not self._draws)
         except InputError:
             self.close()
             raise
-        self._renders = render and made.renders
-        self._latest: Inputs | None = None
 
-    def reset(self, seeds: Sequence[int]) -> Inputs:
-        """Start an episode in every copy, [n, *observation], each by its own seed [n]."""
-        raw, _ = self._environments.reset(seed=self._as_seeds(seeds))
-        return self._encode(raw)
+    def _make_together(self, spec: EnvSpec, render: bool) -> bool:
+        """Make copies by an environment's own vector entry point, if there is one that fits.
 
-    def step(self, actions: npt.NDArray[np.integer[Any]]) -> HostStep:
-        """Take an action [n] in each copy, or start an episode where one ended."""
-        chosen = np.asarray(actions, np.int64) + self._first_action
-        raw, rewards, terminated, truncated, _ = self._environments.step(chosen)
-        # Copies: an environment may write its next step into the same arrays.
-        given = single_precision(rewards)
-        require_finite("rewards", given, self._name)
-        return HostStep(
-            self._encode(raw),
-            given,
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
+        It must end its episodes, begin the next ones in the step after that, and take a seed for
+        each copy, without which an agent's episodes would depend on how many agents there are.
+        """
+        limit = spec.max_episode_steps or spec.kwargs.get(_ATARI_LIMIT)
+        if spec.vector_entry_point is None or spec.additional_wrappers or limit is None:
+            return False
+        known = inspect.signature(_creator(spec.vector_entry_point)).parameters
+        self._draws = render and "render_mode" in known
+        options: dict[str, Any] = {"render_mode": "rgb_array"} if self._draws else {}
+        own = gymnasium.make_vec(
+            spec, self.num_envs, vectorization_mode="vector_entry_point", **options
         )
+        self._environments: VectorEnv[Any, Any, Any] = own
+        self.max_episode_steps = int(limit)
+        if own.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
+            forms: tuple[Callable[[Sequence[int]], Any], ...] = (list, np.array)
+            for self._as_seeds in forms:
+                # Whatever it raises, it takes no such seeds.
+                with suppress(Exception):
+                    own.reset(seed=self._as_seeds(range(self.num_envs)))
+                    return True
+        own.close()
+        return False
 
-    def _encode(self, raw: Any) -> Inputs:
-        self._latest = self._observations.encode(raw)
-        require_finite("observations", self._latest, self._name)
-        return self._latest
-
-    def render(self) -> Picture:
-        """Return a picture of copy 0, drawn by itself or its observation."""
-        if not self._renders:
-            return picture_of(self._latest)
-        with quietly():
-            if isinstance(self._environments, SyncVectorEnv):
-                drawn: Any = self._environments.envs[0].render()
-            else:
-                pictures: Any = self._environments.render()
-                drawn = pictures[0]
-        return np.asarray(drawn, np.uint8)
-
-    def close(self) -> None:
-        """Free what the copies hold."""
-        self._environments.close()
-
-
-class _Made(NamedTuple):
-    """Copies as Gymnasium makes them.
-
-    Attributes:
-        environments: The copies.
-        renders: Whether they draw themselves, if told to.
-        max_episode_steps: Steps within which episodes end; None if nobody knows.
-        as_seeds: Seeds [n] → what the copies take for them.
-    """
-
-    environments: VectorEnv[Any, Any, Any]
-    renders: bool
-    max_episode_steps: int | None
-    as_seeds: _AsSeeds
-
-
-def _make(name: str, num_envs: int, max_episode_steps: int | None, render: bool) -> _Made:
-    """Make the copies, which are told to draw themselves if ``render``."""
-    with quietly(), explained(name):
-        _import_games(name)
-        spec = gymnasium.spec(_import_module(name))
-        own = _make_own(spec, num_envs, render)
-        if own is not None:
-            return own
+    def _make_singly(self, spec: EnvSpec, max_episode_steps: int | None, render: bool) -> None:
+        """Make copies one by one, and cut their episodes where they name no limit of their own."""
         if spec.entry_point is None:
             raise gymnasium.error.Error(
                 "it has no copies with next-step autoreset, a limit of steps (max_episode_steps) "
                 "and a seed for each"
             )
-        return _make_singly(spec, num_envs, max_episode_steps, render)
+        if spec.max_episode_steps is None:
+            spec = dataclasses.replace(spec, max_episode_steps=max_episode_steps)
+        modes = getattr(_creator(spec.entry_point), "metadata", {}).get("render_modes", [])
+        self._draws = render and "rgb_array" in modes
+        options: dict[str, Any] = {"render_mode": "rgb_array"} if self._draws else {}
 
+        def make_one() -> gymnasium.Env[Any, Any]:
+            # The checker's remarks are for an environment's author.
+            return gymnasium.make(spec, disable_env_checker=True, **options)
 
-def _make_singly(
-    spec: EnvSpec, num_envs: int, max_episode_steps: int | None, render: bool
-) -> _Made:
-    """Make copies one by one, and cut their episodes where they name no limit of their own."""
-    if spec.max_episode_steps is None:
-        spec = dataclasses.replace(spec, max_episode_steps=max_episode_steps)
-    modes = getattr(_creator(spec.entry_point), "metadata", {}).get("render_modes", [])
-    renders = "rgb_array" in modes
-    render_mode = "rgb_array" if render and renders else None
+        self._environments = SyncVectorEnv(
+            [make_one] * self.num_envs, autoreset_mode=AutoresetMode.NEXT_STEP
+        )
+        self._as_seeds, self.max_episode_steps = list, spec.max_episode_steps
 
-    def make_one() -> gymnasium.Env[Any, Any]:
-        # The checker's remarks are for an environment's author.
-        options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-        return gymnasium.make(spec, disable_env_checker=True, **options)
+    def reset(self, seeds: Sequence[int]) -> Inputs:
+        return self._encode(self._environments.reset(seed=self._as_seeds(seeds))[0])
 
-    copies = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
-    return _Made(copies, renders, spec.max_episode_steps, _as_list)
+    def step(self, actions: npt.NDArray[np.integer[Any]]) -> HostStep:
+        chosen = np.asarray(actions, np.int64) + self._first_action
+        return self._step_of(*self._environments.step(chosen)[:4])
 
+    def close(self) -> None:
+        self._environments.close()
 
-def _make_own(spec: EnvSpec, num_envs: int, render: bool) -> _Made | None:
-    """Make copies by an environment's own vector entry point; None if there is none that fits.
-
-    It must end its episodes, begin the next ones in the step after that, and take a seed for each
-    copy, without which an agent's episodes would depend on how many agents there are.
-    """
-    limit = spec.max_episode_steps or spec.kwargs.get(_ATARI_LIMIT)
-    if spec.vector_entry_point is None or spec.additional_wrappers or limit is None:
-        return None
-    renders = "render_mode" in inspect.signature(_creator(spec.vector_entry_point)).parameters
-    options: dict[str, Any] = {"render_mode": "rgb_array"} if render and renders else {}
-    own = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **options)
-    if own.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-        as_seeds = _form_of_seeds(own)
-        if as_seeds is not None:
-            return _Made(own, renders, int(limit), as_seeds)
-    own.close()
-    return None
-
-
-def _form_of_seeds(own: VectorEnv[Any, Any, Any]) -> _AsSeeds | None:
-    """Find how copies of an own vector entry point take a seed each; None if they do not."""
-    forms: tuple[_AsSeeds, ...] = (_as_list, np.array)
-    for form in forms:
-        try:
-            own.reset(seed=form(range(own.num_envs)))
-        except Exception:  # Whatever it raises, it takes none.
-            continue
-        return form
-    return None
-
-
-def _as_list(seeds: Sequence[int]) -> list[int]:
-    return list(seeds)
+    def _draw(self) -> Any:
+        if not self._draws:
+            return None
+        pictures: Any = self._environments.render()
+        return pictures[0]
 
 
 def _creator(entry_point: Any) -> Callable[..., Any]:
@@ -359,64 +327,48 @@ def _import_games(name: str) -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-class DmEnvCopies:
-    """Copies of an environment of dm_env.
+class DmEnvCopies(HostEnvironments):
+    """Copies of an environment of dm_env; see ``make_host_environments``.
 
     dm_env has no way of seeding. Each reset therefore makes the copies anew, each with its seed if
     what makes them takes a ``seed``. If it takes none, they are as different and as repeatable as
     it makes them.
 
     An episode's end with discount 0 is a termination; with any other, a truncation. Discounts
-    before it are not used: the agent has its own.
-
-    Args:
-        name: ``dm_env:MODULE:FUNCTION``.
-        num_envs: Copies.
-        max_episode_steps: Steps after which an episode is truncated, if it has not ended; dm_env
-            environments do not tell whether they have a limit of their own.
-        render: Whether pictures will be asked for. They come from a method ``render``, of which
-            dm_env knows nothing, or from observations that are images.
-
-    Raises:
-        InputError: As ``make_host_environments`` does.
+    before it are not used: the agent has its own. dm_env environments do not tell whether they have
+    a limit of their own, and know nothing of pictures: those come from a method ``render``.
     """
 
     def __init__(
         self, name: str, num_envs: int, max_episode_steps: int | None, render: bool
     ) -> None:
-        self._name = name
+        super().__init__(name, num_envs)
         with quietly(), explained(name):
             self._make = _factory(name)
-            self._copies = [self._make(0)]
-        first = self._copies[0]
+            first = self._make(0)
+        self._copies = [first]
         require(
             isinstance(first, dm_env.Environment), f"{name} to make a dm_env.Environment", first
         )
-        self.num_envs, self.num_actions = num_envs, actions_of_environment(first, name)
-        self._observations = observations_of_spec(first.observation_spec(), name)
-        self.observation_shape = self._observations.shape
-        self.observation_dtype = self._observations.dtype
-        if render and not callable(getattr(first, "render", None)):
-            require_images(self.observation_shape, name)
-        self._action_type = first.action_spec().dtype.type
+        actions, rewards = first.action_spec(), first.reward_spec()
+        if not isinstance(actions, specs.DiscreteArray):
+            raise InputError(f"expected {name} to have discrete actions, got {actions}")
+        if getattr(rewards, "shape", None) != ():
+            raise InputError(f"expected {name} to have scalar rewards, got {rewards}")
+        self.num_actions, self._action_type = int(actions.num_values), actions.dtype.type
         self.max_episode_steps = max_episode_steps
-        self._start()
-        self._latest: Inputs | None = None
-
-    def _start(self) -> None:
-        self._ended: FlagArray = np.zeros(self.num_envs, np.bool_)
-        self._lengths = np.zeros(self.num_envs, np.int64)
+        draws = callable(getattr(first, "render", None))
+        self._see(observations_of_spec(first.observation_spec(), name), render and not draws)
 
     def reset(self, seeds: Sequence[int]) -> Inputs:
-        """Start an episode in every copy, [n, *observation], each by its own seed [n]."""
         self.close()
         with quietly(), explained(self._name):
             self._copies = [self._make(seed) for seed in seeds]
-        self._start()
-        return self._encode([copy.reset() for copy in self._copies])
+        self._ended: FlagArray = np.zeros(self.num_envs, np.bool_)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        return self._encode(np.stack([copy.reset().observation for copy in self._copies]))
 
     def step(self, actions: npt.NDArray[np.integer[Any]]) -> HostStep:
-        """Take an action [n] in each copy, or start an episode where one ended."""
         taken = [
             copy.reset() if ended else copy.step(self._action_type(action))
             for copy, ended, action in zip(self._copies, self._ended, actions, strict=True)
@@ -427,41 +379,22 @@ class DmEnvCopies:
         if self.max_episode_steps is not None:
             self._ended |= self._lengths >= self.max_episode_steps
         # At an episode's start dm_env gives None as reward.
-        rewards = single_precision(
-            [0.0 if step.reward is None else float(step.reward) for step in taken]
-        )
-        require_finite("rewards", rewards, self._name)
-        return HostStep(
-            self._encode(taken),
-            rewards,
-            terminated,
-            self._ended & ~terminated,
-        )
-
-    def _encode(self, taken: list[dm_env.TimeStep]) -> Inputs:
-        self._latest = self._observations.encode(np.stack([step.observation for step in taken]))
-        require_finite("observations", self._latest, self._name)
-        return self._latest
-
-    def render(self) -> Picture:
-        """Return a picture of copy 0, drawn by itself or its observation."""
-        draw = getattr(self._copies[0], "render", None)
-        return np.asarray(draw(), np.uint8) if callable(draw) else picture_of(self._latest)
+        rewards = [0.0 if step.reward is None else float(step.reward) for step in taken]
+        seen = np.stack([step.observation for step in taken])
+        return self._step_of(seen, rewards, terminated, self._ended & ~terminated)
 
     def close(self) -> None:
-        """Free what the copies hold."""
         for copy in self._copies:
             copy.close()
         self._copies = []
 
+    def _draw(self) -> Any:
+        draw = getattr(self._copies[0], "render", None)
+        return draw() if callable(draw) else None
+
 
 def _factory(name: str) -> Callable[[int], dm_env.Environment]:
-    """Find the function seed → environment of a name ``dm_env:MODULE:FUNCTION``.
-
-    Raises:
-        InputError: If there is no such function, or it has required arguments.
-        Exception: What the import of the module raises, and ``inspect`` of the function.
-    """
+    """Find the function seed → environment of a name ``dm_env:MODULE:FUNCTION``."""
     _, module, function = [*name.split(":"), "", ""][:3]
     require(name.count(":") == 2 and bool(module and function), "dm_env:MODULE:FUNCTION", name)
     make = getattr(import_named(module, name), function, None)
@@ -532,31 +465,6 @@ def observations_of_spec(spec: Any, name: str) -> Observations:
     raise InputError(f"expected {name} to have observations in one array of numbers, got {spec}")
 
 
-def actions_of_space(space: gymnasium.Space[Any], name: str) -> tuple[int, int]:
-    """Return the number of actions of a space of Gymnasium, and the first.
-
-    Raises:
-        InputError: Unless it is ``Discrete``.
-    """
-    if not isinstance(space, spaces.Discrete):
-        raise InputError(f"expected {name} to have discrete actions, got {space}")
-    return int(space.n), int(space.start)
-
-
-def actions_of_environment(environment: dm_env.Environment, name: str) -> int:
-    """Return the number of actions of an environment of dm_env, whose rewards must be scalars.
-
-    Raises:
-        InputError: Unless its actions are a ``DiscreteArray`` without axes, and its rewards scalar.
-    """
-    actions, rewards = environment.action_spec(), environment.reward_spec()
-    if not isinstance(actions, specs.DiscreteArray):
-        raise InputError(f"expected {name} to have discrete actions, got {actions}")
-    if getattr(rewards, "shape", None) != ():
-        raise InputError(f"expected {name} to have scalar rewards, got {rewards}")
-    return int(actions.num_values)
-
-
 def _unit_vectors(count: int, first: int) -> Observations:
     rows = np.eye(count, dtype=np.float32)
     return Observations((count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first])
@@ -567,25 +475,18 @@ def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike)
     if dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
         # A copy: the environment may draw its next image into the same array.
         return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
-    scale = _scaling(low, high)
-    return Observations(shape, np.float32, lambda raw: arrange(scale(raw)))
-
-
-def _scaling(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Callable[[Any], Inputs]:
-    """Map coordinates with two bounds onto [0, 1] and leave the others as they are."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
     # In single precision before they are subtracted, so that the upper bound itself becomes 1.
     least = np.where(bounded, low, 0.0).astype(np.float32)
     width = np.where(bounded, high, 1.0).astype(np.float32) - least
 
-    def scale(raw: Any) -> Inputs:
+    def encode(raw: Any) -> Inputs:
         # What is too large for single precision becomes infinite, which the copies refuse.
         with np.errstate(over="ignore"):
-            scaled: npt.NDArray[np.float32] = (np.asarray(raw).astype(np.float32) - least) / width
-        return scaled
+            return arrange((np.asarray(raw).astype(np.float32) - least) / width)
 
-    return scale
+    return Observations(shape, np.float32, encode)
 
 
 def _arranged(
@@ -634,37 +535,9 @@ def explained(name: str) -> Iterator[None]:
 
 
 def import_named(module: str, name: str) -> ModuleType:
-    """Import the module that an environment's name names.
-
-    Raises:
-        InputError: If that is no module's name.
-        ImportError: If it is not there; and whatever else it raises.
-    """
+    """Import the module that an environment's name names."""
     require(all(module.split(".")), "a module's name before the environment's", name)
     return importlib.import_module(module)
-
-
-def single_precision(values: Any) -> npt.NDArray[np.float32]:
-    """Copy to single precision, in which what is too large becomes infinite without a warning."""
-    with np.errstate(over="ignore"):
-        return np.array(values, np.float32)
-
-
-def require_finite(what: str, values: Inputs, name: str) -> None:
-    """Raise an ``InputError`` if values of an environment are NaN or infinite.
-
-    Args:
-        what: What they are.
-        values: Of any shape.
-        name: The environment's.
-    """
-    if values.dtype == np.uint8:
-        return
-    finite = np.isfinite(values)
-    if not finite.all():
-        raise InputError(
-            f"expected {name} to give finite numbers as {what}, got {values[~finite][0]}"
-        )
 
 
 def environment_seed(agent_seed: int, use: int, step: int, copy: int) -> int:
@@ -678,15 +551,6 @@ def environment_seed(agent_seed: int, use: int, step: int, copy: int) -> int:
     """
     entropy = (agent_seed, int(use), step, copy)
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 1
-
-
-def require_images(observation_shape: tuple[int, ...], name: str) -> None:
-    """Raise an ``InputError`` unless observations can stand in for pictures that nobody draws."""
-    if len(observation_shape) != 3:
-        raise InputError(
-            f"expected an environment that draws itself or whose observations are images, "
-            f"got {name!r}"
-        )
 
 
 def picture_of(images: Inputs | None) -> Picture:

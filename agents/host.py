@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents.compiled import Acting, TrainerState
-from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
+from rlreps.agents.compiled import Acting, Trainer, TrainerState
+from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, keys_for
 from rlreps.agents.environments import HostEnvironments, HostStep, Inputs, environment_seed
 from rlreps.agents.replay import Rows
 from rlreps.errors import InputError
@@ -30,11 +30,17 @@ MOST_COPIES = 16
 """Environments that an agent is evaluated in at once."""
 
 
-class HostTrainer:
+class HostTrainer(Trainer):
     """Trainer of agents in environments on the host.
 
     Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have
     been chosen for ``acting.observations``, [seeds, environments].
+
+    Args:
+        config: The run.
+        make_environments: Number of copies → environments, which must end or cut their episodes
+            themselves.
+        agent: What ``make_agent`` made for them.
     """
 
     def __init__(
@@ -43,63 +49,41 @@ class HostTrainer:
         make_environments: Callable[[int], HostEnvironments],
         agent: DQN,
     ) -> None:
-        """Make the environments to train in.
-
-        Args:
-            config: The run.
-            make_environments: Number of copies → environments, which must end or cut their
-                episodes themselves.
-            agent: What ``make_agent`` made for them.
-        """
-        self._config = config
-        self.agent = agent
+        super().__init__(config, agent)
         self._make = make_environments
         self._environments = make_environments(config.num_seeds * config.num_envs)
         self._evaluation: HostEnvironments | None = None
         # The step that the environments stand at, if any.
         self._stands_at: int | None = None
-        self._keys = agent_keys(config)
-        self._learn = {
+        self._advance_row = {
             learns: jax.jit(partial(self._remember_and_act, learns), donate_argnums=0)
             for learns in (False, True)
         }
         self._greedy = jax.jit(self._greedy_actions)
 
     def init(self) -> TrainerState:
-        """Make agents before their first step, and start the environments."""
         memory = jax.jit(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
-        seen = self._grouped(self._environments.reset(self._training_seeds(0)))
+        seen = self._grouped(self._reset(0))
         self._stands_at = 0
         actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)
         flags = jnp.zeros(actions.shape, bool)
         return TrainerState(memory, Acting(actions, seen, flags, flags.astype(jnp.float32)))
 
     def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
-        """Let every agent act and learn for a while; the state handed in is used up.
-
-        Args:
-            state: Where things stand.
-            step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
-            steps: How many more; a multiple, too.
-
-        Returns:
-            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
-            the mean ``training_return`` of those (NaN where none did).
-        """
         memory, acting = state
         actions, seen = acting.states, acting.observations
         episodes = _Episodes(np.array(acting.ended), np.array(acting.returns))
         shape = episodes.ended.shape
         updates: list[Metrics] = []
-        for count in self._counts(step, steps):
-            restarted = self._restarted(count, episodes)
-            taken = self._step(count, actions) if restarted is None else restarted
+        num_envs = self._config.num_envs
+        for count in range(step // num_envs, (step + steps) // num_envs):
+            taken = self._step(count, actions, episodes)
             rewards, terminated = taken.rewards.reshape(shape), taken.terminated.reshape(shape)
             # A compiled call takes NumPy's arrays as they are.
             result: Any = (rewards, terminated, episodes.ended)
             rows = Rows(seen, actions, *result)
             seen = self._grouped(taken.observations)
-            memory, actions, metrics = self._learn[self._learns(count)](
+            memory, actions, metrics = self._advance_row[self._learns(count)](
                 memory, rows, seen, np.int32(count), self._keys
             )
             updates.append(metrics)
@@ -109,15 +93,6 @@ class HostTrainer:
         return TrainerState(memory, Acting(actions, seen, ended, returns)), found
 
     def evaluate(self, state: TrainerState, step: int) -> Array:
-        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
-
-        Args:
-            state: What agents have learned; not changed.
-            step: Environment steps that each agent has taken; decides the episodes' randomness.
-
-        Raises:
-            InputError: If an environment does not end its episodes.
-        """
         episodes = self._config.evaluation_episodes
         rounds = -(-episodes // MOST_COPIES)
         # As even as can be: the last round may play a few episodes too many.
@@ -156,49 +131,37 @@ class HostTrainer:
         )
 
     def put(self, state: TrainerState) -> TrainerState:
-        """Place a state, such as one from a checkpoint, on the device."""
         placed: TrainerState = jax.tree.map(jnp.asarray, state)
         return placed
 
     def close(self) -> None:
-        """Close the environments."""
         self._environments.close()
         if self._evaluation is not None:
             self._evaluation.close()
 
-    def _counts(self, step: int, steps: int) -> range:
-        """Count the rows that each environment has added before each of its next ones."""
-        return range(step // self._config.num_envs, (step + steps) // self._config.num_envs)
-
     def _learns(self, count: int) -> bool:
         """Tell whether an update follows the row after ``count``."""
-        period = self._config.dqn.steps_per_update // self._config.num_envs
-        begun = (count + 1 - period) * self._config.num_envs
-        return (count + 1) % period == 0 and begun >= self._config.dqn.warmup
+        begun = (count + 1 - self._period) * self._config.num_envs
+        return (count + 1) % self._period == 0 and begun >= self._config.dqn.warmup
 
-    def _restarted(self, count: int, episodes: "_Episodes") -> HostStep | None:
-        """Begin episodes in place of a step, where a checkpoint is or environments are elsewhere.
+    def _step(self, count: int, actions: Array, episodes: "_Episodes") -> HostStep:
+        """Take a step, or begin episodes where a checkpoint is or environments are elsewhere.
 
         At the first step, environments that are elsewhere are brought to where all begin.
         """
         step = count * self._config.num_envs
-        elsewhere = self._stands_at != step
-        if not elsewhere and (step == 0 or step % self._config.checkpoint_every != 0):
-            return None
-        seen = self._environments.reset(self._training_seeds(step))
-        if step == 0:
-            return None
-        self._stands_at = step + self._config.num_envs
-        episodes.cut()
-        nothing = np.zeros(len(seen), np.bool_)
-        return HostStep(seen, nothing.astype(np.float32), nothing, nothing)
-
-    def _step(self, count: int, actions: Array) -> HostStep:
-        chosen = np.asarray(actions).reshape(-1)
+        begins = self._stands_at != step or (step > 0 and step % self._config.checkpoint_every == 0)
         # Wherever an error or an interruption leaves them.
         self._stands_at = None
-        taken = self._environments.step(chosen)
-        self._stands_at = (count + 1) * self._config.num_envs
+        if begins:
+            seen = self._reset(step)
+        if begins and step > 0:
+            episodes.cut()
+            nothing = np.zeros(len(seen), np.bool_)
+            taken = HostStep(seen, nothing.astype(np.float32), nothing, nothing)
+        else:
+            taken = self._environments.step(np.asarray(actions).reshape(-1))
+        self._stands_at = step + self._config.num_envs
         return taken
 
     def _grouped(self, observations: Inputs) -> Array:
@@ -207,26 +170,14 @@ class HostTrainer:
             observations.reshape(self._config.num_seeds, -1, *observations.shape[1:])
         )
 
-    def _actions(self, params: Params, seen: Array, count: Array, keys: Array) -> Array:
-        """Choose actions [seeds, environments] for what is seen after ``count`` rows."""
-        epsilon = self.agent.epsilon(count)
-        actions: Array = jax.vmap(self.agent.act, in_axes=(0, 0, None, 0))(
-            params, seen, epsilon, keys_for(keys, Use.ACT, count)
-        )
-        return actions
-
     def _remember_and_act(
         self, learns: bool, memory: Memory, rows: Rows, seen: Array, count: Array, keys: Array
     ) -> tuple[Memory, Array, Metrics]:
         """Add a row of every environment, learn if that is due, and choose the next actions."""
-        memory = jax.vmap(self.agent.remember, in_axes=(0, None, 0))(memory, count, rows)
+        memory = self._remember(memory, count, rows)
         metrics: Metrics = {}
         if learns:
-            period = self._config.dqn.steps_per_update // self._config.num_envs
-            learn_keys = keys_for(keys, Use.LEARN, count + 1 - period)
-            memory, metrics = jax.vmap(self.agent.learn, in_axes=(0, None, 0))(
-                memory, count + 1, learn_keys
-            )
+            memory, metrics = self._learn(memory, count + 1 - self._period, keys)
         return memory, self._actions(memory.learner.params, seen, count + 1, keys), metrics
 
     def _greedy_actions(self, params: Params, seen: Array, keys: Array) -> Array:
@@ -236,8 +187,9 @@ class HostTrainer:
         )(params, seen, keys)
         return actions
 
-    def _training_seeds(self, step: int) -> list[int]:
-        return self._seeds(Use.RESET, step, range(self._config.num_envs))
+    def _reset(self, step: int) -> Inputs:
+        """Begin episodes of training, [seeds x environments, ...]."""
+        return self._environments.reset(self._seeds(Use.RESET, step, range(self._config.num_envs)))
 
     def _seeds(self, use: Use, step: int, copies: Iterable[int]) -> list[int]:
         """Derive seeds of some copies of every agent, [seeds x copies]."""

@@ -19,7 +19,7 @@ from rlreps.agents.dqn import AgentConfig, QNetwork
 from rlreps.agents.environments import HostEnvironments, make_host_environments
 from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
 from rlreps.agents.replay import Rows
-from rlreps.agents.trainer import DEFAULT_ARENA, puddle_world_of
+from rlreps.agents.trainer import DEFAULT_ARENA, arena_of, puddle_world_of
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
@@ -107,8 +107,7 @@ def coverage_distance(features: Array, basis: Array) -> Array:
     Raises:
         InputError: If the arrays do not fit together.
     """
-    distance: Array = subspace_distance(_centred(features), basis)
-    return distance
+    return subspace_distance(_centred(features), basis)
 
 
 def _centred(features: Array) -> Array:
@@ -149,13 +148,12 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     Raises:
         InputError: For a ground truth of another environment.
     """
-    world = puddle_world_of(config)
-    if world is None:
+    world, arena = puddle_world_of(config), arena_of(config)
+    if world is None or arena is None:
         require(truth is None, "a ground truth for PuddleWorld alone", config.environment)
+        name, limit = config.environment, config.max_episode_steps
         with closing(
-            make_host_environments(
-                config.environment, _COPIES, max_episode_steps=config.max_episode_steps
-            )
+            make_host_environments(name, _COPIES, max_episode_steps=limit)
         ) as environments:
             probe = _sampled_probe(random_rows(environments, _STEPS, seed=_SEED))
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
@@ -163,13 +161,9 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     truth = truth if truth is not None else default_ground_truth(config)
     if truth is None:
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
-    arena = _arena(config)
     measured = truth.settings.get("environment")
-    require(
-        measured == arena_settings(load_arena(arena)),
-        f"a ground truth of the arena {arena}",
-        measured,
-    )
+    same = measured == arena_settings(load_arena(arena))
+    require(same, f"a ground truth of the arena {arena}", measured)
     components = min(COMPONENTS, truth.principal.basis.shape[1])
     basis = jnp.asarray(truth.principal.truncated(components).basis)
     return Measurement(inputs=jnp.asarray(truth.coordinates), basis=basis, probe=probe)
@@ -185,13 +179,7 @@ def _sampled_probe(rows: Rows) -> ValueProbe:
 
 def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
     """Load the released ground truth of the arena that agents act in; None if there is none."""
-    if puddle_world_of(config) is None or _arena(config) != DEFAULT_ARENA:
-        return None
-    return load(_RELEASED)
-
-
-def _arena(config: AgentConfig) -> str:
-    return config.environment.partition(":")[2] or DEFAULT_ARENA
+    return load(_RELEASED) if arena_of(config) == DEFAULT_ARENA else None
 
 
 def random_rows(environments: HostEnvironments, steps: int, *, seed: int) -> Rows:
@@ -228,11 +216,10 @@ def make_measure(
 
     def one(torso: Any) -> dict[str, Array]:
         features = network.features(torso, measurement.inputs)
+        of_probe = network.features(torso, measurement.probe.inputs)
         found = {
             "effective_rank": effective_rank(features),
-            "probe_error": probe_error(
-                network.features(torso, measurement.probe.inputs), measurement.probe
-            ),
+            "probe_error": probe_error(of_probe, measurement.probe),
         }
         hidden = network.hidden(torso, measurement.inputs)
         if hidden is not None:

@@ -11,6 +11,7 @@ depend on what an agent did, and writing to it stays a copy of one slice.
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -198,18 +199,12 @@ class Draw(NamedTuple):
 
 def init_replay(config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_envs: int) -> Replay:
     """Make an empty memory for observations of a shape and dtype."""
-    slots = config.capacity // num_envs
-    shape = (slots, num_envs)
-    rows = Rows(
-        observation=jnp.zeros((*shape, *observation.shape), observation.dtype),
-        action=jnp.zeros(shape, jnp.int32),
-        reward=jnp.zeros(shape, jnp.float32),
-        terminated=jnp.zeros(shape, bool),
-        last=jnp.zeros(shape, bool),
-    )
+    shape = (config.capacity // num_envs, num_envs)
+    seen = jnp.zeros((*shape, *observation.shape), observation.dtype)
+    rows = observed_rows(seen, jnp.zeros(shape, bool), jnp.zeros(shape, bool))
     if not config.prioritised:
         return Replay(rows, ())
-    return Replay(rows, Priorities(empty_tree(slots * num_envs), jnp.ones((), jnp.float32)))
+    return Replay(rows, Priorities(empty_tree(math.prod(shape)), jnp.ones((), jnp.float32)))
 
 
 def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:

@@ -3,20 +3,18 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
-from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.compiled import CompiledTrainer, TrainerState
-from rlreps.agents.dqn import DQN, AgentConfig, make_agent
+from rlreps.agents.compiled import CompiledTrainer, Trainer
+from rlreps.agents.dqn import AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import require
-from rlreps.losses.base import Metrics
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""
@@ -26,25 +24,10 @@ DEFAULT_ARENA = "sutton"
 _SEQUENCES_BETWEEN_CUTS = 4
 
 
-class Trainer(Protocol):
-    """Agents in their environments; see ``CompiledTrainer`` for what the functions do."""
-
-    agent: DQN
-
-    def init(self) -> TrainerState:
-        """Make agents before their first step."""
-
-    def advance(self, state: TrainerState, step: int, steps: int) -> tuple[TrainerState, Metrics]:
-        """Let agents act and learn; the state handed in is used up."""
-
-    def evaluate(self, state: TrainerState, step: int) -> Array:
-        """Compute undiscounted returns [seeds, episodes] of greedy episodes."""
-
-    def put(self, state: TrainerState) -> TrainerState:
-        """Place a state from a checkpoint where this trainer wants it."""
-
-    def close(self) -> None:
-        """Free what the environments hold."""
+def arena_of(config: AgentConfig) -> str | None:
+    """Name the arena of PuddleWorld that agents act in; None for any other environment."""
+    name, _, arena = config.environment.partition(":")
+    return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
 
 
 def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
@@ -53,11 +36,10 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     Raises:
         ArenaError: For an unknown or invalid arena.
     """
-    name, _, arena = config.environment.partition(":")
-    if name != PUDDLE_WORLD:
+    arena = arena_of(config)
+    if arena is None:
         return None
-    world = load_arena(arena or DEFAULT_ARENA).with_task()
-    return dataclasses.replace(world, max_steps=config.max_episode_steps)
+    return dataclasses.replace(load_arena(arena).with_task(), max_steps=config.max_episode_steps)
 
 
 def make_trainer(
@@ -84,23 +66,7 @@ def make_trainer(
     if world is not None:
         agent = make_agent(config, (2,), world.num_actions, **own)
         return CompiledTrainer(config, world, agent, devices=devices)
-    _require_whole_episodes(config)
-    seen = describe(config.environment)
-    agent = make_agent(
-        config,
-        seen.observation_shape,
-        seen.num_actions,
-        observation_dtype=seen.observation_dtype,
-        **own,
-    )
-    make = partial(
-        make_host_environments, config.environment, max_episode_steps=config.max_episode_steps
-    )
-    return HostTrainer(config, make, agent)
-
-
-def _require_whole_episodes(config: AgentConfig) -> None:
-    """Raise an ``InputError`` where checkpoints, which cut episodes, would leave no sequence."""
+    # Checkpoints, which cut episodes, must leave whole sequences.
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
     require(
         config.checkpoint_every >= least,
@@ -109,3 +75,14 @@ def _require_whole_episodes(config: AgentConfig) -> None:
         f"{config.num_envs} environments)",
         config.checkpoint_every,
     )
+    seen = describe(config.environment)
+    agent = make_agent(
+        config,
+        seen.observation_shape,
+        seen.num_actions,
+        observation_dtype=seen.observation_dtype,
+        **own,
+    )
+    limit = config.max_episode_steps
+    make = partial(make_host_environments, config.environment, max_episode_steps=limit)
+    return HostTrainer(config, make, agent)

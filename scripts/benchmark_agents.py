@@ -30,8 +30,7 @@ from rlreps.runs.machine import keep_lapack_to_one_thread
 
 keep_lapack_to_one_thread()
 
-from rlreps.agents import AgentConfig  # noqa: E402 - after the threads are set
-from rlreps.agents.trainer import Trainer, make_trainer  # noqa: E402
+from rlreps.agents import AgentConfig, Trainer, make_trainer  # noqa: E402 - after threads are set
 from rlreps.training.devices import devices_for_small_runs  # noqa: E402
 
 GYMNASIUM = "rlreps/PuddleWorld-v0"

@@ -20,17 +20,11 @@ from jax import Array
 from PIL import Image
 
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
-from rlreps.agents.compiled import TrainerState
+from rlreps.agents.compiled import Trainer, TrainerState
 from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
 from rlreps.agents.measures import COMPONENTS, default_ground_truth, make_measure, make_measurement
-from rlreps.agents.trainer import (
-    DEFAULT_ARENA,
-    PUDDLE_WORLD,
-    Trainer,
-    make_trainer,
-    puddle_world_of,
-)
+from rlreps.agents.trainer import arena_of, make_trainer, puddle_world_of
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
@@ -74,6 +68,8 @@ MEASURES = {
     "probe_error": "value probe: share of variance not explained",
 }
 """Figures of a run's metrics → what they are, as a reader wants them."""
+
+_OF_TORSOS = tuple(name for name in MEASURES if name != "returns")
 
 _BINS = 50
 """Cells along each axis of the maps of values."""
@@ -206,18 +202,16 @@ class _Program(Program[TrainerState]):
             return fresh
         learner = fresh.memory.learner
         # Copies: a state handed to a trainer is used up, and the caller may start from it again.
-        params = {**learner.params, "torso": _copied(self._start.params)}
-        learner = learner._replace(params=params, target_params=_copied(params))
+        params, target_params = (
+            jax.tree.map(jnp.copy, {**learner.params, "torso": self._start.params})
+            for _ in range(2)
+        )
+        learner = learner._replace(params=params, target_params=target_params)
         return self._trainer.put(fresh._replace(memory=fresh.memory._replace(learner=learner)))
 
     def advance(
         self, state: TrainerState, step: int, count: int
     ) -> tuple[TrainerState, dict[str, Any]]:
-        """Let agents act and learn for ``count`` steps.
-
-        Raises:
-            TrainingDivergedError: If an agent's losses or parameters became NaN or infinite.
-        """
         state, metrics = self._trainer.advance(state, step, count)
         jax.block_until_ready(state)
         losses = [value for name, value in metrics.items() if name.endswith("loss")]
@@ -239,21 +233,14 @@ class _Program(Program[TrainerState]):
         return state, {"returns": returns.mean(axis=1), **measures}
 
     def note(self, record: Mapping[str, Any]) -> str:
-        """Describe an evaluation beside the progress bar."""
         return f"return {np.mean(record['returns']):.1f}"
 
     def collect(self, state: TrainerState) -> TrainerState:
-        """Fetch a state from the devices for a checkpoint."""
         fetched: TrainerState = jax.device_get(state)
         return fetched
 
     def put(self, state: TrainerState) -> TrainerState:
-        """Place a state from a checkpoint on the devices."""
         return self._trainer.put(state)
-
-
-def _copied(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.copy(), tree)
 
 
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
@@ -279,13 +266,11 @@ def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) ->
 def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
-    measures = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
     seconds = last["seconds"]
-    name = own.name if own.auxiliary is not None else str(config.auxiliary.objective.name)
-    auxiliary = name if config.auxiliary.weight > 0.0 else None
+    own_task = own.name if own.auxiliary is not None else None
     return {
         "environment": config.environment,
-        "auxiliary": auxiliary,
+        "auxiliary": own_task or _auxiliary_of(config),
         "agents": config.num_seeds,
         "steps": config.steps,
         "seconds": seconds,
@@ -293,8 +278,13 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
         "final_returns": last["returns"],
         "final_return": aggregate(last["returns"]),
         "mean_return": aggregate(mean_returns(config, *history(folder, "returns"))),
-        **{name: last[name] for name in measures if name in last},
+        **{name: last[name] for name in _OF_TORSOS if name in last},
     }
+
+
+def _auxiliary_of(config: AgentConfig) -> str | None:
+    """Name the objective of a configuration's auxiliary task; None without one."""
+    return config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
 
 
 def load_agent_config(folder: RunFolder) -> AgentConfig:
@@ -337,20 +327,11 @@ def train_agents(
 ) -> dict[str, Any]:
     """Train agents as ``run_agents`` does, measured against a store's ground truth.
 
-    Args:
-        config: The run.
-        out: Its folder.
-        store: A successor measure of the same arena; None is the released one, for ``sutton``.
-        devices: Over which agents are shared out.
-        progress: Whether to show progress bars.
-
-    Returns:
-        The summary.
+    The ``store`` holds a successor measure of the same arena; None is the released one, for
+    ``sutton``.
 
     Raises:
         InputError: As ``run_agents``, or for a store that does not fit.
-        ArenaError: For an unknown or invalid arena.
-        TrainingDivergedError: If a loss became NaN or infinite.
     """
     truth, origin = None, None
     if store is not None:
@@ -369,12 +350,12 @@ def ground_truth_of_store(
         InputError: If agents act in something else, or the store cannot be read.
         ArenaError: For an unknown or invalid arena.
     """
-    name, _, arena = config.environment.partition(":")
-    if name != PUDDLE_WORLD:
+    arena = arena_of(config)
+    if arena is None:
         raise InputError(f"expected no store for {config.environment}, got {store}")
     # Before its subspace is computed, which takes time and is kept beside it.
     measured = open_store(store).settings.get("environment")
-    same = measured == arena_settings(load_arena(arena or DEFAULT_ARENA))
+    same = measured == arena_settings(load_arena(arena))
     require(same, f"a store of the arena of {config.environment}", measured)
     return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
 
@@ -392,7 +373,6 @@ def ground_truth_of_run(
     Raises:
         InputError: If there is no such store or it does not fit, or the run's own is gone or
             another one by now.
-        ArenaError: For an unknown or invalid arena.
     """
     settings = folder.config.get("ground_truth")
     if store is not None or settings is None:
@@ -433,11 +413,10 @@ def evaluate_agents(
         returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
         measure = make_measure(trainer.agent.network, make_measurement(config, truth))
         measures = measure(state.memory.learner.params["torso"])
-    auxiliary = config.auxiliary
     described: dict[str, Any] = without_nan(
         {
             "environment": config.environment,
-            "auxiliary": auxiliary.objective.name if auxiliary.weight > 0.0 else None,
+            "auxiliary": _auxiliary_of(config),
             "step": step,
             "episodes": episodes,
             "returns": returns.tolist(),
@@ -455,14 +434,8 @@ def _aggregated(values: npt.ArrayLike) -> dict[str, Any]:
     return {"values": numbers.tolist(), **found}
 
 
-@dataclasses.dataclass(frozen=True)
-class Pictures:
-    """What became of the pictures of a run.
-
-    Attributes:
-        written: Files.
-        notes: Why others were not written, or not in full.
-    """
+class Pictures(NamedTuple):
+    """Pictures of a run that were written, and why others were not, or not in full."""
 
     written: list[Path]
     notes: list[str]
@@ -526,15 +499,11 @@ def render_agents(
             pictures.written.append(save_figure(figure, target / "policy-and-value.png"))
             truth = truth if truth is not None else default_ground_truth(config)
             _draw_components(agent, world, truth, target / "components.png", pictures)
-    pictures.written.append(draw_learning(folder, target / "learning-curves.png"))
-    return pictures
-
-
-def draw_learning(folder: RunFolder, out: Path) -> Path:
-    """Draw returns and every measure of a run over its steps; return the figure's path."""
     known = folder.read_metrics()[-1]
     tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
-    return save_figure(plot_learning(history(folder, "returns")[0], tables), out)
+    curves = plot_learning(history(folder, "returns")[0], tables)
+    pictures.written.append(save_figure(curves, target / "learning-curves.png"))
+    return pictures
 
 
 def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
@@ -543,9 +512,8 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     NaN inside walls, where nobody ever is.
     """
     centres = jnp.asarray(Grid(bins).centres())
-    values = (
-        agent.trainer.agent.network.values(agent.params, centres) / agent.config.dqn.reward_scale
-    )
+    network, scale = agent.trainer.agent.network, agent.config.dqn.reward_scale
+    values = network.values(agent.params, centres) / scale
     blocked = jnp.zeros(len(centres), bool)
     for puddle in world.puddles:
         if puddle.multiplier <= 0.0:
@@ -572,13 +540,12 @@ def _draw_components(
     out: Path,
     pictures: Pictures,
 ) -> None:
-    if truth is None:
-        pictures.notes.append(
-            f"no {out.name}: no ground truth comes with {agent.config.environment}; name a store "
-            "of its arena (--store)"
-        )
-        return
     try:
+        if truth is None:
+            raise InputError(
+                f"no ground truth comes with {agent.config.environment}; name a store of its "
+                "arena (--store)"
+            )
         learned = torso_components(agent, truth)
     except InputError as problem:
         pictures.notes.append(f"no {out.name}: {problem}")
@@ -608,8 +575,7 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
     # Of no evaluation during training, as in ``evaluate_agents``.
     keys = keys_for(agent_keys(agent.config), Use.EVALUATE, agent.config.steps + 1)
-    key = keys[agent.number]
-    reset_key, times_key = jax.random.split(key)
+    reset_key, times_key = jax.random.split(keys[agent.number])
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
     for moment in range(1, _MOST_FRAMES + 1):
@@ -653,17 +619,9 @@ def _picture(render: Callable[[], Picture]) -> Picture:
         picture = render()
     except gymnasium.error.DependencyNotInstalled as error:
         raise InputError(f"expected a package to draw with, got: {error}") from error
-    largest = max(picture.shape[:2])
-    if largest <= _LARGEST_SIDE:
-        return picture
-    width, height = (
-        max(1, round(side * _LARGEST_SIDE / largest)) for side in (picture.shape[1], len(picture))
-    )
-    small = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
-    return np.asarray(small, np.uint8)
-
-
-_AGENT_MEASURES = ("subspace_distance", "effective_rank", "dormant_share", "probe_error")
+    image = Image.fromarray(picture)
+    image.thumbnail((_LARGEST_SIDE,) * 2, Image.Resampling.BOX, reducing_gap=None)
+    return np.asarray(image, np.uint8)
 
 
 def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
@@ -674,7 +632,7 @@ def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
         f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
         f"({format_number(summary['steps_per_second'])} a second)"
     )
-    measures = [name for name in _AGENT_MEASURES if name in summary]
+    measures = [name for name in _OF_TORSOS if name in summary]
     agents = zip(summary["final_returns"], *(summary[name] for name in measures), strict=True)
     header = ("seed", "return", *(name.replace("_", " ") for name in measures))
     rows = [(seed, *row) for seed, row in enumerate(agents, start=first_seed)]

@@ -1,36 +1,58 @@
-"""Deep Q-networks against Q-learning by hand, and against the exact values of a small problem."""
+"""Deep Q-networks against Q-learning by hand and exact values; configurations and refusals."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents import DQN, AgentConfig, AuxiliaryConfig, AuxiliaryTask, DQNConfig, QNetwork
-from rlreps.agents.replay import Rows
-from rlreps.encoders import MLP, FunctionEncoder
+from rlreps.agents import (
+    DQN,
+    AgentConfig,
+    AuxiliaryConfig,
+    AuxiliaryTask,
+    DQNConfig,
+    QNetwork,
+    ReplayConfig,
+    Rows,
+)
+from rlreps.config import as_json, from_json
+from rlreps.cumulants import Cells, RandomIndicators
+from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
+from rlreps.errors import InputError
+from rlreps.losses import DanskinLissa, Oracle, Spin
+from rlreps.workflows.agents import METHODS
 
 STATES, ACTIONS = 5, 2
-PERCEPTRON = MLP(4, num_inputs=STATES, hidden=(8,))
+NETWORK = QNetwork(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
 # Values that are free for every state and action: features are one-hot observations.
 FREE = QNetwork(
     FunctionEncoder(lambda key: jnp.ones((1, 1)), lambda params, inputs: inputs * params),
     STATES,
     ACTIONS,
 )
+ONES = np.ones(16, np.float32)
+values_of = jax.jit(NETWORK.values)
+initialised = jax.jit(DQN.init, static_argnums=0)
 
 
-def agent_of(network: QNetwork = FREE, task: AuxiliaryTask | None = None, **options) -> DQN:
+def agent_of(network=NETWORK, task=None, auxiliary=None, **options):
     return DQN(
-        config=AgentConfig(dqn=DQNConfig(**options)),
+        config=AgentConfig(dqn=DQNConfig(**options), auxiliary=auxiliary or AuxiliaryConfig()),
         network=network,
         observation=jax.ShapeDtypeStruct((STATES,), jnp.float32),
         auxiliary=task,
     )
 
 
-def walk(seed: int, count: int, length: int) -> Rows:
+def started(agent, seed=0):
+    """What an agent has learned before its first step."""
+    return initialised(agent, jax.random.key(seed)).learner
+
+
+def walk(seed, count, length):
     """Random steps on a line; the right end pays 1 and ends the task, every step costs 0.1."""
     generator = np.random.default_rng(seed)
     places = np.zeros((count, length), int)
@@ -44,19 +66,14 @@ def walk(seed: int, count: int, length: int) -> Rows:
         terminated[:, i] = (places[:, i + 1] == STATES - 1) & ~last[:, i]
         reward[terminated[:, i], i] += 1.0
         last[:, i + 1] = terminated[:, i]
-    return Rows(
-        observation=jnp.asarray(np.eye(STATES, dtype=np.float32)[places]),
-        action=jnp.asarray(actions, jnp.int32),
-        reward=jnp.asarray(reward),
-        terminated=jnp.asarray(terminated),
-        last=jnp.asarray(last),
-    )
+    seen = np.eye(STATES, dtype=np.float32)[places]
+    return Rows(seen, actions.astype(np.int32), reward, terminated, last)
 
 
-def exact_values(discount: float) -> np.ndarray:
+def exact_values(discount):
     """Q* of the line by value iteration, [states - 1, actions]."""
     values = np.zeros((STATES, ACTIONS))
-    for _ in range(2_000):
+    for _ in range(200):
         best = values.max(axis=1)
         best[-1] = 0.0
         for s in range(STATES - 1):
@@ -67,66 +84,60 @@ def exact_values(discount: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_errors_are_those_of_q_learning_by_hand(double: bool) -> None:
-    network = QNetwork(PERCEPTRON, 4, ACTIONS)
-    agent = agent_of(network, double=double, discount=0.8, reward_scale=2.0)
-    params, other = (network.init(jax.random.key(seed)) for seed in (0, 1))
-    rows = walk(0, 50, 2)
-    errors = agent.errors(params, other, rows)
-    online = np.asarray(network.values(params, rows.observation[:, 1]))
-    target = np.asarray(network.values(other, rows.observation[:, 1]))
-    now = np.asarray(network.values(params, rows.observation[:, 0]))
-    each = np.arange(50)
+def test_errors_are_those_of_q_learning_by_hand(double):
+    agent = agent_of(double=double, discount=0.8, reward_scale=2.0)
+    params, other = (started(agent, seed).params for seed in (0, 1))
+    rows, each = walk(0, 50, 2), np.arange(50)
+    errors = jax.jit(agent.errors)(params, other, rows)
+    online, target = (np.asarray(values_of(of, rows.observation[:, 1])) for of in (params, other))
+    now = np.asarray(values_of(params, rows.observation[:, 0]))
     best = target[each, online.argmax(axis=1)] if double else target.max(axis=1)
-    worth = np.where(rows.terminated[:, 0], 0.0, 0.8)
-    expected = 2.0 * np.asarray(rows.reward[:, 0]) + worth * best
-    expected -= now[each, np.asarray(rows.action[:, 0])]
+    expected = 2.0 * rows.reward[:, 0] + np.where(rows.terminated[:, 0], 0.0, 0.8) * best
+    expected -= now[each, rows.action[:, 0]]
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("double", [False, True])
-def test_free_values_reach_those_of_value_iteration(double: bool) -> None:
-    agent = agent_of(double=double, discount=0.8, learning_rate=3e-2, target_every=20)
+def test_free_values_reach_those_of_value_iteration(double):
+    agent = agent_of(FREE, double=double, discount=0.8, learning_rate=3e-2, target_every=20)
+    rows = jax.tree.map(jnp.asarray, walk(1, 2_000, 2))
 
     @jax.jit
-    def train(state, rows, key):
+    def trained(state, key):
         def step(state, key):
-            chosen = jax.random.randint(key, (64,), 0, rows.action.shape[0])
+            chosen = jax.random.randint(key, (64,), 0, 2_000)
             drawn = jax.tree.map(lambda leaf: leaf[chosen], rows)
             state, _, _ = agent.update(state, drawn, jnp.ones(64), None, key)
             return state, None
 
-        return jax.lax.scan(step, state, jax.random.split(key, 3_000))[0]
+        state = jax.lax.scan(step, state, jax.random.split(key, 3_000))[0]
+        return FREE.values(state.params, jnp.eye(STATES)[:-1])
 
-    rows = walk(1, 2_000, 2)
-    state = train(agent.init(jax.random.key(0)).learner, rows, jax.random.key(1))
-    found = FREE.values(state.params, jnp.eye(STATES)[:-1])
+    found = trained(started(agent), jax.random.key(1))
     np.testing.assert_allclose(found, exact_values(0.8), atol=0.02)
 
 
-def test_the_target_network_is_replaced_every_so_many_updates_and_never_between() -> None:
+def test_the_target_network_is_replaced_every_so_many_updates_and_never_between():
     agent = agent_of(target_every=3)
-    state = agent.init(jax.random.key(0)).learner
-    rows = walk(2, 16, 2)
-    update = jax.jit(agent.update)
+    state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
     for number in range(1, 7):
         before = state.target_params
-        state, _, _ = update(state, rows, jnp.ones(16), None, jax.random.key(number))
+        state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
         expected = state.params if number % 3 == 0 else before
         jax.tree.map(np.testing.assert_array_equal, state.target_params, expected)
     assert int(state.updates) == 6
 
 
-def test_a_frozen_torso_stays_as_it_is_while_values_learn() -> None:
-    agent = agent_of(QNetwork(PERCEPTRON, 4, ACTIONS), freeze_torso=True)
-    start = agent.init(jax.random.key(0)).learner
-    state, _, _ = agent.update(start, walk(3, 16, 2), jnp.ones(16), None, jax.random.key(1))
+def test_a_frozen_torso_stays_as_it_is_while_values_learn():
+    agent = agent_of(freeze_torso=True)
+    start = started(agent)
+    state, _, _ = jax.jit(agent.update)(start, walk(3, 16, 2), ONES, None, jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, state.params["torso"], start.params["torso"])
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
 
-def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss() -> None:
-    network = QNetwork(PERCEPTRON, 4, ACTIONS)
+def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
     task = AuxiliaryTask(
         init=lambda key: jnp.zeros(()),
         loss=lambda params, target, encode, rows, state, key: (
@@ -136,54 +147,167 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss()
         sequences=4,
         length=1,
     )
-    rows, side = walk(4, 16, 2), walk(5, 4, 1)
-    config = AgentConfig(auxiliary=AuxiliaryConfig(weight=3.0))
-    agent = dataclasses.replace(agent_of(network, task), config=config)
-    state = agent.init(jax.random.key(0)).learner
-    weights = jnp.linspace(0.0, 2.0, 16)
-    gradient, (_, after, metrics) = jax.grad(agent.loss, has_aux=True)(
+    rows, side, weights = walk(4, 16, 2), walk(5, 4, 1), jnp.linspace(0.0, 2.0, 16)
+    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=3.0))
+    state = started(agent)
+    gradient, (_, after, metrics) = jax.jit(jax.grad(agent.loss, has_aux=True))(
         state.params, state, rows, weights, side, jax.random.key(1)
     )
     assert float(after) == 1.0
     assert set(metrics) == {"value_loss", "auxiliary_loss"}
 
+    @jax.jit
+    @jax.grad
     def by_hand(params):
         """Huber loss of errors against held targets, each with its weight."""
-        best = network.values(state.target_params, rows.observation[:, 1])
-        chosen = jnp.argmax(network.values(state.params, rows.observation[:, 1]), axis=1)
+        best = NETWORK.values(state.target_params, rows.observation[:, 1])
+        chosen = jnp.argmax(NETWORK.values(state.params, rows.observation[:, 1]), axis=1)
         values = jnp.take_along_axis(best, chosen[:, None], axis=1)[:, 0]
         targets = rows.reward[:, 0] + jnp.where(rows.terminated[:, 0], 0.0, 0.99) * values
-        now = network.values(params, rows.observation[:, 0])
+        now = NETWORK.values(params, rows.observation[:, 0])
         error = targets - jnp.take_along_axis(now, rows.action[:, :1], axis=1)[:, 0]
         size = jnp.abs(error)
         huber = jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5)
-        features = network.features(params["torso"], side.observation[:, 0])
+        features = NETWORK.features(params["torso"], side.observation[:, 0])
         return jnp.mean(weights * huber) + 3.0 * jnp.sum(features)
 
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5),
         gradient,
-        jax.grad(by_hand)(state.params),
+        by_hand(state.params),
     )
-    assert float(jnp.abs(gradient["head"]["weights"]).max()) > 0.0
+    assert np.abs(gradient["head"]["weights"]).max() > 0.0
 
 
-def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one() -> None:
-    network = QNetwork(PERCEPTRON, 4, 3)
-    agent, params = agent_of(network), network.init(jax.random.key(0))
-    seen = jax.random.normal(jax.random.key(1), (3_000, STATES))
-    greedy = agent.act(params, seen, jnp.zeros(()), jax.random.key(2))
-    np.testing.assert_array_equal(greedy, jnp.argmax(network.values(params, seen), axis=1))
-    counts = np.bincount(agent.act(params, seen, jnp.ones(()), jax.random.key(3)), minlength=3)
-    # 1,000 expected of each, standard deviation 26.
-    assert np.abs(counts - 1_000).max() < 5 * 26
-    some = agent.act(params, seen, jnp.full((), 0.3), jax.random.key(4))
-    # A random action is the greedy one in a third of the cases.
-    assert float(jnp.mean(some == greedy)) == pytest.approx(0.8, abs=0.04)
+def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one():
+    agent = agent_of()
+    params, act = started(agent).params, jax.jit(agent.act)
+    seen = np.random.default_rng(1).normal(size=(3_000, STATES)).astype(np.float32)
+    greedy, anything, some = (
+        np.asarray(act(params, seen, jnp.float32(epsilon), jax.random.key(2)))
+        for epsilon in (0.0, 1.0, 0.3)
+    )
+    np.testing.assert_array_equal(greedy, values_of(params, seen).argmax(axis=1))
+    # 1,500 expected of each, standard deviation 27.
+    assert np.abs(np.bincount(anything, minlength=2) - 1_500).max() < 5 * 27
+    # A random action is the greedy one in half the cases.
+    assert np.mean(some == greedy) == pytest.approx(0.85, abs=0.04)
 
 
-def test_exploration_is_full_until_learning_starts_and_then_falls_linearly() -> None:
+def test_exploration_is_full_until_learning_starts_and_then_falls_linearly():
     # Four environments: 250 rows of each are the warm-up's 1,000 steps.
     agent = agent_of(warmup=1_000, epsilon_steps=2_000, epsilon_start=0.9, epsilon_end=0.1)
-    found = [float(agent.epsilon(jnp.int32(count))) for count in (0, 100, 250, 500, 750, 9_000)]
+    counts = np.array([0, 100, 250, 500, 750, 9_000], np.int32)
+    found = jax.jit(jax.vmap(agent.epsilon))(counts)
     np.testing.assert_allclose(found, [0.9, 0.9, 0.9, 0.5, 0.1, 0.1], rtol=1e-6)
+
+
+NAN, INFINITY = float("nan"), float("inf")
+LEARNED = AuxiliaryConfig(weight=0.1)
+BAD_VALUES = [
+    (ReplayConfig, {"capacity": 0}, "capacity >= 1", "0"),
+    (ReplayConfig, {"priority_exponent": 1.5}, r"priority_exponent in \[0, 1\]", "1.5"),
+    (ReplayConfig, {"importance_exponent": NAN}, r"importance_exponent in \[0, 1\]", "nan"),
+    (ReplayConfig, {"priority_exponent": 0.5}, "prioritised replay for another prio", "0.5"),
+    (ReplayConfig, {"importance_exponent": 1.0}, "prioritised replay for another imp", "1.0"),
+    (DQNConfig, {"n_step": 0}, "n_step >= 1", "0"),
+    (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)", "1.0"),
+    (DQNConfig, {"learning_rate": INFINITY}, r"learning_rate in \(0, inf\)", "inf"),
+    (DQNConfig, {"reward_scale": 0.0}, r"reward_scale in \(0, inf\)", "0.0"),
+    (DQNConfig, {"epsilon_end": -0.1}, r"epsilon_end in \[0, 1\]", "-0.1"),
+    (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)", "-0.1"),
+    (AuxiliaryConfig, {"weight": NAN}, r"auxiliary weight in \[0, inf\)", "nan"),
+    (AuxiliaryConfig, {"tasks": "magic"}, "auxiliary tasks to be one of cells, random", "'magic'"),
+    (AuxiliaryConfig, {"targets": "exact"}, "targets to be one of bootstrapped, monte_c", "'exact"),
+    (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 7}, "no num_tasks for cells", "7"),
+    (AuxiliaryConfig, {"discount_high": 0.8}, "discounts 0 <= discount_low <= disc", r"\(0.9, 0.8"),
+    (AuxiliaryConfig, {"weight": 0.1, "objective": Oracle()}, "an auxiliary objective", "'oracle'"),
+    (AuxiliaryConfig, {"weight": 0.1, "objective": Spin(), "sequences": 1}, "rows >= 2", "1"),
+    (AgentConfig, {"num_seeds": 0}, "num_seeds >= 1", "0"),
+    (AgentConfig, {"seed": 2**31}, r"seed in \[0, 2\*\*31\)", "2147483648"),
+    (AgentConfig, {"encoder": Tabular()}, "a torso of observ", "'tabular'"),
+    (AgentConfig, {"num_envs": 3}, r"steps_per_update to be a multiple of num_envs \(3\)", "4"),
+    (AgentConfig, {"steps": 7_500}, r"steps to be a multiple of evaluate_every \(5000\)", "7500"),
+    (AgentConfig, {"evaluate_every": 10, "steps": 100}, "evaluate_every to be a multiple of", "10"),
+    (AgentConfig, {"checkpoint_every": 0}, "checkpoint_every to be a multiple of", "0"),
+    (
+        AgentConfig,
+        {"replay": ReplayConfig(capacity=7)},
+        "a replay capacity of at least 12 rows, a sequence of 3 for each of 4 environments",
+        "7",
+    ),
+    (
+        AgentConfig,
+        {"replay": ReplayConfig(capacity=131), "auxiliary": LEARNED},
+        "a replay capacity of at least 132 rows, a sequence of 33 for each of 4 environments",
+        "131",
+    ),
+    (
+        AgentConfig,
+        {"dqn": DQNConfig(warmup=128), "auxiliary": LEARNED},
+        "a warmup of at least 132 steps, a sequence of 33 for each of 4 environments",
+        "128",
+    ),
+    (
+        AgentConfig,
+        {"dqn": DQNConfig(freeze_torso=True), "auxiliary": LEARNED},
+        "no auxiliary task where the torso is frozen",
+        "0.1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "expected", "got"), BAD_VALUES)
+def test_a_value_that_cannot_be_used_is_refused_in_words(kind, changes, expected, got):
+    with pytest.raises(InputError, match=f"^expected {expected}.*, got {got}") as error:
+        kind(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_sequences_are_as_long_as_what_needs_the_longest_ones():
+    for n_step, weight, horizon, length in ((1, 0.0, 32, 2), (3, 0.5, 2, 4), (3, 0.5, 20, 20)):
+        auxiliary = AuxiliaryConfig(weight=weight, horizon=horizon)
+        config = AgentConfig(dqn=DQNConfig(n_step=n_step), auxiliary=auxiliary)
+        assert config.sequence_length == length
+    # A task without weight asks for nothing.
+    unused = AuxiliaryConfig(objective=Oracle(), horizon=10_000, sequences=1)
+    assert AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=12)).sequence_length == 2
+
+
+EVERYTHING = AgentConfig(
+    environment="CartPole-v1",
+    encoder=FourierMLP(hidden=(16, 8), frequencies=3),
+    num_features=8,
+    dqn=DQNConfig(double=False, n_step=3, warmup=80),
+    replay=ReplayConfig(capacity=400, prioritised=True, priority_exponent=0.5),
+    auxiliary=AuxiliaryConfig(
+        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
+        weight=0.25,
+        tasks=RandomIndicators(hidden=(8,)),
+        targets="bootstrapped",
+        horizon=8,
+        sequences=16,
+    ),
+    seed=7,
+    num_seeds=3,
+)
+
+
+@pytest.mark.parametrize("config", [AgentConfig(), EVERYTHING])
+def test_a_configuration_survives_its_json_and_cannot_be_changed(config):
+    assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.steps = 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rollouts": 1}, r"expected the fields of AgentConfig, got .*rollouts"),
+        ({"dqn": {"triple": True}}, r"expected the fields of DQNConfig, got .*triple"),
+        ({"num_seeds": 0}, "expected num_seeds >= 1, got 0"),
+    ],
+)
+def test_json_of_another_kind_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        from_json(AgentConfig, {**as_json(AgentConfig()), **changes}, METHODS)

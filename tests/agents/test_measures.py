@@ -1,13 +1,38 @@
-"""Measures of a torso against closed forms and definitions written out."""
+"""Measures of torsos against definitions written out, and what they are taken on."""
 
+import dataclasses
+import functools
+from contextlib import closing
+
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from rlreps.agents.measures import coverage_distance, dormant_share, effective_rank
-from rlreps.encoders import MLP
+from rlreps.agents import AgentConfig, QNetwork, measures
+from rlreps.agents.dqn import make_torso
+from rlreps.agents.environments import make_host_environments
+from rlreps.agents.measures import (
+    COMPONENTS,
+    coverage_distance,
+    default_ground_truth,
+    dormant_share,
+    effective_rank,
+    make_measure,
+    make_measurement,
+    random_rows,
+)
+from rlreps.agents.probes import probe_error, puddle_world_probe
+from rlreps.encoders import MLP, FunctionEncoder
+from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
+from rlreps.successor.released import load
+
+rank_of = jax.jit(effective_rank)
+dormant = jax.jit(dormant_share)
+distance_of = jax.jit(coverage_distance)
 
 
 def centred_frame(states, columns, seed=0):
@@ -17,7 +42,7 @@ def centred_frame(states, columns, seed=0):
 
 
 def single(array):
-    return jnp.asarray(array, jnp.float32)
+    return np.asarray(array, np.float32)
 
 
 class TestEffectiveRank:
@@ -25,122 +50,246 @@ class TestEffectiveRank:
     def test_equal_singular_values_count_as_many_directions(self, rank):
         features = np.zeros((40, 6))
         features[:, :rank] = 5.0 * centred_frame(40, rank)
-        assert effective_rank(single(features)) == pytest.approx(rank, rel=1e-5)
+        assert rank_of(single(features)) == pytest.approx(rank, rel=1e-5)
 
     def test_it_is_the_exponential_of_the_entropy_of_the_singular_values(self):
-        values = np.array([4.0, 2.0, 1.0, 1.0])
-        rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((4, 4)))[0]
-        features = centred_frame(30, 4) * values @ rotation
-        # Shares 1/2, 1/4, 1/8, 1/8: entropy 7/4 bits.
-        assert effective_rank(single(features)) == pytest.approx(2**1.75, rel=1e-5)
-
-    def test_it_does_not_change_with_scale_nor_with_constants(self):
-        features = np.random.default_rng(2).standard_normal((50, 5)) * [3.0, 1.0, 1.0, 0.2, 0.1]
-        rank = effective_rank(single(features))
-        assert 2.0 < rank < 4.5
-        np.testing.assert_allclose(effective_rank(single(1e3 * features)), rank, rtol=1e-5)
-        np.testing.assert_allclose(effective_rank(single(features + 7.0)), rank, rtol=1e-4)
+        # Shares 1/2, 1/4, 1/8, 1/8 and nothing: entropy 7/4 bits.
+        values = np.array([4.0, 2.0, 1.0, 1.0, 0.0, 0.0])
+        rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
+        features = centred_frame(40, 6) * values @ rotation
+        # It does not change with scale nor with constants.
+        for other in (features, 1e3 * features, features + 7.0):
+            assert rank_of(single(other)) == pytest.approx(2**1.75, rel=1e-3)
+        assert rank_of(single(features)) == pytest.approx(2**1.75, rel=1e-5)
 
     @pytest.mark.parametrize("constant", [0.0, 0.1, -1e6])
     def test_features_that_are_the_same_in_all_states_have_none(self, constant):
-        assert effective_rank(jnp.full((301, 3), constant)) == 0.0
+        assert rank_of(np.full((301, 3), constant, np.float32)) == 0.0
 
-    def test_differences_in_the_last_digit_are_no_direction(self):
+    def test_differences_in_the_last_digit_and_constants_are_no_direction(self):
         # As products of matrices round the same row differently at different places.
         features = np.full((301, 3), 0.1, np.float32)
         features[::7, 0] = features[::5, 1] = np.nextafter(np.float32(0.1), np.float32(1.0))
         assert len(np.unique(features)) == 2
-        assert effective_rank(single(features)) == 0.0
-
-    def test_a_constant_feature_beside_others_does_not_count(self):
-        features = np.concatenate([np.full((300, 2), 0.3), centred_frame(300, 1)], axis=1)
-        assert effective_rank(single(features)) == pytest.approx(1.0, abs=1e-5)
+        assert rank_of(features) == 0.0
+        beside = np.concatenate([np.full((301, 2), 0.3), centred_frame(301, 1)], axis=1)
+        assert rank_of(single(beside)) == pytest.approx(1.0, abs=1e-5)
 
     def test_nan_is_not_hidden(self):
-        assert np.isnan(effective_rank(jnp.ones((5, 2)).at[0, 0].set(jnp.nan)))
+        features = centred_frame(40, 6)
+        features[0, 0] = np.nan
+        assert np.isnan(rank_of(single(features)))
 
 
 class TestDormantShare:
     def test_units_are_compared_with_the_mean_of_their_own_layer(self):
         # Mean activities: 1, 0.02, 0 (mean 0.34, limit 0.0085), and 100, 1 (mean 50.5, 1.26).
-        first = jnp.asarray([[2.0, 0.01, 0.0], [0.0, -0.03, 0.0]])
-        second = jnp.asarray([[100.0, -1.0], [-100.0, 1.0]])
-        assert dormant_share([first]) == pytest.approx(1 / 3)
-        assert dormant_share([second]) == pytest.approx(1 / 2)
-        assert dormant_share([first, second]) == pytest.approx(2 / 5)
-        assert dormant_share([first, second], threshold=0.1) == pytest.approx(3 / 5)
-        assert dormant_share([first, second], threshold=0.01) == pytest.approx(1 / 5)
+        first = single([[2.0, 0.01, 0.0], [0.0, -0.03, 0.0]])
+        second = single([[100.0, -1.0], [-100.0, 1.0]])
+        assert dormant([first]) == pytest.approx(1 / 3)
+        assert dormant([second]) == pytest.approx(1 / 2)
+        assert dormant([first, second]) == pytest.approx(2 / 5)
+        assert dormant([first, second], 0.1) == pytest.approx(3 / 5)
+        assert dormant([first, second], 0.01) == pytest.approx(1 / 5)
 
     def test_the_threshold_itself_is_dormant(self):
-        layer = jnp.asarray([[1.0, 3.0]])
-        assert dormant_share([layer], threshold=0.5) == 0.5
-        assert dormant_share([layer], threshold=0.499) == 0.0
+        assert dormant([single([[1.0, 3.0]])], 0.5) == 0.5
+        assert dormant([single([[1.0, 3.0]])], 0.499) == 0.0
 
-    def test_a_channel_is_one_unit(self):
-        frames = jnp.zeros((2, 3, 3, 4)).at[1, 2, 0, 0].set(1.0)
-        assert dormant_share([frames]) == pytest.approx(3 / 4)
-
-    def test_a_dead_layer_is_dormant_and_no_layer_has_no_dormant_unit(self):
-        assert dormant_share([jnp.zeros((4, 3)), jnp.ones((4, 3))]) == 0.5
-        assert dormant_share([]) == 0.0
-
-    def test_nan_is_not_hidden(self):
-        assert np.isnan(dormant_share([jnp.ones((2, 2)), jnp.ones((2, 2)).at[0, 0].set(jnp.nan)]))
+    def test_channels_are_units_and_dead_layers_dormant_and_nan_is_not_hidden(self):
+        frames = np.zeros((2, 3, 3, 4), np.float32)
+        frames[1, 2, 0, 0] = 1.0
+        assert dormant([frames]) == pytest.approx(3 / 4)
+        layers = np.ones((2, 4, 3), np.float32)
+        layers[0] = 0.0
+        assert dormant([*layers]) == 0.5
+        layers[1, 0, 0] = np.nan
+        assert np.isnan(dormant([*layers]))
+        assert dormant([]) == 0.0
 
     def test_units_of_an_encoder_that_were_put_to_sleep_are_counted(self):
         encoder = MLP(3, num_inputs=2, hidden=(8, 6))
-        params = encoder.init(jax.random.key(0))
-        inputs = jax.random.uniform(jax.random.key(1), (50, 2))
-        layer = params[1]
-        layer["bias"] = layer["bias"].at[:4].set(-100.0)
-        first, second = (np.asarray(part) for part in encoder.hidden_activations(params, inputs))
+        params = jax.jit(encoder.init)(jax.random.key(0))
+        inputs = single(np.random.default_rng(1).random((50, 2)))
+        params[1]["bias"] = params[1]["bias"].at[:4].set(-100.0)
+        first, second = map(np.asarray, jax.jit(encoder.hidden_activations)(params, inputs))
         assert np.count_nonzero(np.all(second == 0.0, axis=0)) >= 4
         asleep = [np.sum(a.mean(axis=0) / a.mean() <= 0.025) for a in (first, second)]
-        found = dormant_share(encoder.hidden_activations(params, inputs))
-        assert found == pytest.approx(sum(asleep) / 14)
+        assert dormant([first, second]) == pytest.approx(sum(asleep) / 14)
 
 
 class TestCoverageDistance:
     def test_more_features_than_components_may_cover_them(self):
         frame = centred_frame(30, 6)
         features = 3.0 * frame @ np.random.default_rng(3).standard_normal((6, 6)) + 2.0
-        assert coverage_distance(single(features), single(frame[:, :2])) < 1e-8
+        assert distance_of(single(features), single(frame[:, :2])) < 1e-8
 
     @pytest.mark.parametrize(("features", "components"), [(1, 4), (3, 4), (4, 4)])
     def test_fewer_features_leave_the_rest_uncovered(self, features, components):
         frame = centred_frame(30, components)
-        distance = coverage_distance(single(frame[:, :features] + 1.0), single(frame))
+        distance = distance_of(single(frame[:, :features] + 1.0), single(frame))
         assert distance == pytest.approx(1 - features / components, abs=1e-6)
 
     def test_copies_and_constants_cover_nothing_more(self):
         frame = centred_frame(30, 4)
         one = frame[:, :1]
         features = np.concatenate([one, -2 * one, np.full((30, 1), 0.3), one + 5], axis=1)
-        assert coverage_distance(single(features), single(frame)) == pytest.approx(0.75, abs=1e-6)
-
-    def test_features_that_are_the_same_in_all_states_cover_nothing(self):
+        assert distance_of(single(features), single(frame)) == pytest.approx(0.75, abs=1e-6)
         basis = single(centred_frame(30, 3))
         for constant in (0.0, 0.1):
-            assert coverage_distance(jnp.full((30, 2), constant), basis) == 1.0
+            assert distance_of(np.full((30, 2), constant, np.float32), basis) == 1.0
 
     def test_other_states_are_refused(self):
         with pytest.raises(InputError, match="expected a matrix over the features' 30 states"):
             coverage_distance(jnp.ones((30, 2)), jnp.ones((29, 2)))
 
 
-def test_measures_of_many_agents_are_those_of_each_and_compile():
-    features = jax.random.normal(jax.random.key(0), (3, 20, 4))
-    features = features.at[1].set(0.0)
+SMALL_PROBE = functools.partial(puddle_world_probe, bins=8, num_policies=2, num_rewards=2)
+CONFIG = AgentConfig(encoder=MLP(hidden=(16,)), num_features=8)
+
+
+def config_for(environment):
+    return dataclasses.replace(CONFIG, environment=environment)
+
+
+class Brief(gymnasium.Env):
+    """Episodes that a limit cuts after five steps, and nothing else."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.place = 0, self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+        return self.place, {}
+
+    def step(self, action):
+        self.time += 1
+        self.place = np.clip(self.place + np.float32(0.2 * action - 0.1), -1.0, 1.0)
+        return self.place, float(action), False, self.time == 5, {}
+
+
+@pytest.fixture(autouse=True)
+def environments(monkeypatch):
+    """Registers this file's environment, and keeps probes of PuddleWorld small."""
+    monkeypatch.setattr(measures, "puddle_world_probe", SMALL_PROBE)
+    gymnasium.register(id="Brief-v0", entry_point=Brief)
+    yield
+    del gymnasium.registry["Brief-v0"]
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return load("sutton-100")
+
+
+@pytest.fixture
+def measurement(truth):
+    return make_measurement(config_for("puddle-world"), truth)
+
+
+def test_puddle_world_is_measured_at_the_ground_truths_states(measurement, truth):
+    np.testing.assert_array_equal(measurement.inputs, truth.coordinates)
+    np.testing.assert_array_equal(measurement.basis, truth.principal.basis[:, :COMPONENTS])
+    assert measurement.probe.inputs.shape[1] == 2
+
+
+@pytest.mark.integration
+def test_features_that_span_the_components_are_at_no_distance(measurement):
+    mixed = single(np.random.default_rng(0).normal(size=(COMPONENTS, COMPONENTS)))
+
+    def apply(params, positions):
+        cells = (positions * 100).astype(jnp.int32)
+        return 3.0 + 50.0 * measurement.basis[cells[:, 1] * 100 + cells[:, 0]] @ mixed * params
+
+    network = QNetwork(FunctionEncoder(lambda key: jnp.ones(()), apply), COMPONENTS, 4)
+    found = make_measure(network, measurement)(jnp.array([1.0, 0.0]))
+    assert float(found["subspace_distance"][0]) < 1e-4
+    assert float(found["subspace_distance"][1]) == pytest.approx(1.0)
+    # A torso without layers to tell of has no dormant units to count.
+    assert set(found) == {"effective_rank", "probe_error", "subspace_distance"}
+
+
+@pytest.mark.integration
+def test_measures_are_those_of_each_agents_own_torso(measurement):
+    torso = make_torso(CONFIG, (2,))
+    torsos = jax.jit(jax.vmap(torso.init))(jax.random.split(jax.random.key(0), 3))
+    found = make_measure(QNetwork(torso, 8, 4), measurement)(torsos)
+
+    @jax.jit
+    def measured(own):
+        features = torso.apply(own, measurement.inputs)
+        of_probe = torso.apply(own, measurement.probe.inputs)
+        return {
+            "effective_rank": effective_rank(features),
+            "dormant_share": dormant_share(torso.hidden_activations(own, measurement.inputs)),
+            "subspace_distance": coverage_distance(features, measurement.basis),
+            "probe_error": probe_error(of_probe, measurement.probe),
+        }
+
+    for agent in range(3):
+        expected = measured(jax.tree.map(lambda leaf, agent=agent: leaf[agent], torsos))
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            assert float(found[name][agent]) == pytest.approx(float(value), rel=1e-3), name
+    assert all(len(np.unique(values)) == 3 for values in found.values())
+
+
+def test_a_ground_truth_of_the_arena_is_taken_if_there_is_one_and_one_of_another_refused(truth):
+    config = config_for("puddle-world:two_room")
+    assert default_ground_truth(config) is None
+    assert default_ground_truth(config_for("CartPole-v1")) is None
+    measured = make_measurement(config)
+    assert measured.basis is None
+    np.testing.assert_array_equal(measured.inputs, measured.probe.inputs)
+    with pytest.raises(InputError, match=r"expected a ground truth of the arena two_room, got \{"):
+        make_measurement(config, truth)
+    settings = {"environment": arena_settings(load_arena("two_room"))}
+    fitting = dataclasses.replace(truth, settings=settings)
+    measured = make_measurement(config, fitting)
+    assert measured.basis.shape == (10_000, COMPONENTS)
+    with pytest.raises(InputError, match="expected a ground truth for PuddleWorld alone, got 'Br"):
+        make_measurement(config_for("Brief-v0"), truth)
+
+
+def test_random_rows_are_an_episode_after_the_other():
+    with closing(make_host_environments("Brief-v0", 3)) as environments:
+        rows, again, other = (
+            jax.device_get(random_rows(environments, 30, seed=seed)) for seed in (1, 1, 2)
+        )
+    jax.tree.map(np.testing.assert_array_equal, rows, again)
+    assert np.any(rows.action != other.action)
+    # Five steps and the row of the last observation, in every copy.
+    np.testing.assert_array_equal(rows.last, np.tile(np.arange(30)[:, None] % 6 == 5, (1, 3)))
+    assert not np.any(rows.terminated)
+    taken = ~rows.last
+    np.testing.assert_array_equal(rows.reward[taken], rows.action[taken])
+    moved = np.diff(rows.observation, axis=0)[taken[:-1]]
+    # Observations are scaled from [-1, 1] to [0, 1].
+    assert np.abs(moved).max() == pytest.approx(0.05, abs=1e-6)
+    assert set(np.unique(rows.action)) == {0, 1}
+
+
+def test_short_episodes_have_a_probe_of_short_sums():
+    measured, again = (make_measurement(config_for("Brief-v0")) for _ in range(2))
+    assert measured.basis is None
+    assert measured.probe.values.shape == (1_000, 16)
+    # The task's rewards of four steps, 0 or 1 each, and not of the 64 that longer episodes have.
+    rewards = np.asarray(measured.probe.values[:, -1])
+    assert rewards.max() == pytest.approx(sum(0.95**power for power in range(4)))
+    jax.tree.map(np.testing.assert_array_equal, measured.probe, again.probe)
+
+
+@pytest.mark.integration
+def test_measures_of_many_agents_are_those_of_each():
+    features = single(np.random.default_rng(0).normal(size=(3, 20, 4)))
+    features[1] = 0.0
     basis = single(centred_frame(20, 2))
 
     def measure(features):
-        return (
-            effective_rank(features),
-            dormant_share([jax.nn.relu(features)]),
-            coverage_distance(features, basis),
-        )
+        asleep = dormant_share([jax.nn.relu(features)])
+        return jnp.stack([effective_rank(features), asleep, coverage_distance(features, basis)])
 
+    alone = [jax.jit(measure)(own) for own in features]
     together = jax.jit(jax.vmap(measure))(features)
-    for index in range(3):
-        for found, expected in zip(together, measure(features[index]), strict=True):
-            np.testing.assert_allclose(found[index], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)

@@ -4,34 +4,41 @@ import contextlib
 import dataclasses
 import functools
 import json
+import types
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium import spaces
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
-from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents import (
+    AgentConfig,
+    AuxiliaryConfig,
+    AuxiliaryTask,
+    DQNConfig,
+    ReplayConfig,
+    make_agent,
+    make_trainer,
+)
 from rlreps.agents.dqn import make_torso
-from rlreps.agents.measures import make_measurement
-from rlreps.agents.trainer import make_trainer, puddle_world_of
+from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.agents.trainer import puddle_world_of
 from rlreps.config import as_json, from_json
-from rlreps.cumulants import Cells
 from rlreps.encoders import MLP
 from rlreps.envs import render_frame
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
-from rlreps.workflows import agents as agents
+from rlreps.workflows import agents
 from rlreps.workflows.agents import (
     METHODS,
     OwnParts,
     Pictures,
     StartingTorsos,
     TrainedAgent,
+    evaluate_agents,
     history,
     load_agent_config,
     load_agents,
@@ -56,15 +63,30 @@ CONFIG = AgentConfig(
     seed=4,
     num_seeds=2,
 )
+PUDDLE_WORLD = dataclasses.replace(CONFIG, environment="puddle-world", evaluation_episodes=32)
 
 
-@pytest.fixture(autouse=True)
-def measurements(monkeypatch):
-    """Makes what torsos are measured on once for each configuration."""
-    monkeypatch.setattr(agents, "make_measurement", cached_measurement)
+@functools.cache
+def trainer_of(config, torso, auxiliary):
+    trainer = make_trainer(config, torso=torso, auxiliary=auxiliary)
+    trainer.close = lambda: None
+    return trainer
 
 
-cached_measurement = functools.cache(make_measurement)
+def shared_trainer(config, *, devices=None, torso=None, auxiliary=None):
+    """A trainer that all runs of a configuration compile once, and that none of them closes."""
+    assert devices is None
+    return trainer_of(config, torso, auxiliary)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared():
+    """Compiles once for each configuration, not once for each run."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(agents, "make_trainer", shared_trainer)
+        patched.setattr(agents, "make_measurement", functools.cache(make_measurement))
+        patched.setattr(agents, "make_measure", functools.cache(make_measure))
+        yield
 
 
 class Killed(BaseException):
@@ -91,26 +113,40 @@ def assert_same_run(first, second):
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
+def assert_left(folder, steps):
+    """Check which evaluations are there, and that the checkpoint of step 200 is the newest."""
+    assert [line["step"] for line in folder.read_metrics()] == steps
+    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
+        assert checkpoints.latest_step() == 200
+
+
 @pytest.fixture(scope="module")
-def finished(compilation_cache, tmp_path_factory):
+def finished(tmp_path_factory):
     """A run in CartPole; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "run"
     run_agents(CONFIG, out, progress=False)
     return out
 
 
+@pytest.fixture(scope="module")
+def in_puddle_world(tmp_path_factory):
+    """A run in PuddleWorld; tests change nothing in it."""
+    out = tmp_path_factory.mktemp("agents") / "puddle_world"
+    run_agents(PUDDLE_WORLD, out, progress=False)
+    return out
+
+
 @pytest.mark.parametrize(
-    "environment",
-    ["CartPole-v1", pytest.param("puddle-world", marks=pytest.mark.integration)],
+    ("config", "run"),
+    [
+        (CONFIG, "finished"),
+        pytest.param(PUDDLE_WORLD, "in_puddle_world", marks=pytest.mark.integration),
+    ],
 )
 def test_a_killed_run_goes_on_to_what_it_would_have_been(
-    environment, finished, monkeypatch, tmp_path
+    config, run, request, monkeypatch, tmp_path
 ):
-    config = dataclasses.replace(CONFIG, environment=environment)
-    whole = finished
-    if environment != CONFIG.environment:
-        whole = tmp_path / "whole"
-        run_agents(config, whole, progress=False)
+    whole = request.getfixturevalue(run)
     append = RunFolder.append_metrics
 
     def append_until_killed(folder, record):
@@ -123,12 +159,20 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
         with pytest.raises(Killed):
             run_agents(config, tmp_path / "killed", progress=False)
     folder = RunFolder(tmp_path / "killed")
-    assert [line["step"] for line in folder.read_metrics()] == [0, 100, 200, 300]
-    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
-        assert checkpoints.latest_step() == 200
+    assert_left(folder, [0, 100, 200, 300])
     assert folder.read_summary() is None
     run_agents(config, folder.path, progress=False)
     assert_same_run(whole, folder.path)
+
+
+@pytest.mark.integration
+def test_an_evaluation_is_of_episodes_that_training_never_saw(in_puddle_world):
+    trained = RunFolder(in_puddle_world).read_summary()["final_returns"]
+    found, again = (evaluate_agents(in_puddle_world, episodes=32) for _ in range(2))
+    assert found == again
+    # Of 32 episodes of each agent some met a puddle, whose depth no other episode pays for.
+    assert all(value % 1 for value in trained)
+    assert all(value != other for value, other in zip(found["returns"], trained, strict=True))
 
 
 def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
@@ -162,39 +206,12 @@ def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
     assert files_below(finished) == before
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seed": 5}, "holds another run: expected seed=4, got 5"),
-        (
-            {"dqn": dataclasses.replace(CONFIG.dqn, n_step=3)},
-            "holds another run: expected dqn.n_step=1, got 3",
-        ),
-    ],
-)
-def test_a_folder_of_another_configuration_is_refused(finished, files_below, changes, message):
-    before = files_below(finished)
-    with pytest.raises(InputError, match=message):
-        run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
+def test_a_folder_of_another_configuration_is_refused(finished, files_below):
+    before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=3)
+    for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=1")):
+        with pytest.raises(InputError, match=f"holds another run: expected {difference}"):
+            run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
     assert files_below(finished) == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"environment": "Pendulum-v1"}, "to have discrete actions"),
-        ({"environment": "rlreps/BouncingBalls-v0"}, "observations that are vectors"),
-        ({"environment": "Nowhere-v0"}, "an environment that can be made"),
-        (
-            {"auxiliary": AuxiliaryConfig(weight=0.1, tasks=Cells(), horizon=5, sequences=16)},
-            "observations that are vectors of at most 3 coordinates",
-        ),
-    ],
-)
-def test_what_cannot_run_leaves_no_folder(tmp_path, changes, message):
-    with pytest.raises(InputError, match=f"expected .*{message}"):
-        run_agents(dataclasses.replace(CONFIG, **changes), tmp_path / "run", progress=False)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_training_that_diverges_stops_with_the_step(tmp_path):
@@ -202,6 +219,7 @@ def test_training_that_diverges_stops_with_the_step(tmp_path):
         CONFIG,
         dqn=dataclasses.replace(CONFIG.dqn, learning_rate=1e30),
         auxiliary=AuxiliaryConfig(),
+        replay=ReplayConfig(capacity=200),
     )
     with pytest.raises(
         TrainingDivergedError,
@@ -238,18 +256,17 @@ def infinite_after(updates):
 def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
     # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
     own = OwnParts(auxiliary=infinite_after(40), name="infinite after 40 updates")
+    config = dataclasses.replace(CONFIG, replay=ReplayConfig(capacity=200))
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
     ):
-        run_agents(CONFIG, tmp_path / "run", own=own, progress=False)
+        run_agents(config, tmp_path / "run", own=own, progress=False)
     folder = RunFolder(tmp_path / "run")
-    assert [line["step"] for line in folder.read_metrics()] == [0, 100, 200]
-    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
-        assert checkpoints.latest_step() == 200
+    assert_left(folder, [0, 100, 200])
     with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
         load_agent_config(folder)
     with pytest.raises(InputError, match="holds another run: expected own="):
-        run_agents(CONFIG, folder.path, progress=False)
+        run_agents(config, folder.path, progress=False)
 
 
 @pytest.mark.integration
@@ -276,43 +293,6 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     assert np.abs(np.asarray(learner.params["head"]["biases"])).min() > 0.0
 
 
-class Corridor(gymnasium.Env):
-    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = self.np_random.uniform(0.0, 0.9)
-        return np.float32([self.place]), {}
-
-    def step(self, action):
-        self.place = np.clip(self.place + (0.1 if action else -0.1), 0.0, 1.0)
-        return np.float32([self.place]), -1.0, bool(self.place >= 0.99), False, {}
-
-
-@pytest.mark.integration
-def test_a_users_own_environment_of_ten_lines_is_trained_in(tmp_path):
-    gymnasium.register(id="Corridor-v0", entry_point=Corridor)
-    try:
-        config = dataclasses.replace(
-            CONFIG,
-            environment="Corridor-v0",
-            dqn=dataclasses.replace(CONFIG.dqn, learning_rate=1e-2, reward_scale=0.1),
-            replay=ReplayConfig(capacity=1000),
-            steps=1600,
-            evaluate_every=800,
-            checkpoint_every=800,
-            num_seeds=4,
-        )
-        run_agents(config, tmp_path / "run", progress=False)
-    finally:
-        del gymnasium.registry["Corridor-v0"]
-    returns = history(RunFolder(tmp_path / "run"), "returns")[1]
-    # Ten steps at most by the way to the right; some that know nothing take all 30.
-    assert np.median(returns[:, -1]) >= -10.0
-    assert np.any(returns[:, 0] < -10.0)
-
-
 def test_without_a_checkpoint_there_is_nothing_to_load(finished, tmp_path):
     folder = RunFolder.create_or_resume(
         tmp_path / "run", kind="agent", config=RunFolder(finished).config, provenance={}
@@ -331,24 +311,19 @@ def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
     np.testing.assert_array_equal(mean_returns(CONFIG, steps, returns), [2.0, 5.5])
 
 
-SMALL = AgentConfig(
-    encoder=MLP(hidden=(8,)),
-    num_features=4,
-    max_episode_steps=12,
-    num_seeds=2,
-)
+SMALL = AgentConfig(encoder=MLP(hidden=(8,)), num_features=4, max_episode_steps=12, num_seeds=2)
 
 
-def agent_in(environment, number=0, **changes):
+def agent_in(environment, observation_shape, num_actions, number=0, **changes):
+    """An agent that has not learned anything, without a trainer's environments."""
     config = dataclasses.replace(SMALL, environment=environment, **changes)
-    loop = make_trainer(config)
-    params = loop.init().memory.learner.params
-    own = jax.tree.map(lambda leaf: leaf[number], params)
-    return TrainedAgent(loop, config, number, own)
+    agent = make_agent(config, observation_shape, num_actions)
+    params = jax.jit(agent.network.init)(jax.random.key(number))
+    return TrainedAgent(types.SimpleNamespace(agent=agent), config, number, params)
 
 
 def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
-    agent = agent_in("puddle-world:two_room", dqn=DQNConfig(reward_scale=0.5))
+    agent = agent_in("puddle-world:two_room", (2,), 4, dqn=DQNConfig(reward_scale=0.5))
     found = np.asarray(map_of_values(agent, puddle_world_of(agent.config), 20))
     centres = Grid(20).centres()
     x, y = centres.T
@@ -360,25 +335,27 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
 
 @pytest.mark.integration
 def test_an_episode_is_drawn_from_its_start_to_its_end():
-    agent = agent_in("puddle-world:empty", number=1)
+    agent, other = (agent_in("puddle-world:empty", (2,), 4, number) for number in (1, 0))
     world = puddle_world_of(agent.config)
-    frames = list(agents._puddle_world_frames(agent, world))
+    frames, again = (list(agents._puddle_world_frames(agent, world)) for _ in range(2))
     assert 2 <= len(frames) <= 13  # the first one, and one a step
-    again = list(agents._puddle_world_frames(agent, world))
     np.testing.assert_array_equal(frames, again)
     empty = render_frame(world)
     assert all(np.any(frame != empty) for frame in frames)
-    other = agent_in("puddle-world:empty", number=0)
     assert np.any(frames[0] != next(agents._puddle_world_frames(other, world)))
 
 
-@pytest.mark.integration
-def test_long_episodes_are_cut_with_a_note_and_large_pictures_made_smaller(tmp_path, monkeypatch):
-    monkeypatch.setattr(agents, "_MOST_FRAMES", 3)
-    agent = agent_in("CartPole-v1")
+def pictures_of_an_episode(agent, folder):
+    """What becomes of a drawn episode on the host."""
     pictures = Pictures([], [])
-    agents._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
-    agent.trainer.close()
+    agents._draw_episode(agent, None, folder / "episode.gif", pictures)
+    return pictures
+
+
+@pytest.mark.integration
+def test_long_episodes_are_cut_with_a_note(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "_MOST_FRAMES", 3)
+    pictures = pictures_of_an_episode(agent_in("CartPole-v1", (4,), 2), tmp_path)
     assert pictures.written == [tmp_path / "episode.gif"]
     assert pictures.notes == ["episode.gif shows the first 3 frames"]
 
@@ -415,19 +392,17 @@ class Undrawable(Unseen):
 def test_an_environment_that_cannot_be_drawn_is_a_note(tmp_path, kind, reason):
     gymnasium.register(id="Dark-v0", entry_point=kind)
     try:
-        agent = TrainedAgent(None, dataclasses.replace(SMALL, environment="Dark-v0"), 0, {})
-        pictures = Pictures([], [])
-        agents._draw_episode(agent, None, tmp_path / "episode.gif", pictures)
+        config = dataclasses.replace(SMALL, environment="Dark-v0")
+        pictures = pictures_of_an_episode(TrainedAgent(None, config, 0, {}), tmp_path)
     finally:
         del gymnasium.registry["Dark-v0"]
-    assert pictures.written == []
     (note,) = pictures.notes
     assert note.startswith(f"no episode.gif: {reason}")
-    assert list(tmp_path.iterdir()) == []
+    assert pictures.written == list(tmp_path.iterdir()) == []
 
 
 def test_without_a_ground_truth_there_are_no_components(tmp_path):
-    agent = agent_in("puddle-world:empty")
+    agent = TrainedAgent(None, dataclasses.replace(SMALL, environment="puddle-world:empty"), 0, {})
     world, pictures = puddle_world_of(agent.config), Pictures([], [])
     agents._draw_components(agent, world, None, tmp_path / "components.png", pictures)
     assert pictures.written == []

@@ -1,0 +1,609 @@
+"""Trainers: the compiled one, and that over environments on the host, alone and compared."""
+
+import dataclasses
+import functools
+import sys
+from contextlib import closing
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from rlreps.agents import (
+    AgentConfig,
+    AuxiliaryConfig,
+    CompiledTrainer,
+    DQNConfig,
+    HostTrainer,
+    ReplayConfig,
+    host,
+    make_agent,
+    make_trainer,
+)
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.dqn import Use, agent_keys, keys_for
+from rlreps.agents.trainer import puddle_world_of
+from rlreps.encoders import MLP, FunctionEncoder
+from rlreps.envs import ArenaError, load_arena
+from rlreps.envs.core import TimeStep
+from rlreps.envs.dm_env_adapter import JaxDmEnv
+from rlreps.envs.puddle_world import GOAL_SUM
+from rlreps.errors import InputError
+from rlreps.losses import OBJECTIVES, LargeBatch
+from rlreps.runs.folder import RunFolder
+from rlreps.workflows.agents import history, run_agents
+
+CONFIG = AgentConfig(
+    encoder=MLP(hidden=(8,)),
+    num_features=4,
+    dqn=DQNConfig(batch_size=8, warmup=48, epsilon_steps=200, target_every=20),
+    replay=ReplayConfig(capacity=400),
+    num_envs=2,
+    max_episode_steps=15,
+    steps=400,
+    evaluate_every=40,
+    evaluation_episodes=3,
+    checkpoint_every=80,
+    seed=4,
+    num_seeds=2,
+)
+EVERYTHING = {
+    "replay": ReplayConfig(capacity=120, prioritised=True),
+    "auxiliary": AuxiliaryConfig(
+        objective=LargeBatch(), weight=0.1, num_tasks=4, horizon=5, sequences=16
+    ),
+}
+
+
+def config_for(environment, **changes):
+    return dataclasses.replace(CONFIG, environment=environment, **changes)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Places 0 ... 4 in a row, without chance: from 1 to the reward at 4, in 6 steps at most."""
+
+    num_actions = 2
+
+    def reset(self, key):
+        return jnp.ones((), jnp.int32), jnp.zeros((), jnp.int32)
+
+    def observe(self, state):
+        return jnp.stack(state).astype(jnp.float32) / jnp.array([4.0, 6.0], jnp.float32)
+
+    def step(self, key, state, action):
+        place = jnp.clip(state[0] + 2 * jnp.asarray(action, jnp.int32) - 1, 0, 4)
+        state = (place, state[1] + 1)
+        return TimeStep(
+            state=state,
+            observation=self.observe(state),
+            reward=jnp.where(place == 4, 1.0, -0.125).astype(jnp.float32),
+            terminated=place == 4,
+            truncated=(place != 4) & (state[1] >= 6),
+        )
+
+
+def make_line(seed=0):
+    return JaxDmEnv(
+        Line(), seed, "place", "direction", draw=lambda *_: np.zeros((1, 1, 3), np.uint8)
+    )
+
+
+class Chain(gymnasium.Env):
+    """Reward 1 for action 1 first and action 0 second; episodes of two steps."""
+
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 0
+        return 0, {}
+
+    def step(self, action):
+        before, self.state = self.state, (1 + action if self.state == 0 else 3)
+        return self.state, float(before == 2 and action == 0), before != 0, False, {}
+
+
+class Endless(gymnasium.vector.VectorEnv):
+    """A vector entry point that does not keep its own limit."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    single_observation_space, single_action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, num_envs, max_episode_steps):
+        self.num_envs = num_envs
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.num_envs, np.int64), {}
+
+    def step(self, actions):
+        flags = np.zeros(self.num_envs, np.bool_)
+        return np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs), flags, flags, {}
+
+
+class Film(gymnasium.Env):
+    """Images for observations."""
+
+    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+
+@pytest.fixture(autouse=True)
+def environments(monkeypatch):
+    """Makes this file's environments known by their names."""
+    monkeypatch.setitem(sys.modules, "of_this_test", sys.modules[__name__])
+    gymnasium.register(id="Chain-v0", entry_point=Chain)
+    gymnasium.register(id="Film-v0", entry_point=Film)
+    gymnasium.register(
+        id="Endless-v0", entry_point=Chain, vector_entry_point=Endless, max_episode_steps=7
+    )
+    yield
+    for name in ("Chain-v0", "Film-v0", "Endless-v0"):
+        del gymnasium.registry[name]
+
+
+LINE = "dm_env:of_this_test:make_line"
+shared = functools.cache(make_trainer)
+"""Trainers that several tests compile once; a run in one begins with its environments anew."""
+
+
+def compiled(config=CONFIG, arena="sutton", **changes):
+    world = load_arena(arena).with_task()
+    world = dataclasses.replace(world, max_steps=config.max_episode_steps, **changes)
+    return CompiledTrainer(config, world, make_agent(config, (2,), world.num_actions))
+
+
+def run(trainer, chunks, *, start=0, state=None):
+    """The state after some chunks of steps, and the chunks' metrics."""
+    state = trainer.init() if state is None else state
+    metrics = []
+    for chunk in chunks:
+        state, found = trainer.advance(state, start, chunk)
+        metrics.append(jax.device_get(found))
+        start += chunk
+    return jax.device_get(state), metrics
+
+
+def copied(state):
+    """A state that can be used up while the one given stays."""
+    return jax.tree.map(np.copy, state)
+
+
+def assert_identical(first, second):
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def assert_episodes(metrics, state, count):
+    """Check metrics against the episodes that ended in the first ``count`` rows of memory."""
+    rows, ended = state.memory.replay.rows, state.acting.ended
+    for seed in range(2):
+        returns = []
+        for environment in range(2):
+            total = 0.0
+            for t in range(count):
+                if rows.last[seed, t, environment]:
+                    returns.append(total)
+                    total = 0.0
+                else:
+                    total += float(rows.reward[seed, t, environment])
+            if ended[seed, environment]:
+                returns.append(total)
+        assert metrics["episodes"][seed] == len(returns) >= 4
+        np.testing.assert_allclose(metrics["training_return"][seed], np.mean(returns), rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    return compiled()
+
+
+@pytest.fixture(scope="module")
+def played(loop):
+    """A state after 400 steps, which fill the memory in order of time, and their metrics."""
+    state, (metrics,) = run(loop, [400])
+    return state, metrics
+
+
+def test_chunks_of_any_length_give_the_same_bits(loop, played):
+    assert_identical(run(loop, [40, 80, 4, 276])[0], played[0])
+
+
+def test_nothing_is_learned_before_the_warm_up_is_over(loop):
+    start = jax.device_get(loop.init().memory.learner)
+    assert_identical(run(loop, [48])[0].memory.learner, start)
+    assert run(loop, [52])[0].memory.learner.updates.tolist() == [1, 1]
+
+
+def test_rows_in_memory_are_the_steps_of_puddle_world(played):
+    rows = played[0].memory.replay.rows
+    seen, last = rows.observation, rows.last
+    moved = np.linalg.norm(seen[:, 1:] - seen[:, :-1], axis=-1)
+    assert moved[~last[:, :-1]].max() < 0.05 + 6 * 0.01
+    # Starts are anywhere in the square.
+    assert moved[last[:, :-1]].mean() > 0.2
+    reached = seen[:, 1:].sum(axis=-1) >= GOAL_SUM
+    np.testing.assert_array_equal(rows.terminated[:, :-1][~last[:, :-1]], reached[~last[:, :-1]])
+    assert (rows.reward[~last] <= -1.0).all()
+    assert (rows.reward[last] == 0.0).all()
+    for seed in range(2):
+        for environment in range(2):
+            ends = np.flatnonzero(last[seed, :, environment])
+            lengths = np.diff(np.concatenate([[-1], ends])) - 1
+            assert lengths.max() == CONFIG.max_episode_steps
+            for end, length in zip(ends, lengths, strict=True):
+                ended = bool(rows.terminated[seed, end - 1, environment])
+                assert ended or length == CONFIG.max_episode_steps
+
+
+def test_training_returns_are_the_sums_of_rewards_between_ends(played):
+    state, metrics = played
+    assert_episodes(metrics, state, 200)
+
+
+def test_acting_moving_and_learning_draw_from_keys_of_their_own(loop, monkeypatch):
+    state, uses = loop.init(), []
+
+    def recorded(keys, use, count):
+        uses.append(use)
+        return keys_for(keys, use, count)
+
+    monkeypatch.setattr("rlreps.agents.compiled.keys_for", recorded)
+    keys, span = agent_keys(CONFIG), jax.ShapeDtypeStruct((2,), jnp.int32)
+    jax.eval_shape(compiled()._chunk(True), state, span, keys, keys)
+    assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}
+
+
+def test_evaluation_is_repeatable_apart_and_changes_nothing(loop, played):
+    state = loop.put(copied(played[0]))
+    first, again = loop.evaluate(state, 80), loop.evaluate(state, 80)
+    assert first.shape == (2, 3)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, loop.evaluate(state, 160))
+    assert_identical(jax.device_get(state), played[0])
+
+
+def test_evaluation_ends_at_the_goal_and_at_the_limit_and_counts_every_step_before():
+    # Noise throws the agent to a uniform corner in nearly every step: one in four is the goal.
+    config = dataclasses.replace(CONFIG, evaluation_episodes=64, max_episode_steps=6)
+    trainer = compiled(config, "empty", noise=100.0)
+    returns = np.asarray(trainer.evaluate(trainer.init(), 0))
+    shares = np.mean(returns[..., None] == -np.arange(1.0, 7.0), axis=(0, 1))
+    expected = [*(0.25 * 0.75 ** np.arange(4)), 0.25 * 0.75**4, 0.75**5]
+    np.testing.assert_allclose(shares, expected, atol=0.12)
+    assert shares.sum() == pytest.approx(1.0)
+
+
+def times_compiled(trainer):
+    """Programs of a trainer that act and learn."""
+    parts = trainer._advance_row if isinstance(trainer, HostTrainer) else trainer._advance_chunk
+    return parts[True]._cache_size()
+
+
+@pytest.mark.integration
+def test_an_objective_learns_on_the_side_without_a_second_compilation():
+    auxiliary = AuxiliaryConfig(
+        objective=OBJECTIVES["explicit"](), weight=0.1, num_tasks=4, horizon=4, sequences=16
+    )
+    replay = ReplayConfig(capacity=400, prioritised=True)
+    # JAX's caches are shared by all functions: full, as in a long session, they forget at once.
+    jax.clear_caches()
+    trainer = compiled(dataclasses.replace(CONFIG, auxiliary=auxiliary, replay=replay))
+    state, (_, metrics) = run(trainer, [160, 240])
+    assert np.isfinite(metrics["auxiliary_loss"]).all()
+    assert np.isfinite(metrics["value_loss"]).all()
+    # However many updates a chunk has: the first had half as many after the warm-up.
+    assert times_compiled(trainer) == 1
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.memory.learner))
+
+
+@pytest.mark.integration
+def test_agents_learn_to_reach_the_goal_of_an_empty_world():
+    config = dataclasses.replace(
+        CONFIG,
+        encoder=MLP(hidden=(32, 32)),
+        num_features=16,
+        dqn=DQNConfig(
+            batch_size=32,
+            warmup=400,
+            n_step=3,
+            discount=0.95,
+            reward_scale=0.1,
+            target_every=50,
+            epsilon_steps=5_000,
+            epsilon_end=0.1,
+        ),
+        replay=ReplayConfig(capacity=12_000),
+        max_episode_steps=100,
+        steps=12_000,
+        evaluate_every=12_000,
+        checkpoint_every=12_000,
+        evaluation_episodes=16,
+        seed=0,
+        num_seeds=4,
+    )
+    trainer = compiled(config, "empty")
+    before = trainer.evaluate(trainer.init(), 0).mean(axis=1)
+    after = trainer.evaluate(run(trainer, [12_000])[0], 12_000).mean(axis=1)
+    # From a uniform start the goal is 18 steps away on average; random walks seldom find it, so
+    # that one agent may have seen too little of it.
+    assert np.median(before) < -70.0
+    assert np.median(after) > -30.0
+
+
+@pytest.mark.parametrize("changes", [pytest.param({}, marks=pytest.mark.integration), EVERYTHING])
+def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_does(changes):
+    config = config_for(LINE, checkpoint_every=400, **changes)
+    trainer = make_trainer(config)
+    other = CompiledTrainer(config, Line(), make_agent(config, (2,), 2))
+    (state, metrics), (expected, expected_metrics) = (run(of, [40] * 10) for of in (trainer, other))
+    for found, wanted in zip(metrics, expected_metrics, strict=True):
+        assert set(found) == set(wanted)
+        for name in found:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-3, atol=1e-5)
+    rows, expected_rows = (each.memory.replay.rows for each in (state, expected))
+    for name in ("action", "reward", "terminated", "last"):
+        assert_identical(getattr(rows, name), getattr(expected_rows, name))
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
+    jax.tree.map(close, state.memory.learner, expected.memory.learner)
+    assert_identical(state.acting.ended, expected.acting.ended)
+    returns = trainer.evaluate(state, 400)
+    np.testing.assert_allclose(returns, other.evaluate(expected, 400), atol=1e-6)
+    assert state.memory.learner.updates.tolist() == [(400 - 48) // 4] * 2
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("CartPole-v1", EVERYTHING),
+        ("LunarLander-v3", {}),
+        ("rlreps/PuddleWorld-v0", {}),
+        ("dm_env:rlreps.envs:PuddleWorldDmEnv", {}),
+    ],
+)
+def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name, changes):
+    config = config_for(name, **changes)
+    with closing(make_trainer(config)) as trainer, closing(make_trainer(config)) as fresh:
+        at_checkpoint, _ = run(trainer, [40, 40])
+        kept = copied(at_checkpoint)
+        whole, metrics = run(trainer, [40] * 3, start=80, state=at_checkpoint)
+        again, metrics_again = run(fresh, [40] * 3, start=80, state=kept)
+        assert_identical(again, whole)
+        assert_identical(metrics_again, metrics)
+        assert_identical(fresh.evaluate(again, 200), trainer.evaluate(whole, 200))
+
+
+@pytest.mark.integration
+def test_neither_chunks_nor_evaluations_change_training_or_compile_anew():
+    trainer = shared(config_for("CartPole-v1"))
+    whole, _ = run(trainer, [200])
+    compiled_functions = [*trainer._advance_row.values(), trainer._greedy]
+    state, returns = trainer.init(), []
+    for step in range(0, 200, 40):
+        state, _ = trainer.advance(state, step, 40)
+        returns.append(np.asarray(trainer.evaluate(state, step)))
+        assert_identical(trainer.evaluate(state, step), returns[-1])
+        if step == 0:
+            sizes = [function._cache_size() for function in compiled_functions]
+    assert_identical(jax.device_get(state), whole)
+    assert np.any(np.asarray(trainer.evaluate(state, 999)) != returns[-1])
+    assert len(np.unique(returns[-1][0])) > 1
+    assert_identical(run(trainer, [4] * 50)[0], whole)
+    assert [function._cache_size() for function in compiled_functions] == sizes
+
+
+@pytest.mark.integration
+def test_agents_and_their_environments_meet_different_episodes():
+    first, other = (
+        make_trainer(config_for("CartPole-v1", seed=seed)).init().acting.observations
+        for seed in (4, 9)
+    )
+    assert len(np.unique(np.concatenate([first, other]).reshape(8, -1), axis=0)) == 8
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("name", "kind", "objective", "targets"),
+    [
+        ("puddle-world:empty", CompiledTrainer, "spin", "bootstrapped"),
+        ("CartPole-v1", HostTrainer, "danskin_lissa", "monte_carlo"),
+    ],
+)
+def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, targets):
+    rows = {"num_tasks": 4, "horizon": 4, "sequences": 32}
+    auxiliary = AuxiliaryConfig(
+        objective=OBJECTIVES[objective](), weight=0.1, targets=targets, **rows
+    )
+    company = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=3))
+    single = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
+    assert type(company) is kind
+    before = jax.device_get(company.init().memory.learner.params)
+    # Beyond the warm-up and a checkpoint.
+    (together, metrics), (alone, _) = (run(trainer, [60, 60]) for trainer in (company, single))
+    assert np.isfinite(metrics[1]["value_loss"]).all()
+    assert np.isfinite(metrics[1]["auxiliary_loss"]).all()
+    assert times_compiled(company) == 1
+    for part in ("action", "last"):
+        rows, of_three = (getattr(of.memory.replay.rows, part) for of in (alone, together))
+        np.testing.assert_array_equal(rows[0], of_three[2])
+    params = together.memory.learner.params
+    jax.tree.map(
+        lambda one, three: np.testing.assert_allclose(one[0], three[2], rtol=1e-4, atol=1e-5),
+        alone.memory.learner.params,
+        params,
+    )
+    moved = jax.tree.map(lambda one, other: bool(np.any(one != other)), before, params)
+    assert all(jax.tree.leaves(moved))
+    evaluated = np.asarray(company.evaluate(together, 120))
+    np.testing.assert_allclose(single.evaluate(alone, 120)[0], evaluated[2], rtol=1e-4)
+    company.close()
+    single.close()
+
+
+@pytest.mark.integration
+def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
+    whole = make_trainer(config_for("CartPole-v1", evaluation_episodes=7))
+    state = whole.init()
+    expected = np.asarray(whole.evaluate(state, 40))
+    assert len(np.unique(expected[0])) > 1
+    monkeypatch.setattr(host, "MOST_COPIES", 3)
+    parted = make_trainer(config_for("CartPole-v1", evaluation_episodes=7))
+    np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
+    # Three rounds of three, and not of seven.
+    assert parted._evaluation.num_envs == 2 * 3
+    # Fewer episodes are the first ones.
+    fewer = make_trainer(config_for("CartPole-v1", evaluation_episodes=2))
+    np.testing.assert_array_equal(fewer.evaluate(state, 40), expected[:, :2])
+    for trainer in (whole, parted, fewer):
+        trainer.close()
+
+
+@pytest.mark.integration
+def test_an_environment_that_ends_no_episode_is_refused():
+    trainer = make_trainer(config_for("Endless-v0"))
+    with pytest.raises(InputError, match="every episode of Endless-v0 to end within 7 steps"):
+        trainer.evaluate(trainer.init(), 0)
+
+
+def line_trainer():
+    """A trainer that does not learn, and so compiles little."""
+    return shared(config_for(LINE, dqn=DQNConfig(warmup=360, epsilon_steps=200)))
+
+
+def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
+    state, metrics = run(line_trainer(), [80, 80])
+    rows = state.memory.replay.rows
+    # 160 steps of two environments are 80 rows each; the checkpoint after 80 steps is at row 40.
+    boundary = jax.tree.map(lambda leaf: leaf[:, 39:42], rows)
+    assert np.all(boundary.last[:, 1])
+    assert not np.all(boundary.last[:, 0] | boundary.terminated[:, 0])
+    np.testing.assert_array_equal(boundary.reward[:, 1], 0.0)
+    assert not np.any(boundary.terminated[:, 1])
+    np.testing.assert_array_equal(boundary.observation[:, 2], np.full((2, 2, 2), [0.25, 0.0]))
+    # What the row before led to is seen in it: one more step of the episode, unless it was the end.
+    times = 6 * boundary.observation[..., 1]
+    np.testing.assert_allclose(times[:, 1], np.where(boundary.last[:, 0], 0, times[:, 0] + 1))
+    # An episode that the checkpoint cut is counted nowhere.
+    ends = rows.last[:, 41:80].sum(axis=(1, 2)) + state.acting.ended.sum(axis=1)
+    np.testing.assert_array_equal(metrics[1]["episodes"], ends)
+
+
+def test_training_returns_are_means_over_episodes_that_ended_if_any_did():
+    _, (none,) = run(line_trainer(), [4])
+    assert none["episodes"].tolist() == [0.0, 0.0]
+    assert np.all(np.isnan(none["training_return"]))
+    state, (metrics,) = run(line_trainer(), [40])
+    assert_episodes(metrics, state, 20)
+    # There is no update before the warm-up's end, hence no loss.
+    assert set(metrics) == {"episodes", "training_return"}
+
+
+def test_a_run_whose_environments_are_elsewhere_cuts_episodes_but_at_its_first_step():
+    trainer = line_trainer()
+    begun = jax.device_get(trainer.init())
+    first, _ = run(trainer, [20], state=copied(begun))
+    run(trainer, [20], start=20, state=copied(first))
+    state, _ = run(trainer, [20], start=20, state=copied(first))
+    rows = state.memory.replay.rows
+    assert np.all(rows.last[:, 10])
+    np.testing.assert_array_equal(rows.observation[:, 11], np.full((2, 2, 2), [0.25, 0.0]))
+    again, _ = run(trainer, [20], state=begun)
+    assert_identical(again, first)
+    assert not np.any(again.memory.replay.rows.last[:, 0])
+
+
+@pytest.mark.integration
+def test_a_run_learns_a_users_own_environment_of_two_steps(tmp_path):
+    dqn = {"batch_size": 16, "warmup": 48, "epsilon_steps": 400, "target_every": 10}
+    config = config_for(
+        "Chain-v0",
+        dqn=DQNConfig(learning_rate=1e-2, **dqn),
+        encoder=MLP(hidden=(16,)),
+        num_features=8,
+        replay=ReplayConfig(capacity=1000),
+        steps=1200,
+        evaluate_every=400,
+        checkpoint_every=400,
+        num_seeds=3,
+    )
+    run_agents(config, tmp_path / "run", progress=False)
+    folder = RunFolder(tmp_path / "run")
+    returns = history(folder, "returns")[1]
+    assert returns[:, 0].mean() < 1.0
+    np.testing.assert_array_equal(returns[:, -1], np.ones(3))
+    # With 5 % random actions.
+    assert np.all(history(folder, "training_return")[1][:, -1] > 0.8)
+
+
+def own_parts():
+    """A user's torso φ = (w x)², without hidden layers to tell of, and a task: small features."""
+
+    def loss(params, target_params, encode, rows, state, key):
+        assert rows.observation.shape[:2] == (4, 3)
+        # The state counts updates.
+        return jnp.mean(encode(params, rows.observation[:, 0]) ** 2), (state + 1, {})
+
+    torso = FunctionEncoder(
+        lambda key: {"w": jax.random.normal(key, (4, 4))},
+        lambda params, observations: (observations @ params["w"]) ** 2,
+    )
+    task = AuxiliaryTask(lambda key: jnp.zeros((), jnp.int32), loss, sequences=4, length=3)
+    return {"torso": torso, "auxiliary": task}
+
+
+def test_a_users_own_torso_and_task_take_the_configured_ones_places():
+    config = config_for("Chain-v0", auxiliary=AuxiliaryConfig(weight=1.0, horizon=3))
+    own = own_parts()
+    with closing(make_trainer(config, **own)) as trainer:
+        assert trainer.agent.network.torso is own["torso"]
+        assert trainer.agent.auxiliary is own["auxiliary"]
+    short = dataclasses.replace(config, auxiliary=AuxiliaryConfig(weight=1.0, horizon=2))
+    with pytest.raises(InputError, match=r"an auxiliary task of at most 2 rows a sequence .*got 3"):
+        make_trainer(short, **own)
+
+
+@pytest.mark.integration
+def test_a_users_own_torso_learns_from_the_task_of_their_own():
+    config = config_for("Chain-v0", auxiliary=AuxiliaryConfig(weight=100.0, horizon=3))
+    with closing(make_trainer(config, **own_parts())) as trainer:
+        before = jax.device_get(trainer.init().memory.learner.params["torso"])
+        state, (metrics,) = run(trainer, [200])
+    assert set(before) == {"w"}
+    learner = state.memory.learner
+    assert learner.auxiliary.tolist() == [(200 - 48) // 4] * 2
+    assert metrics["auxiliary_loss"].shape == (2,)
+    assert np.abs(learner.params["torso"]["w"]).mean() < np.abs(before["w"]).mean()
+
+
+def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
+    assert puddle_world_of(config_for("CartPole-v1")) is None
+    assert puddle_world_of(config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")) is None
+    for name, arena in (("puddle-world", "sutton"), ("puddle-world:two_room", "two_room")):
+        world = puddle_world_of(config_for(name))
+        assert world == dataclasses.replace(load_arena(arena).with_task(), max_steps=15)
+
+
+@pytest.mark.parametrize(
+    ("environment", "error", "message"),
+    [
+        ("puddle-world:nowhere", ArenaError, "expected an arena .*, got 'nowhere'"),
+        ("Nowhere-v0", InputError, "expected an environment that can be made, got 'Nowhere-v0'"),
+        ("Pendulum-v1", InputError, "expected Pendulum-v1 to have discrete actions, got Box"),
+        ("Film-v0", InputError, "expected observations that are vectors, for the torso mlp; im"),
+        ("dm_env:rlreps.envs", InputError, "expected dm_env:MODULE:FUNCTION, got"),
+    ],
+)
+def test_what_agents_cannot_act_in_is_refused(environment, error, message):
+    with pytest.raises(error, match=message):
+        make_trainer(config_for(environment))
+
+
+def test_checkpoints_that_would_leave_no_whole_sequence_are_refused():
+    config = config_for("Chain-v0", evaluate_every=4, checkpoint_every=12)
+    with pytest.raises(InputError, match=r"checkpoint_every >= 16 for Chain-v0, whose .*, got 12"):
+        make_trainer(config)
