@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
             command.run()
         sys.stdout.flush()
     except (ProcessDiedError, TrainingDivergedError) as error:
-        _fail(error, 1)
+        _fail(error, 1, own_process)
     except BrokenPipeError:
         # The reader has enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
 
         if not isinstance(error, InputError | ArenaError | OSError):
             raise
-        _fail(error, 2)
+        _fail(error, 2, own_process)
 
 
 def parse_command(words: list[str]) -> Any:
@@ -170,7 +170,10 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     os._exit(130)
 
 
-def _fail(error: Exception, code: int) -> NoReturn:
+def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
     with contextlib.suppress(BrokenPipeError):
-        print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        sys.stdout.flush()
+        print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
+    if own_process:
+        os._exit(code)  # Threads of Orbax and TensorBoard would have the last word.
     sys.exit(code)

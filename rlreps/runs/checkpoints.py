@@ -5,7 +5,6 @@ a seal lies beside its files: their sizes and checksums, and the layout of the a
 last; a checkpoint without it counts for nothing and is made again.
 """
 
-import gc
 import json
 import zlib
 from pathlib import Path
@@ -64,12 +63,11 @@ class Checkpoints:
                 "layout": _layout(state),
             }
             write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
-            return
         except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
             found = str(error).split(" [")[0].replace("\n", " ")
-        # What Orbax left unfinished complains when it is collected: now, not after our own line.
-        gc.collect()
-        raise InputError(f"expected room for a checkpoint in {self.path}, got {found}")
+            raise InputError(
+                f"expected room for a checkpoint in {self.path}, got {found}"
+            ) from error
 
     def restore(self, step: int, template: State) -> State:
         """Load a step's checkpoint, bit for bit.
