@@ -38,9 +38,14 @@ def run_examples(page: str, *, expensive: bool) -> None:
                 assert eval(check, names), check
 
 
-def pages_with(*, expensive: bool) -> list[str]:
+def pages_with(*, expensive: bool) -> list[Any]:
+    """List the pages with such examples; of the cheap ones tier 0 runs README's."""
     blocks = [(page, bool(mark)) for page in PAGES for mark, *_ in PYTHON.findall(PAGES[page])]
-    return sorted({page for page, marked in blocks if marked == expensive})
+    pages = sorted({page for page, marked in blocks if marked == expensive})
+    return [
+        pytest.param(page, marks=[] if page == "README.md" else pytest.mark.integration)
+        for page in pages
+    ]
 
 
 @pytest.mark.parametrize("page", pages_with(expensive=False))

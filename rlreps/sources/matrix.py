@@ -49,6 +49,11 @@ class MatrixSource:
     with_population: bool = dataclasses.field(default=False, metadata={"static": True})
 
     @property
+    def num_states(self) -> int:
+        """Number of states, n."""
+        return self.matrix.shape[0]
+
+    @property
     def num_tasks(self) -> int:
         return self.matrix.shape[1]
 

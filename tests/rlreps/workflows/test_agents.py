@@ -253,6 +253,7 @@ def infinite_after(updates):
     return AuxiliaryTask(lambda key: jnp.zeros((), jnp.int32), loss, sequences=4, length=2)
 
 
+@pytest.mark.integration
 def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
     # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
     own = OwnParts(auxiliary=infinite_after(40), name="infinite after 40 updates")

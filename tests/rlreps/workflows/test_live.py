@@ -106,6 +106,7 @@ def test_a_finished_run_returns_its_summary_and_another_one_is_refused(finished,
         run_live_training(CONFIG, out, progress=False)
 
 
+@pytest.mark.integration
 def test_the_command_without_a_store_trains_the_same_and_gives_the_loss(finished, rlreps, tmp_path):
     options = (
         "--num-features 2 --hidden 32 --frequencies 4 --steps 160 --rows 100 --tasks 32 "

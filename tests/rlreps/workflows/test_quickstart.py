@@ -62,6 +62,7 @@ def finished(tmp_path_factory):
     return out, run_quickstart(CONFIG, out, progress=False)
 
 
+@pytest.mark.integration
 def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
     out, summary = finished
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
@@ -86,6 +87,7 @@ def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
     assert last < 0.8 * first
 
 
+@pytest.mark.integration
 def test_figures_and_report_are_there(finished):
     out, _ = finished
     assert sorted(entry.name for entry in (out / "figures").iterdir()) == FIGURES
@@ -99,6 +101,7 @@ def test_figures_and_report_are_there(finished):
     assert "weight learning rate = 0.1" in page
 
 
+@pytest.mark.integration
 def test_a_finished_run_does_nothing_and_another_is_refused(finished, monkeypatch):
     out, summary = finished
     monkeypatch.setattr(quickstart, "run_training", None)
