@@ -285,9 +285,10 @@ def times_compiled(trainer):
 
 
 @pytest.mark.integration
-def test_an_objective_learns_on_the_side_without_a_second_compilation():
+@pytest.mark.parametrize("method", ["large_batch", "explicit", "danskin_lissa", "spin"])
+def test_an_objective_learns_on_the_side_without_a_second_compilation(method):
     auxiliary = AuxiliaryConfig(
-        objective=OBJECTIVES["explicit"](), weight=0.1, num_tasks=4, horizon=4, sequences=16
+        objective=OBJECTIVES[method](), weight=0.1, num_tasks=4, horizon=4, sequences=16
     )
     replay = ReplayConfig(capacity=400, prioritised=True)
     # JAX's caches are shared by all functions: full, as in a long session, they forget at once.

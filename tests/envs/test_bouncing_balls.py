@@ -198,7 +198,7 @@ def test_a_frame_is_as_bright_as_its_discs_are_large_and_balanced_on_their_mean(
     np.testing.assert_allclose(balance_y, means[:, 1], atol=0.02 / 64)
 
 
-@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize("size", [16, 64, 100])
 def test_a_pixel_is_as_bright_as_the_discs_cover_it(size):
     world = BouncingBalls(num_balls=2, frame_size=size)
     centre = np.array([[0.31, 0.72], [0.31 + 0.24, 0.72]])  # touching, in the upper half

@@ -150,9 +150,10 @@ WORLDS = {name: load_arena(name) for name in ARENAS} | {
 }
 
 
+@pytest.mark.parametrize("count", [MOVES, pytest.param(12_000, marks=pytest.mark.integration)])
 @pytest.mark.parametrize("name", WORLDS)
-def test_moves_end_where_shapely_says_in_either_precision(name):
-    world, (starts, actions, noise) = WORLDS[name], random_moves(5)
+def test_moves_end_where_shapely_says_in_either_precision(name, count):
+    world, (starts, actions, noise) = WORLDS[name], random_moves(5, count)
     expected = walk(world, starts, unshortened(world, starts, actions, noise))
     ends = moved(world, starts, actions, noise, jnp.float32)
     np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-5)

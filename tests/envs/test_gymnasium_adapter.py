@@ -33,8 +33,8 @@ def make_vec(**settings):
 @pytest.mark.parametrize(
     ("env_id", "settings"),
     [
-        (ENV_ID, {"arena": "empty"}),
-        (ENV_ID, {"arena": "two_room"}),
+        *((ENV_ID, {"arena": arena}) for arena in ("empty", "sutton", "two_room")),
+        (BALLS_ID, {}),
         (BALLS_ID, {"num_balls": 1, "frame_size": 20, "speed": 0.1}),
     ],
 )

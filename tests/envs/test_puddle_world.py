@@ -148,7 +148,17 @@ def test_episodes_are_truncated_after_max_steps():
     assert flags == [(False, False), (False, False), (False, True)]
 
 
-@pytest.mark.parametrize("name", ["sutton", "two_room"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sutton",
+        "two_room",
+        *(
+            pytest.param(name, marks=pytest.mark.integration)
+            for name in ("empty", "hydrogen", "two_room_slow")
+        ),
+    ],
+)
 def test_an_arena_meets_the_contract_under_jit_vmap_and_as_an_argument(name):
     world = load_arena(name).with_task()
     assert isinstance(world, Environment)

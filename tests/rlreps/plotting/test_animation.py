@@ -38,7 +38,7 @@ def test_frames_of_few_colours_come_back_as_they_were_and_play_for_ever(tmp_path
         assert image.info["loop"] == 0
 
 
-@pytest.mark.parametrize("rate", [1.0, 24.0, 30.0, 50.0])
+@pytest.mark.parametrize("rate", [1.0, 7.0, 24.0, 30.0, 50.0])
 def test_frames_start_within_half_a_hundredth_of_their_time(tmp_path, rate):
     path = write_gif(tmp_path / "a.gif", noise(12), frames_per_second=rate)
     ends = np.cumsum(durations_of(path))

@@ -120,6 +120,12 @@ class TestPanels:
         assert 0.01 < low < 0.2
         assert 0.6 < high < 3.0
 
+    @pytest.mark.parametrize("count", [3, 30])
+    def test_a_line_without_intervals_is_drawn_all_the_same(self, count):
+        figure = drawn([[line("a", LONG[:count], low=None, high=None)]])
+        np.testing.assert_array_equal(heights(figure.axes[0])[0], LONG[:count])
+        assert legend(figure) == ["a"]
+
     def test_bands_and_bars_end_where_their_intervals_do(self):
         low = 0.5 * LONG
         low[:10] = NAN
@@ -200,6 +206,8 @@ class TestCurves:
         names = [f"{name} (6 seeds)" for name in "ab"]
         assert legend(figure) == [*names, "noise floor of the ground truth"]
         assert note(figure) == "mean over seeds, 95 % bootstrap interval"
+        alone = plotting.plot_curves([line("a", LONG, low=None)], x_label="", y_label="")
+        assert note(alone) == "mean over seeds, 95 % bootstrap interval"
         single = Line.of_runs("a", np.arange(30), LONG)
         assert note(plotting.plot_curves([single], x_label="", y_label="")) == ""
 
@@ -276,8 +284,9 @@ class TestSweep:
         assert legend(figure) == ["a", "b", "some runs diverged"]
         assert note(figure) == "mean over runs, 95 % bootstrap interval"
 
-    def test_a_perfect_point_alone_can_be_drawn(self):
-        figure = plotting.plot_sweep([line("", [0.0], x=[5])], x_label="d", y_label="")
+    @pytest.mark.parametrize("height", [0.3, 0.0])
+    def test_one_point_and_a_perfect_one_can_be_drawn(self, height):
+        figure = plotting.plot_sweep([line("", [height], x=[5])], x_label="d", y_label="")
         figure.draw_without_rendering()
 
 

@@ -139,7 +139,7 @@ def test_single_updates_are_anchored_too_and_blocks_of_any_length_are_single_upd
 @pytest.mark.integration
 def test_float32_follows_float64_from_a_tiny_start_at_any_rate_by_anchors_alone(monkeypatch):
     """Of many features a tiny start grows most, and rounding with it."""
-    features, k, rates = 400, 5, (0.1, 10.0, 1e5)
+    features, k, rates = 400, 5, (0.1, 10.0, 1e3, 1e5)
     variances = 10.0 / np.arange(1, k + 1)
     data, rotation = planted(2000, seed=0, features=features, variances=variances, tail=0.1)
     start = 1e-5 * np.random.default_rng(1).normal(size=(k, features))
@@ -282,6 +282,15 @@ def test_rows_of_rank_k_in_any_batches_lead_to_the_exact_decomposition(sizes):
     assert_orthonormal(state.rows)
     assert int(state.rows_seen) == len(data)
     assert int(state.step) == len(sizes)
+
+
+def test_all_components_of_full_rank_rows_are_kept_where_k_is_the_number_of_features():
+    data = np.random.default_rng(1).normal(size=(50, 6))
+    with jax.enable_x64(True):
+        rule = IncrementalPCA(6, 6)
+        state = each_row(rule, rule.init(jax.random.key(0)), data[:20])
+        state = jax.jit(rule.update)(state, data[20:])
+    np.testing.assert_allclose(dense(state), data.T @ data, atol=1e-10)
 
 
 def test_where_ranks_are_cut_batches_do_what_scikit_learn_does():

@@ -168,6 +168,19 @@ def standard_errors_off(rows, transitions, settings):
     return np.where(settings.rollouts * mean > 20, (rows - mean) / np.maximum(error, 1e-12), np.nan)
 
 
+def assert_of_the_rows_own_error(estimates, transitions, settings):
+    """Check that the half difference has the variance of the rows' error and is apart from it."""
+    # About 900 entries that are correlated along rows: their mean squares are known to a tenth.
+    mean, variance = exact_moments(transitions, settings)
+    error = estimates.rows - mean
+    allowed = pytest.approx(np.mean(variance) / settings.rollouts, rel=0.3)
+    assert np.mean(estimates.half_difference**2) == allowed
+    assert np.mean(error**2) == allowed
+    # Independent halves: their difference says nothing of their mean.
+    correlation = np.sum(error * estimates.half_difference) / np.sum(error**2)
+    assert abs(correlation) < 0.35
+
+
 @pytest.mark.parametrize(("num_actions", "count_start"), [(2, True), (4, False)])
 def test_uniform_policy_rows_are_within_standard_errors_of_the_exact_sum(num_actions, count_start):
     environment = SlipperyRing(num_actions)
@@ -180,16 +193,16 @@ def test_uniform_policy_rows_are_within_standard_errors_of_the_exact_sum(num_act
     assert np.nanmax(np.abs(off)) < 5
     # Blocks of rollouts that shared keys would double this mean; so would too few rollouts.
     assert 0.75 < np.nanmean(off**2) < 1.25
-    # The half difference has the variance of the rows' own error. About 900 entries that are
-    # correlated along rows: their mean squares are known to a tenth.
-    mean, variance = exact_moments(environment.transitions(uniform), settings)
-    error = estimates.rows - mean
-    allowed = pytest.approx(np.mean(variance) / settings.rollouts, rel=0.3)
-    assert np.mean(estimates.half_difference**2) == allowed
-    assert np.mean(error**2) == allowed
-    # Independent halves: their difference says nothing of their mean.
-    correlation = np.sum(error * estimates.half_difference) / np.sum(error**2)
-    assert abs(correlation) < 0.35
+    assert_of_the_rows_own_error(estimates, environment.transitions(uniform), settings)
+
+
+@pytest.mark.integration
+def test_uneven_halves_of_few_rollouts_differ_by_the_rows_own_error():
+    environment = SlipperyRing(2)
+    transitions = environment.transitions(np.full((NUM_STATES, 2), 0.5))
+    settings = RolloutSettings(rollouts=5, horizon=40, discount=0.95)
+    estimates = RowSampler(ring_chain(environment), settings).estimates(range(NUM_CELLS))
+    assert_of_the_rows_own_error(estimates, transitions, settings)
 
 
 def test_rows_follow_a_policy_that_depends_on_the_state():

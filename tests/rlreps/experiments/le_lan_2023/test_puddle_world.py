@@ -141,7 +141,9 @@ def claims_of(ends, spread, steps=10**8):
     ("danskin", "spread", "steps", "holds"),
     [
         (0.1, 0.01, 10**8, True),
+        (0.4, 0.01, 10**8, False),
         (0.25, 0.01, 10**8, False),
+        (0.19, 0.05, 10**8, None),
         (0.21, 0.05, 10**8, None),
         (0.1, 0.01, 10**8 - 50, None),
     ],

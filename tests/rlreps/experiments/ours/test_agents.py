@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import shutil
 
 import jax
 import numpy as np
@@ -399,4 +400,13 @@ def test_smoke_presets_leave_figures_tables_and_claims_and_resume(
     page = (out / "report.html").read_text(encoding="utf-8")
     assert page.count('src="data:image/png;base64,') == len(drawn)
     assert "our goal" in page.lower()
+    check(out)
+
+    # A finished run that lost its last arm trains that one alone and claims the same.
+    shutil.rmtree(out / "runs" / arms[-1])
+    (out / "summary.json").unlink()
+    monkeypatch.setattr(agent_arms, "run_agents", train)
+    before = files_below(kept)
+    assert experiment.run(config, out, progress=False)["claims"] == summary["claims"]
+    assert files_below(kept) == before
     check(out)
