@@ -133,7 +133,7 @@ PRESETS = {
         ),
         paper=_paper(1000, 1),
         recommended=TrainingConfig(),
-        estimated_seconds=110,
+        estimated_seconds=120,
     ),
     "full": QuickstartConfig(
         successor=MonteCarlo(rollouts=500),
