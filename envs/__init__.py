@@ -19,10 +19,16 @@ if TYPE_CHECKING:
     from rlreps.envs.core import ArenaError as ArenaError
     from rlreps.envs.core import Environment as Environment
     from rlreps.envs.core import TimeStep as TimeStep
+    from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv as BouncingBallsDmEnv
+    from rlreps.envs.dm_env_adapter import PuddleWorldDmEnv as PuddleWorldDmEnv
     from rlreps.envs.geometry import Capsule as Capsule
     from rlreps.envs.geometry import ConvexPolygon as ConvexPolygon
     from rlreps.envs.geometry import Disc as Disc
     from rlreps.envs.geometry import Shape as Shape
+    from rlreps.envs.gymnasium_adapter import BouncingBallsEnv as BouncingBallsEnv
+    from rlreps.envs.gymnasium_adapter import BouncingBallsVectorEnv as BouncingBallsVectorEnv
+    from rlreps.envs.gymnasium_adapter import PuddleWorldEnv as PuddleWorldEnv
+    from rlreps.envs.gymnasium_adapter import PuddleWorldVectorEnv as PuddleWorldVectorEnv
     from rlreps.envs.puddle_world import Puddle as Puddle
     from rlreps.envs.puddle_world import PuddleWorld as PuddleWorld
     from rlreps.envs.puddle_world import PuddleWorldState as PuddleWorldState

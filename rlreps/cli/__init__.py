@@ -172,8 +172,9 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
         print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     if own_process:
         os._exit(code)  # Threads of Orbax and TensorBoard would have the last word.
     sys.exit(code)

@@ -686,7 +686,7 @@ def plot_spectrum(
     """
     values = np.asarray(singular_values, np.float64)
     require(values.ndim == 1 and values.size >= 1, "singular values [r], r >= 1", values.shape)
-    falling = bool((np.diff(values, append=0.0) <= 0).all())
+    falling = bool(np.isfinite(values).all() and (np.diff(values, append=0.0) <= 0).all())
     require(falling, "finite singular values of at least 0, largest first", "others")
     held = float((values**2).sum())
     # Single precision sums of 10^8 entries leave this much room.

@@ -47,12 +47,15 @@ class Checkpoints:
         """Save a pytree of arrays as the checkpoint of a step.
 
         Raises:
-            InputError: If the disk refused it; older checkpoints are as they were.
+            InputError: If the disk refused it; the newest complete one is as it was.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            # Left by kills. Orbax would count them, and delete complete ones in their stead.
+            for unsealed in {*self._manager.all_steps()} - {*self._complete_steps()}:
+                self._manager.delete(unsealed)
             if step in self._manager.all_steps():
-                self._manager.delete(step)  # A kill came before its seal.
+                self._manager.delete(step)
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
             self._manager.wait_until_finished()
@@ -81,7 +84,11 @@ class Checkpoints:
         """
         self._check_seal(step, _layout(template))
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _leaves(template))
-        leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
+        try:
+            leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
+        except Exception as error:  # Orbax's are of many kinds.
+            found = f"what Orbax cannot read ({type(error).__name__})"
+            raise self._damaged(step, found) from error
         ordered = [leaves[name] for name in sorted(leaves)]
         restored: State = jax.tree.unflatten(jax.tree.structure(template), ordered)
         return restored

@@ -1,6 +1,7 @@
 """One progress bar for all long work: rate, time left and the latest figure, on standard error."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -58,7 +59,14 @@ def progress_bar(
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=console, disable=not show, expand=True) as progress:
+    # Lines printed meanwhile go above the bar on a terminal, and nowhere but into a file or a pipe.
+    with Progress(
+        *columns,
+        console=console,
+        disable=not show,
+        expand=True,
+        redirect_stdout=sys.stdout.isatty(),
+    ) as progress:
         task = progress.add_task(description, total=total, completed=done, unit=unit, note="")
 
         def advance(count: int, note: str = "") -> None:

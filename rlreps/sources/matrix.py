@@ -26,10 +26,7 @@ class Source(Protocol):
         ...
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw independent rows and columns: inputs [num_rows, ...], targets [num_rows, num_tasks].
-
-        The key alone decides.
-        """
+        """Draw inputs [num_rows, ...] and targets [num_rows, num_tasks]; the key alone decides."""
         ...
 
 
@@ -58,6 +55,7 @@ class MatrixSource:
         return self.matrix.shape[1]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw independent rows and columns, whose indices are the batch's tasks [num_tasks]."""
         rows, tasks = draw_rows_and_tasks(key, self.matrix.shape, num_rows, num_tasks)
         targets = self.matrix[rows[:, None], tasks[None, :]]
         population = None

@@ -180,6 +180,7 @@ def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
     Returns:
       [d, t] in the matrix's dtype; sums over groups of rows are taken in float64.
     """
+    basis = _fitting(basis, source)
     coefficients = np.zeros((basis.shape[1], source.shape[1]), np.float64)
     for part, rows in _paired(basis, source):
         coefficients += part.T @ rows
@@ -196,6 +197,7 @@ def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
       span: Q, [n, d] orthonormal columns; zero columns are allowed.
       source: Psi, [n, t].
     """
+    span = _fitting(span, source)
     coefficients = project_rows(span, source)
     energy = 0.0
     for part, rows in _paired(span, source):
@@ -204,11 +206,15 @@ def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
     return energy
 
 
-def _paired(basis: np.ndarray, source: RowBlocks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield groups of rows of a basis [n, d] and of a matrix [n, t], in the matrix's dtype."""
+def _fitting(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
+    """Return a basis [n, d] in the matrix's dtype, refusing one over other states."""
     fits = basis.ndim == 2 and basis.shape[0] == source.shape[0]
     require(fits, f"a basis over the matrix's {source.shape[0]} states", basis.shape)
-    basis = np.asarray(basis, source.dtype)
+    return np.asarray(basis, source.dtype)
+
+
+def _paired(basis: np.ndarray, source: RowBlocks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield groups of rows of a basis [n, d] and of a matrix [n, t]."""
     group_rows = max(1, _GROUP_BYTES // (source.dtype.itemsize * source.shape[1]))
     for start, rows in regrouped(source, group_rows):
         yield basis[start : start + len(rows)], rows

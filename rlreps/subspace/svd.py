@@ -53,7 +53,8 @@ class PrincipalSubspace:
         require(fit, "a basis [n, k] and k singular values", shapes)
         bound = self.distance_bound
         if bound is not None:
-            require(bound.shape == shapes[1], "a bound for each component", bound.shape)
+            count = self.basis.shape[1]
+            require(bound.shape == (count,), f"a bound for each of {count} components", bound.shape)
 
     def truncated(self, d: int) -> "PrincipalSubspace":
         """Keep the first d components; settings stay those of the original computation."""

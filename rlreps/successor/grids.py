@@ -127,8 +127,8 @@ class BoxGrid:
                 fall on the other side of it.
 
         Returns:
-            Indices [...]: int64 for NumPy, int32 for JAX, where NaN gives an arbitrary cell (under
-            ``jit`` no value can be refused).
+            Indices [...]: int64 for NumPy, which refuses NaN; int32 for JAX, where NaN gives an
+            arbitrary cell (under ``jit`` no value can be refused).
         """
         if isinstance(points, Array):
             self._require_axes(points.shape)

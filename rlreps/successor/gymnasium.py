@@ -217,8 +217,8 @@ class GymnasiumRowSampler:
         """See ``RowEstimator.row_blocks``.
 
         Raises:
-            InputError: If a cell is none, the environment truncates a rollout, or ``set_state``
-                starts one in another cell.
+            InputError: If a cell lies outside the grid, the environment truncates a rollout, or
+                ``set_state`` starts one in another cell.
         """
         rollouts = self._settings.rollouts
         for block in [checked_cells(block, self._process.num_cells) for block in blocks]:

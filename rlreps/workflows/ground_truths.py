@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlreps.runs.folder import RunFolder
-from rlreps.subspace.svd import RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, sampling_error
+from rlreps.subspace.svd import Decomposition
+from rlreps.successor.ground_truth import DEFAULT_DECOMPOSITION, GroundTruth, sampling_error
 from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
@@ -26,7 +26,7 @@ class OwnGroundTruth:
         path: Its store.
         truth: The centred matrix and its principal subspace.
         noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
-            d = 1 … the largest d to come; None for a method without sampling noise.
+            d = 1 … k, [k]; None for a method without sampling noise.
         standard_error: Root mean square over the entries, or None likewise.
     """
 
@@ -43,7 +43,12 @@ class OwnGroundTruth:
 
 
 def own_ground_truth(
-    config: SuccessorMeasure, folder: RunFolder, num_features: int, *, progress: bool
+    config: SuccessorMeasure,
+    folder: RunFolder,
+    num_features: int,
+    *,
+    halves: Decomposition = DEFAULT_DECOMPOSITION,
+    progress: bool,
 ) -> OwnGroundTruth:
     """Generate a successor measure in an experiment's folder, or continue it, and load it.
 
@@ -51,6 +56,7 @@ def own_ground_truth(
         config: What to compute.
         folder: The experiment's folder; its metrics get a record of every generation.
         num_features: Largest d to come.
+        halves: How the subspaces behind the noise floor are computed, up to which d.
         progress: Whether to show progress bars.
 
     Returns:
@@ -64,10 +70,8 @@ def own_ground_truth(
     generated = generate(config, path, progress=progress)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
-    # Each decomposition keeps one core busy. Of the halves no other component is asked for, and
-    # the floor needs fewer digits than the truth (five iterations: 1e-5 of it at d = 10).
+    # Each decomposition keeps one core busy.
     with ThreadPoolExecutor(max_workers=1) as pool:
-        halves = RandomizedSVD(rank=num_features, power_iterations=5)
         pending = pool.submit(sampling_error, open_estimates(path), halves)
         truth = ground_truth_for(path, num_features, progress=progress)
         error = pending.result()

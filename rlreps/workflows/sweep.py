@@ -468,7 +468,7 @@ def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Tab
     ]
     flags = [flag_of(field) for field in fields]
     header = (*flags, "runs", "diverged", *_MEANS, "group", "group's seconds")
-    return Table(header, cells, "Final distances, with 95 % intervals over runs")
+    return Table(header, cells, "Every point of the grid, with 95 % intervals over runs")
 
 
 def write_sweep_report(

@@ -463,3 +463,11 @@ def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parame
     subprocess.run(room, check=True)
     succeed(*arguments)
     assert parameters(out) == parameters(trained / "run")
+
+
+def test_output_that_cannot_be_written_is_one_line_and_code_2():
+    command = [sys.executable, "-c", "from rlreps.cli import main; main()", "--version"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.stderr == "rlreps: error: [Errno 28] No space left on device\n"
+    assert ended.returncode == 2

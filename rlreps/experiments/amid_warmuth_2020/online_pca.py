@@ -567,7 +567,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     figures = [
         run.show(
             f"{name}_by_{end}",
-            f"{opening[name]}: excess loss against {words}.",
+            f"{opening[name]}: excess loss against {words}. Lines: {describe_lines(group)}.",
             *draw_excess(config, group, against),
         )
         for name, group in figure_groups(curves).items()

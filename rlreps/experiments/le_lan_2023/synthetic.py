@@ -504,7 +504,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
             for spectrum in config.spectra
         ]
         figure = plot_panels(panels, y_label=DISTANCE, note=note, **axes)
-        shown = run.show(name, caption, ends if is_final else curves, figure)
+        shown = run.show(name, f"{caption} {note}.", ends if is_final else curves, figure)
         tables = [harness.table_of(ends, columns, table_caption)] if is_final else []
         sections.append(Section(title=title, figures=[shown], tables=tables))
     return Findings(

@@ -437,7 +437,7 @@ def _text(estimate: Interval, form: Callable[[float], str]) -> str:
 
 def signed(estimate: Interval) -> str:
     """Format a difference with its interval and signs."""
-    return _text(estimate, lambda number: "+" * (number > 0.0) + format_number(number))
+    return _text(estimate, lambda number: ("+" if number > 0.0 else "") + format_number(number))
 
 
 def interquartile(values: npt.ArrayLike) -> str:

@@ -38,12 +38,14 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
     then.
     """
     along, residual = _residuals(matrix.rows, row[None, :])
-    # Scaled by a power of two, which changes no bit: squares of short rows would be denormal.
-    exponent = jnp.frexp(jnp.max(jnp.abs(residual)))[1]
-    length = jnp.ldexp(jnp.linalg.norm(jnp.ldexp(residual, -exponent), axis=1), exponent)
-    void = length <= rounding_length(row)
+    # In a power of two near the row's length: squares of short rows would be rounded to zero.
+    exponent = jnp.clip(jnp.frexp(jnp.max(jnp.abs(row)))[1], -126, 126)
+    unit = jnp.ldexp(jnp.ones((), row.dtype), exponent)
+    residual = residual / unit
+    length = jnp.linalg.norm(residual, axis=1)
+    void = length <= rounding_length(row / unit)
     direction = residual / jnp.where(void, 1.0, length)[:, None]
-    beyond = jnp.where(void, 0.0, length)[:, None]
+    beyond = jnp.where(void, 0.0, length * unit)[:, None]
     return _leading(matrix, along, beyond, direction, void)
 
 

@@ -84,6 +84,16 @@ def test_nothing_in_a_checkpoint_is_a_pickle(saved):
         assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
 
 
+def test_a_checkpoint_without_a_seal_pushes_no_complete_one_out(tmp_path):
+    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, a_state())
+    (tmp_path / "3" / "seal.json").unlink()
+    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
+        checkpoints.save(4, a_state())
+    assert sorted(file.parent.name for file in tmp_path.glob("*/seal.json")) == ["2", "4"]
+
+
 def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path):
     with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
         for step in (3, 5, 10):

@@ -316,6 +316,7 @@ HOSTILE = {
     "a pair of directions by turns": np.eye(WIDTH)[np.arange(9) % 2],
     "rows of very different lengths": np.eye(9, WIDTH) * 10.0 ** -np.arange(9)[:, None],
     "rows of squares near the least number": np.eye(9, WIDTH) * 1e-17,
+    "rows of squares below the least number": np.tile(3e-21 * np.eye(1, WIDTH) + 4e-21, (9, 1)),
     "rows of squares near the largest number": np.eye(9, WIDTH) * 1e18,
     "duplicates before a new direction": np.eye(WIDTH)[[0, 0, 0, 1, 1, 1, 2, 2, 2]] + 0.1,
     "fewer rows than components": np.eye(9, WIDTH)[[0, 1, 1, 0, 0, 0, 0, 0, 0]],

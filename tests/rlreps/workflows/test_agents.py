@@ -136,12 +136,9 @@ def in_puddle_world(tmp_path_factory):
     return out
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
-    ("config", "run"),
-    [
-        (CONFIG, "finished"),
-        pytest.param(PUDDLE_WORLD, "in_puddle_world", marks=pytest.mark.integration),
-    ],
+    ("config", "run"), [(CONFIG, "finished"), (PUDDLE_WORLD, "in_puddle_world")]
 )
 def test_a_killed_run_goes_on_to_what_it_would_have_been(
     config, run, request, monkeypatch, tmp_path
@@ -214,6 +211,7 @@ def test_a_folder_of_another_configuration_is_refused(finished, files_below):
     assert files_below(finished) == before
 
 
+@pytest.mark.integration
 def test_training_that_diverges_stops_with_the_step(tmp_path):
     config = dataclasses.replace(
         CONFIG,

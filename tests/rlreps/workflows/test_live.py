@@ -54,6 +54,7 @@ def final_params(out):
         return jax.tree.leaves(checkpoints.restore(TRAINING.steps, template).params)
 
 
+@pytest.mark.integration
 def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_never_saw(finished):
     out, summary = finished
     distances = np.asarray([each["subspace_distance"] for each in RunFolder(out).read_metrics()])
@@ -97,6 +98,7 @@ def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(
     assert_same_metrics(whole, tmp_path)
 
 
+@pytest.mark.integration
 def test_a_finished_run_returns_its_summary_and_another_one_is_refused(finished, toy_store):
     out, summary = finished
     assert run_live_training(CONFIG, out, store_path=toy_store, progress=False) == summary
