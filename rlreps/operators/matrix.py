@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # Its submodules load on first use; every loss imports this module.
 from jax import Array
 
 from rlreps.config import configurable, leaf
@@ -80,7 +80,7 @@ class GraphLaplacian(NamedTuple):
         next_distribution: ν = Pᵀξ, [n].
     """
 
-    laplacian: scipy.sparse.csr_array
+    laplacian: "scipy.sparse.csr_array"
     measure: np.ndarray
     next_distribution: np.ndarray
 
@@ -97,7 +97,7 @@ class GraphLaplacian(NamedTuple):
 
 
 def graph_laplacian(
-    transition: np.ndarray | scipy.sparse.sparray, distribution: np.ndarray
+    transition: "np.ndarray | scipy.sparse.sparray", distribution: np.ndarray
 ) -> GraphLaplacian:
     """Compute the graph Laplacian of a transition matrix.
 

@@ -421,12 +421,12 @@ def sampled(values):
         ),
         (
             lambda values: plotting.plot_spectrum(values, 9.0),
-            ([], [1.0, 2.0], [2.0, NAN], [2.0, -1.0]),
+            ([], [1.0, 2.0], [2.0, NAN], [2.0, -1.0], [np.inf]),
             "expected .*singular values",
         ),
         (
             lambda values: plotting.plot_spectrum(values, 9.0),
-            ([3.1], [np.inf]),
+            ([3.1],),
             "total energy of at least",
         ),
         (lambda energy: plotting.plot_spectrum([2.0], energy), (NAN, np.inf), "total energy"),
