@@ -260,6 +260,7 @@ def finished(toy_store, tmp_path_factory):
     return out, run_sweep(configured(*GRID), toy_store, out, progress=False)
 
 
+@pytest.mark.integration
 def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_other(
     finished, toy_store, tmp_path
 ):
@@ -284,6 +285,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     assert "8 runs at 4 points, of which 4 diverged" in (out / "report.html").read_text()
 
 
+@pytest.mark.integration
 def test_the_files_hold_means_and_intervals_of_every_points_own_runs(finished):
     out, summary = finished
     assert (summary["groups"], summary["fields"]) == (
@@ -306,6 +308,7 @@ def test_the_files_hold_means_and_intervals_of_every_points_own_runs(finished):
         assert point["subspace_distance_mean_high"] == pytest.approx(max(own))
 
 
+@pytest.mark.integration
 def test_a_finished_sweep_computes_nothing_and_another_is_refused(
     finished, toy_store, monkeypatch, files_below
 ):
@@ -356,6 +359,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.integration
 def test_the_command_is_the_same_sweep_and_prints_its_table(finished, rlreps, toy_store):
     out, summary = finished
     grid = [word for text in GRID for word in ("--grid", text)]
