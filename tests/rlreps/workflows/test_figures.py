@@ -51,7 +51,6 @@ def asked(monkeypatch):
     return calls
 
 
-@pytest.mark.integration
 def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(
     toy_store, runs, tmp_path, asked
 ):
@@ -66,7 +65,6 @@ def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(
     assert (list(components), list(options["cosines"])) == (["ground truth", *names], names)
 
 
-@pytest.mark.integration
 def test_curves_stand_above_the_noise_floor_of_the_matrix_that_they_share_and_is_at_hand(
     toy_store, runs, tmp_path, asked
 ):
@@ -87,7 +85,6 @@ def test_curves_stand_above_the_noise_floor_of_the_matrix_that_they_share_and_is
     assert floors == [error.noise_floor[CONFIG.num_features - 1], None, None]
 
 
-@pytest.mark.integration
 def test_aligned_components_are_orthonormal_and_lie_in_the_features_span(toy_store, runs):
     truth = ground_truth_for(toy_store, 4)
     aligned, cosines = figures.aligned_components(RunFolder(runs[0]), truth, 4)
