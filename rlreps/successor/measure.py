@@ -5,6 +5,7 @@ rollouts and by powers of the one-step transition matrix: the configuration of t
 method at once. Both make a ``RowEstimator``, which hands over blocks of rows.
 """
 
+import abc
 import dataclasses
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -140,7 +141,7 @@ class TransitionSettings(DiscountedSum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SuccessorMeasure(DiscountedSum):
+class SuccessorMeasure(DiscountedSum, abc.ABC):
     """A successor measure of PuddleWorld's uniformly random policy, by some method.
 
     Attributes:
@@ -179,22 +180,22 @@ class SuccessorMeasure(DiscountedSum):
         return 4 * self.num_cells**2 * (2 if self.sampled else 1)
 
     @property
+    @abc.abstractmethod
     def working_bytes(self) -> int:
         """Memory that the computation holds at least."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def effort(self) -> str:
         """The method's own options, for the default name of a store."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def method_settings(self) -> dict[str, Any]:
         """Return the method's own settings, as JSON values."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def estimator(self) -> RowEstimator:
         """Make what computes the rows."""
-        raise NotImplementedError
 
     def environment(self) -> PuddleWorld:
         """Load the arena; ``ArenaError`` if it is unknown or invalid."""

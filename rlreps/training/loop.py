@@ -6,6 +6,7 @@ bit-identical to one that was not, as long as a program's results depend on its 
 alone.
 """
 
+import abc
 import contextlib
 import dataclasses
 import time
@@ -26,13 +27,14 @@ Figures = Mapping[str, Any]
 """Name → a number, or one for each run, [runs]."""
 
 
-class Program(Generic[State]):
-    """What a host loop runs. The first three methods must be given."""
+class Program(abc.ABC, Generic[State]):
+    """A program that a host loop runs."""
 
+    @abc.abstractmethod
     def init(self) -> State:
         """Return the state before the first step."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def advance(self, state: State, step: int, count: int) -> tuple[State, Figures]:
         """Make the steps ``step`` … ``step + count - 1``, and return what they say of themselves.
 
@@ -42,11 +44,10 @@ class Program(Generic[State]):
             TrainingDivergedError: If the state is not worth going on with; the loop adds which
                 checkpoint is left.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def evaluate(self, state: State, step: int) -> tuple[State, Figures]:
         """Measure a state. The state is returned as it is, or without what diverged."""
-        raise NotImplementedError
 
     def prepare(self, state: State, count: int) -> None:
         """Compile what ``advance`` needs for ``count`` steps; called once for each count."""
