@@ -162,7 +162,7 @@ class ColumnParams(NamedTuple):
 
 
 class TaskColumns(NamedTuple):
-    """What an auxiliary task asks of the future.
+    """Columns of an auxiliary task: cumulants and discounts.
 
     Column k has a cumulant c_k, a function of observations, and a discount γ_k, both drawn once at
     the start; it asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the policies that

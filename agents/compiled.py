@@ -24,7 +24,7 @@ _SUMS = ("episodes", "returns")
 
 
 class Acting(NamedTuple):
-    """Where agents are in their environments; leading axes [seeds, environments].
+    """Places of agents in their environments; leading axes [seeds, environments].
 
     Attributes:
         states: The environments' states.

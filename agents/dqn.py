@@ -223,7 +223,7 @@ class DQNState(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What an agent has learned and what it remembers."""
+    """Parameters and memory of an agent."""
 
     learner: DQNState
     replay: Replay
@@ -485,7 +485,7 @@ def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder
 
 
 class Use(enum.IntEnum):
-    """What a random key is for."""
+    """Purposes of random keys."""
 
     NETWORK = 0
     RESET = 1

@@ -33,7 +33,7 @@ FlagArray = npt.NDArray[np.bool_]
 Picture = npt.NDArray[np.uint8]
 
 DM_ENV = "dm_env:"
-"""What the names of dm_env environments begin with."""
+"""Prefix of the names of dm_env environments."""
 
 LARGEST_BOUND = 1e6
 """A coordinate with a bound beyond this counts as unbounded: it would be scaled to nothing."""
@@ -43,7 +43,7 @@ _ATARI_LIMIT = "max_num_frames_per_episode"
 
 
 class HostStep(NamedTuple):
-    """What came of a step in n copies.
+    """Outcome of a step in n copies.
 
     Attributes:
         observations: [n, *observation].
@@ -150,7 +150,7 @@ class HostEnvironments(abc.ABC):
 
 
 class HostDescription(NamedTuple):
-    """What a network must know of an environment.
+    """The properties of an environment that a network depends on.
 
     Attributes:
         num_actions: Actions.
@@ -416,7 +416,7 @@ def _factory(name: str) -> Callable[[int], dm_env.Environment]:
 
 @dataclasses.dataclass(frozen=True)
 class Observations:
-    """How observations become an agent's inputs.
+    """The map from observations to an agent's inputs.
 
     Attributes:
         shape: Of one input.

@@ -121,7 +121,7 @@ def _centred(features: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """What torsos are measured on.
+    """States and probes that torsos are measured on.
 
     Attributes:
         inputs: Observations for the effective rank and dormant units and, where there is a ground

@@ -42,7 +42,7 @@ SHAPES: dict[str, type[Capsule] | type[Disc] | type[ConvexPolygon]] = {
     "disc": Disc,
     "polygon": ConvexPolygon,
 }
-"""What ``shape`` may be in an arena file; the shape's other keys are its class's fields."""
+"""Names for ``shape`` in an arena file; the shape's other keys are its class's fields."""
 
 
 def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:

@@ -16,7 +16,7 @@ class ArenaError(ValueError):
 
 
 class TimeStep(NamedTuple):
-    """What one step of an environment gives back.
+    """Outcome of one step of an environment.
 
     Attributes:
         state: the state after the step, whatever pytree the environment uses.
@@ -43,7 +43,7 @@ class Environment(Protocol):
 
     @property
     def num_actions(self) -> int:
-        """How many discrete actions there are; they are numbered from 0."""
+        """Number of discrete actions, numbered from 0."""
 
     def reset(self, key: jax.Array) -> Any:
         """Draw a start state with ``key``."""

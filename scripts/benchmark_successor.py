@@ -83,7 +83,7 @@ class TunedPuddleWorld:
 
 
 def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, float]:
-    """Where a path ends whose stretch inside the puddle costs 1 / SPEED per unit length."""
+    """Find the end of a path whose stretch inside the puddle costs 1 / SPEED per unit length."""
     inside = path.intersection(puddle)
     if inside.is_empty or inside.geom_type != "LineString":
         return path.coords[-1]

@@ -79,7 +79,7 @@ def four_rooms() -> FourRooms:
 
 
 def free_squares() -> np.ndarray:
-    """Whether each square of the map is free, [rows, columns], row 0 at the bottom."""
+    """Mark the free squares of the map, [rows, columns], row 0 at the bottom."""
     lines = FOUR_ROOMS.strip("\n").split("\n")
     return np.array([[mark == " " for mark in line] for line in lines[::-1]])
 

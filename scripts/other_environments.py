@@ -54,7 +54,7 @@ GOAL = 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large the example is.
+    """Size of the example.
 
     Attributes:
         rollouts: Rollouts from each of the four rooms' cells.

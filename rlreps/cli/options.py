@@ -53,7 +53,7 @@ class Choice(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What tyro parses in place of a class, and how the class is made of the result."""
+    """A class that tyro parses in place of another, and the way back."""
 
     cls: type
     build: Callable[[Any], Any]

@@ -18,7 +18,7 @@ PAPERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What the command line knows of an experiment before it loads it.
+    """An experiment as the command line lists it, before it is loaded.
 
     Attributes:
         module: Below this package; it holds ``EXPERIMENT``.

@@ -134,7 +134,7 @@ def aligned(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What an experiment makes of its measurements.
+    """The claims, sections and summary of an experiment.
 
     Attributes:
         abstract: What the report says first.

@@ -36,7 +36,7 @@ _WHITENING_RIDGE = 1e-4
 
 
 class Roles(NamedTuple):
-    """How a batch's rows are shared out.
+    """Shares of a batch's rows.
 
     Attributes:
         gradient: N, rows at which the gradient is taken.

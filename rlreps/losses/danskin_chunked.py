@@ -51,7 +51,7 @@ _LARGEST_EXCESS = 8.0
 
 
 class ChunkedState(NamedTuple):
-    """What earlier batches left.
+    """Running averages of earlier batches.
 
     Attributes:
         covariance: Running covariance of the features.

@@ -104,7 +104,7 @@ class Spin(Objective):
 
     @property
     def jacobian(self) -> "CovarianceJacobian":
-        """How the Jacobian is computed."""
+        """Way to compute the Jacobian."""
         return CovarianceJacobian(self.num_features, self.separate, self.jacobian_rows_at_once)
 
     def require_rows(self, rows: int) -> None:

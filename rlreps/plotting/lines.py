@@ -55,7 +55,7 @@ _CROSSED = "some runs diverged"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Look:
-    """How the lines of a variant are drawn.
+    """Style of the lines of a variant.
 
     Attributes:
         linestyle: Matplotlib's.

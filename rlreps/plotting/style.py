@@ -1,4 +1,4 @@
-"""What figures share: one style, colours and markers of series, the map of signed values, files."""
+"""The style of figures, colours and markers of series, the map of signed values, files."""
 
 import functools
 import io

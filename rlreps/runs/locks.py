@@ -55,7 +55,7 @@ def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
 
 
 def is_held(folder: Path, name: str = LOCK) -> bool:
-    """Whether a living process holds a folder's lock; where locks cannot tell, whether it is there.
+    """Tell whether a living process holds a folder's lock, or without such locks if it is there.
 
     Without locks of the operating system a lock file says only that its process has not ended by
     itself.

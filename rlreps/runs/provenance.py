@@ -1,4 +1,4 @@
-"""Where a result came from: package versions, source revision and device."""
+"""Provenance of a result: package versions, source revision and device."""
 
 import datetime
 import importlib.metadata

@@ -131,7 +131,7 @@ def take_in(
 
 
 class Setup(NamedTuple):
-    """What compiled functions depend on; ``missing`` is True if NaN marks missing entries."""
+    """Arguments that compiled functions depend on; ``missing``: NaN marks missing entries."""
 
     rule: str
     num_inputs: int

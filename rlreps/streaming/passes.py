@@ -29,7 +29,7 @@ _RUNS = "runs"
 
 
 class Runs(NamedTuple):
-    """What distinguishes the runs.
+    """Seeds and learning rates of runs.
 
     Attributes:
         seeds: Of the start and of the order of the rows, [runs], in [0, 2**32); runs may share one.

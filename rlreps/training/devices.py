@@ -44,7 +44,7 @@ class Placement:
 
     @property
     def axis(self) -> str | None:
-        """What is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
+        """Axis that is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
         if self.mesh is None or self.mesh.size == 1:
             return None
         return str(self.mesh.axis_names[0])

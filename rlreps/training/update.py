@@ -55,7 +55,7 @@ class ChunkReport(NamedTuple):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learner:
-    """How one update is made.
+    """One update and its configuration.
 
     Its numbers (those of its parts: learning rates, κ0, ...) are the leaves of a pytree. A learner
     whose numbers have a leading member axis stands for a population of learners.

@@ -52,7 +52,7 @@ METHODS: dict[str, type] = {**TRAINING_METHODS, **TASKS}
 """Name → class of everything that a stored configuration of agents can name."""
 
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
-"""What decides a run's result beside its ``AgentConfig``."""
+"""Parts of a run, beside its ``AgentConfig``, that decide its result."""
 
 EPISODES = 100
 """Episodes of an evaluation, where no number is asked for."""
@@ -97,7 +97,7 @@ class StartingTorsos(NamedTuple):
 
 
 class OwnParts(NamedTuple):
-    """What a user brings in place of what a configuration names.
+    """Parts of a user's own, in place of those that a configuration names.
 
     Attributes:
         torso: An encoder.

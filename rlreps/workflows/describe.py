@@ -1,4 +1,4 @@
-"""What ``rlreps successor info`` and ``compare`` say and draw of stores."""
+"""Descriptions and comparisons of stores: ``rlreps successor info`` and ``compare``."""
 
 import functools
 from collections.abc import Mapping, Sequence

@@ -202,7 +202,7 @@ def batches_of(
 
 
 class Problem(NamedTuple):
-    """What an encoder is trained on and measured against.
+    """Batches to train an encoder on, and a ground truth to measure it against.
 
     Attributes:
         source: Where batches come from.

@@ -112,7 +112,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class RuleResult(pca.RuleRuns):
-    """What one rule did for one k; rows seen are those of each worker, and seconds the workers'.
+    """The results of one rule for one k; rows seen are each worker's, and seconds the workers'.
 
     Losses are NaN where a model had diverged.
 

@@ -119,7 +119,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class RuleResult(pca.RuleRuns):
-    """What one rule did for one k.
+    """The results of one rule for one k.
 
     Attributes:
         losses: [points, scales, repeats]; NaN where a run had diverged.

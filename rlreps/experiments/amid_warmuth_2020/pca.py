@@ -1,4 +1,4 @@
-"""What the experiments on streaming principal components share: problem, choice of η0, verdicts."""
+"""Shared parts of the experiments on streaming PCA: problem, choice of η0, verdicts."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ EXPLICIT_START = (
     "C itself and leaves columns so long that later steps hardly turn them. The implicit rule "
     "damps just these first steps."
 )
-"""Where the explicit rule starts, and why."""
+"""Start of the explicit rule, and the reason for it."""
 
 _LEAST_SHARE = 1e-6
 """Of the variance: what float32 rows can hold beyond their top components."""
@@ -290,7 +290,7 @@ def rate_to_run(tuned: Mapping[str, Any]) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class RuleRuns:
-    """What one rule did for one k; a subclass adds its arrays of losses.
+    """The results of one rule for one k; a subclass adds its arrays of losses.
 
     Attributes:
         problem: The rows.

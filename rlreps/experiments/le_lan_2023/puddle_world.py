@@ -197,7 +197,7 @@ class Cell(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What became of a cell.
+    """The measurements of a cell.
 
     Attributes:
         steps: Updates at which it was measured, [p].
@@ -272,7 +272,7 @@ def measure(run: Run[Config], name: str, cell: Cell) -> Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Method:
-    """What became of one method.
+    """The measurements of one method.
 
     Attributes:
         steps: Updates at which it was measured, [p].

@@ -310,7 +310,7 @@ def measure(run: Run[Config], name: str, group: Sequence[Setting]) -> dict[str, 
 
 
 class Result(NamedTuple):
-    """What became of a setting: steps [p], distances [seeds, p] and which runs diverged [seeds]."""
+    """Curves of a setting: steps [p], distances [seeds, p] and which runs diverged [seeds]."""
 
     steps: npt.NDArray[np.int64]
     distances: npt.NDArray[np.float64]

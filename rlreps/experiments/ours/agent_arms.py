@@ -197,12 +197,12 @@ class Advantage(NamedTuple):
 
     @property
     def better_return(self) -> bool:
-        """Whether the interval of the mean return lies above 0."""
+        """Tell whether the interval of the mean return lies above 0."""
         return bool(self.mean_return.low > 0.0)
 
     @property
     def fewer_samples(self) -> bool:
-        """Whether the interval of the samples lies below 0."""
+        """Tell whether the interval of the samples lies below 0."""
         return bool(self.samples.high < 0.0)
 
 
@@ -282,7 +282,7 @@ class Comparison:
 
     @property
     def enough_seeds(self) -> bool:
-        """Whether there are enough agents for a verdict."""
+        """Tell whether there are enough agents for a verdict."""
         return all(len(run.returns) >= FEWEST_SEEDS for run in self.runs)
 
     def summary(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from rlreps.report.table import format_number
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bar:
-    """What plain agents are to reach, as a check of the agents themselves.
+    """A goal for plain agents, as a check of the agents themselves.
 
     Attributes:
         environment: Its name in Gymnasium.

@@ -144,7 +144,7 @@ class TorsoChange(NamedTuple):
 
     @property
     def better_torso(self) -> bool:
-        """Whether both intervals of the torso lie below 0."""
+        """Tell whether both intervals of the torso lie below 0."""
         return bool(self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0)
 
 

@@ -93,7 +93,7 @@ class Contender:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goals:
-    """What the first contender is to reach, every seed of it.
+    """A goal for the first contender, every seed of it.
 
     Attributes:
         distance: Largest subspace distance to the slowest eigenfunctions, at every d.

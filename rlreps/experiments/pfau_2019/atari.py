@@ -623,7 +623,7 @@ def _train(
 
 
 class Learned(NamedTuple):
-    """What a network learned: features of all frames, [n, d], and its training.
+    """A trained network: features of all frames, [n, d], and its training.
 
     Errors are the predictor's alone: held-out mean squared errors of the next frame, in units of
     the training pixels' variance, of the ``predictor``, the ``mean_frame`` and the

@@ -54,7 +54,7 @@ _EVALUATIONS_PER_CHECKPOINT = 5
 _LEAST_VARIANCE = 1e-5
 """Variance of the least principal component that is kept, relative to the greatest."""
 _DRAWS = {"held out": 10, "linear": 11, "test": 12, "frames": 13}
-"""What is folded into the first seed's key for draws that are not training's own."""
+"""Numbers folded into the first seed's key for draws that are not training's own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

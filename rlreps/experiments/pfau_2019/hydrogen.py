@@ -391,7 +391,7 @@ def make_evaluation(encoder: Encoder, half_width: float) -> Callable[[Params], d
 
 
 class Result(NamedTuple):
-    """What became of a contender.
+    """The measurements of a contender.
 
     Attributes:
         contender: How it was trained.

@@ -11,7 +11,7 @@ from rlreps.successor.store.format import MatrixStore, as_bytes, first_part
 
 @dataclass(frozen=True)
 class BlockProblem:
-    """What is wrong with one block.
+    """A fault of one block.
 
     Attributes:
         index: The block.
@@ -46,7 +46,7 @@ class VerifyReport:
 
     @property
     def damaged_blocks(self) -> tuple[BlockProblem, ...]:
-        """What is wrong with blocks that were written."""
+        """Faults of blocks that were written."""
         return tuple(problem for problem in self.found if problem.kind != "missing")
 
     @property
