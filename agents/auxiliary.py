@@ -390,7 +390,7 @@ class AuxiliaryTask(NamedTuple):
 
 
 class LastTargets(NamedTuple):
-    """The update's before, which the predictor of bootstrapped targets is fitted to.
+    """Targets of the update before, to which the predictor of bootstrapped targets is fitted.
 
     Attributes:
         observations: First rows, [b, *observation].

@@ -54,8 +54,6 @@ class Checkpoints:
             # Left by kills. Orbax would count them, and delete complete ones in their stead.
             for unsealed in {*self._manager.all_steps()} - {*self._complete_steps()}:
                 self._manager.delete(unsealed)
-            if step in self._manager.all_steps():
-                self._manager.delete(step)
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
             self._manager.wait_until_finished()

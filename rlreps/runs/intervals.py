@@ -64,7 +64,8 @@ def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
 
     Raises:
         InputError: For other shapes, no runs, values that are not finite, a confidence outside
-            (0, 1) or resamples below 1; so do all functions below.
+            (0, 1) or resamples below 1. The functions below raise it likewise, for what they do
+            not say that they take.
     """
     return _one_sample(np.mean, values, **options)
 

@@ -69,7 +69,7 @@ def is_held(folder: Path, name: str = LOCK) -> bool:
 
 
 def _open_locked(path: Path) -> IO[str]:
-    """The lock file, locked until it is closed."""
+    """Open the lock file, locked until it is closed."""
     while True:
         stream = path.open("a+", encoding="utf-8")
         if _try_lock(stream) is False:

@@ -26,7 +26,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _git_revision() -> str | None:
-    """The commit this package is run from, marked if the working tree differs from it."""
+    """Find the commit this package runs from, marked if the working tree differs from it."""
     folder = Path(__file__).parent
 
     def git(*arguments: str) -> str:

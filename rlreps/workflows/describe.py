@@ -110,7 +110,7 @@ def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
 
 
 def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The error of a transition matrix, computed anew; None for grids where that takes minutes."""
+    """Compute a transition matrix's error anew; None for grids where that takes minutes."""
     bins, refinement = settings["bins"], settings["refinement"]
     if bins * refinement > _LARGEST_FINE_GRID:
         return None

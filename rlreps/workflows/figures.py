@@ -92,7 +92,7 @@ def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> P
 
 
 def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float | None:
-    """The noise floor under all runs; None unless they share d and one sampled matrix at hand."""
+    """Find the noise floor of all runs; None unless they share d and one sampled matrix."""
     dimensions = {load_config(folder).num_features for folder in folders}
     stores = {trained_store(folder) for folder in folders}
     if len(dimensions) > 1 or len(stores) > 1 or None in stores:
@@ -106,7 +106,7 @@ def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float |
 
 
 def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
-    """Each run with its folder's name, or its path where two folders have the same name."""
+    """Label each run by its folder's name, or by its path where two folders share a name."""
     names = [run.resolve().name for run in runs]
     unique = len(set(names)) == len(names)
     return [(name if unique else str(run), run) for name, run in zip(names, runs, strict=True)]
