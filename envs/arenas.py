@@ -76,7 +76,7 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
 def resolve_arena(
     arena: str | Path | PuddleWorld, *, task: bool, max_steps: int | None = None
 ) -> PuddleWorld:
-    """Return an arena given by name, path or itself, as the adapters' users want it.
+    """Return an arena given by name, path or itself, changed by an adapter's arguments.
 
     Args:
         arena: as for ``load_arena``, or a world.

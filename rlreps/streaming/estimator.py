@@ -159,7 +159,7 @@ class StreamingPCA(
         """Go on with a batch [n_samples >= 1, n_features], in the order of its rows.
 
         Raises:
-            As ``fit``.
+            ValueError, TrainingDivergedError: As ``fit``.
         """
         with _unchanged_on_error(self), _threads().limit(limits=1, user_api="blas"):
             model: Model | None = getattr(self, "_model", None)

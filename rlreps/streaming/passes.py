@@ -157,7 +157,7 @@ def follow_orders(
         orders: Number of a pass → indices of rows, [runs, ..., length]. Those that do not fill the
             last interval are left out.
         interval: Rows between measurements, along the last axis of the orders.
-        passes: As often as that.
+        passes: Passes, numbered from 0.
         start: (key, learning rate) → one run's state.
         advance: (state, rows, order [..., interval], learning rate) → state.
         observe: (state, learning rate) → what is to be seen of one run.

@@ -53,7 +53,6 @@ class GymnasiumProcess:
         cell: The cell function.
         num_cells: Number of cells.
         policy: None draws from the action space, uniformly where that is bounded.
-
     """
 
     environment: VectorEnv[Any, Any, Any]
@@ -263,7 +262,7 @@ class GymnasiumRowSampler:
                     f"expected an environment that runs for {last} steps, got one that is "
                     f"truncated after {time}: pass max_episode_steps={last} to make_vec"
                 )
-        return trajectories[last + 1 - self._settings.horizon :]
+        return trajectories[-self._settings.horizon :]
 
 
 def starts_in_cells(
@@ -312,7 +311,6 @@ class VisitSettings(DiscountedSum):
 
     Attributes:
         steps: Calls of ``step``, each of all copies; about 100 bytes of memory each and copy.
-
     """
 
     steps: int
@@ -474,7 +472,7 @@ def _mean_futures(
     n = process.num_cells
     rows, visits = np.zeros((n, n), np.float32), np.bincount(record.cells[places], minlength=n)
     weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-    lags = np.arange(settings.horizon) + (settings.steps_ahead + 1 - settings.horizon)
+    lags = np.arange(settings.steps_ahead + 1)[-settings.horizon :]
     by_cell = places[np.argsort(record.cells[places], kind="stable")]
     lasts = np.cumsum(visits)
     chunk = max(1, _CHUNK_ENTRIES // settings.horizon)

@@ -57,7 +57,7 @@ class StreamingRule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class WrappedRule:
-    """A rule around another one, of the same sizes."""
+    """A rule around another one, of the same sizes; ``StreamingRule`` says what its methods do."""
 
     rule: StreamingRule = leaf()
 
@@ -77,7 +77,7 @@ class Rule(abc.ABC):
     """A rule of this package: a frozen dataclass whose fields are its options.
 
     A subclass defines ``init``, ``step_batch``, ``components`` and ``combine``, and ``step_row``
-    where one row has a faster way.
+    where one row has a faster way. ``StreamingRule`` says what its methods do.
 
     Attributes:
         num_inputs: Features of an observation.

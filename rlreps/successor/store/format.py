@@ -130,10 +130,15 @@ class MatrixStore:
             raise IndexError(
                 f"expected a range of rows within [0, {self.shape[0]}), got [{start}, {stop})"
             )
-        first, last = start // self.block_rows, -(-stop // self.block_rows)
-        blocks = [block for _, block in self._stream(range(first, last))]
-        skipped = start - first * self.block_rows
-        return np.concatenate(blocks)[skipped : skipped + stop - start]
+        rows = np.empty((stop - start, self.shape[1]), np.float32)
+        covering = range(start // self.block_rows, -(-stop // self.block_rows))
+        for index, block in self._stream(covering):
+            first, last = self.block_range(index)
+            overlap = slice(max(start, first), min(stop, last))
+            rows[overlap.start - start : overlap.stop - start] = block[
+                overlap.start - first : overlap.stop - first
+            ]
+        return rows
 
     def read(self) -> Rows:
         """Return the whole matrix, float32 [num_states, num_tasks].
@@ -141,10 +146,8 @@ class MatrixStore:
         Raises:
             InputError: A block is missing or corrupt.
         """
-        matrix = np.empty(self.shape, np.float32)
-        for index, rows in self.iterate_blocks():
-            matrix[slice(*self.block_range(index))] = rows
-        return matrix
+        self.require_complete()
+        return self.read_rows(0, self.shape[0])
 
     def iterate_blocks(self) -> Iterator[tuple[int, Rows]]:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.

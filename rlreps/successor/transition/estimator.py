@@ -57,7 +57,7 @@ class TransitionEstimator:
         """Count the transitions and factorise."""
         self._grid = grid
         self._settings = settings
-        # Terms after the first step; the start itself is counted apart.
+        # Terms from the first step on; the start itself is counted apart.
         self._terms = settings.steps_ahead
         fine = Grid(grid.bins * settings.refinement)
         steps = one_step(environment, fine, points=settings.points, seed=settings.seed)
