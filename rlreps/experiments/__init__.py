@@ -82,6 +82,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "pfau_2019.bouncing_balls",
         "Video of bouncing balls: deep slow feature analysis against linear.",
         devices="chosen",
+        largest="is larger, for accelerators",
     ),
     "slow-puddle": Entry(
         "ours.slow_puddle",
@@ -118,8 +119,8 @@ EXPERIMENTS: dict[str, Entry] = {
     ),
     "agent-control": Entry(
         "ours.agent_control",
-        "Agents in CartPole, Acrobot and MountainCar: no auxiliary task against some.",
-        largest="has more agents, and LunarLander",
+        "Agents in classic control and LunarLander: no auxiliary task against some.",
+        largest="has more agents, which learn for longer",
         **_SMALL_MATRICES,
     ),
     "representation-transfer": Entry(

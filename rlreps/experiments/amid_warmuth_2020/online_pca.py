@@ -362,7 +362,7 @@ def compare_with_paper(
     claims = []
     for k in config.components:
         found = paper_curves(curves, k)
-        ours = found.pop(PAPER_RULES[0], None)
+        ours = found.pop(pca.IMPLICIT, None)
         if ours is None:
             continue
         others = [entry(each) for each in found.values()]
@@ -375,7 +375,7 @@ def compare_with_paper(
                 complete=len(found) == len(PAPER_RULES) - 1,
             )
         )
-        mine, with_qr = times[k][PAPER_RULES[0]], times[k][WITH_QR]
+        mine, with_qr = times[k][pca.IMPLICIT], times[k][WITH_QR]
         closed = ", ".join(
             f"{RULES[rule].title}'s {min(times[k][rule]) / min(mine):.2g}"
             for rule in ("oja", "krasulina")
@@ -403,7 +403,7 @@ def figure_groups(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
     """
     singles = [each for each in curves if each.contender.rows_per_update == 1]
     batches = [each for each in curves if each.contender.rows_per_update > 1]
-    reference = [each for each in singles if each.contender.rule == PAPER_RULES[0]]
+    reference = [each for each in singles if each.contender.rule == pca.IMPLICIT]
     groups = {"excess": singles, "batches": [*reference, *batches] if batches else []}
     return {name: group for name, group in groups.items() if group}
 

@@ -132,14 +132,14 @@ MOUNTAIN_CAR = dataclasses.replace(
     _COMMON,
     environment="MountainCar-v0",
     encoder=FourierMLP(hidden=(64, 64), frequencies=4),
-    dqn=dataclasses.replace(ACROBOT.dqn, epsilon_steps=50_000, epsilon_end=0.1),
+    dqn=dataclasses.replace(_COMMON.dqn, epsilon_steps=50_000, epsilon_end=0.1),
 )
 
 LUNAR_LANDER = dataclasses.replace(
     _COMMON,
     environment="LunarLander-v3",
     encoder=MLP(hidden=(128, 128)),
-    dqn=dataclasses.replace(ACROBOT.dqn, n_step=3, epsilon_steps=50_000),
+    dqn=dataclasses.replace(_COMMON.dqn, n_step=3, epsilon_steps=50_000),
     # Too few to solve it; evaluations of up to 1,000 steps take most of the time.
     evaluate_every=20_000,
     checkpoint_every=100_000,

@@ -663,8 +663,11 @@ def _eigenvalues(
         "linear λ": exact[PIXELS].ordered,
         "positions λ": exact[POSITIONS].ordered,
     }
-    shares = {"mean position": "mean_position", "single balls": "one_ball"}
-    shares["all balls"] = "all_balls"
+    shares = {
+        "mean position": "mean_position",
+        "single balls": "one_ball",
+        "all balls": "all_balls",
+    }
     cells = [
         (
             k,
