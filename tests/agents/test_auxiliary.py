@@ -33,10 +33,7 @@ fitted_predictions = jax.jit(
     lambda features, targets, ridge: predict(fit_predictor(features, targets, ridge), features)
 )
 key = jax.random.key
-
-
-def single(array):
-    return np.asarray(array, np.float32)
+single = np.float32
 
 
 def unbroken(observations):

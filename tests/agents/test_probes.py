@@ -20,10 +20,7 @@ from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
 
 error_of = jax.jit(probe_error)
-
-
-def single(array):
-    return np.asarray(array, np.float32)
+single = np.float32
 
 
 def probe_of(values, train):

@@ -21,11 +21,7 @@ from rlreps.losses import OBJECTIVES
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 
-
-def words(text):
-    return text.split()
-
-
+words = str.split
 TRAIN = words(
     "--num-features 3 --steps 60 --rows 40 --tasks 32 --hidden 16 --evaluate-every 20 "
     "--checkpoint-every 20 --learning-rate 0.01 --quiet"
@@ -273,6 +269,17 @@ def test_runs_that_are_none_are_refused(refused, toy_store, tmp_path):
             assert "config.json" in refused(*arguments)
 
 
+def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "summary.json").unlink()
+    for file in (run / "checkpoints" / "60").rglob("d/*"):
+        file.write_bytes(file.read_bytes()[:30])
+    for arguments in (["evaluate", run], ["train", toy_store, "--out", run, *TRAIN]):
+        message = refused(*arguments)
+        assert "expected an undamaged checkpoint" in message
+        assert message.endswith("delete that folder to resume from step 40")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -385,6 +392,7 @@ def test_every_command_explains_itself(capsys, command):
         ("train", "method", OBJECTIVES),
         ("train", "encoder", ENCODERS),
         ("train-live", "cumulants", CUMULANTS),
+        pytest.param("train-live", "method", OBJECTIVES, marks=pytest.mark.integration),
         ("agent train", "auxiliary-tasks", TASKS),
     ],
 )

@@ -115,7 +115,7 @@ def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):
     """The reason for the seal: Orbax alone returns other numbers without a word."""
     silent = noticed = 0
-    for position in range(0, 900, 150):
+    for position in range(0, 900, 60):
         copy = shutil.copytree(saved, tmp_path / str(position))
         largest = max(copy.rglob("d/*"), key=lambda file: file.stat().st_size)
         content = bytearray(largest.read_bytes())

@@ -28,6 +28,13 @@ def test_the_two_means_are_numpys_mean_and_scipys_trimmed_mean(runs):
     assert found["runs"] == runs
 
 
+def test_the_interquartile_mean_ignores_what_happens_in_the_outer_quarters():
+    values = np.arange(8.0)
+    wild = np.where(values == 7, 1e9, values)
+    assert aggregate(wild)["interquartile_mean"] == aggregate(values)["interquartile_mean"] == 3.5
+    assert aggregate(wild)["mean"] > 1e8
+
+
 @pytest.mark.parametrize("name", MEANS)
 def test_intervals_are_scipys_percentile_bootstrap(name):
     values = np.random.default_rng(0).exponential(size=25)
@@ -45,8 +52,24 @@ def test_intervals_are_scipys_percentile_bootstrap(name):
     assert abs(found[f"{name}_high"] - other.confidence_interval.high) < 0.04 * width
 
 
-def test_five_runs_are_covered_as_the_docstring_says():
+@pytest.mark.integration
+def test_intervals_hold_the_truth_as_often_as_they_promise():
+    repeats, runs, confidence = 1000, 40, 0.9
     # Points of one call share their resampling, but each has values of its own.
+    values = np.random.default_rng(1).normal(3.0, 2.0, size=(runs, repeats))
+    found = aggregate(values, confidence=confidence, resamples=500)
+    # What the percentile method loses with 40 runs: it takes the sample's standard deviation,
+    # divided by n instead of n - 1, and the normal quantile instead of Student's.
+    nominal = stats.norm.ppf(0.5 + confidence / 2) * np.sqrt((runs - 1) / runs)
+    expected = 1 - 2 * stats.t.sf(nominal, runs - 1)
+    error = np.sqrt(expected * (1 - expected) / repeats)
+    covered = np.mean((found["mean_low"] <= 3.0) & (found["mean_high"] >= 3.0))
+    assert abs(covered - expected) < 4 * error
+    middle = (found["interquartile_mean_low"] <= 3.0) & (found["interquartile_mean_high"] >= 3.0)
+    assert abs(np.mean(middle) - confidence) < 0.05
+
+
+def test_five_runs_are_covered_as_the_docstring_says():
     values = np.random.default_rng(2).normal(size=(5, 2000))
     found = aggregate(values)
     covered = np.mean((found["mean_low"] <= 0.0) & (found["mean_high"] >= 0.0))
@@ -130,6 +153,11 @@ class TestProbabilityOfImprovement:
         # Infinities tie with each other and lose to all else.
         assert probability_of_improvement([np.inf, 2.0], [np.inf, 1.0]).value == 2.5 / 4
         assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0, 1.0)
+        # 3 beats 1, 2 and ties with 3; 0 beats none: (2 + 1/2) of 6 pairs.
+        assert probability_of_improvement([3.0, 0.0], [1.0, 2.0, 3.0]).value == 2.5 / 6
+        same = probability_of_improvement(x, x)
+        assert same.value == 0.5
+        assert same.low < 0.5 < same.high
 
     def test_tasks_count_alike_and_are_resampled_by_themselves(self):
         generator = np.random.default_rng(3)
@@ -148,6 +176,7 @@ class TestInterquartileMeanDifference:
         x, y = generator.exponential(size=13), generator.exponential(size=9)
         found = interquartile_mean_difference(x, y)
         assert found.value == pytest.approx(stats.trim_mean(x, 0.25) - stats.trim_mean(y, 0.25))
+        assert found.low < found.value < found.high
 
     def test_its_interval_holds_the_truth_about_as_often_as_it_promises(self):
         generator = np.random.default_rng(6)
@@ -172,10 +201,14 @@ class TestSamplesToReach:
     @pytest.mark.parametrize(
         ("curve", "expected"),
         [
-            ([0, 0, 5, 6, 0], 40),  # at the threshold is reached
+            ([0, 0, 5, 6, 0], 40),
+            ([0, 0, 4.999, 6, 7], 50),
+            ([5, 5, 0, 0, 0], 20),  # at the threshold is reached
             ([9, 0, 9, 0, 0], 30),
             ([9, 0, 0, 9, 0], np.inf),  # single evaluations
+            ([0, 0, 0, 0, 9], np.inf),
             ([0, np.nan, 9, 9, np.nan], 40),
+            ([9, np.nan, np.nan, np.nan, np.nan], np.inf),
         ],
     )
     def test_cases_by_hand(self, curve, expected):

@@ -125,16 +125,47 @@ def test_looking_never_makes_the_holder_seem_gone(tmp_path):
     assert wrong == []
 
 
-def test_processes_that_race_for_the_lock_are_never_inside_together(tmp_path):
+@pytest.mark.parametrize(
+    "marker_of_the_old_holder", [pytest.param(False, marks=pytest.mark.integration), True]
+)
+def test_processes_that_race_for_the_lock_are_never_inside_together(
+    tmp_path, marker_of_the_old_holder
+):
     """The holder deletes the file: who opened it before must not take the deleted one for it."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / LOCK).write_text("process 1 on elsewhere\n")
+    if marker_of_the_old_holder:
+        (folder / LOCK).write_text("process 1 on elsewhere\n")
     racers = [run(RACE, folder, tmp_path / "inside") for _ in range(3)]
     for racer in racers:
         _, said = racer.communicate(timeout=60)
         assert (racer.returncode, said) == (0, "")
     assert list(folder.iterdir()) == []
+
+
+def test_threads_that_race_for_the_lock_are_never_inside_together(tmp_path):
+    inside, most, entered = [], [], []
+
+    def work():
+        mine = 0
+        while mine < 100:
+            try:
+                with exclusive(tmp_path):
+                    inside.append(None)
+                    most.append(len(inside))
+                    inside.pop()
+                    mine += 1
+            except InputError:
+                pass
+        entered.append(mine)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert entered == [100, 100, 100]
+    assert max(most) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):

@@ -106,18 +106,33 @@ def test_two_processes_write_the_bytes_of_one_and_share_the_work(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("what", ["settings", "other files"])
+def test_two_processes_fill_the_gaps_that_one_left(start_pair, block_bytes, quick, tmp_path):
+    path = shutil.copytree(quick, tmp_path / "psi")
+    store = open_estimates(path)
+    for index in (0, 3, 16):
+        store.remove_block(index)
+    ends = [finish(process) for process in start_pair(QUICK, path)]
+    assert [code for code, _, _ in ends] == [0, 0]
+    assert block_bytes(path) == block_bytes(quick)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("what", ["settings", "damage", "other files"])
 def test_a_store_that_is_refused_ends_both_with_one_line(
     start_pair, quick, tmp_path, files_below, what
 ):
-    path = tmp_path / "psi"
+    path, arguments = tmp_path / "psi", QUICK
     if what == "other files":
         path.mkdir()
         (path / "thesis.tex").write_text("precious")
-        arguments, message = QUICK, r"expected a new or empty folder .*thesis\.tex"
+        message = r"expected a new or empty folder .*thesis\.tex"
     else:
         shutil.copytree(quick, path)
-        arguments, message = [*QUICK, "--seed", "1"], "expected seed=0 as stored, got seed=1"
+        if what == "settings":
+            arguments, message = [*QUICK, "--seed", "1"], "expected seed=0 as stored, got seed=1"
+        else:
+            (path / "c" / "2" / "0").write_bytes(b"")
+            message = r"expected sound blocks to resume from, got block 2 \("
     before = files_below(path)
     (first, _, said), (second, _, other_said) = map(finish, start_pair(arguments, path))
     assert (first, second) == (2, 2)
@@ -151,8 +166,6 @@ def test_the_death_of_a_process_stops_the_other_and_the_run_goes_on_when_started
     assert 2 <= len(before) < 2 * LONG_NUM_BLOCKS
     assert all(not report.damaged_blocks for report in open_estimates(path).verify(None))
     assert all(long_content[name] == data for name, data in before.items())
-    if victim == 1:
-        return  # What is there is as after the death of the other.
     ends = [finish(process) for process in start_pair(LONG, path)]
     assert [(code, said) for code, _, said in ends] == [(0, []), (0, [])]
     assert block_bytes(path) == long_content
