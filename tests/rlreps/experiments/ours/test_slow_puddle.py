@@ -273,21 +273,21 @@ def test_settings_without_meaning_are_refused(build, message):
 
 @pytest.mark.experiments
 def test_the_smoke_preset_learns_and_a_killed_run_goes_on_to_the_same(tmp_path, monkeypatch):
-    append, out = RunFolder.append_metrics, tmp_path / "killed"
+    append, out = RunFolder.append_metrics, tmp_path / "whole"
 
     def die(self, record):
         append(self, record)
         if "0-5" in self.path.name and record["step"] == 120:
             raise KeyboardInterrupt
 
+    summary = slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "append_metrics", die)
         with pytest.raises(KeyboardInterrupt):
-            slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
-    summary = slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
-    alone = dataclasses.replace(SMOKE, contenders=SMOKE.contenders[1:2])
-    (whole,) = slow_puddle.EXPERIMENT.run(alone, tmp_path / "alone", progress=False)["contenders"]
-    assert whole["per_seed"] == summary["contenders"][1]["per_seed"]
+            slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "killed", progress=False)
+    resumed = slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "killed", progress=False)
+    for left, right in zip(summary["contenders"], resumed["contenders"], strict=True):
+        assert left["per_seed"] == right["per_seed"]
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 4
     truth = np.asarray(summary["eigenvalues"])
     curves = json.loads((out / "results" / "distance_by_update.json").read_text())
