@@ -235,6 +235,8 @@ def test_the_contract_holds_under_jit_vmap_and_as_an_argument():
             assert left.dtype == right.dtype
             # Rounding of a position, times a slope of 1 a pixel and 64 pixels in the frame.
             np.testing.assert_allclose(left, right, atol=1e-4 if left.ndim == 3 else 1e-6)
+    eager = world.step(NO_KEY, one, WAIT)
+    np.testing.assert_array_equal(world.observe(eager.state), eager.observation)
     assert passed.observation.shape == (16, 64, 64, 1)
     assert not np.any([passed.reward, passed.terminated, passed.truncated])
 

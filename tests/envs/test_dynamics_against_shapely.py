@@ -165,7 +165,7 @@ def test_moves_end_where_shapely_says_in_either_precision(name, count):
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["sutton", "hydrogen"])
 def test_moves_agree_with_intersections_of_finely_buffered_shapes(name):
-    world, (starts, actions, noise) = WORLDS[name], random_moves(3)
+    world, (starts, actions, noise) = WORLDS[name], random_moves(3, 12_000)
     wanted = unshortened(world, starts, actions, noise)
     expected = walk(world, starts, wanted, stretch_inside_buffer)
     ends = moved(world, starts, actions, noise, jnp.float32)
@@ -210,14 +210,14 @@ def test_grazing_moves_are_right_up_to_rounding_of_the_shape(shape):
         if isinstance(shape, ConvexPolygon)
         else core_of(shape).buffer(shape.radius, quad_segs=64)
     )
-    along = rng.uniform(0.0, region.exterior.length, 500)
+    along = rng.uniform(0.0, region.exterior.length, 2000)
     touch = shapely.get_coordinates(shapely.line_interpolate_point(region.exterior, along))
     ahead = shapely.get_coordinates(shapely.line_interpolate_point(region.exterior, along + 1e-4))
     tangent = (ahead - touch) / np.hypot(*(ahead - touch).T)[:, None]
     starts = np.clip(touch - 0.03 * tangent, 0.0, 1.0).astype(np.float32).astype(np.float64)
     noise = (0.06 * tangent).astype(np.float32).astype(np.float64)
-    ends = moved(world, starts, np.zeros(500, int), noise, jnp.float32)
-    wanted = unshortened(world, starts, np.zeros(500, int), noise)
+    ends = moved(world, starts, np.zeros(2000, int), noise, jnp.float32)
+    wanted = unshortened(world, starts, np.zeros(2000, int), noise)
     travelled = np.hypot(*(ends - starts).T)
     least = np.hypot(*(walk(world, starts, wanted, grow=1e-6) - starts).T)
     most = np.hypot(*(walk(world, starts, wanted, grow=-1e-6) - starts).T)

@@ -76,13 +76,18 @@ def test_half_a_million_random_steps_in_two_room_respect_the_walls():
     assert both_rooms.any()  # the door is open
 
 
+@pytest.mark.parametrize(
+    ("points", "most_corners"), [(300, 100), pytest.param(1000, 10_000, marks=INTEGRATION)]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(name):
+def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(
+    name, points, most_corners
+):
     wall, region = WALLS[name], REGIONS[name]
     boundary = region.exterior
-    along = np.linspace(0.0, boundary.length, 300, endpoint=False)
+    along = np.linspace(0.0, boundary.length, points, endpoint=False)
     edge = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
-    corners = np.asarray(boundary.coords)[:: 1 + len(boundary.coords) // 100]
+    corners = np.asarray(boundary.coords)[:: 1 + len(boundary.coords) // most_corners]
     starts = np.concatenate([edge, corners]).clip(0.0, 1.0).astype(np.float32)
     ulps = np.random.default_rng(0).integers(-2, 3, size=starts.shape)
     starts = (starts + ulps * np.spacing(starts)).clip(0.0, 1.0).astype(np.float32)
@@ -101,7 +106,7 @@ def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(name
 @pytest.mark.parametrize("name", NAMES)
 def test_many_tiny_moves_do_not_creep_into_a_wall(name):
     wall, boundary = WALLS[name], REGIONS[name].exterior
-    along = np.linspace(0.0, boundary.length, 300, endpoint=False)
+    along = np.linspace(0.0, boundary.length, 500, endpoint=False)
     starts = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
     world = PuddleWorld(puddles=(Puddle(wall, 0.0),), step_size=2e-7, noise=2e-7)
     path = trajectories(world, starts.clip(0.0, 1.0), seed=3, steps=2000)
@@ -124,7 +129,7 @@ def test_an_agent_slides_freely_along_a_straight_wall_that_stopped_it():
 
 def test_reset_draws_uniformly_from_the_square_outside_walls():
     world = load_arena("two_room")
-    keys = jax.random.split(jax.random.key(5), 10_000)
+    keys = jax.random.split(jax.random.key(5), 20_000)
     positions = np.asarray(jax.jit(jax.vmap(world.reset))(keys).position)
     for puddle in world.puddles:
         assert deepest(puddle.shape, positions) == 0.0

@@ -15,11 +15,6 @@ from rlreps.workflows.generate import generate
 
 
 @pytest.fixture(scope="session")
-def compilation_cache():
-    """Name that a test relies on the shared cache of compiled programs."""
-
-
-@pytest.fixture(scope="session")
 def toy_store(tmp_path_factory):
     """A small ground truth, 8 x 8 cells of the sutton arena; tests that change it copy it first."""
     path = tmp_path_factory.mktemp("stores") / "sutton"

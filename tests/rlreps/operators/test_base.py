@@ -8,13 +8,6 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.operators import Diagonal, Laplacian, MatrixOperator, Operator, TargetKernel, act
 
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
-
 FIRST, SECOND = (square + square.T for square in np.random.default_rng(0).normal(size=(2, 5, 5)))
 TABLE = np.random.default_rng(1).normal(size=(5, 3))
 

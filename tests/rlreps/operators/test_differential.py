@@ -11,13 +11,6 @@ from rlreps.encoders import SeparateMLP
 from rlreps.errors import InputError
 from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, act
 
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
-
 CLOSED_FORMS = {
     "gaussian": (
         lambda x: jnp.exp(-jnp.sum(x**2, axis=1) / 2.0),

@@ -9,13 +9,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.operators import Kernel, TargetKernel, act, require_symmetric
-
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
+from rlreps.subspace.ordered import ritz_spectrum
 
 NUM_STATES = 4
 RNG = np.random.default_rng(0)
@@ -48,7 +42,7 @@ def expected_moments(operator, targets=None, weights=None, rows=3):
     return covariances.mean(axis=0), products.mean(axis=0)
 
 
-@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("rows", [2, 3, pytest.param(5, marks=pytest.mark.integration)])
 def test_the_mean_over_the_other_rows_is_unbiased_at_any_batch_size(rows):
     _, found = expected_moments(Kernel(gaussian, samples=STATES), rows=rows)
     expected = TABLE.T @ KERNEL @ TABLE / NUM_STATES**2
@@ -95,6 +89,22 @@ def test_the_target_kernel_is_the_kernel_of_the_targets_products():
             for k in (TargetKernel(), products)
         )
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_target_kernels_eigenfunctions_are_left_singular_vectors():
+    left, singular_values, _ = np.linalg.svd(PSI)
+    _, product = expected_moments(TargetKernel(), targets=PSI)
+    exact = TABLE.T @ PSI @ PSI.T @ TABLE / (3 * NUM_STATES**2)
+    np.testing.assert_allclose(product, exact, rtol=1e-10)
+    # In the space of all functions, from tabular features of full rank.
+    square = np.random.default_rng(1).normal(size=(NUM_STATES, NUM_STATES))
+    covariance = square.T @ square / NUM_STATES
+    operator_matrix = square.T @ PSI @ PSI.T @ square / (3 * NUM_STATES**2)
+    spectrum = ritz_spectrum(jnp.asarray(covariance), jnp.asarray(-operator_matrix))
+    eigenvalues = np.append(singular_values**2, 0.0) / (3 * NUM_STATES)
+    np.testing.assert_allclose(-spectrum.eigenvalues, eigenvalues, rtol=1e-9, atol=1e-12)
+    functions = square @ np.asarray(spectrum.transform) / np.sqrt(NUM_STATES)
+    np.testing.assert_allclose(np.abs(functions.T @ left), np.eye(NUM_STATES), atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,13 @@
 """Operators on finitely many states: matrices, and the graph Laplacian of a chain."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
 
 from rlreps.errors import InputError
 from rlreps.operators import MatrixOperator, Slowness, act, graph_laplacian
-
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
 
 NUM_STATES = 7
 RNG = np.random.default_rng(0)
@@ -124,12 +117,43 @@ def test_symmetry_is_in_the_measure_and_indices_beyond_the_states_give_nothing()
         MatrixOperator(form / measure[:, None])
 
 
+def action_of(now, later):
+    points = jnp.asarray(np.concatenate([now, later]))
+    action = act(Slowness(), lambda x: x, points)
+    return np.asarray(action.covariance), np.asarray(action.operator_matrix)
+
+
 def test_the_quadratic_form_is_the_mean_squared_change_over_that_of_both_ends():
     now, later = np.random.default_rng(0).normal(size=(2, 40, 3))
-    action = act(Slowness(), lambda x: x, jnp.asarray(np.concatenate([now, later])))
+    covariance, operator_matrix = action_of(now, later)
     change, both_ends = now - later, now.T @ now + later.T @ later
-    np.testing.assert_allclose(action.operator_matrix, change.T @ change / 40, rtol=1e-10)
-    np.testing.assert_allclose(action.covariance, both_ends / 80, rtol=1e-10)
+    np.testing.assert_allclose(operator_matrix, change.T @ change / 40, rtol=1e-10)
+    np.testing.assert_allclose(covariance, both_ends / 80, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("later", "eigenvalue"), [(lambda u: u, 0.0), (lambda u: -u, 4.0), (lambda u: 0.0 * u, 2.0)]
+)
+def test_eigenvalues_are_0_for_what_stays_4_for_what_flips_and_2_for_what_vanishes(
+    later, eigenvalue
+):
+    now = np.random.default_rng(0).normal(size=(30, 2))
+    values = scipy.linalg.eigvalsh(*reversed(action_of(now, later(now))))
+    np.testing.assert_allclose(values, eigenvalue, atol=1e-12)
+
+
+def test_no_eigenvalue_leaves_0_to_4_and_each_tells_the_correlation_of_a_step():
+    rng = np.random.default_rng(0)
+    for mixing in (-2.0, -0.3, 0.4, 3.0):
+        now = rng.normal(size=(25, 4))
+        later = mixing * now + rng.normal(size=(25, 4))
+        covariance, operator_matrix = action_of(now, later)
+        values, vectors = scipy.linalg.eigh(operator_matrix, covariance)
+        assert np.all(values >= 0.0)
+        assert np.all(values <= 4.0)
+        first, last = now @ vectors, later @ vectors
+        correlations = 2.0 * np.sum(first * last, axis=0) / np.sum(first**2 + last**2, axis=0)
+        np.testing.assert_allclose(1.0 - values / 2.0, correlations, rtol=1e-8)
 
 
 def test_an_odd_number_of_rows_is_refused():

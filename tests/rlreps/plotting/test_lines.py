@@ -288,6 +288,12 @@ class TestSweep:
     def test_one_point_and_a_perfect_one_can_be_drawn(self, height):
         figure = plotting.plot_sweep([line("", [height], x=[5])], x_label="d", y_label="")
         figure.draw_without_rendering()
+        (axes,) = figure.axes
+        assert [shown.tolist() for shown in heights(axes)] == [[height]]
+        assert axes.get_xlim()[0] < 5 < axes.get_xlim()[1]
+        assert axes.get_ylim()[0] < height < axes.get_ylim()[1]
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["5"]
+        assert legend(figure) == []
 
 
 class TestAgents:

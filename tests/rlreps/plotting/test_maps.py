@@ -228,7 +228,7 @@ class TestPolicyAndValue:
             for axes, colour in zip(figure.axes, wanted, strict=False):
                 # Off the cell's middle, where no line is drawn.
                 found = colour_at(figure, axes, X[cell] + 0.1, Y[cell] + 0.1)
-                np.testing.assert_allclose(found, colour, atol=0.02)
+                np.testing.assert_allclose(found, colour, atol=0.01)
         # Arrows point where the environment moves, and there is none without values.
         arrows = arrows_of(figure)
         assert len(arrows.U) == BINS**2 - 1

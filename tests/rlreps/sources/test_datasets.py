@@ -71,9 +71,11 @@ def test_a_matrix_is_rows_as_they_are_and_bytes_alone_are_divided_by_their_large
     assert found.image_shape is None
     assert found.name == "two.parts (5 rows)"
     table = np.asarray([[0, 255], [51, 102]])
-    for dtype, unit in ((np.int64, 1), (np.float16, 1), (np.uint16, 1), (np.uint8, 255)):
-        rows = load_observations(saved(tmp_path, table.astype(dtype))).rows
-        np.testing.assert_allclose(rows, table / unit, rtol=1e-6)
+    scaled = load_observations(saved(tmp_path, table.astype(np.uint8)))
+    np.testing.assert_allclose(scaled.rows, [[0.0, 1.0], [0.2, 0.4]], rtol=1e-6)
+    for dtype in (np.int64, np.float16, np.uint16):
+        kept = load_observations(saved(tmp_path, table.astype(dtype)))
+        np.testing.assert_array_equal(kept.rows, table)
 
 
 def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_path):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rlreps.errors import TrainingDivergedError
@@ -368,6 +370,13 @@ def test_a_stream_keeps_its_rule_and_size_until_fit_starts_anew():
     for name, value in before.items():
         np.testing.assert_array_equal(getattr(found, name), value)
     assert found.set_params(rule="oja", n_components=2).fit(X).components_.shape == (2, FEATURES)
+
+
+def test_pipelines_name_what_comes_out():
+    X = observations(200)
+    pipeline = make_pipeline(StandardScaler(), StreamingPCA(2, random_state=0)).fit(X)
+    assert pipeline.transform(X).shape == (200, 2)
+    assert list(pipeline.get_feature_names_out()) == ["streamingpca0", "streamingpca1"]
 
 
 def test_a_seed_gives_the_same_model_and_a_stored_one_goes_on_as_the_one_that_was_stored(tmp_path):

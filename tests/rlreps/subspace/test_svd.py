@@ -225,6 +225,15 @@ def test_the_floor_is_on_average_the_distance_of_the_mean_from_the_truth():
     assert np.all(np.abs(average) < 4.0 * standard_error + 4.0 * expected**2)
 
 
+@METHODS
+def test_energy_captured_is_the_cumulative_share_of_the_squared_singular_values(method):
+    rng = np.random.default_rng(4)
+    matrix = rng.standard_normal((90, 30)) * np.linspace(3.0, 0.1, 30)
+    energies = np.square(np.linalg.svd(matrix, compute_uv=False))
+    expected = np.cumsum(energies)[:12] / np.sum(energies)
+    np.testing.assert_allclose(method(matrix, 12).energy_captured(), expected, rtol=1e-10)
+
+
 def _with_entry(value):
     matrix = np.ones((4, 3), np.float32)
     matrix[2, 1] = value

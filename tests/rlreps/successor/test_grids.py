@@ -33,7 +33,7 @@ def test_indices_count_the_first_coordinate_fastest():
 def test_on_the_unit_square_cells_and_centres_are_those_of_the_square_grid():
     bins = 100
     box, square = BoxGrid((0, 0), (1, 1), (bins, bins)), Grid(bins)
-    points = jax.random.uniform(jax.random.key(bins), (50_000, 2))
+    points = jax.random.uniform(jax.random.key(bins), (200_000, 2))
     np.testing.assert_array_equal(box.cell(points), jax.vmap(square.cell)(points))
     np.testing.assert_array_equal(box.unit_centres(), square.centres())
     np.testing.assert_allclose(box.centres(), square.centres(), rtol=1e-6)
@@ -63,7 +63,7 @@ def test_the_far_edges_and_all_beyond_belong_to_the_last_cells(grid, array):
 @GRIDS
 def test_no_sample_leaves_its_cell_even_when_rounded_to_float32(grid):
     rng = np.random.default_rng(1)
-    cells = rng.integers(0, grid.num_cells, 50_000)
+    cells = rng.integers(0, grid.num_cells, 300_000)
     points = grid.sample_with(rng, cells)
     np.testing.assert_array_equal(grid.cell(points), cells)
     np.testing.assert_array_equal(grid.cell(points.astype(np.float32)), cells)
@@ -120,7 +120,7 @@ def test_boxes_without_cells_are_refused(low, high, bins, message):
 
 def test_samples_of_the_square_stay_in_their_cells_with_the_same_bits_under_x64():
     grid = Grid(300)
-    cells = jnp.asarray(np.random.default_rng(0).integers(0, 300**2, 50_000), jnp.int32)
+    cells = jnp.asarray(np.random.default_rng(0).integers(0, 300**2, 200_000), jnp.int32)
     keys = jax.random.split(jax.random.key(0), len(cells))
     drawn = jax.jit(jax.vmap(grid.sample))(keys, cells)
     assert np.count_nonzero(np.asarray(jax.jit(jax.vmap(grid.cell))(drawn)) != cells) == 0
