@@ -185,6 +185,26 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(options):
         assert_trees_close(gradient, expected, rtol=1e-7, atol=1e-10)
 
 
+@IN_FULL
+@in_double_precision
+def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
+    encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
+    options = [{}, {"separate": True}, {"jacobian_rows_at_once": 4}]
+    options.append({"separate": True, "jacobian_rows_at_once": 1})
+    results = []
+    for option in options:
+        objective = spin(Diagonal(lambda x: x[:, 0] ** 2), 0.2, encoder=encoder, **option)
+        params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
+        rng = np.random.default_rng(1)
+        for _ in range(3):
+            points = batch_of(rng.normal(size=(16, 1)))
+            gradient, _, state, _ = gradient_of(objective, params, points, state, encoder.apply)
+            params = jax.tree.map(lambda leaf, slope: leaf - 0.05 * slope, params, gradient)
+        results.append(params)
+    for other in results[1:]:
+        assert_trees_close(results[0], other, rtol=1e-9, atol=1e-12)
+
+
 @in_double_precision
 def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
     rate, count = 0.3, 4
@@ -353,6 +373,23 @@ def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constan
 
 
 @IN_FULL
+def test_a_run_ends_with_moving_averages_of_every_seed():
+    averages = train(
+        TABULAR,
+        spin(MatrixOperator(np.float32(SYMMETRIC)), 0.1),
+        matrix_source(np.zeros((NUM_STATES, 1), np.float32)),
+        optimizer=optax.adam(1e-2),
+        steps=16,
+        rows=12,
+        seeds=(3, 4),
+        progress=False,
+    ).state.objective
+    assert averages.jacobian.shape == (2, 6, NUM_STATES, NUM_FEATURES)
+    assert np.abs(averages.jacobian).max() > 0.1
+    np.testing.assert_allclose(averages.weight, 1.0 - 0.9**16, rtol=1e-5)
+
+
+@IN_FULL
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.9])
 def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint(
     tmp_path, averaging_rate
@@ -437,8 +474,13 @@ def test_averages_make_up_for_batches_of_fewer_rows_than_features():
     [
         (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, 2),
         (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None),
-        pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, 4, marks=IN_FULL),
-        pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, 50, marks=IN_FULL),
+        pytest.param(
+            SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), False, None, marks=IN_FULL
+        ),
+        *(
+            pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, rows, marks=IN_FULL)
+            for rows in (1, 4, 6, 50)
+        ),
     ],
 )
 def test_the_jacobian_holds_and_contracts_the_upper_pairs(encoder, separate, rows_at_once):

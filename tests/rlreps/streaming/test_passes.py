@@ -105,9 +105,10 @@ def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
     runs = Runs([0, 1, 0], [1.0, 1.0, 10.0])
     together = run_passes(krasulina, data(24), runs, evaluate_every=8, evaluate=magnitude)
     one = {"evaluate_every": 24, "devices": jax.local_devices(backend="cpu")[:1]}
-    alone = run_passes(krasulina, data(24), Runs([0], [10.0]), evaluate=magnitude, **one)
-    np.testing.assert_allclose(together.components[2], alone.components[0], atol=1e-5)
-    np.testing.assert_allclose(together.figures[-1, 2], alone.figures[-1, 0], atol=1e-4)
+    for index, (seed, rate) in enumerate(zip(*runs, strict=True)):
+        alone = run_passes(krasulina, data(24), Runs([seed], [rate]), evaluate=magnitude, **one)
+        np.testing.assert_allclose(together.components[index], alone.components[0], atol=1e-5)
+        np.testing.assert_allclose(together.figures[-1, index], alone.figures[-1, 0], atol=1e-4)
     assert np.abs(together.components[2] - together.components[0]).max() > 1e-2
 
 
@@ -160,6 +161,19 @@ def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
         np.testing.assert_allclose(
             found.combined[2, run], rows[order[:24], 0].sum() / 3.0, rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.integration
+def test_one_worker_is_a_plain_pass():
+    rows, runs = data(60), Runs([5], [1.0])
+    workers = run_workers(
+        krasulina, rows, runs, workers=1, combine_every=20, evaluate=magnitude, passes=2
+    )
+    plain = run_passes(krasulina, rows, runs, evaluate=magnitude, evaluate_every=20, passes=2)
+    assert workers.rows_seen.tolist() == [0, 20, 40, 60, 80, 100, 120]
+    np.testing.assert_allclose(workers.components, plain.components, atol=1e-4)
+    np.testing.assert_allclose(workers.combined, plain.figures, atol=1e-3)
+    np.testing.assert_allclose(workers.workers[:, :, 0], plain.figures, atol=1e-3)
 
 
 @pytest.mark.integration

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from scipy.optimize import minimize
 from sklearn.decomposition import IncrementalPCA as SklearnIncrementalPCA
 
 from rlreps.streaming import (
@@ -20,8 +21,15 @@ from rlreps.streaming import (
     PowerDecay,
 )
 from rlreps.streaming.rules.base import UPDATES_BETWEEN_ANCHORS
-from rlreps.streaming.rules.factor import FactorRule, FactorState, inverse_gram
+from rlreps.streaming.rules.combining import nearest_basis, online_em_average, projection_average
+from rlreps.streaming.rules.factor import (
+    FactorRule,
+    FactorState,
+    add_outer_residual,
+    inverse_gram,
+)
 from rlreps.streaming.rules.low_rank import LowRank, add_row, add_rows
+from rlreps.streaming.rules.msg import project_eigenvalues
 from rlreps.streaming.rules.orthonormal import VectorState, add_outer, orthonormalize
 from rlreps.subspace import subspace_distance
 
@@ -96,6 +104,48 @@ def test_bases_stay_orthonormal_over_a_hundred_thousand_closed_form_steps(cls):
     assert_orthonormal(state.rows, atol=2e-6)
 
 
+# Combination of models.
+
+
+def test_the_online_em_average_minimises_the_weighted_divergence_of_the_models():
+    """Σ w_m KL(p_m(x, y) ‖ p(x, y)) of Gaussians with unit noise."""
+    generator = np.random.default_rng(0)
+    factors, weights = generator.normal(size=(4, K, FEATURES)), np.asarray([1.0, 2.0, 3.0, 0.5])
+
+    def joint(rows):
+        factor = rows.T
+        return np.block([[factor @ rows + np.eye(FEATURES), factor], [rows, np.eye(K)]])
+
+    def divergence(rows):
+        inverse = np.linalg.inv(joint(rows))
+        traces = [np.trace(inverse @ joint(each)) for each in factors]
+        return 0.5 * float(weights @ traces)
+
+    with jax.enable_x64(True):
+        mean = np.asarray(online_em_average(jnp.asarray(factors), jnp.asarray(weights)))
+    least = divergence(mean)
+    for _ in range(20):
+        assert divergence(mean + 0.01 * generator.normal(size=mean.shape)) > least
+
+
+def test_the_projection_average_depends_on_spans_and_stays_near_the_workers_bases():
+    generator = np.random.default_rng(3)
+    bases = np.stack([np.linalg.qr(generator.normal(size=(FEATURES, K)))[0].T for _ in range(3)])
+    turned = np.stack([np.linalg.qr(generator.normal(size=(K, K)))[0] @ each for each in bases])
+    weights = np.asarray([1.0, 2.0, 0.5])
+    mean = np.einsum("m,mkf,mkg->fg", weights, bases, bases)
+    top = np.linalg.eigh(mean)[1][:, -K:]
+    with jax.enable_x64(True):
+        average = jax.jit(projection_average)
+        for each in (bases, turned):
+            found = np.asarray(average(each, weights))
+            np.testing.assert_allclose(found.T @ found, top @ top.T, atol=1e-12)
+        target = generator.normal(size=(K, FEATURES))
+        near = jax.jit(nearest_basis)(bases[0], target)
+    rotation, _ = scipy.linalg.orthogonal_procrustes(bases[0].T, target.T)
+    np.testing.assert_allclose(near.T, bases[0].T @ rotation, atol=1e-12)
+
+
 # Factors with their pseudo-inverse.
 
 
@@ -165,6 +215,27 @@ def test_float32_follows_float64_from_a_tiny_start_at_any_rate_by_anchors_alone(
     assert distances(spans(jnp.float32), double)[0] > 1e-6
 
 
+@pytest.mark.integration
+def test_float32_follows_float64_from_a_tiny_start_at_any_rate():
+    data, rotation = planted(4000, seed=2)
+    start = 1e-5 * np.random.default_rng(0).normal(size=(K, FEATURES))
+
+    def distances(dtype):
+        basis, rows = jnp.asarray(rotation[:, :K], dtype), jnp.asarray(data, dtype)
+        found = []
+        for rate in (0.1, 10.0, 1e3, 1e5):
+            rule = ImplicitKrasulina(FEATURES, K, learning_rate=PowerDecay(rate, 0.8))
+            state = each_row(rule, factor(jnp.asarray(start, dtype)), rows)
+            found.append(float(subspace_distance(rule.components(state), basis)))
+        return np.asarray(found)
+
+    single = distances(jnp.float32)
+    with jax.enable_x64(True):
+        double = distances(jnp.float64)
+    assert double.max() < 0.02
+    np.testing.assert_allclose(single, double, rtol=0.02)
+
+
 def test_the_start_and_the_rate_matter_through_their_ratio_alone():
     """(C, η) → (cC, c²η) changes y to y/c and leaves every span as it was."""
     with jax.enable_x64(True):
@@ -186,6 +257,19 @@ def test_extremes_of_factors_rates_and_rows_stay_finite():
     np.testing.assert_allclose(jnp.linalg.norm(rows, axis=1), 1.0, atol=0.15)
 
 
+def test_meyers_update_gives_the_pseudo_inverse_of_a_matrix_and_an_outer_product():
+    generator = np.random.default_rng(7)
+    with jax.enable_x64(True):
+        old = generator.normal(size=(FEATURES, K))
+        row, hidden = generator.normal(size=FEATURES), generator.normal(size=K)
+        residual = row - old @ np.linalg.pinv(old) @ row
+        after = jax.jit(lambda rows, *step: add_outer_residual(factor(rows), *step))(
+            old.T, hidden, residual
+        )
+        expected = np.linalg.pinv(old + np.outer(residual, hidden))
+        np.testing.assert_allclose(after.pseudo_inverse, expected, atol=1e-12)
+
+
 @pytest.mark.integration
 def test_the_pseudo_inverse_is_still_the_factors_own_after_a_million_updates():
     data, rotation = planted(20_000)
@@ -200,6 +284,21 @@ def test_the_pseudo_inverse_is_still_the_factors_own_after_a_million_updates():
 
 
 # Matrix stochastic gradient.
+
+
+def test_projected_eigenvalues_are_the_nearest_of_all_that_are_allowed():
+    values = np.asarray([1.6, 0.9, 0.5, 0.45, 0.1])
+    nearest = minimize(
+        lambda candidate: np.sum((candidate - values) ** 2),
+        np.full(5, 0.4),
+        jac=lambda candidate: 2.0 * (candidate - values),
+        bounds=[(0.0, 1.0)] * 5,
+        constraints={"type": "eq", "fun": lambda candidate: np.sum(candidate) - 2.0},
+        method="SLSQP",
+        options={"ftol": 1e-14},
+    )
+    found = jax.jit(project_eigenvalues, static_argnums=1)(values.astype(np.float32), 2)
+    np.testing.assert_allclose(found, nearest.x, atol=1e-5)
 
 
 def dense(state):

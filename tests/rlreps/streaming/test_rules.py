@@ -83,13 +83,14 @@ def program(name):
     return jax.jit(run)
 
 
-def data_of(scale=1.0, weights=WEIGHTS):
-    later = planted(70 + 7 + WORKERS * 7, seed=1) * scale
+def data_of(scale=1.0, weights=WEIGHTS, rotation=None, order=(0, 1, 2)):
+    turn = np.eye(FEATURES) if rotation is None else rotation
+    later = planted(70 + 7 + WORKERS * 7, seed=1) * scale @ turn
     data = {
-        "stream": planted(COUNT),
+        "stream": planted(COUNT) @ turn,
         "rows": later[:70],
         "batch": later[70:77],
-        "workers": 2.0 * later[77:].reshape(WORKERS, 7, FEATURES),
+        "workers": 2.0 * later[77:].reshape(WORKERS, 7, FEATURES)[list(order)],
         "weights": np.asarray(weights),
     }
     return {name: each.astype(np.float32) for name, each in data.items()}
@@ -138,6 +139,7 @@ def projected_by_root_finding(values, total):
 HUGE = {
     1: [([1e9, 1e9, 1.0], [0.5, 0.5, 0.0]), ([7e12], [1.0])],
     3: [([1.0, 1e9, 3e9, 0.5], [0.75, 1.0, 1.0, 0.25]), ([1e9, 1e9, 1e9], [1.0, 1.0, 1.0])],
+    6: [([1e9] * 6 + [0.0], [1.0] * 6 + [0.0])],
     7: [([1e9] * 7, [1.0] * 7)],
 }
 """Sum → spectra in which the root finder would lose it, and what they are projected to."""
@@ -165,6 +167,7 @@ def test_eigenvalues_are_shifted_as_a_root_finder_says_and_huge_ones_keep_the_su
     found = np.asarray(project(np.asarray(spectra, np.float32)))
     atol = 2e-6 * np.clip(np.abs(spectra[:49]).max(axis=1, keepdims=True), 1.0, None)
     assert (np.abs(found - np.asarray(expected))[:49] <= atol).all()
+    assert (np.abs(found[:49].sum(axis=1, keepdims=True) - total) <= atol).all()
     np.testing.assert_allclose(found[49:], expected[49:], atol=1e-6)
     assert 0.0 <= found.min() <= found.max() <= 1.0
 
@@ -339,6 +342,25 @@ def test_updates_on_each_row_are_updates_on_batches_of_one(name):
 
 
 @every_rule
+def test_rotated_observations_lead_to_rotated_components(name):
+    rotation = np.linalg.qr(np.random.default_rng(5).normal(size=(FEATURES, FEATURES)))[0]
+    start = rule_of(name).init(jax.random.key(3))
+    turned = start._replace(rows=start.rows @ jnp.asarray(rotation, jnp.float32))
+    _, rotated = program(name)(turned, data_of(rotation=rotation))
+    _, components = outcome(name)
+    for which, before in components.items():
+        found, expected = np.asarray(rotated[which]), rotation.T @ np.asarray(before)
+        if (name, which) == ("incremental_pca", "fresh row"):
+            continue  # Which of the directions without energy makes room is arbitrary.
+        # Components without energy are not ordered.
+        if not RULES[name].orders_components or which == "fresh agreed":
+            found, expected = found @ found.T, expected @ expected.T
+        else:
+            found = found * np.sign(np.sum(found * expected, axis=0))
+        np.testing.assert_allclose(found, expected, atol=1e-3, err_msg=which)
+
+
+@every_rule
 def test_rows_of_zeros_leave_the_span_as_it_is(name):
     _, components = program(name)(rule_of(name).init(jax.random.key(3)), data_of(scale=0.0))
     assert distance(components["fresh batch"], components["start"]) < 1e-6
@@ -357,6 +379,18 @@ def test_models_that_agree_or_have_all_the_weight_are_left_as_they_are(name):
     _, alone = program(name)(start, data_of(weights=(2.0, 0.0, 0.0)))
     assert distance(alone["combined"], components["worker 0"]) < 1e-6
     assert distance(alone["combined"], components["worker 1"]) > 3e-6
+
+
+@every_rule
+def test_combined_models_lie_between_their_workers_whatever_the_order(name):
+    _, components = outcome(name)
+    workers = [components[f"worker {i}"] for i in range(WORKERS)]
+    apart = [distance(worker, components["combined"]) for worker in workers]
+    between = [distance(workers[i], workers[i - 1]) for i in range(WORKERS)]
+    assert max(apart) < max(between)
+    start = rule_of(name).init(jax.random.key(3))
+    _, turned = program(name)(start, data_of(weights=WEIGHTS[::-1], order=(2, 1, 0)))
+    assert distance(turned["combined"], components["combined"]) < 1e-5
 
 
 @every_rule
