@@ -17,7 +17,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    Numbers without a figure go through ``run.write_rows``. The claims head the first section.
 5. A claim's ``holds`` is three-valued: decide it from intervals (``mean_interval(...).below``,
    ``all_hold``), and say None wherever this run cannot tell. What no preset can decide is no claim:
-   it belongs in a table or a text.
+   it belongs in a table or a text. Where the ``paper`` preset is not the paper's protocol,
+   ``deviations`` says so and why; a test compares the two field by field.
 6. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
    ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
    becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
@@ -222,6 +223,8 @@ class Experiment(Generic[Config]):
         keeps_parts: Whether measurements are JSON values, kept in ``parts``.
         counts_cells: Whether to show a progress bar of cells, which show none of their own.
         stated: Heading of the column of what was stated.
+        deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
+            the protocol → what the paper does, and why this does not.
     """
 
     name: str
@@ -237,6 +240,7 @@ class Experiment(Generic[Config]):
     keeps_parts: bool = True
     counts_cells: bool = False
     stated: str = "what the paper states"
+    deviations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def run(
         self,
@@ -304,12 +308,16 @@ class Experiment(Generic[Config]):
             ],
             f"{self.stated.capitalize()} and what was found.",
         )
+        tables = [table]
+        if self.deviations:
+            caption = "Where the paper preset is not the paper's protocol."
+            tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
         first, *others = findings.sections
         path = write_report(
             run.folder.path / "report.html",
             title=self.title if isinstance(self.title, str) else self.title(run.config),
             summary=f"{self.paper}\n\n{findings.abstract}",
-            sections=[dataclasses.replace(first, tables=[table, *first.tables]), *others],
+            sections=[dataclasses.replace(first, tables=[*tables, *first.tables]), *others],
             config=run.folder.config,
             git_revision=run.folder.provenance.get("git_revision"),
         )
