@@ -20,6 +20,14 @@ os.environ["XLA_FLAGS"] = _QUICK + os.environ.get("XLA_FLAGS", "")  # A later fl
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
+import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_of_a_module():
+    """Forget compiled programs after each module: a worker would keep 2 GiB of them."""
+    yield
+    jax.clear_caches()
