@@ -11,11 +11,13 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Tests compile more than they compute: with optimisations a cold run takes three times as long.
-# XLA stops at a flag that it does not know, and the last two need not outlive this jaxlib.
-_QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-if jaxlib.version.__version_info__[:2] == (0, 10):
-    _QUICK += "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
-os.environ["XLA_FLAGS"] = _QUICK + os.environ.get("XLA_FLAGS", "")  # A later flag wins.
+# A later flag wins. XLA stops at a flag that it does not know: the last two may go with 0.11.
+os.environ["XLA_FLAGS"] = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    + "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
+    * (jaxlib.version.__version_info__[:2] == (0, 10))
+    + os.environ.get("XLA_FLAGS", "")
+)
 # LAPACK's threads and XLA's wait for each other, and every worker has a core to itself.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
