@@ -12,7 +12,7 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, raise_read_failure, streamed_source
-from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
+from rlreps.subspace import ArrayBlocks, centre_in_place, column_means
 from rlreps.successor.store import create_or_resume
 from rlreps.successor.store import reader as store_reader
 
@@ -31,7 +31,7 @@ def raw_matrix():
 
 def centred_matrix():
     matrix = raw_matrix()
-    centre_columns_in_place(matrix)
+    centre_in_place(matrix)
     return matrix
 
 

@@ -11,7 +11,7 @@ from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
     centre_columns,
-    centre_columns_in_place,
+    centre_in_place,
     column_means,
 )
 from rlreps.subspace.centring import second_moments
@@ -35,7 +35,7 @@ def test_centring_agrees_with_float64_even_where_the_mean_dwarfs_the_spread():
 def test_in_place_centring_rounds_the_exact_result_once(order):
     matrix = np.array(_offset_matrix(301, 6), order=order)
     expected = _exactly_centred(matrix).astype(np.float32)
-    assert centre_columns_in_place(matrix) is None
+    assert centre_in_place(matrix) is None
     np.testing.assert_allclose(matrix, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -91,7 +91,7 @@ def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, dty
     source = ArrayBlocks(matrix, block_rows)
     streamed = _stacked(CentredBlocks(source, column_means(source)))
     in_memory = np.array(matrix, order=order)
-    centre_columns_in_place(in_memory)
+    centre_in_place(in_memory)
     assert streamed.dtype == dtype
     np.testing.assert_array_equal(streamed, in_memory)
 
@@ -122,11 +122,11 @@ def test_second_moments_of_float32_rows_are_summed_in_float64():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: centre_columns_in_place(_read_only()), "got a read-only array"),
-        (lambda: centre_columns_in_place(jnp.zeros((2, 2))), "expected a writeable NumPy array"),
+        (lambda: centre_in_place(_read_only()), "got a read-only array"),
+        (lambda: centre_in_place(jnp.zeros((2, 2))), "expected a writeable NumPy array"),
         *(
             (lambda centre=centre, bad=bad: centre(bad), "expected a floating-point matrix")
-            for centre in (centre_columns_in_place, lambda bad: centre_columns(jnp.asarray(bad)))
+            for centre in (centre_in_place, lambda bad: centre_columns(jnp.asarray(bad)))
             for bad in (np.zeros(3, np.float32), np.zeros((2, 2), np.int32), np.zeros((0, 2)))
         ),
         (lambda: ArrayBlocks(np.ones(3)), "expected a matrix"),
