@@ -242,7 +242,7 @@ def measure(run: Run[Config], name: str, cell: Cell) -> Group:
     inputs = inputs_for(learner.encoder, ground.truth)
     basis = jnp.asarray(ground.truth.principal.truncated(training.num_features).basis)
     mask = masks([member.d for member in cell.members], training.num_features)
-    with batches_of(cell.objective, store, ground.truth, inputs) as source:
+    with batches_of(training, store, ground.truth, inputs) as source:
         result = train_population(
             masked_learners(learner, mask),
             source,
