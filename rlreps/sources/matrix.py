@@ -38,7 +38,7 @@ class MatrixSource:
     Attributes:
         inputs: Encoder input of each state, [n, ...].
         matrix: Ψ, [n, tasks]; centred, if the principal subspace is the centred matrix's.
-        with_population: Whether batches bring all states' inputs and sampled columns (oracle).
+        with_population: Whether batches bring all states' inputs and sampled columns.
     """
 
     inputs: Array
@@ -104,7 +104,7 @@ def matrix_source(
         matrix: Ψ, [n, tasks], floating.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
-        with_population: Whether batches bring all states (for the ``oracle`` objective).
+        with_population: Whether batches bring all states (objectives say whether they need them).
 
     Raises:
         InputError: If the shapes do not fit or there are non-finite entries.
