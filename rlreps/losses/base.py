@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.config import name_of, size
-from rlreps.errors import require, require_positive
+from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 
@@ -67,14 +67,12 @@ class Objective(abc.ABC):
         num_features: d.
         title: Its name as papers write it.
         live: Whether it learns from tasks that never come twice.
-        needs_population: Whether a batch must bring all states.
     """
 
     num_features: int = size(10)
 
     title: ClassVar[str] = "objective"
     live: ClassVar[bool] = True
-    needs_population: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_positive("num_features", self.num_features)
@@ -83,6 +81,16 @@ class Objective(abc.ABC):
     def name(self) -> str:
         """The class's name as options and files spell it."""
         return name_of(type(self))
+
+    @property
+    def label(self) -> str:
+        """The title with what tables must say of its options beside it."""
+        return self.title
+
+    @property
+    def needs_population(self) -> bool:
+        """Whether a batch must bring all states."""
+        return False
 
     def init(self, key: Array) -> Any:
         """Return the state before the first update; stateless objectives carry ``()``."""
@@ -114,6 +122,17 @@ class Objective(abc.ABC):
         features, expected = encode(params, inputs), (len(inputs), self.num_features)
         require(features.shape == expected, f"features of shape {expected}", features.shape)
         return features
+
+    def at_all_states(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array]:
+        """Encode every state as a constant: features [n, d] and its targets [n, t].
+
+        Raises:
+            InputError: If the batch brings no population.
+        """
+        if batch.population is None:
+            raise InputError("expected a batch with its population, got population=None")
+        inputs, targets = batch.population
+        return self.features(lax.stop_gradient(params), encode, inputs), targets
 
 
 class DecayedMean(NamedTuple):

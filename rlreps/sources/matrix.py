@@ -38,7 +38,7 @@ class MatrixSource:
     Attributes:
         inputs: Encoder input of each state, [n, ...].
         matrix: Ψ, [n, tasks]; centred, if the principal subspace is the centred matrix's.
-        with_population: Whether batches bring all states' inputs and sampled columns (oracle).
+        with_population: Whether batches bring all states' inputs and sampled columns.
         cell_widths: Extent of a state's cell along each coordinate, [k]. Inputs are then positions
             uniform inside the cells that were drawn, where Ψ is constant; a population's stay the
             centres. None gives the states' own inputs.
@@ -133,7 +133,7 @@ def matrix_source(
         matrix: Ψ, [n, tasks], floating.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
-        with_population: Whether batches bring all states (for the ``oracle`` objective).
+        with_population: Whether batches bring all states (objectives say whether they need them).
         cell_widths: Draw positions uniformly inside the cells of this extent [k] around the inputs,
             instead of the inputs themselves.
 

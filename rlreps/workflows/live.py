@@ -82,7 +82,11 @@ class LiveConfig:
             "an encoder of positions for live rollouts",
             encoder.name,
         )
-        require(objective.live, "a method that needs no matrix, for live rollouts", objective.name)
+        require(
+            objective.live and not objective.needs_population,
+            "a method that needs no matrix, for live rollouts",
+            objective.name,
+        )
         states = self.training.states
         require(states == "centres", "no states for live rollouts, which start anywhere", states)
 
