@@ -57,14 +57,16 @@ def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys)
     entry = EXPERIMENTS[name]
     assert entry.paper in PAPERS.values()
     presets = entry.load().presets
-    assert list(presets) == ["smoke", "laptop", "paper"]
+    assert list(presets) == list(entry.presets)
+    assert list(presets)[:3] == ["smoke", "laptop", "paper"]
     assert len({type(preset) for preset in presets.values()}) == 1
     with pytest.raises(SystemExit) as ending:
         main(["experiment", name, "--help"])
     printed = capsys.readouterr().out
     said = " ".join(printed.replace("│", " ").split())
     assert ending.value.code == 0
-    for text in ("Folder of the run; run again to resume", "smoke takes", "Show no progress bars"):
+    sizes = [" ".join(preset) for preset in entry.presets.items()]
+    for text in ("Folder of the run; run again to resume", *sizes, "Show no progress bars"):
         assert text in said
     assert ("--data " in printed) == entry.takes_data
     assert ("--devices " in printed) == (entry.devices == "chosen")
