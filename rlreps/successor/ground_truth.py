@@ -113,8 +113,8 @@ def centring_of(settings: Mapping[str, Any]) -> Centring:
     Raises:
         InputError: If it is none that this version knows.
     """
-    found = settings.get("centred_on_reading", "columns")
-    require_choice("centred_on_reading", found, get_args(Centring))
+    found = settings.get("centring", "columns")
+    require_choice("centring", found, get_args(Centring))
     return cast(Centring, found)
 
 

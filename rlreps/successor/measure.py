@@ -224,9 +224,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             "count_start": self.count_start,
             "formula": _FORMULAS[self.count_start],
             "row_sum": self.row_sum,
-            # Of the bytes. Stores that do not say how to centre them are centred by columns.
-            "centring": "none",
-            **({} if self.centring == "columns" else {"centred_on_reading": self.centring}),
+            "centring": self.centring,
             "seed": self.seed,
         }
 

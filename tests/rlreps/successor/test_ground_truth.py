@@ -77,9 +77,9 @@ def centred_exactly(values, centring):
     return values
 
 
-# What a store's settings say, and what comes off its matrix.
+# What a store's settings say, "none" in earlier versions, and what comes off its matrix.
 CENTRINGS = [({}, "columns"), ({"centring": "none"}, "columns")] + [
-    ({"centring": "none", "centred_on_reading": name}, name) for name in ("rows", "both")
+    ({"centring": name}, name) for name in ("rows", "both")
 ]
 
 
@@ -98,7 +98,8 @@ def test_the_ground_truth_is_the_svd_of_the_centred_matrix(tmp_path, config, set
     np.testing.assert_allclose(overlap, 1.0, atol=1e-4)
     assert truth.principal.total_energy == pytest.approx(np.sum(oracle**2), rel=1e-5)
     assert truth.num_states == NUM_STATES
-    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9, **settings}
+    said = dict.fromkeys(settings, centring)
+    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9, **said}
     np.testing.assert_allclose(truth.cell_widths, [0.2, 0.2], rtol=1e-6)
 
 
@@ -114,8 +115,8 @@ def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each
         again = principal_subspace(store, EXACT_6).basis
         np.testing.assert_array_equal(again, bases[stores.index(store)])
         assert not np.array_equal(again, bases[0])
-    odd = create(tmp_path / "odd", {"bins": SIDE, "centred_on_reading": "diagonally"})
-    with pytest.raises(InputError, match="centred_on_reading to be one of columns, rows, both"):
+    odd = create(tmp_path / "odd", {"bins": SIDE, "centring": "diagonally"})
+    with pytest.raises(InputError, match="expected centring to be one of columns, rows, both"):
         load_ground_truth(odd.path, EXACT_6)
 
 
@@ -273,7 +274,7 @@ def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, co
 
 @pytest.mark.parametrize("centring", ["rows", "both"])
 def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
-    store = make(tmp_path / "psi", planted(0), centred_on_reading=centring)
+    store = make(tmp_path / "psi", planted(0), centring=centring)
     rows, difference = (values.astype(np.float64) for values in planted(0))
     bases = [
         np.linalg.svd(centred_exactly(half, centring))[0][:, :RANK]
@@ -290,8 +291,7 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     """The same arithmetic block by block; sums over other blocks round otherwise."""
     config = RANDOMIZED
     in_memory, streamed = (
-        make(tmp_path / name, planted(0), centred_on_reading=centring)
-        for name in ("memory", "disk")
+        make(tmp_path / name, planted(0), centring=centring) for name in ("memory", "disk")
     )
     expected = principal_subspace(in_memory.matrix, config)
     error = module.sampling_error(in_memory, config)

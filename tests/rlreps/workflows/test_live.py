@@ -155,6 +155,7 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
         ({"target_tasks": 0}, "expected target_tasks >= 1, got 0"),
         ({"discount": 1.0}, r"expected discount in \(0, 1\), got 1.0"),
         ({"centring_starts": 0}, "expected centring_starts None or >= 1, got 0"),
+        ({"states": "uniform"}, "no states for live rollouts, .*, got 'uniform'"),
         ({"encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
         ({"objective": Explicit()}, "needs no matrix, .* got 'explicit'"),
         ({"objective": Oracle()}, "needs no matrix, .* got 'oracle'"),
