@@ -5,8 +5,7 @@ covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d
 
 The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖², whose minimisers span the top-d left
 singular subspace of Ψ; its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023,
-Lemma 1; the lemma writes sup for its inf, and Sec. 3.3's surrogate would lose ψ in its gradient:
-``two_weight_loss`` keeps it).
+Lemma 1).
 """
 
 import abc
@@ -179,7 +178,8 @@ def two_weight_loss(
     """Compute a scalar with gradient ŵ'(φᵀŵ − ψ) at features [b, d], a mean over rows and tasks.
 
     This is the form of every objective's gradient; with ŵ = ŵ' it is the gradient of half the mean
-    squared residual at fixed weights.
+    squared residual at fixed weights. The surrogate printed in Sec. 3.3 of Le Lan et al. 2023 comes
+    to φᵀŵ φᵀŵ' − ψ²/2, whose gradient has lost ψ: it is not used.
 
     Args:
         features: φ, [b, d].

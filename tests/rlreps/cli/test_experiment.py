@@ -95,6 +95,7 @@ def test_a_folder_of_another_preset_is_left_alone(tmp_path, rlreps, refused, mon
     tiny = dataclasses.replace(
         synthetic.PRESETS["smoke"],
         **{"num_states": 12, "dimension": 2, "dimensions": (2,), "kappa_dimensions": (2,)},
+        **{"more_dimensions": (2,), "permuted_rows": (1,)},
         **{"steps": 2, "evaluate_every": 1, "checkpoint_every": 2, "num_seeds": 2},
         **{"rows_by_total": (1,), "totals": (15,)},
     )
@@ -104,5 +105,5 @@ def test_a_folder_of_another_preset_is_left_alone(tmp_path, rlreps, refused, mon
         tmp_path / "run",
     ]
     assert rlreps(*arguments) == rlreps(*arguments)
-    monkeypatch.setitem(synthetic.PRESETS, "smoke", dataclasses.replace(tiny, kappa0=1.0))
-    assert "expected kappa0=1.9, got 1.0" in refused(*arguments)
+    monkeypatch.setitem(synthetic.PRESETS, "smoke", dataclasses.replace(tiny, step_size=1.0))
+    assert "expected step_size=0.001, got 1.0" in refused(*arguments)

@@ -35,8 +35,11 @@ PLAIN = [cls() for cls in OBJECTIVES.values()]
 WITH_OPTIONS = [
     DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1, chunked_ridge=0.1),
     DanskinLissa(whitening=True, permutations=3, feature_norm="running", **ROLES),
+    DanskinLissa(whitening=True, feature_norm="population"),
+    DanskinLissa(feature_norm="running_maximum"),
     DanskinEmpirical(whitening=True, permutations=2, **ROLES),
     Explicit(weight_learning_rate=0.1),
+    Explicit(weight_start=1.0, dense_optimizer=True),
     LargeBatch(precondition=0.01, leave_one_out=True),
     LargeBatch(weight_rows="all"),
     LargeBatch(weight_rows=60, precondition=0.01),
@@ -237,7 +240,14 @@ REFUSALS = [
         (lambda value=value: DanskinLissa(kappa0=value), rf"kappa0 in \(0, 2\), got {value}")
         for value in (0.0, -0.5, 2.0, NAN)
     ),
-    (lambda: DanskinLissa(feature_norm="median"), "feature_norm to be one of batch, running, got"),
+    (
+        lambda: DanskinLissa(feature_norm="median"),
+        "feature_norm to be one of batch, population, running, running_maximum, got",
+    ),
+    *(
+        (lambda cls=cls: cls(inverse="ridge"), "inverse to be one of plain, pseudo, got 'ridge'")
+        for cls in (DanskinEmpirical, Naive)
+    ),
     *(
         (lambda cls=cls, build=build: build(cls), message)
         for cls in (DanskinLissa, DanskinEmpirical, Naive)
@@ -275,6 +285,7 @@ REFUSALS = [
     (lambda: loss_of(DanskinChunked(4), rows=11), "rows >= 12, one for each chunk"),
     (lambda: Explicit(weight_learning_rate=0.0), r"weight_learning_rate in \(0, inf\), got 0.0"),
     (lambda: Explicit(weight_learning_rate=INFINITY), r"weight_learning_rate in \(0, inf\)"),
+    (lambda: Explicit(weight_start=-1.0), r"weight_start in \[0, inf\), got -1.0"),
     (lambda: Explicit(num_tasks=0), "num_tasks >= 1, got 0"),
     (lambda: loss_of(Explicit(4, weight_learning_rate=0.1)), "task columns .* a live source"),
     (lambda: loss_of(Explicit(4, num_tasks=3)), "a weight_learning_rate or the encoder's"),
@@ -282,7 +293,10 @@ REFUSALS = [
     (lambda: loss_of(Explicit(5, **SIZED)), r"features of shape \(30, 5\), got \(30, 4\)"),
     *(
         (lambda each=each: loss_of(each), "a batch with its population, got population=None")
-        for each in (Oracle(4), LargeBatch(4, weight_rows="all"))
+        for each in (
+            *(Oracle(4), LargeBatch(4, weight_rows="all")),
+            DanskinLissa(4, feature_norm="population"),
+        )
     ),
     *(
         (lambda value=value: Spin(averaging_rate=value), r"averaging_rate in \(0, 1\], got")
