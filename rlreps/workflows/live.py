@@ -82,7 +82,13 @@ class LiveConfig:
             "an encoder of positions for live rollouts",
             encoder.name,
         )
-        require(objective.live, "a method that needs no matrix, for live rollouts", objective.name)
+        require(
+            objective.live and not objective.needs_population,
+            "a method that needs no matrix, for live rollouts",
+            objective.name,
+        )
+        states = self.training.states
+        require(states == "centres", "no states for live rollouts, which start anywhere", states)
 
 
 def run_live_training(
@@ -150,8 +156,9 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     """Compute what a live run's encoder should learn, from a complete store of the same process.
 
     Returns:
-        The centred Ψ times ``target_tasks`` cumulants at the centres of its cells, with its top d
-        left singular vectors. Every run of the same settings has the same target.
+        Ψ, centred by columns as live batches are whatever the store says, times ``target_tasks``
+        cumulants at the centres of its cells, with its top d left singular vectors. Every run of
+        the same settings has the same target.
 
     Raises:
         InputError: If the store cannot be read, or d exceeds what its size or rank allow.

@@ -21,7 +21,7 @@ import scipy.sparse
 
 from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError
-from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
+from rlreps.subspace import Centring, centre_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import RowEstimates, TransitionSettings, checked_cells
 from rlreps.successor.transition.matrix import OneStep, one_step
@@ -208,7 +208,12 @@ class AggregationError(NamedTuple):
 
 
 def aggregation_error(
-    environment: PuddleWorld, grid: Grid, settings: TransitionSettings, *, rank: int
+    environment: PuddleWorld,
+    grid: Grid,
+    settings: TransitionSettings,
+    *,
+    rank: int,
+    centring: Centring = "columns",
 ) -> AggregationError:
     """Compare a refinement with its double and extrapolate.
 
@@ -224,6 +229,7 @@ def aggregation_error(
         grid: The cells.
         settings: Whose error it is.
         rank: The most dimensions, k; fewer where the matrix has fewer.
+        centring: Which means come off before the subspaces are taken.
     """
     cells = np.arange(grid.num_cells)
     rows = TransitionEstimator(environment, grid, settings).rows(cells)
@@ -232,7 +238,7 @@ def aggregation_error(
     entries = _REMAINING * (rows - finer_rows)
     bases = []
     for matrix in (rows, finer_rows):
-        centre_columns_in_place(matrix)
+        centre_in_place(matrix, centring)
         bases.append(exact_svd(matrix, min(rank, grid.num_cells), at_most=True).basis)
     dimensions = min(basis.shape[1] for basis in bases)
     distances = nested_distances(*(basis[:, :dimensions] for basis in bases))
