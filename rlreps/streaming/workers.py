@@ -36,10 +36,9 @@ the combined state for every worker); states have a leading worker axis."""
 class MeanThenQR(WrappedRule):
     """A rule on orthonormal vectors whose models combine by the QR factor Q of their mean.
 
-    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices.
-    The rules' own ways, ``projection_average`` and the mean of second moments, are ours and
-    stronger. Energies of incremental PCA are lost with it: they are one afterwards, as in the
-    authors' code.
+    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices;
+    the rules' own ways, ``projection_average`` and the mean of second moments, are ours. Energies
+    of incremental PCA are lost: they are one afterwards, as in the authors' code.
     """
 
     def init(self, key: Array) -> Any:

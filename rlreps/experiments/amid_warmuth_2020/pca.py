@@ -183,7 +183,8 @@ class Contender:
     def label(self) -> str:
         """Return its name in figures, with the rows of an update where they are several."""
         rows = "" if self.rows_per_update == 1 else f" ({self.rows_per_update:,})"
-        return f"{RULES[self.rule].title}{rows}{', ' if self.variant else ''}{self.variant}"
+        theirs = ' ("Sanger")' if self.rule == SANGER and self.published else ""
+        return f"{RULES[self.rule].title}{theirs}{rows}{', ' * bool(self.variant)}{self.variant}"
 
     @property
     def published(self) -> bool:
