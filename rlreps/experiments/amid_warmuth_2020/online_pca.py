@@ -30,8 +30,6 @@ Times = Mapping[str, Sequence[float]]
 ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
 
-_POINTS = 25
-"""Most points of a drawn curve, evenly spaced on a logarithmic axis as far as there are any."""
 _LEAST_POINTS = 10
 """Of a curve, where the rows are fewer than so many intervals."""
 _TIMED_ROWS = 1000
@@ -43,7 +41,6 @@ class Config(pca.PcaConfig):
     """The paper's protocol by default: five rules, one pass, one row at a time.
 
     Attributes:
-        passes: Times that every row is seen.
         evaluate_every: Rows between points of a curve, or a tenth of all rows where that is less;
             whole updates. Rows that do not fill the last interval are left out.
         shown: Contenders whose components are drawn beside the exact ones.
@@ -52,25 +49,18 @@ class Config(pca.PcaConfig):
 
     contenders: tuple[pca.Contender, ...] = pca.published(1e-4)
     components: tuple[int, ...] = (5, 10, 20, 50)
-    passes: int = 1
     evaluate_every: int = 5000
     shown: tuple[str, ...] = ("implicit_krasulina", "oja")
     shown_components: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for count in (self.passes, self.evaluate_every):
-            require_positive("passes and evaluate_every", count)
+        require_positive("evaluate_every", self.evaluate_every)
         require(
             self.shown_components in self.components,
             f"shown_components among components {self.components}",
             self.shown_components,
         )
-
-    @property
-    def all_passes(self) -> str:
-        """Return how often all rows are seen, in words."""
-        return "one pass" if self.passes == 1 else f"{self.passes} passes"
 
     def interval(self, contender: pca.Contender, count: int) -> int:
         """Return the rows between evaluations, whole updates, of ``count`` rows in all."""
@@ -130,7 +120,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
             k,
             evaluate=problem.loss,
             evaluate_every=config.interval(contender, len(problem.rows)),
-            passes=config.passes,
             devices=run.devices and run.devices[:1],
         )
         for seed in config.seeds
@@ -280,12 +269,9 @@ def draw_excess(
         lines: list[Line] = []
         for curve in (each for each in curves if each.k == k):
             # The start is left out: no row and no time is behind it.
-            last = len(curve.rows_seen) - 1
-            spread = np.geomspace(1, last, _POINTS) if last > _POINTS else np.arange(1, last + 1)
-            chosen = np.unique(spread.round().astype(int))
             seconds = np.mean(curve.part["seconds"], axis=0)
             x = curve.rows_seen if against == "rows_seen" else seconds
-            line = Line.of_runs(curve.label, x[chosen], excess_of(curve)[:, chosen])
+            line = Line.of_runs(curve.label, x[1:], excess_of(curve)[:, 1:])
             lines.append(line)
             points = {
                 against: line.x,
@@ -387,7 +373,7 @@ def end_tables(config: Config, final: Sequence[Mapping[str, Any]], lines: str) -
         Table(
             ("rule", *columns),
             [("exact components: loss", *exact), *ends],
-            f"Percent excess loss at the end of {config.all_passes}: {lines}.",
+            f"Percent excess loss at the end of one pass: {lines}.",
         ),
         Table(
             ("rule", *(f"γ, η0, {k}" for k in columns), *(f"µs a row, {k}" for k in columns)),
@@ -480,8 +466,8 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
         for k, (excess, label) in zip(config.components, ends, strict=True)
     )
     return Findings(
-        abstract=f"{len(config.contenders)} streaming rules on {problem.name}, "
-        f"{config.all_passes}, {config.repeats} runs each, against the exact components. Least "
+        abstract=f"{len(config.contenders)} streaming rules on {problem.name}, one pass, "
+        f"{config.repeats} runs each, against the exact components. Least "
         f"excess loss at the end: {least}.",
         claims=compare_with_paper(config, curves, times),
         sections=sections,

@@ -494,7 +494,7 @@ def protocol(others, open_fields, ours=0):
 def test_paper_presets_follow_the_paper(check_protocol):
     scales = {"components": [5, 10, 20], "scales": [0.1, 1.0, 10.0]}
     check_protocol("learning-rate-sensitivity", *protocol(scales, {"evaluations"}, ours=1))
-    figure = {"components": [5, 10, 20, 50], "passes": 1, "evaluate_every": 5000}
+    figure = {"components": [5, 10, 20, 50], "evaluate_every": 5000}
     check_protocol("online-pca", *protocol(figure, {"shown", "shown_components"}))
     workers = {"components": [5, 20], "workers": 10, "combine_every": 1000}
     for place, mean_qr in enumerate((True, True, True, False, False)):
