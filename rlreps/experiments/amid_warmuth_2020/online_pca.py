@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_positive
 from rlreps.experiments.amid_warmuth_2020 import pca
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, aligned, all_hold
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, aligned, all_hold, table_of
 from rlreps.plotting.lines import Line, Panel, plot_panels
 from rlreps.plotting.maps import plot_signed_images
 from rlreps.report.page import Section
@@ -355,29 +355,24 @@ def excess_cell(row: Mapping[str, Any]) -> str:
 
 
 def end_tables(config: Config, final: Sequence[Mapping[str, Any]], lines: str) -> list[Table]:
-    """Tabulate final excess, and settings and times, a line for each contender."""
+    """Tabulate final excess, a line for each contender, and settings and times."""
     found = {(row["rule"], row["k"]): row for row in final}
-    ends: list[tuple[object, ...]] = []
-    settings: list[tuple[object, ...]] = []
-    for contender in config.contenders:
-        own = [found[contender.name, k] for k in config.components]
-        rates = (
-            row["learning_rate"] and f"{row['power']:g}, {row['learning_rate']:g}" for row in own
-        )
-        times = (f"{row['microseconds_per_row']:.3g}" for row in own)
-        ends.append((contender.label, *map(excess_cell, own)))
-        settings.append((contender.label, *rates, *times))
-    exact = (f"{row['exact_loss']:.3f}" for row in own)
-    columns = [f"k = {k}" for k in config.components]
+    ends = [
+        (each.label, *(excess_cell(found[each.name, k]) for k in config.components))
+        for each in config.contenders
+    ]
     return [
         Table(
-            ("rule", *columns),
-            [("exact components: loss", *exact), *ends],
+            ("rule", *(f"k = {k}" for k in config.components)),
+            ends,
             f"Percent excess loss at the end of one pass: {lines}.",
         ),
-        Table(
-            ("rule", *(f"γ, η0, {k}" for k in columns), *(f"µs a row, {k}" for k in columns)),
-            settings,
+        table_of(
+            final,
+            {
+                **{"rule": "rule", "k": "k", "exact loss": "exact_loss", "γ": "power"},
+                **{"η0": "learning_rate", "µs a row": "microseconds_per_row"},
+            },
             "The learning rate η0 / t^γ that was chosen, and the median time a row.",
         ),
     ]

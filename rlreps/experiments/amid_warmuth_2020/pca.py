@@ -213,16 +213,9 @@ class Contender:
         k: int,
         **options: Any,
     ) -> Any:
-        """Call ``run_passes`` or ``run_workers``; without a learning rate, rate and power are None.
+        """Call ``run_passes`` or ``run_workers`` on rows [n, features]; options go to it.
 
-        Args:
-            over: Which of the two.
-            rows: [n, features].
-            seeds: Of the runs.
-            rates: Their η0.
-            power: γ.
-            k: Components.
-            **options: Further arguments.
+        Rates are η0 of each run, power is γ; both are None for a rule without a learning rate.
         """
         with jax.enable_x64(True) if self.double else contextlib.nullcontext():
             return over(
