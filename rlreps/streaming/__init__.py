@@ -24,6 +24,7 @@ from rlreps.streaming.rules.msg import CappedMSG, IncrementalMSG
 from rlreps.streaming.rules.oja import Oja
 from rlreps.streaming.rules.sanger import Sanger
 from rlreps.streaming.workers import (
+    MeanThenQR,
     WorkerResult,
     run_workers,
     share_rows,
@@ -47,6 +48,7 @@ __all__ = [
     "IncrementalPCA",
     "Krasulina",
     "LearningRate",
+    "MeanThenQR",
     "MuEigengame",
     "Oja",
     "PassResult",

@@ -5,6 +5,7 @@ several processes that ``jax.distributed.initialize`` has brought together: the 
 function. Each step exchanges the workers' states, O(k · features) numbers each.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,9 +16,12 @@ import numpy.typing as npt
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rlreps.config import configurable
 from rlreps.errors import require, require_positive
 from rlreps.streaming.passes import Evaluate, MakeRule, Runs, follow_orders, map_runs, scan_updates
-from rlreps.streaming.rules.base import StreamingRule
+from rlreps.streaming.rules.base import StreamingRule, WrappedRule
+from rlreps.streaming.rules.combining import online_em_average
+from rlreps.streaming.rules.orthonormal import orthonormalize
 
 WORKERS = "workers"
 """The axis of a mesh of workers."""
@@ -25,6 +29,35 @@ WORKERS = "workers"
 WorkerStep = Callable[[Any, Array, Array], tuple[Any, Any]]
 """(states, rows [workers, n, features], weights [workers]) → (each worker's state after its rows,
 the combined state for every worker); states have a leading worker axis."""
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class MeanThenQR(WrappedRule):
+    """A rule on orthonormal vectors whose models combine by the QR factor Q of their mean.
+
+    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices;
+    the rules' own ways, ``projection_average`` and the mean of second moments, are ours. Energies
+    of incremental PCA are lost: they are one afterwards, as in the authors' code.
+    """
+
+    def init(self, key: Array) -> Any:
+        return self.rule.init(key)
+
+    def update(self, state: Any, batch: Array) -> Any:
+        return self.rule.update(state, batch)
+
+    def update_each(self, state: Any, rows: Array) -> Any:
+        return self.rule.update_each(state, rows)
+
+    def components(self, state: Any) -> Array:
+        return self.rule.components(state)
+
+    def combine(self, states: Any, weights: Array) -> Any:
+        combined = self.rule.combine(states, weights)
+        if hasattr(combined, "energies"):
+            combined = combined._replace(energies=jnp.ones_like(combined.energies))
+        return combined._replace(rows=orthonormalize(online_em_average(states.rows, weights)))
 
 
 def worker_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:

@@ -1,5 +1,11 @@
-"""Shared parts of the experiments on streaming PCA: problem, choice of η0, verdicts."""
+"""Shared parts of the experiments on streaming PCA (Amid & Warmuth 2020).
 
+Rules as published, the numbers that the paper prints, exact components, the choice of learning
+rates, verdicts. What the text leaves open (grids of η0, starts, precision) is the authors' code's.
+Their "Sanger" is ``explicit_krasulina``; ``sanger`` is Sanger's own rule of 1989.
+"""
+
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +17,13 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.stats
 
-from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Run, all_hold
+from rlreps.errors import require, require_choice, require_interval, require_positive
+from rlreps.experiments.harness import Claim, Run, all_hold, in_path
+from rlreps.runs.intervals import mean_interval, t_interval
 from rlreps.sources.datasets import Observations
 from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
 from rlreps.streaming.passes import MakeRule
+from rlreps.streaming.rules.factor import FactorRule
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.svd import relative_tolerance
 
@@ -23,44 +31,244 @@ DoubleArray = npt.NDArray[np.float64]
 Measure = Callable[[DoubleArray], DoubleArray]
 """Mean losses of several choices of runs, [..., choices] → what is compared, [choices]."""
 
-AUTHORS_RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-"""The initial learning rates that Amid & Warmuth's code tries."""
+RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
+"""Initial learning rates that the authors' code tries."""
 
-IMPLICIT = "implicit_krasulina"
-
-EXPLICIT_START = (
-    "What explicit Krasulina does depends on η0 / ||C||² alone. Its C starts here with columns of "
-    "about unit length, as the bases of Oja and Krasulina do. From entries as small as the "
-    "authors' 1e-5, which implicit Krasulina starts from here too, a first step is far longer than "
-    "C itself and leaves columns so long that later steps hardly turn them. The implicit rule "
-    "damps just these first steps."
+SANGER_RATES = (
+    *(1e-6, 5e-6, 1e-5, 5e-5, 8e-5, 1e-4, 2e-4, 5e-4, 8e-4, 1e-3, 2e-3, 5e-3),
+    *(0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
 )
-"""Start of the explicit rule, and the reason for it."""
+"""Those that it tries for the explicit rule."""
+
+IMPLICIT, SANGER = "implicit_krasulina", "explicit_krasulina"
+PAPER_RULES = ("oja", "krasulina", "incremental_pca", SANGER, IMPLICIT)
+
+ABOUT_SANGER = (
+    'The paper\'s "Sanger" is the explicit Krasulina of this page. What it does depends on '
+    "η0 / ||C||² alone. As published, C starts from entries close to zero, and first steps far "
+    "longer than C itself leave columns so long that later ones hardly turn them; it runs in "
+    "float64 here, as in the authors' code. With our start, columns of about unit length, it takes "
+    "the other rules' rates and float32."
+)
+
+SUBSET = (
+    "The paper's CIFAR-10 has 60,000 images. What is run here is a subset of 8,152 training images "
+    "where no more are at hand: printed values stand beside it and decide nothing."
+)
+"""A deviation of every experiment."""
 
 _LEAST_SHARE = 1e-6
 """Of the variance: what float32 rows can hold beyond their top components."""
 _ROUNDING = 1e-12
 """Of a loss: smaller differences are those of sums taken in another order."""
+_LAST_DIGIT = 0.01
+"""Of printed losses: mean and deviation are rounded by half of it each."""
+_TOLERANCE = 0.02
+"""Between implicit Krasulina's printed and found losses."""
+_FEW = 10
+"""Runs below which intervals are Student's."""
+
+
+class Printed(NamedTuple):
+    """Mean ± standard deviation over ten runs, as the paper prints them."""
+
+    mean: float
+    deviation: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.deviation:.2f}"
+
+
+def _read(*ks: int, **tables: str) -> dict[str, list[dict[int, tuple[Printed, ...]]]]:
+    """Read tables with a line a rule: data set → rule → k → cells."""
+
+    def cells(line: str) -> dict[int, tuple[Printed, ...]]:
+        found = [Printed(*map(float, cell.split("±"))) for cell in line.split()]
+        each = len(found) // len(ks)
+        return {k: tuple(found[each * place :][:each]) for place, k in enumerate(ks)}
+
+    return {
+        name.replace("_", "-"): [cells(line) for line in text.strip().splitlines()]
+        for name, text in tables.items()
+    }
+
+
+BATCH: Mapping[str, Mapping[int, float]] = {
+    "MNIST": {5: 35.16, 10: 26.95, 20: 18.74},
+    "CIFAR-10": {5: 86.98, 10: 65.70, 20: 48.65},
+}
+"""Data set → k → printed loss of batch PCA."""
+
+TABLE_1 = _read(
+    *(5, 10, 20),
+    MNIST="""
+35.79±.38 35.19±.05 35.29±.01 29.78±.38 26.98±.02 27.08±.01 21.55±.25 18.80±.03 19.01±.01
+35.78±.37 35.17±.00 35.30±.01 29.92±.37 26.96±.01 27.09±.01 21.44±.24 18.79±.02 19.02±.02
+35.26±.10 27.01±.04 18.83±.05
+39.09±.78 36.27±.93 42.36±1.62 30.61±.48 28.00±.38 34.48±.95 22.03±.23 19.82±.18 25.50±.46
+35.17±.01 35.17±.01 35.17±.01 26.96±.01 26.97±.03 26.98±.05 18.78±.02 18.77±.02 18.77±.01
+""",
+    CIFAR_10="""
+116.26±2.58 87.28±.43 87.22±.04 66.81±.58 65.90±.01 67.68±.13 58.28±.65 48.86±.05 50.36±.13
+116.86±2.58 87.04±.52 87.17±.04 66.76±.65 65.90±.01 67.87±.16 57.62±.65 48.87±.05 50.56±.15
+87.50±.46 65.75±.05 48.82±.10
+90.74±1.84 88.21±.81 99.78±3.69 70.70±2.18 66.84±.88 77.88±2.62 54.04±.95 50.73±.62 60.21±1.08
+87.00±.00 87.01±.00 87.02±.04 65.75±.05 65.78±.09 65.74±.01 48.75±.03 48.74±.04 48.76±.03
+""",
+)
+"""Data set → place of the rule in ``PAPER_RULES`` → k → losses at 0.1, 1 and 10 η0; one of the rule
+without a learning rate."""
+
+TABLE_2 = _read(
+    *(5, 20),
+    MNIST="37.17±.01 35.17±.00 18.77±.02 18.77±.01",
+    CIFAR_10="87.01±.00 87.02±.00 48.74±.04 48.76±.04",
+)
+"""Data set → [implicit Krasulina] → k → losses of a single model and of workers combined."""
+
+MISPRINT, INTENDED = Printed(37.17, 0.01), Printed(35.17, 0.01)
+"""A single model's loss in Table 2, and in Table 1."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A streaming rule, how it starts and how rows are fed to it.
+
+    Attributes:
+        rule: One of ``rlreps.streaming.RULES``.
+        variant: What sets it apart from the paper's way to run the rule; empty where nothing does.
+        powers: γ of the learning rate η0 / t^γ, t = 1, 2, … the update, to choose from; none for a
+            rule that has no learning rate.
+        learning_rates: η0 to choose from, likewise.
+        rows_per_update: b, rows of an update.
+        initial_scale: Standard deviation of a factor's entries at the start; None is the rule's
+            own.
+        double: Whether it runs in float64.
+    """
+
+    rule: str
+    variant: str = ""
+    powers: tuple[float, ...] = (0.8,)
+    learning_rates: tuple[float, ...] = RATES
+    rows_per_update: int = 1
+    initial_scale: float | None = None
+    double: bool = False
+
+    def __post_init__(self) -> None:
+        require_choice("rule", self.rule, tuple(RULES))
+        require_positive("rows_per_update", self.rows_per_update)
+        needs = RULES[self.rule].needs_learning_rate
+        for name, values, interval in (
+            ("powers", self.powers, "[0, inf)"),
+            ("learning_rates", self.learning_rates, "(0, inf)"),
+        ):
+            expected = f"{'' if needs else 'no '}{name} to choose from for {self.rule}"
+            require(needs == bool(values), expected, values)
+            require(len(set(values)) == len(values), f"different {name}", values)
+            for value in values:
+                require_interval(name, value, interval)
+        require(
+            self.initial_scale is None or issubclass(RULES[self.rule], FactorRule),
+            "initial_scale for rules on a factor only",
+            self.rule,
+        )
+
+    @property
+    def name(self) -> str:
+        """Return what files call it; contenders of one name are the same."""
+        rows = "" if self.rows_per_update == 1 else f"-{self.rows_per_update}"
+        return f"{self.rule}{rows}{'-' if self.variant else ''}{in_path(self.variant)}"
+
+    @property
+    def label(self) -> str:
+        """Return its name in figures, with the rows of an update where they are several."""
+        rows = "" if self.rows_per_update == 1 else f" ({self.rows_per_update:,})"
+        theirs = ' ("Sanger")' if self.rule == SANGER and self.published else ""
+        return f"{RULES[self.rule].title}{theirs}{rows}{', ' * bool(self.variant)}{self.variant}"
+
+    @property
+    def published(self) -> bool:
+        """Return whether the paper has it."""
+        return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
+
+    def build(self, features: int, k: int, power: float) -> MakeRule:
+        """Return η0 → rule, whose learning rate is η0 / t^power."""
+        start: dict[str, Any] = (
+            {} if self.initial_scale is None else {"initial_scale": self.initial_scale}
+        )
+
+        def make(initial: jax.Array) -> StreamingRule:
+            made = RULES[self.rule].at_rate(features, k, PowerDecay(initial, power))
+            return dataclasses.replace(made, **start)
+
+        return make
+
+    def stream(
+        self,
+        over: Callable[..., Any],
+        rows: npt.NDArray[np.float32],
+        seeds: Sequence[int],
+        rates: Sequence[float | None],
+        power: float | None,
+        k: int,
+        **options: Any,
+    ) -> Any:
+        """Call ``run_passes`` or ``run_workers`` on rows [n, features]; options go to it.
+
+        Rates are η0 of each run, power is γ; both are None for a rule without a learning rate.
+        """
+        with jax.enable_x64(True) if self.double else contextlib.nullcontext():
+            return over(
+                self.build(rows.shape[1], k, power or 0.0),
+                rows.astype(np.float64) if self.double else rows,
+                Runs(seeds, [1.0 if rate is None else rate for rate in rates]),
+                rows_per_update=self.rows_per_update,
+                **options,
+            )
+
+
+def published(start: float) -> tuple[Contender, ...]:
+    """Return the paper's five rules with its γ, factors starting from entries of one size."""
+    return (
+        Contender(rule="oja", powers=(0.9,)),
+        Contender(rule="krasulina", powers=(0.9,)),
+        Contender(rule="incremental_pca", powers=(), learning_rates=()),
+        Contender(rule=SANGER, learning_rates=SANGER_RATES, initial_scale=start, double=True),
+        Contender(rule=IMPLICIT, initial_scale=start),
+    )
+
+
+OUR_SANGER = Contender(rule=SANGER, variant="our start")
+
+
+def choosing_power(contenders: Sequence[Contender], *powers: float) -> tuple[Any, ...]:
+    """Let contenders with a learning rate choose γ, too."""
+    return tuple(
+        dataclasses.replace(each, powers=powers) if each.powers else each for each in contenders
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PcaConfig:
-    """Repeated runs of streaming rules, whose initial learning rates are chosen beforehand.
+    """Repeated runs of streaming rules, whose learning rates are chosen beforehand.
 
     Attributes:
+        contenders: Rules, each with γ and η0 to choose from.
         components: Numbers of components k.
-        tuning_fraction: Share of the rows that initial learning rates are chosen on.
+        tuning_fraction: Share of the rows that γ and η0 are chosen on.
         repeats: Runs of each rule, seeds ``seed`` … ``seed + repeats - 1``: a seed is a start and
             an order of the rows, which all rules share.
-        seed: Seed of the first repeat and of the choice of η0.
+        seed: Seed of the first repeat and of the choice of γ and η0.
     """
 
+    contenders: tuple[Contender, ...] = published(1e-5)
     components: tuple[int, ...] = (5, 10, 20)
     tuning_fraction: float = 0.1
     repeats: int = 10
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_different("contenders", [contender.name for contender in self.contenders])
         require_different("components", self.components)
         for count in (*self.components, self.repeats):
             require_positive("components and repeats", count)
@@ -72,20 +280,59 @@ class PcaConfig:
         """Return the seed of each repeat."""
         return range(self.seed, self.seed + self.repeats)
 
+    def follows(self, paper: Self) -> bool:
+        """Return whether a run is that of the ``paper`` preset but for k, repeats, seed and more.
+
+        More are contenders that the preset does not have.
+        """
+        free = {name: getattr(paper, name) for name in ("components", "repeats", "seed")}
+        ours = [each for each in self.contenders if each in paper.contenders]
+        there = len(ours) == len(paper.contenders)
+        return there and dataclasses.replace(self, contenders=paper.contenders, **free) == paper
+
 
 def require_different(name: str, values: Sequence[object]) -> None:
     """Raise an ``InputError`` for no values or for one that comes twice."""
     require(len(set(values)) == len(values) >= 1, f"different {name}, at least one", values)
 
 
-def require_rules(names: Sequence[str], powers: Sequence[float], rates: Sequence[float]) -> None:
-    """Raise an ``InputError`` for unknown rules, negative powers γ or rates that are not > 0."""
-    for name in names:
-        require_choice("rules", name, tuple(RULES))
-    for power in powers:
-        require_interval("power", power, "[0, inf)")
-    for rate in rates:
-        require_interval("learning_rates", rate, "(0, inf)")
+class Repeated(NamedTuple):
+    """Final losses of repeated runs.
+
+    Attributes:
+        mean: Their mean; a run that diverged counts with the loss of no components.
+        deviation: Their standard deviation (n − 1); 0 of one run.
+        low: Lower end of the mean's 95 % interval: Student's of fewer than ten runs, else the
+            bootstrap's; NaN of one.
+        high: Upper end.
+        diverged: Runs, or workers of all runs, that did.
+    """
+
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    diverged: int
+
+    def __str__(self) -> str:
+        found = f"{self.mean:.3f} ± {self.deviation:.3f}"
+        return f"{found} ({self.diverged} diverged)" if self.diverged else found
+
+    def within(self, printed: Printed, allowed: float | None = None) -> bool | None:
+        """Decide whether the mean is within the printed spread.
+
+        Args:
+            printed: What the paper prints.
+            allowed: Distance from its mean; the printed deviation and rounding by default.
+
+        Returns:
+            None where the mean is not, but its interval reaches into the spread.
+        """
+        distance = printed.deviation + _LAST_DIGIT if allowed is None else allowed
+        if abs(self.mean - printed.mean) <= distance:
+            return True
+        outside = self.low > printed.mean + distance or self.high < printed.mean - distance
+        return False if outside else None
 
 
 class PcaProblem(NamedTuple):
@@ -108,9 +355,18 @@ class PcaProblem(NamedTuple):
     basis: DoubleArray
 
     @property
-    def is_mnist(self) -> bool:
-        """Return whether the rows are the 70,000 images of Amid & Warmuth's tables."""
-        return self.name.startswith("MNIST (70,000")
+    def data_set(self) -> str | None:
+        """Return which of the paper's data sets the rows are of, or a part of, if any."""
+        if self.name.startswith("MNIST (70,000"):
+            return "MNIST"
+        return "CIFAR-10" if self.name.lower().startswith("cifar-10") else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the rows are all of a data set of the paper."""
+        return self.data_set == "MNIST" or (
+            self.data_set == "CIFAR-10" and self.rows.shape == (60_000, 3_072)
+        )
 
     @property
     def no_components(self) -> float:
@@ -145,31 +401,14 @@ class PcaProblem(NamedTuple):
         excess: DoubleArray = 100.0 * (self.counted(losses) / self.exact_loss(k) - 1.0)
         return excess
 
-    def repeated(self, losses: npt.ArrayLike) -> "Repeated":
+    def repeated(self, losses: npt.ArrayLike) -> Repeated:
         """Summarise final losses [runs] or, averaged over workers first, [runs, workers]."""
         table = self.counted(losses)
         values = table if table.ndim == 1 else table.mean(axis=1)
+        mean = (t_interval if values.size < _FEW else mean_interval)(values)
         deviation = float(values.std(ddof=1)) if values.size > 1 else 0.0
         diverged = int(np.count_nonzero(~np.isfinite(np.asarray(losses, np.float64))))
-        return Repeated(float(values.mean()), deviation, diverged)
-
-
-class Repeated(NamedTuple):
-    """Final losses of repeated runs.
-
-    Attributes:
-        mean: Their mean; a run that diverged counts with the loss of no components.
-        deviation: Their standard deviation (n − 1); 0 of one run.
-        diverged: Runs, or workers of all runs, that did.
-    """
-
-    mean: float
-    deviation: float
-    diverged: int
-
-    def __str__(self) -> str:
-        found = f"{self.mean:.3f} ± {self.deviation:.3f}"
-        return f"{found} ({self.diverged} diverged)" if self.diverged else found
+        return Repeated(mean.value, deviation, mean.low, mean.high, diverged)
 
 
 def make_problem(config: PcaConfig, observations: Observations) -> PcaProblem:
@@ -207,151 +446,203 @@ def make_problem(config: PcaConfig, observations: Observations) -> PcaProblem:
     return problem
 
 
-def require_rows(config: PcaConfig, observations: Observations, count: int, parts: str) -> None:
-    """Raise an ``InputError`` without a row for each of so many parts and for the choice of η0."""
-    rows = len(observations.rows)
-    require(
-        count <= rows and config.tuning_fraction * rows >= 1.0,
-        f"a row for each of {count} {parts} and for the choice of η0",
-        f"{rows} rows",
-    )
+def check(
+    config: PcaConfig, observations: Observations, parts: int = 1, of: str = "runs"
+) -> PcaProblem:
+    """Refuse rows that are too few for so many parts and for updates, then ``make_problem``."""
+    count = len(observations.rows)
+    require(parts <= count, f"a row for each of {parts} {of}", f"{count} rows")
+    for contender in config.contenders:
+        tuned = bool(contender.learning_rates)
+        available = int(count * config.tuning_fraction) if tuned else count
+        where = f"the {config.tuning_fraction:.0%} that η0 is chosen on" if tuned else "all"
+        require(
+            contender.rows_per_update <= available,
+            f"at least {contender.rows_per_update} rows, an update of {contender.rule}, in {where}",
+            available,
+        )
+    return make_problem(config, observations)
 
 
-def rule_cells(run: Run[Any]) -> dict[str, tuple[str, int]]:
-    """List every rule of a configuration with every k."""
-    return {f"{rule}-{k}": (rule, k) for rule in run.config.rules for k in run.config.components}
+def cells(run: Run[Any]) -> dict[str, tuple[Contender, int]]:
+    """List every contender with every k."""
+    return {
+        f"{contender.name}-k{k}": (contender, k)
+        for k in run.config.components
+        for contender in run.config.contenders
+    }
 
 
-class RatesDivergedError(InputError):
-    """Every learning rate that was tried diverged."""
-
-
-def decaying_rule(rule: str, features: int, k: int, power: float) -> MakeRule:
-    """Build a rule whose learning rate is η0 / t^power, for η0."""
-
-    def build(initial: jax.Array) -> StreamingRule:
-        made: StreamingRule = RULES[rule].at_rate(features, k, PowerDecay(initial, power))
-        return made
-
-    return build
-
-
-def choose_rate(
+def choose_rates(
     config: PcaConfig,
-    rule: str,
-    build: MakeRule,
+    contender: Contender,
+    k: int,
     problem: PcaProblem,
-    learning_rates: Sequence[float],
-    *,
-    rows_per_update: int = 1,
     devices: Sequence[jax.Device] | None = None,
 ) -> dict[str, Any]:
-    """Try learning rates on a random part of the rows, one pass over it each.
+    """Try γ and η0 on a random part of the rows, one pass over it for each pair.
 
-    Amid & Warmuth 2020 choose η0 on a tenth of the data. As in their code, a rate is judged by the
+    Amid & Warmuth 2020 choose both on a tenth of the data. As in their code, they are judged by the
     loss on the part that the pass went over.
 
     Returns:
-        ``learning_rate``, the first one of least loss, and ``tuning_losses`` (NaN where a run
-        diverged); None and none of a rule without a learning rate.
-
-    Raises:
-        InputError: As ``run_passes``, if the part has no whole update.
-        RatesDivergedError: If all runs diverge.
+        ``power`` and ``learning_rate``, the first pair of least loss, ``tuning_losses`` [powers,
+        rates] (NaN where a run diverged) and ``all_diverged``: then the first power and the least
+        rate were taken. None and none for a rule without a learning rate.
     """
-    if not RULES[rule].needs_learning_rate:
-        return {"learning_rate": None, "tuning_losses": []}
+    rates, powers = contender.learning_rates, contender.powers
+    if not rates:
+        tuned: dict[str, Any] = {"power": None, "learning_rate": None, "tuning_losses": []}
+        return {**tuned, "all_diverged": False}
     count = int(len(problem.rows) * config.tuning_fraction)
     chosen = np.random.default_rng(config.seed).permutation(len(problem.rows))[:count]
     part = problem.rows[np.sort(chosen)]
-    losses = run_passes(
-        build,
-        part,
-        Runs([config.seed] * len(learning_rates), learning_rates),
-        evaluate=problem._replace(rows=part, moments=second_moments(part)).loss,
-        evaluate_every=count,
-        rows_per_update=rows_per_update,
-        devices=devices,
-    ).figures[-1]
-    if not np.isfinite(losses).any():
-        raise RatesDivergedError(
-            f"expected one of the learning rates {list(learning_rates)} not to diverge on "
-            f"{problem.name}, got NaN for all"
-        )
-    best = float(learning_rates[int(np.nanargmin(losses))])
-    return {"learning_rate": best, "tuning_losses": losses.tolist()}
+    loss = problem._replace(rows=part, moments=second_moments(part)).loss
+    seeds = [config.seed] * len(rates)
+    options = {"evaluate": loss, "evaluate_every": count, "devices": devices}
+    losses = np.stack(
+        [
+            contender.stream(run_passes, part, seeds, rates, power, k, **options).figures[-1]
+            for power in powers
+        ]
+    )
+    diverged = not np.isfinite(losses).any()
+    least = np.unravel_index(np.argmin(np.where(np.isfinite(losses), losses, np.inf)), losses.shape)
+    power, rate = (0, int(np.argmin(rates))) if diverged else map(int, least)
+    return {
+        "power": powers[power],
+        "learning_rate": rates[rate],
+        "tuning_losses": losses.tolist(),
+        "all_diverged": diverged,
+    }
 
 
-def rate_to_run(tuned: Mapping[str, Any]) -> float:
-    """Return the chosen η0; 1 for a rule without a learning rate, which ignores it."""
-    rate: float | None = tuned["learning_rate"]
-    return 1.0 if rate is None else rate
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class RuleRuns:
-    """The results of one rule for one k; a subclass adds its arrays of losses.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """What was measured of a contender for one k.
 
     Attributes:
         problem: The rows.
-        rule: Its name.
+        contender: The rule.
         k: Components.
-        learning_rate: The chosen η0; NaN for a rule without.
-        tuning_losses: Loss on the part for each rate that was tried; NaN where it diverged.
-        rows_seen: [points], the start among them.
-        seconds: Time in the updates of all runs, without compilation and choice of η0.
+        part: What ``choose_rates`` returned and what was measured with it: ``rows_seen`` [points],
+            the start among them, ``seconds`` in updates, without compilation and choice of η0, and
+            arrays of losses, NaN where a run had diverged.
     """
 
     problem: PcaProblem
-    rule: str
+    contender: Contender
     k: int
-    learning_rate: float
-    tuning_losses: Sequence[float]
-    rows_seen: npt.NDArray[np.int64]
-    seconds: float
+    part: Mapping[str, Any]
 
     @classmethod
-    def of_run(cls, run: Run[Any], parts: Mapping[str, Mapping[str, Any]]) -> list[Self]:
-        """Read the results for ``rule_cells`` from the parts of a run's folder."""
-        common = {field.name for field in dataclasses.fields(RuleRuns)}
-        own = [field.name for field in dataclasses.fields(cls) if field.name not in common]
-        return [
-            cls(
-                problem=run.data,
-                rule=rule,
-                k=k,
-                learning_rate=part["learning_rate"],
-                tuning_losses=part["tuning_losses"],
-                rows_seen=np.asarray(part["rows_seen"], np.int64),
-                seconds=part["seconds"],
-                **{name: np.asarray(part[name], np.float64) for name in own},
-            )
-            for (rule, k), part in zip(rule_cells(run).values(), parts.values(), strict=True)
-        ]
+    def of_run(cls, run: Run[Any], parts: Mapping[str, Mapping[str, Any]]) -> list["Result"]:
+        """Read the results of all ``cells`` from the parts of a run's folder."""
+        return [cls(run.data, *cell, parts[name]) for name, cell in cells(run).items()]
 
-    @property
-    def title(self) -> str:
-        """Return its name in figures and tables."""
-        return RULES[self.rule].title
+    def losses(self, name: str = "losses") -> DoubleArray:
+        """Return an array of losses."""
+        return np.asarray(self.part[name], np.float64)
 
     def excess(self, losses: npt.ArrayLike) -> DoubleArray:
         """Compute 100 (loss / exact loss − 1) of losses of this k, diverged ones counted."""
         return self.problem.excess_percent(losses, self.k)
 
+    @property
+    def label(self) -> str:
+        """Return its name in figures and tables."""
+        return self.contender.label
 
-def by_rule(results: Sequence[RuleRuns], described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collect ``rules`` and ``seconds`` of a summary."""
+    @property
+    def rows_seen(self) -> npt.NDArray[np.int64]:
+        """Return the rows that a run had seen at each point, [points]."""
+        return np.asarray(self.part["rows_seen"], np.int64)
+
+    @property
+    def one_pass(self) -> bool:
+        """Return whether the last point is after a whole pass."""
+        return int(self.rows_seen[-1]) == len(self.problem.rows)
+
+    def within(self, found: Repeated, printed: Printed) -> bool | None:
+        """Decide whether a mean is within what is printed, implicit Krasulina's within 0.02."""
+        return found.within(printed, _TOLERANCE if self.contender.rule == IMPLICIT else None)
+
+    @property
+    def rates(self) -> dict[str, float | None]:
+        """Return γ and η0, None without a learning rate."""
+        found = {name: self.part[name] for name in ("power", "learning_rate")}
+        return {
+            name: v if v is not None and math.isfinite(v) else None for name, v in found.items()
+        }
+
+
+def tuning_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Tabulate what each pair of γ and η0 led to on the part that they were chosen on."""
+    return [
+        {
+            "rule": each.contender.name,
+            "k": each.k,
+            "power": power,
+            "learning_rate": rate,
+            "loss": loss,
+            "chosen": (power, rate) == (each.rates["power"], each.rates["learning_rate"]),
+        }
+        for each in results
+        for power, losses in zip(each.contender.powers, each.part["tuning_losses"], strict=True)
+        for rate, loss in zip(each.contender.learning_rates, losses, strict=True)
+    ]
+
+
+def summary_of(
+    run: Run[Any], results: Sequence[Result], described: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Collect ``data``, ``exact`` losses by k, and ``rules`` by name and k for a summary."""
     rules: dict[str, dict[str, Any]] = {}
-    for result, found in zip(results, described, strict=True):
-        own = rules.setdefault(result.rule, {})
-        own[str(result.k)] = {"learning_rate": result.learning_rate, **found}
-    return {"rules": rules, "seconds": round(sum(result.seconds for result in results), 3)}
+    for each, found in zip(results, described, strict=True):
+        rules.setdefault(each.contender.name, {})[str(each.k)] = {**each.rates, **found}
+    exact = {str(k): run.data.exact_loss(k) for k in run.config.components}
+    seconds = sum(float(np.sum(np.asarray(each.part["seconds"])[..., -1])) for each in results)
+    data = run.folder.config["data"]
+    return {"data": data, "exact": exact, "rules": rules, "seconds": round(seconds, 3)}
 
 
-def exact_summary(config: PcaConfig, folder_config: Mapping[str, Any], problem: PcaProblem) -> Any:
-    """Collect what every summary says of the rows: ``data`` and ``exact`` losses by k."""
-    exact = {str(k): problem.exact_loss(k) for k in config.components}
-    return {"data": folder_config["data"], "exact": exact}
+def batch_claims(problem: PcaProblem, components: Sequence[int]) -> list[Claim]:
+    """Set the exact losses beside those that the paper prints of batch PCA."""
+    printed = BATCH.get(problem.data_set or "", {})
+    there = [k for k in components if k in printed]
+    exact = [problem.exact_loss(k) for k in there]
+    verdict = [
+        abs(loss - printed[k]) <= _LAST_DIGIT / 2 for k, loss in zip(there, exact, strict=True)
+    ]
+    return [
+        Claim(
+            statement=f"Table 1, batch PCA: loss at k = {', '.join(map(str, there))}",
+            stated=", ".join(f"{printed[k]:.2f}" for k in there),
+            found=", ".join(f"{loss:.3f}" for loss in exact) + f" of {problem.name}",
+            holds=all(verdict) if problem.is_whole else None,
+        )
+    ] * bool(there)
+
+
+def printed_claim(
+    statement: str,
+    result: Result,
+    found: Sequence[Repeated],
+    printed: Sequence[Printed],
+    decided: bool,
+) -> Claim:
+    """Set printed losses of one rule and k beside what was found, all within or not."""
+    within = [
+        result.within(one, INTENDED if other == MISPRINT else other)
+        for one, other in zip(found, printed, strict=True)
+    ]
+    stated = ", ".join(map(str, printed))
+    return Claim(
+        statement=f"{statement}, {result.label}, k = {result.k}",
+        stated=stated.replace(str(MISPRINT), f"{MISPRINT} (a misprint: {INTENDED} in Table 1)"),
+        found=", ".join(map(str, found)),
+        holds=all_hold(within) if decided and result.problem.is_whole else None,
+    )
 
 
 class Entry(NamedTuple):
@@ -399,47 +690,43 @@ def is_less(
     return bool(middle < 0.0) if abs(middle) > margin + _ROUNDING * np.abs(mine).max() else None
 
 
-def least_claim(
-    statement: str,
-    stated: str,
-    ours: Entry,
-    others: Sequence[Entry],
-    *,
-    measure: Measure = lambda means: means,
-    complete: bool = True,
-) -> Claim:
-    """Claim that one rule has the least of all.
-
-    Args:
-        statement: What it is about.
-        stated: What was stated beforehand.
-        ours: The rule.
-        others: The others.
-        measure: What is compared, as for ``is_less``.
-        complete: Whether all rules that the statement is about are there.
-    """
-    listed = ", ".join(f"{each.title} {each.text}" for each in others)
-    verdict = all_hold(is_less(ours.losses, each.losses, measure) for each in others)
-    found = f"{ours.text}; {listed or 'no other rule'}"
-    return Claim(
-        statement=statement, stated=stated, found=found, holds=verdict if complete else None
-    )
-
-
-def implicit_claims(
+def least_claims(
     results: Sequence[Any],
     entry: Callable[[Any], Entry],
     statement: str,
-    stated: str,
+    decided: bool,
     *,
+    stated: str = "the least of all",
     measure: Measure = lambda means: means,
 ) -> list[Claim]:
-    """Claim for each k that implicit Krasulina has the least of all rules there, if it is there."""
+    """Claim for each k that implicit Krasulina has the least of the paper's rules.
+
+    Args:
+        results: Each with a ``contender`` and ``k``.
+        entry: What of a result is compared.
+        statement: What it is about.
+        decided: Whether the run can tell.
+        stated: What the paper states.
+        measure: What is compared, as for ``is_less``.
+    """
     claims = []
     for k in dict.fromkeys(each.k for each in results):
-        entries = {each.rule: entry(each) for each in results if each.k == k}
+        entries = {
+            each.contender.rule: entry(each)
+            for each in results
+            if each.k == k and each.contender.published
+        }
         ours = entries.pop(IMPLICIT, None)
-        if ours is not None and entries:
-            about = f"{ours.title}, k = {k}: {statement}"
-            claims.append(least_claim(about, stated, ours, list(entries.values()), measure=measure))
+        if ours is None or not entries:
+            continue
+        listed = ", ".join(f"{each.title} {each.text}" for each in entries.values())
+        verdict = all_hold(is_less(ours.losses, each.losses, measure) for each in entries.values())
+        claims.append(
+            Claim(
+                statement=f"{statement}, k = {k}",
+                stated=f"implicit Krasulina's is {stated}",
+                found=f"{ours.text}; {listed}",
+                holds=verdict if decided else None,
+            )
+        )
     return claims

@@ -15,6 +15,8 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.streaming import (
     ImplicitKrasulina,
+    IncrementalPCA,
+    MeanThenQR,
     Oja,
     PowerDecay,
     Runs,
@@ -177,6 +179,21 @@ def test_one_worker_is_a_plain_pass():
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("base", [Oja(FEATURES, K, learning_rate=0.1), IncrementalPCA(FEATURES, K)])
+def test_mean_then_qr_takes_the_mean_basis_and_forgets_the_energies(base):
+    rule, weights = MeanThenQR(base), np.asarray([1.0, 2.0, 0.5], np.float32)
+    start = rule.init(jax.random.key(0))
+    learned = [rule.update(start, data(12, seed=worker)) for worker in range(3)]
+    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *learned)
+    combined = rule.combine(states, weights)
+    bases = np.stack([np.asarray(state.rows, np.float64).T for state in learned])
+    basis, upper = np.linalg.qr(np.tensordot(weights / weights.sum(), bases, axes=1))
+    expected = basis * np.sign(np.diagonal(upper))
+    np.testing.assert_allclose(rule.components(combined), expected, atol=1e-5)
+    assert int(combined.step) == 1
+    assert np.array_equal(getattr(combined, "energies", [1, 1]), [1, 1])
+
+
 def test_combined_models_are_nearer_to_the_truth_than_their_workers():
     deviations = np.asarray([3.0, 2.5, 0.7, 0.7, 0.7, 0.7], np.float32)
     found = run_workers(
