@@ -284,11 +284,15 @@ class Clips:
 def play(video: BouncingBalls, state: BouncingBallsState, count: int) -> BouncingBallsState:
     """Return a state and those of the frames after it, leaves [count, ...]."""
 
-    def after(state: BouncingBallsState, _: None) -> tuple[BouncingBallsState, BouncingBallsState]:
+    def move(state: BouncingBallsState, _: None) -> tuple[BouncingBallsState, BouncingBallsState]:
         positions, velocities = video.move(state.positions, state.velocities)
-        return BouncingBallsState(positions, velocities, state.steps + 1), state
+        after = BouncingBallsState(positions, velocities, state.steps + 1)
+        return after, after
 
-    states: BouncingBallsState = jax.lax.scan(after, state, None, length=count)[1]
+    later = jax.lax.scan(move, state, None, length=count - 1)[1]
+    states: BouncingBallsState = jax.tree.map(
+        lambda first, rest: jnp.concatenate([first[None], rest]), state, later
+    )
     return states
 
 
