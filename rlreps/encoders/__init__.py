@@ -10,6 +10,7 @@ from rlreps.encoders.cosines import Cosine, cosine_products
 from rlreps.encoders.lookup import AtStates, Tabular, WithConstant
 from rlreps.encoders.networks import (
     MLP,
+    BlockSparse,
     Convolutional,
     FourierMLP,
     SeparateMLP,
@@ -23,6 +24,7 @@ __all__ = [
     "ENCODERS",
     "MLP",
     "AtStates",
+    "BlockSparse",
     "Convolutional",
     "Cosine",
     "Encoder",

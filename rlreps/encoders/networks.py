@@ -1,4 +1,7 @@
-"""Networks: perceptrons on coordinates or their cosines, one for each feature, convolutions."""
+"""Networks: perceptrons on coordinates or their cosines, one for each feature, convolutions.
+
+Parameters of all are lists of layers.
+"""
 
 import dataclasses
 import itertools
@@ -7,11 +10,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from rlreps.config import configurable, size
+from rlreps.config import configurable, leaf, size, static
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require, require_choice, require_positive
+from rlreps.errors import require, require_choice, require_interval, require_positive
 
 Layer = dict[str, Array]
 """``kernel`` [..., in, out] and ``bias`` [out]."""
@@ -23,18 +27,24 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 """Name → activation. Smooth ones (not ``relu`` and ``elu``) can be differentiated twice."""
 
 
-def init_layers(key: Array, kernels: Sequence[tuple[int, ...]]) -> list[Layer]:
-    """Draw LeCun-normal kernels of these shapes [..., in, out], with biases of zero.
+def init_layers(
+    key: Array, kernels: Sequence[tuple[int, ...]], bias_scale: float = 0.0
+) -> list[Layer]:
+    """Draw LeCun-normal kernels of these shapes [..., in, out], and biases.
 
-    Parameters have JAX's default floating type.
+    Biases are zero, or normal with standard deviation ``bias_scale``. Parameters have JAX's default
+    floating type.
     """
     dtype = jnp.result_type(float)
     draw = jax.nn.initializers.lecun_normal()
+    draw_bias = jax.nn.initializers.normal(bias_scale)
     return [
         {
             # The keys that Flax NNX draws from: one for the kernel, then one for the bias.
             "kernel": draw(jax.random.fold_in(key, 2 * index), shape, dtype),
-            "bias": jnp.zeros(shape[-1:], dtype),
+            "bias": draw_bias(jax.random.fold_in(key, 2 * index + 1), shape[-1:], dtype)
+            if bias_scale
+            else jnp.zeros(shape[-1:], dtype),
         }
         for index, shape in enumerate(kernels)
     ]
@@ -77,9 +87,12 @@ class MLP(Encoder):
         num_inputs: Coordinates of a state.
         hidden: Widths of the hidden layers.
         activation: Of the hidden layers, by name; smooth ones can be differentiated twice.
+        bias_scale: Standard deviation of the biases at first. Units of few inputs bend at different
+            places only where it is positive.
 
     Raises:
-        InputError: If there is no input or feature, a layer is empty or the activation unknown.
+        InputError: If there is no input or feature, a layer is empty, the activation unknown or the
+            scale negative.
     """
 
     num_features: int = size(10)
@@ -87,16 +100,18 @@ class MLP(Encoder):
     num_inputs: int = size(2)
     hidden: tuple[int, ...] = (256, 256)
     activation: str = "relu"
+    bias_scale: float = static(0.0)
 
     def __post_init__(self) -> None:
         require_positive("num_inputs", self.num_inputs)
         require_positive("num_features", self.num_features)
         require(all(width >= 1 for width in self.hidden), "hidden layer widths >= 1", self.hidden)
         require_choice("activation", self.activation, list(ACTIVATIONS))
+        require_interval("bias_scale", self.bias_scale, "[0, inf)")
 
     def init(self, key: Array) -> Params:
         widths = (self._width, *self.hidden, self.num_features)
-        return init_layers(key, list(itertools.pairwise(widths)))
+        return init_layers(key, list(itertools.pairwise(widths)), self.bias_scale)
 
     def apply(self, params: Params, inputs: Array) -> Array:
         return dense(params[-1], self._values(params, inputs)[-1])
@@ -155,15 +170,15 @@ class SeparateMLP(MLP):
 
     hidden: tuple[int, ...] = dataclasses.field(default=(64, 64), kw_only=True)
     activation: str = dataclasses.field(default="tanh", kw_only=True)
+    bias_scale: float = static(0.5)
 
     def init(self, key: Array) -> Params:
         scaled = jax.nn.initializers.lecun_normal(batch_axis=0)
-        biases = jax.nn.initializers.normal(0.5)
+        biases = jax.nn.initializers.normal(self.bias_scale)
         layers = []
         for width_in, width_out in itertools.pairwise((self.num_inputs, *self.hidden, 1)):
             key, kernel_key, bias_key = jax.random.split(key, 3)
             shape = (self.num_features, width_in, width_out)
-            # Biases are spread, so that units of few inputs bend at different places.
             bias = biases(bias_key, (self.num_features, 1, width_out))
             layers.append({"kernel": scaled(kernel_key, shape), "bias": bias})
         return layers
@@ -190,18 +205,20 @@ class SeparateMLP(MLP):
 class Convolutional(Encoder):
     """A convolutional network on frames: [b, height, width, channels] → [b, d].
 
-    3 x 3 convolutions of stride 2 with ReLU, one hidden ReLU layer, a linear read-out. Parameters
-    are the list of these layers.
+    Convolutions of stride 2 with ReLU, one hidden ReLU layer, a linear read-out. Zeros are added at
+    the borders so that a convolution halves height and width, rounded up.
 
     Attributes:
         num_features: d.
         frame_shape: (height, width, channels) of a frame.
-        channels: Of each convolution; each halves height and width.
+        channels: Of each convolution.
         hidden: Width of the hidden layer.
+        kernel_size: Side of the convolutions' kernels.
+        unpadded: Number of convolutions, the first ones, that add no zeros.
 
     Raises:
-        InputError: For sizes below 1 or a frame shape of other than three axes; from ``apply``, for
-            frames of another shape.
+        InputError: For sizes below 1, a frame shape of other than three axes or frames too small
+            for what is unpadded; from ``apply``, for frames of another shape.
     """
 
     num_features: int = size(10)
@@ -209,20 +226,35 @@ class Convolutional(Encoder):
     frame_shape: tuple[int, ...] = size((84, 84, 1))
     channels: tuple[int, ...] = (32, 32, 32)
     hidden: int = 64
+    kernel_size: int = 3
+    unpadded: int = 0
 
     def __post_init__(self) -> None:
         shape = self.frame_shape
         require(len(shape) == 3, "a frame shape (height, width, channels)", shape)
-        sizes = (*shape, self.num_features, *self.channels, self.hidden)
+        sizes = (*shape, self.num_features, *self.channels, self.hidden, self.kernel_size)
         require(all(size >= 1 for size in sizes), "sizes >= 1", sizes)
         require(len(self.channels) >= 1, "at least one convolution", self.channels)
+        fits = 0 <= self.unpadded <= len(self.channels)
+        require(fits, f"unpadded in [0, {len(self.channels)}]", self.unpadded)
+        maps = self._map_shapes[-1]
+        require(min(maps) >= 1, "frames that the unpadded convolutions fit in", shape)
+
+    @property
+    def _map_shapes(self) -> list[tuple[int, ...]]:
+        """Height and width of the frames and behind each convolution."""
+        shapes: list[tuple[int, ...]] = [self.frame_shape[:2]]
+        for index in range(len(self.channels)):
+            lost = self.kernel_size - 1 if index < self.unpadded else 0
+            shapes.append(tuple(-(-(length - lost) // 2) for length in shapes[-1]))
+        return shapes
 
     def init(self, key: Array) -> Params:
-        height, width, first = self.frame_shape
-        shrunk = 2 ** len(self.channels)
-        flat = math.ceil(height / shrunk) * math.ceil(width / shrunk) * self.channels[-1]
-        shapes = [(3, 3, *ends) for ends in itertools.pairwise((first, *self.channels))]
-        return init_layers(key, [*shapes, (flat, self.hidden), (self.hidden, self.num_features)])
+        sides = (self.kernel_size, self.kernel_size)
+        ends = itertools.pairwise((self.frame_shape[2], *self.channels))
+        flat = math.prod(self._map_shapes[-1]) * self.channels[-1]
+        shapes = [*((*sides, *each) for each in ends), (flat, self.hidden)]
+        return init_layers(key, [*shapes, (self.hidden, self.num_features)])
 
     def apply(self, params: Params, inputs: Array) -> Array:
         return dense(params[-1], self.hidden_activations(params, inputs)[-1])
@@ -235,27 +267,100 @@ class Convolutional(Encoder):
         )
         *convolutions, hidden, _ = params
         values = [inputs]
-        for layer in convolutions:
-            values.append(jax.nn.relu(_convolved(layer, values[-1])))
+        for index, layer in enumerate(convolutions):
+            convolved = _convolved(layer, values[-1], padded=index >= self.unpadded)
+            values.append(jax.nn.relu(convolved))
         values.append(jax.nn.relu(dense(hidden, values[-1].reshape(len(inputs), -1))))
         return values[1:]
 
 
-def _convolved(layer: Layer, values: Array) -> Array:
-    """Convolve [b, h, w, c] by 3 x 3 kernels with stride 2, as a product of patches and kernel.
+def _convolved(layer: Layer, values: Array, *, padded: bool) -> Array:
+    """Convolve [b, h, w, c] by square kernels with stride 2, as a product of patches and kernel.
 
-    Zeros are added at the borders as ``SAME`` does: on both sides of an odd length, and after an
-    even one. On a CPU, XLA's gradient of a convolution takes tens of times as long inside a scan as
-    outside; that of a product does not.
+    Padded, zeros are added at the borders as ``SAME`` does: as many on both sides, one more at the
+    end if they are odd. On a CPU, XLA's gradient of a convolution takes tens of times as long
+    inside a scan as outside; that of a product does not.
     """
-    height, width = values.shape[1:3]
-    padded = jnp.pad(values, ((0, 0), (height % 2, 1), (width % 2, 1), (0, 0)))
+    side = len(layer["kernel"])
+    lengths = values.shape[1:3]
+    if padded:
+        added = [max(2 * (-(-length // 2) - 1) + side - length, 0) for length in lengths]
+        ends = [(zeros // 2, zeros - zeros // 2) for zeros in added]
+        values = jnp.pad(values, ((0, 0), *ends, (0, 0)))
+        lengths = values.shape[1:3]
+    height, width = (length - side + 1 for length in lengths)
     shifted = [
-        padded[:, row : row + height : 2, column : column + width : 2]
-        for row in range(3)
-        for column in range(3)
+        values[:, row : row + height : 2, column : column + width : 2]
+        for row in range(side)
+        for column in range(side)
     ]
     patches = jnp.concatenate(shifted, axis=-1)
     kernel = layer["kernel"].reshape(-1, layer["kernel"].shape[-1])
     flat = dense({**layer, "kernel": kernel}, patches.reshape(-1, patches.shape[-1]))
     return flat.reshape(*patches.shape[:-1], -1)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class BlockSparse(Encoder):
+    """A network whose layers split into overlapping blocks, one for each feature, as they go on.
+
+    Pfau et al. 2019, App. C.1: of layer p of L, from m to n units, a weight from unit i to unit j
+    stays if for some feature k of K both units lie in its block, i in
+    [s m, s m + (L − p + 1) m / L] with s = (k − 1)(p − 1) / ((K − 1) L), and j likewise with n. The
+    first layer is dense; blocks of the last are an L-th as wide. Units count from 1, as k and p do
+    (the paper does not say). Of a convolution the units are its maps (App. C.2).
+
+    Attributes:
+        encoder: The network, whose parameters are a list of layers, the read-out last.
+
+    Raises:
+        InputError: From ``init``, if a unit would have no input: for fewer features than layers.
+    """
+
+    encoder: Encoder = leaf()
+
+    def init(self, key: Array) -> Params:
+        params = self.encoder.init(key)
+        for index, mask in enumerate(_block_masks([layer["kernel"].shape for layer in params])):
+            every = bool(mask.any(axis=-2).all())
+            require(every, "at least as many features and units as layers", f"layer {index + 1}")
+        return params
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return self.encoder.apply(_masked(params), inputs)
+
+    def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
+        return self.encoder.hidden_activations(_masked(params), inputs)
+
+
+def _masked(params: list[Layer]) -> list[Layer]:
+    """Set the weights between blocks to zero."""
+    masks = _block_masks([layer["kernel"].shape for layer in params])
+    return [
+        {**layer, "kernel": layer["kernel"] * jnp.asarray(mask, layer["kernel"].dtype)}
+        for layer, mask in zip(params, masks, strict=True)
+    ]
+
+
+def _block_masks(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return which weights stay, for kernels [..., in, out]; each broadcasts to its kernel."""
+    masks, units, num_features = [], shapes[0][-2], shapes[-1][-1]
+    for index, shape in enumerate(shapes):
+        before, after = (
+            _blocks(size, index, len(shapes), num_features) for size in (units, shape[-1])
+        )
+        # Behind convolutions a layer takes every position of each map, maps running fastest.
+        mask = np.tile((before.T @ after) > 0, (shape[-2] // units, 1))
+        masks.append(mask.reshape((1,) * (len(shape) - 2) + mask.shape))
+        units = shape[-1]
+    return masks
+
+
+def _blocks(size: int, index: int, num_layers: int, num_features: int) -> np.ndarray:
+    """Return which units are in each feature's block at layer ``index``, from 0: [K, size]."""
+    # Times L (K − 1): whole numbers, so that units at the ends of a block are in it.
+    units = np.arange(1, size + 1)[None, :] * (num_layers * (num_features - 1))
+    starts = np.arange(num_features)[:, None] * (index * size)
+    width = (num_layers - index) * (num_features - 1) * size
+    return np.asarray((units >= starts) & (units <= starts + width), int)

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import optax
 
-from rlreps.config import configurable, size
+from rlreps.config import configurable, size, static
 from rlreps.errors import require_choice, require_interval, require_positive
 
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
@@ -48,6 +48,43 @@ class Optimizer:
         """The optax transformation."""
         make: Callable[[optax.Schedule], optax.GradientTransformation] = getattr(optax, self.name)
         return make(SCHEDULES[self.schedule](self.learning_rate, self.steps))
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RMSProp(Optimizer):
+    """RMSProp with its constants, by default those of TensorFlow 1, which started its average at 1.
+
+    Gradients g become g / sqrt(v + epsilon), where v is a moving average of g². optax's ``rmsprop``
+    starts v at 0, so that its first step is (1 − decay)^(−1/2) times the learning rate.
+
+    Attributes:
+        decay: Of the average, in [0, 1).
+        initial_scale: v before the first update.
+        epsilon: What is added below the root.
+    """
+
+    name: OptimizerName = "rmsprop"
+    decay: float = static(0.9)
+    initial_scale: float = static(1.0)
+    epsilon: float = static(1e-10)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("optimizer", self.name, ["rmsprop"])
+        require_interval("decay", self.decay, "[0, 1)")
+        require_interval("initial_scale", self.initial_scale, "[0, inf)")
+        require_interval("epsilon", self.epsilon, "(0, inf)")
+
+    @property
+    def transformation(self) -> optax.GradientTransformation:
+        """The optax transformation."""
+        return optax.rmsprop(
+            SCHEDULES[self.schedule](self.learning_rate, self.steps),
+            decay=self.decay,
+            eps=self.epsilon,
+            initial_scale=self.initial_scale,
+        )
 
 
 @configurable

@@ -13,6 +13,7 @@ from rlreps.encoders import (
     ENCODERS,
     MLP,
     AtStates,
+    BlockSparse,
     Convolutional,
     Cosine,
     FourierMLP,
@@ -73,24 +74,30 @@ UNDER_TEST = {
     "tabular": Tabular(NUM_FEATURES, num_states=NUM_STATES),
     "separate_mlp": SeparateMLP(NUM_FEATURES, hidden=(8,)),
     "convolutional": Convolutional(NUM_FEATURES, frame_shape=(6, 5, 1), channels=(4, 4), hidden=16),
+    "block_sparse": BlockSparse(MLP(NUM_FEATURES, hidden=(8, 6), activation="softplus")),
+    "unpadded": Convolutional(
+        NUM_FEATURES, frame_shape=(6, 5, 1), channels=(4, 4), hidden=16, kernel_size=4, unpadded=1
+    ),
     "at_states": AtStates(MLP(NUM_FEATURES, hidden=(8,)), POSITIONS),
     "with_constant": WithConstant(MLP(NUM_FEATURES - 1, hidden=(8,))),
 }
-OURS = ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional"]
+OURS = ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional", "unpadded"]
 HIDDEN = {
     "mlp": [(5, 8), (5, 6)],
     "fourier_mlp": [(5, 8)],
     "linear": [],
     "from_nnx": [(5, 8)],
     "convolutional": [(5, 3, 3, 4), (5, 2, 2, 4), (5, 16)],
+    "unpadded": [(5, 2, 1, 4), (5, 1, 1, 4), (5, 16)],
     "separate_mlp": [(5, 8, NUM_FEATURES)],
+    "block_sparse": [(5, 8), (5, 6)],
 }
 
 
 def inputs_of(name, count=5):
     if name in ("tabular", "at_states"):
         return jnp.arange(count, dtype=jnp.int32)
-    shape = (6, 5, 1) if name == "convolutional" else (2,)
+    shape = (6, 5, 1) if name in ("convolutional", "unpadded") else (2,)
     return jax.random.uniform(jax.random.key(9), (count, *shape))
 
 
@@ -157,7 +164,8 @@ def test_encoders_by_name_survive_a_file():
     assert sorted(ENCODERS) == ["cosine", "fourier_mlp", "mlp", "tabular"]
     stored = as_json(FourierMLP(7, hidden=(3, 4)))
     assert stored == {
-        "name": "fourier_mlp", "hidden": [3, 4], "activation": "relu", "frequencies": 8,
+        "name": "fourier_mlp", "hidden": [3, 4], "activation": "relu", "bias_scale": 0.0,
+        "frequencies": 8,
     }  # fmt: skip
     assert from_json(ENCODERS[stored.pop("name")], stored) == FourierMLP(hidden=(3, 4))
 
@@ -193,6 +201,7 @@ REFUSALS = {
         "expected activation to be one of elu, gelu, identity, relu, silu, softplus, tanh, "
         "got 'step'",
     ),
+    "mlp bias": (lambda: MLP(bias_scale=-1.0), "expected bias_scale in [0, inf), got -1.0"),
     "fourier": (lambda: FourierMLP(frequencies=-1), "expected frequencies >= 0, got -1"),
     "separate": (lambda: SeparateMLP(hidden=(0,)), "expected hidden layer widths >= 1, got (0,)"),
     "cosine": (lambda: Cosine(frequencies=-1), "expected frequencies >= 0, got -1"),
@@ -207,7 +216,19 @@ REFUSALS = {
     ),
     "frame sizes": (
         lambda: Convolutional(2, frame_shape=(8, 8, 0), channels=(3,), hidden=4),
-        "expected sizes >= 1, got (8, 8, 0, 2, 3, 4)",
+        "expected sizes >= 1, got (8, 8, 0, 2, 3, 4, 3)",
+    ),
+    "unpadded": (
+        lambda: Convolutional(2, channels=(3,), unpadded=2),
+        "expected unpadded in [0, 1], got 2",
+    ),
+    "frames too small": (
+        lambda: Convolutional(2, frame_shape=(8, 5, 1), channels=(3,), kernel_size=6, unpadded=1),
+        "expected frames that the unpadded convolutions fit in, got (8, 5, 1)",
+    ),
+    "blocks": (
+        lambda: BlockSparse(MLP(2, hidden=(8, 8))).init(jax.random.key(0)),
+        "expected at least as many features and units as layers, got 'layer 3'",
     ),
     "channels": (lambda: Convolutional(channels=()), "expected at least one convolution, got ()"),
     "frames": (

@@ -1,6 +1,8 @@
 """What networks compute, against loops in NumPy and convolutions of XLA."""
 
 import functools
+import itertools
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 from rlreps.encoders import (
     MLP,
     AtStates,
+    BlockSparse,
     Convolutional,
     Cosine,
     FourierMLP,
@@ -109,17 +112,93 @@ def test_tables_and_wrappers_return_what_they_wrap():
     np.testing.assert_allclose(features[:, 1:], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(7, 10, 2), (10, 1, 1)])
-def test_products_of_patches_are_the_convolutions_of_xla_with_their_gradients(shape):
-    encoder = Convolutional(4, frame_shape=shape, channels=(3, 5), hidden=6)
+def block_mask(layer, layers, size_in, size_out, features):
+    """Pfau et al. 2019, App. C.1, unit by unit in fractions; all count from 1."""
+
+    def inside(unit, feature, size):
+        start = Fraction((feature - 1) * (layer - 1) * size, (features - 1) * layers)
+        return start <= unit <= start + Fraction((layers - layer + 1) * size, layers)
+
+    return np.asarray(
+        [
+            [
+                any(
+                    inside(i, k, size_in) and inside(j, k, size_out) for k in range(1, features + 1)
+                )
+                for j in range(1, size_out + 1)
+            ]
+            for i in range(1, size_in + 1)
+        ]
+    )
+
+
+def stays(encoder, inputs):
+    """Weights that the features depend on, for each layer; every other gradient is zero."""
+    params = shift_biases(params_of(encoder))
+    slopes = jax.jit(jax.jacobian(lambda p: encoder.apply(p, inputs)))(params)
+    return [np.any(layer["kernel"] != 0.0, axis=(0, 1)) for layer in slopes]
+
+
+def test_blocks_are_those_of_the_paper_and_the_last_features_share_less_than_the_first_layers():
+    widths = (2, 10, 7, 5)
+    encoder = BlockSparse(MLP(5, hidden=widths[1:3], activation="softplus"))
+    found = stays(encoder, INPUTS)
+    for layer, (size_in, size_out) in enumerate(itertools.pairwise(widths), 1):
+        expected = block_mask(layer, 3, size_in, size_out, 5)
+        np.testing.assert_array_equal(found[layer - 1], expected)
+    shares = [each.mean() for each in found]
+    assert shares[0] == 1.0 > shares[1] > shares[2]
+    # The published network of 128 units: the last layer's blocks start every 12.8 units.
+    last = block_mask(5, 5, 128, 9, 9)
+    assert last[:25, 0].all()
+    assert not last[51:, 0].any()
+    assert not last[:102, 8].any()
+    params = params_of(encoder)
+    dense = [
+        {**layer, "kernel": layer["kernel"] * mask}
+        for layer, mask in zip(params, found, strict=True)
+    ]
+    np.testing.assert_allclose(
+        jax.jit(encoder.apply)(params, INPUTS),
+        jax.jit(encoder.encoder.apply)(dense, INPUTS),
+        atol=1e-6,
+    )
+
+
+def test_blocks_of_a_convolutional_network_are_of_whole_maps():
+    frames = np.float32(RNG.random((3, 8, 8, 2)))
+    network = Convolutional(6, frame_shape=(8, 8, 2), channels=(6, 8), hidden=10, kernel_size=5)
+    found = stays(BlockSparse(network), frames)
+    for layer, (size_in, size_out) in enumerate(itertools.pairwise((2, 6, 8, 10, 6)), 1):
+        expected, mask = block_mask(layer, 4, size_in, size_out, 6), found[layer - 1]
+        if layer == 3:
+            # Behind four positions of each map.
+            mask = mask.reshape(4, size_in, size_out)
+        by_map = mask.reshape(-1, size_in, size_out).any(axis=0)
+        assert not np.any(by_map & ~expected)
+        # Dead units of this draw aside, all that may stay does.
+        assert by_map[expected].mean() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("shape", "side", "unpadded"),
+    [((7, 10, 2), 3, 0), ((10, 1, 1), 3, 0), ((9, 12, 1), 5, 0), ((13, 20, 2), 6, 1)],
+)
+def test_products_of_patches_are_the_convolutions_of_xla_with_their_gradients(
+    shape, side, unpadded
+):
+    encoder = Convolutional(
+        4, frame_shape=shape, channels=(3, 5), hidden=6, kernel_size=side, unpadded=unpadded
+    )
     params = shift_biases(params_of(encoder))
     frames = jax.random.normal(jax.random.key(1), (6, *shape))
 
     def by_xla(params):
         values = frames
-        for layer in params[:2]:
+        for index, layer in enumerate(params[:2]):
+            padding = "VALID" if index < unpadded else "SAME"
             values = jax.lax.conv_general_dilated(
-                values, layer["kernel"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                values, layer["kernel"], (2, 2), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
             )
             values = jax.nn.relu(values + layer["bias"][None, None, None])
         values = values.reshape(len(frames), -1)

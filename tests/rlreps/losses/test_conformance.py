@@ -45,6 +45,7 @@ WITH_OPTIONS = [
     LargeBatch(weight_rows=60, precondition=0.01),
     Naive(permutations=2, whitening=True),
     Spin(averaging_rate=0.2, jacobian_rows_at_once=3),
+    Spin(averaging_rate=0.2, masked=False, shifted=False, starts_at_identity=True),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from rlreps.config import as_json, from_json
 from rlreps.errors import InputError
 from rlreps.numerics import optimizer_step
-from rlreps.training import Optimizer
+from rlreps.training import Optimizer, RMSProp
 from rlreps.training.optimizers import SCHEDULES, GivenOptimizer
 
 STEPS = 20
@@ -44,6 +44,18 @@ def test_the_first_step_is_that_of_the_method_and_precision_is_kept(name, expect
         assert optimizer_step(optimizer.transformation, params, state, params)[0].dtype == (
             jnp.float64
         )
+
+
+@pytest.mark.parametrize("initial_scale", [0.0, 1.0])
+def test_rmsprop_divides_by_the_root_of_an_average_that_starts_where_it_is_told(initial_scale):
+    options = {"initial_scale": initial_scale, "decay": 0.7, "epsilon": 1e-3}
+    optimizer = RMSProp(learning_rate=0.1, schedule="constant", **options)
+    expected, mean = [np.asarray(START)], np.full(3, initial_scale)
+    for _ in range(4):
+        gradient = expected[-1]
+        mean = 0.7 * mean + 0.3 * gradient**2
+        expected.append(gradient - 0.1 * gradient / np.sqrt(mean + 1e-3))
+    np.testing.assert_allclose(descend(optimizer, 4), expected, rtol=1e-5)
 
 
 def test_schedules_decay_from_the_rate_to_zero_over_the_run():
@@ -91,3 +103,18 @@ def test_an_optimizer_survives_a_file_without_its_steps():
 def test_options_out_of_range_are_refused(changes, message):
     with pytest.raises(InputError, match="expected " + message):
         Optimizer(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decay": 1.0}, r"decay in \[0, 1\), got 1.0"),
+        ({"epsilon": 0.0}, r"epsilon in \(0, inf\), got 0.0"),
+        ({"initial_scale": -1.0}, r"initial_scale in \[0, inf\), got -1.0"),
+        ({"name": "adam"}, "optimizer to be one of rmsprop, got 'adam'"),
+        ({"learning_rate": 0.0}, r"learning_rate in \(0, inf\), got 0.0"),
+    ],
+)
+def test_constants_of_rmsprop_out_of_range_are_refused(changes, message):
+    with pytest.raises(InputError, match="expected " + message):
+        RMSProp(**changes)
