@@ -22,20 +22,26 @@ from rlreps.errors import InputError, require, require_interval, require_positiv
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_gradient_of
 from rlreps.numerics import matmul
 from rlreps.operators import Operator, TargetKernel, Weights, act
-from rlreps.subspace.ordered import first_dependent_feature, masked_gradient, ordered_spectrum
+from rlreps.subspace.ordered import (
+    first_dependent_feature,
+    full_gradient,
+    masked_gradient,
+    ordered_spectrum,
+)
 
 Jacobian: TypeAlias = Any
-"""Parameters with a leading axis: over pairs j ≤ k, or over j where parameters are separate."""
+"""Parameters with a leading axis: over pairs of features, or over j where they are separate."""
 
 
 class SpectralState(NamedTuple):
-    """Moving averages, not corrected for their start at zero.
+    """Moving averages, not corrected for their start.
 
     Attributes:
         covariance: Of Σ, [d, d].
         operator_matrix: Of Π, [d, d].
-        jacobian: Of the parts of ∂Σ/∂θ that the masked gradient takes; () with β = 1.
-        weight: Total weight behind them, []; 0 before the first update.
+        jacobian: Of the parts of ∂Σ/∂θ that the gradient takes; () with β = 1.
+        weight: Total weight behind them, []; before the first update 0, or 1 for a start that
+            counts.
     """
 
     covariance: Array
@@ -59,12 +65,13 @@ class Spin(Objective):
     of E[u ∂u]: unbiased as the averages settle, for operators that are themselves sampled, at the
     price of the noise of the two terms, which no longer cancels.
 
-    Deviations from the paper: averages are corrected for their start at zero. With β < 1 the k-th
-    feature's operator is K − c, of the same eigenfunctions, c = Λ_kk + max_{j≤k}|Λ_jj| of the
-    averages so far, where that is positive. Where Λ_kk > 0, averages that lag behind push a feature
-    that has shrunk, or has turned towards those before it, further the same way: without c features
-    collapse onto each other. Of ∂Σ/∂θ only the part in which the later of two features moves is
-    kept, as Eq. 14's mask asks (the paper's text averages all of it).
+    By default averages are corrected for their start at zero, and with β < 1 the k-th feature's
+    operator is K − c, of the same eigenfunctions, c = Λ_kk + max_{j≤k}|Λ_jj| of the averages so
+    far, where that is positive: where Λ_kk > 0, averages that lag behind push a feature that has
+    shrunk, or has turned towards those before it, further the same way, and without c features
+    collapse onto each other. Pfau et al. do neither (``starts_at_identity``, ``shifted``), and they
+    differentiate the operator's action too (``through_operator``). Of ∂Σ/∂θ only the part in which
+    the later of two features moves is averaged: the rest has no part in Eq. 14.
 
     Attributes:
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
@@ -76,6 +83,15 @@ class Spin(Objective):
             backward passes in place of d(d+1)/2. Of this only the shapes are checked.
         weights: Importance weights of inputs; None weighs all alike.
         averaging_rate: β, weight of a batch in the moving averages, in (0, 1]; 1 averages nothing.
+        masked: Whether feature k moves by Λ_kk alone. Without the mask the features share the
+            gradient of tr Λ and only their span is learned: ``subspace.ordered.ritz_spectrum``
+            makes eigenfunctions of it afterwards (App. A.1).
+        through_operator: Whether the gradient of Π passes through both u and Ku, each once, as in
+            App. B, instead of through u twice. Both are the same in expectation (K is symmetric).
+            But only the latter vanishes at the eigenfunctions on every batch, with β = 1.
+        shifted: Whether c is taken off the operator, with β < 1.
+        starts_at_identity: Whether Σ̄ starts at the identity and the other averages at zero,
+            uncorrected (Algorithm 1).
         jacobian_rows_at_once: Backward passes made together; None makes all together. Fewer take
             less memory and more time.
 
@@ -89,6 +105,10 @@ class Spin(Objective):
     separate: bool = size(False)
     weights: Weights | None = size(None)
     averaging_rate: float = static(1.0)
+    masked: bool = True
+    through_operator: bool = False
+    shifted: bool = True
+    starts_at_identity: bool = False
     jacobian_rows_at_once: int | None = None
 
     title: ClassVar[str] = "spin"
@@ -105,7 +125,9 @@ class Spin(Objective):
     @property
     def jacobian(self) -> "CovarianceJacobian":
         """Way to compute the Jacobian."""
-        return CovarianceJacobian(self.num_features, self.separate, self.jacobian_rows_at_once)
+        return CovarianceJacobian(
+            self.num_features, self.separate, self.jacobian_rows_at_once, self.masked
+        )
 
     def require_rows(self, rows: int) -> None:
         require(rows >= 2, "rows >= 2, for pairs of them (method spin)", rows)
@@ -114,37 +136,40 @@ class Spin(Objective):
             require(rows >= self.num_features, least, rows)
 
     def init(self, key: Array) -> SpectralState:
-        """Return empty averages."""
+        """Return the averages before the first update."""
         start: Jacobian = ()
         if self.averaging_rate < 1.0:
             if self.encoder is None:
                 raise InputError("expected an encoder for averaging_rate < 1, got None")
             start = self.jacobian.zeros(jax.eval_shape(self.encoder.init, key))
-        empty = jnp.zeros((self.num_features, self.num_features))
-        return SpectralState(empty, empty, start, jnp.zeros(()))
+        empty, nothing = jnp.zeros((self.num_features, self.num_features)), jnp.zeros(())
+        if self.starts_at_identity:
+            return SpectralState(jnp.eye(self.num_features), empty, start, jnp.ones_like(nothing))
+        return SpectralState(empty, empty, start, nothing)
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
     ) -> tuple[Array, tuple[SpectralState, Metrics]]:
-        """Compute tr Λ; its gradient is the masked one."""
+        """Compute tr Λ; its gradient is the masked one unless ``masked`` is false."""
         averages = self.averaging_rate < 1.0
+        gradient_of = masked_gradient if self.masked else full_gradient
         features = self.features(params, encode, batch.inputs)
         if not averages:
             self.require_rows(len(features))
-        # Constants: the masked gradient is written out, so neither the operator's action nor the
-        # moments are differentiated, and the reverse pass goes through one evaluation of the
-        # features alone.
+        # Constants: the gradient is written out, so the moments are not differentiated, and neither
+        # is the operator's action unless asked for: the reverse pass goes through one evaluation of
+        # the features alone.
         held = lax.stop_gradient(params)
-        action = lax.stop_gradient(
-            act(
-                self.operator,
-                lambda inputs: encode(held, inputs),
-                batch.inputs,
-                features=lax.stop_gradient(features),
-                targets=batch.targets,
-                weights=self.weights,
-            )
+        moving = params if self.through_operator else held
+        live = act(
+            self.operator,
+            lambda inputs: encode(moving, inputs),
+            batch.inputs,
+            features=features if self.through_operator else lax.stop_gradient(features),
+            targets=batch.targets,
+            weights=self.weights,
         )
+        action = lax.stop_gradient(live)
         part: Jacobian = ()
         if averages:
             self.jacobian.check_average(state.jacobian, params)
@@ -155,21 +180,28 @@ class Spin(Objective):
         before, new = state, SpectralState(*moments)
         state = optax.incremental_update(new, before, self.averaging_rate)
         covariance = state.covariance / state.weight
-        masked = masked_gradient(covariance, action.operator_matrix)
+        masked = gradient_of(covariance, action.operator_matrix)
         slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
+        if self.through_operator:
+            # Half of the slope, which counts twice, is left to the images.
+            ahead = action.shares * matmul(action.values, masked.images)
+            pull = jnp.sum(lax.stop_gradient(ahead) * live.images)
+            slope = 0.5 * slope
         if averages:
             mean = jax.tree.map(lambda leaf: leaf / state.weight, state.jacobian)
-            shift = _shift(before)
-            slope = slope - matmul(action.values, masked.images * shift)
-            unit = masked_gradient(covariance, action.covariance)
-            coefficients = unit.features * shift - masked.features
+            coefficients = -masked.features
+            if self.shifted:
+                shift = _shift(before, common=not self.masked)
+                slope = slope - matmul(action.values, masked.images * shift)
+                unit = gradient_of(covariance, action.covariance)
+                coefficients = unit.features * shift - masked.features
             gradient = self.jacobian.contract(mean, 2.0 * coefficients)
             # A scalar whose gradient is the one given, held fixed.
             products = jax.tree.map(
                 lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params
             )
-            pull = jnp.sum(jnp.stack(jax.tree.leaves(products)))
+            pull = pull + jnp.sum(jnp.stack(jax.tree.leaves(products)))
         else:
             slope = slope - matmul(action.values, masked.features)
         # The slope at the features is the whole gradient but for the pull: hold it fixed.
@@ -191,8 +223,8 @@ class Spin(Objective):
         )
 
 
-def _shift(before: SpectralState) -> Array:
-    """Compute what is taken off the operator for each feature, [1, d].
+def _shift(before: SpectralState, *, common: bool) -> Array:
+    """Compute what is taken off the operator for each feature, or for all in common, [1, d].
 
     It makes every eigenvalue negative by a margin that scales with the operator. From the averages
     before the batch: with the batch's own the gradient would be biased.
@@ -200,33 +232,41 @@ def _shift(before: SpectralState) -> Array:
     weight = jnp.where(before.weight > 0.0, before.weight, 1.0)
     spectrum = ordered_spectrum(before.covariance / weight, before.operator_matrix / weight)
     largest = lax.cummax(jnp.abs(spectrum.eigenvalues))
-    return jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
+    shift = jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
+    return jnp.full_like(shift, jnp.max(shift)) if common else shift
 
 
 @dataclasses.dataclass(frozen=True)
 class CovarianceJacobian:
-    """∂Σ/∂θ as the masked gradient needs it: for every pair j ≤ k of features, E[u_j ∂u_k/∂θ].
+    """∂Σ/∂θ as a gradient of tr Λ needs it: for pairs of features, E[u_j ∂u_k/∂θ].
 
-    It is as large as the encoder's parameters times the pairs. A backward pass is linear in what is
-    pulled back, so E[u_j ∂u_k/∂θ] is the pullback of u_j in the k-th feature. Where features share
-    no parameters, u_j is pulled back in all features k ≥ j at once: d passes do for d(d+1)/2 pairs.
+    Of the masked gradient the pairs are those with j ≤ k, of the whole gradient all. It is as large
+    as the encoder's parameters times the pairs. A backward pass is linear in what is pulled back,
+    so E[u_j ∂u_k/∂θ] is the pullback of u_j in the k-th feature. Where features share no
+    parameters, u_j is pulled back in all its features k at once: d passes do for all pairs.
 
     Attributes:
         num_features: d.
         separate: Whether every leaf of the parameters is [d, ...], slice k for feature k alone.
         rows_at_once: Backward passes made together; None makes all together.
+        masked: Whether pairs are those with j ≤ k.
     """
 
     num_features: int
     separate: bool = False
     rows_at_once: int | None = None
+    masked: bool = True
+
+    def _pairs(self) -> np.ndarray:
+        """Return which pairs there are, [d, d] (bool)."""
+        square = np.ones((self.num_features, self.num_features), bool)
+        return np.triu(square) if self.masked else square
 
     def _passes(self) -> tuple[np.ndarray, np.ndarray]:
         """List the passes: which j weighs each, [passes], and which k move, [passes, d] (bool)."""
         if self.separate:
-            square = np.ones((self.num_features, self.num_features), bool)
-            return np.arange(self.num_features), np.triu(square)
-        firsts, seconds = np.triu_indices(self.num_features)
+            return np.arange(self.num_features), self._pairs()
+        firsts, seconds = np.nonzero(self._pairs())
         return firsts, seconds[:, None] == np.arange(self.num_features)
 
     @property
@@ -285,23 +325,23 @@ class CovarianceJacobian:
         return lax.map(one_pass, which, batch_size=self.rows_at_once)
 
     def contract(self, jacobian: Jacobian, coefficients: Array) -> Params:
-        """Compute Σ_{j≤k} c_jk E[u_j ∂u_k/∂θ].
+        """Compute Σ_jk c_jk E[u_j ∂u_k/∂θ] over the pairs.
 
         Args:
             jacobian: Leaves [passes, ...].
-            coefficients: c, [d, d]; below the diagonal without effect.
+            coefficients: c, [d, d]; for what is no pair without effect.
 
         Returns:
             The parameters' pytree.
         """
         precision = lax.Precision.HIGHEST
         if self.separate:
-            upper = jnp.triu(coefficients)
+            kept = jnp.where(self._pairs(), coefficients, 0.0)
             return jax.tree.map(
-                lambda leaf: jnp.einsum("jk,jk...->k...", upper, leaf, precision=precision),
+                lambda leaf: jnp.einsum("jk,jk...->k...", kept, leaf, precision=precision),
                 jacobian,
             )
-        pairs = coefficients[np.triu_indices(self.num_features)]
+        pairs = coefficients[np.nonzero(self._pairs())]
         return jax.tree.map(
             lambda leaf: jnp.tensordot(pairs, leaf, axes=1, precision=precision), jacobian
         )

@@ -77,15 +77,14 @@ def _congruent(factor: Array, operator_matrix: Array) -> Array:
     return matmul(matmul(factor, operator_matrix), factor.T)
 
 
-class MaskedGradient(NamedTuple):
-    """The masked gradient of tr Λ, as the matrices that multiply the features and their images.
+class TraceGradient(NamedTuple):
+    """A gradient of tr Λ, as the matrices that multiply the features and their images.
 
-    ∇̃ tr Λ at u(x), as a row: 2 (Ku)ᵀ·images − 2 uᵀ·features. Both are upper triangular, so the
-    k-th function moves by what the first k are alone.
+    At u(x), as a row, it is 2 (Ku)ᵀ·images − 2 uᵀ·features.
 
     Attributes:
-        images: L⁻ᵀ diag(L)⁻¹, [d, d].
-        features: L⁻ᵀ triu(Λ diag(L)⁻¹), [d, d].
+        images: Of the images, [d, d].
+        features: Of the features, [d, d].
         eigenvalues: Λ_kk, as ``ordered_spectrum`` has them, [d].
     """
 
@@ -94,8 +93,11 @@ class MaskedGradient(NamedTuple):
     eigenvalues: Array
 
 
-def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient:
+def masked_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
     """Compute the gradient of every Λ_kk in u_k alone (Pfau et al. 2019, Eqs. 12-14).
+
+    Images count by L⁻ᵀ diag(L)⁻¹ and features by L⁻ᵀ triu(Λ diag(L)⁻¹): both are upper triangular,
+    so the k-th function moves by what the first k are alone.
 
     Args:
         covariance: Σ, [d, d].
@@ -107,7 +109,20 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> MaskedGradient
     lengths = jnp.diagonal(factor)[None, :]
     inner = _congruent(factor, operator_matrix)
     features = matmul(factor.T, jnp.triu(inner) * lengths)
-    return MaskedGradient(factor.T * lengths, features, jnp.diagonal(inner))
+    return TraceGradient(factor.T * lengths, features, jnp.diagonal(inner))
+
+
+def full_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
+    """Compute the whole gradient of tr Λ = tr Σ⁻¹Π: images count by Σ⁻¹, features by Σ⁻¹ΠΣ⁻¹.
+
+    It is the same for any basis of the features' span, so only the span is learned, and
+    ``ritz_spectrum`` finds the eigenfunctions in it (Pfau et al. 2019, App. A.1). Arguments are
+    those of ``masked_gradient``.
+    """
+    factor = orthonormalising_factor(covariance)
+    inner = _congruent(factor, operator_matrix)
+    features = matmul(matmul(factor.T, inner), factor)
+    return TraceGradient(matmul(factor.T, factor), features, jnp.diagonal(inner))
 
 
 def first_dependent_feature(covariance: np.ndarray) -> int | None:

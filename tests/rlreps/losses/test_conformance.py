@@ -40,6 +40,7 @@ WITH_OPTIONS = [
     LargeBatch(precondition=0.01, leave_one_out=True),
     Naive(permutations=2, whitening=True),
     Spin(averaging_rate=0.2, jacobian_rows_at_once=3),
+    Spin(averaging_rate=0.2, masked=False, shifted=False, starts_at_identity=True),
 ]
 
 

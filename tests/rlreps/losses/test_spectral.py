@@ -26,7 +26,7 @@ from rlreps.operators import (
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import matrix_source
-from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
 from rlreps.training import train
 
 NUM_STATES, NUM_FEATURES = 5, 3
@@ -113,6 +113,20 @@ def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averag
 
 
 @in_double_precision
+@pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
+def test_without_the_mask_the_gradient_is_that_of_the_trace(averaging_rate):
+    objective = spin(MatrixOperator(SYMMETRIC), averaging_rate, masked=False)
+    gradient, value, *_ = gradient_of(objective, TABLE, batch_of(ALL_STATES))
+
+    def trace(table):
+        return jnp.trace(jnp.linalg.solve(table.T @ table, table.T @ SYMMETRIC @ table))
+
+    expected_value, expected = jax.jit(jax.value_and_grad(trace))(TABLE)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-10)
+
+
+@in_double_precision
 @pytest.mark.parametrize("averaging_rate", [1.0, pytest.param(0.3, marks=IN_FULL)])
 def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
     operator = SYMMETRIC / MEASURE[:, None]
@@ -159,11 +173,41 @@ def test_with_a_local_operator_eigenfunctions_stay_put_on_any_batch():
 
 
 @in_double_precision
+def test_through_the_operator_the_gradient_is_as_right_on_average_but_not_zero_on_every_batch():
+    # Widths of the functions, of which 1 is that of −∇² + x²: the operator does not keep the span.
+    def encode(params, points):
+        x = points / params[None, :]
+        states = jnp.concatenate([jnp.ones_like(x[:, :1]), x[:, 1:2]], axis=1)
+        return states * jnp.exp(-(x**2) / 2.0)
+
+    operator = Diagonal(lambda x: x[:, 0] ** 2) - Laplacian()
+    # Even points up to where nothing is left integrate to rounding.
+    grid, few = np.linspace(-12.0, 12.0, 400)[:, None], np.asarray([[-0.4], [0.3], [1.1]])
+    twice, once = (
+        spin(operator, num_features=2, through_operator=through) for through in (False, True)
+    )
+    widths = jnp.asarray([1.3, 0.8])
+    expected, *_ = gradient_of(twice, widths, batch_of(grid), encode=encode)
+    found, *_ = gradient_of(once, widths, batch_of(grid), encode=encode)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    # One dimension: the energy of a Gaussian of width w is (w² + 1/w²)/2, by its own quotient.
+    np.testing.assert_allclose(found[0], 1.3 - 1.3**-3, rtol=1e-9)
+    solved = jnp.ones(2)
+    still, *_ = gradient_of(twice, solved, batch_of(few), encode=encode)
+    moved, *_ = gradient_of(once, solved, batch_of(few), encode=encode)
+    np.testing.assert_allclose(still, 0.0, atol=1e-9)
+    assert np.abs(moved).min() > 0.01
+
+
+@in_double_precision
 @pytest.mark.parametrize(
     "options",
     [
         {},
         {"separate": True},
+        {"masked": False, "separate": True},
+        {"shifted": False, "through_operator": True},
+        pytest.param({"masked": False}, marks=IN_FULL),
         pytest.param({"jacobian_rows_at_once": 4}, marks=IN_FULL),
         pytest.param({"separate": True, "jacobian_rows_at_once": 1}, marks=IN_FULL),
     ],
@@ -174,7 +218,8 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(options):
     points = batch_of(np.random.default_rng(1).normal(size=(20, 1)))
     operator = Kernel(lambda x, y: jnp.exp(-((x - y.T) ** 2)), samples=np.eye(3)[:, :1])
     common = {"encoder": encoder, "weights": lambda x: jnp.exp(x[:, 0])}
-    plain, averaged = spin(operator, **common), spin(operator, 0.2, **common, **options)
+    averaged = spin(operator, 0.2, **common, **options)
+    plain = spin(operator, **common, masked=averaged.masked)
     expected, value, *_ = gradient_of(plain, params, points, encode=encoder.apply)
     state = averaged.init(jax.random.key(0))
     for _ in range(3):
@@ -206,16 +251,17 @@ def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
 
 
 @in_double_precision
-def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
+@pytest.mark.parametrize("starts_at_identity", [False, True])
+def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(starts_at_identity):
     rate, count = 0.3, 4
     rng = np.random.default_rng(1)
     batches = rng.integers(0, NUM_STATES, size=(count, 6))
     tables = rng.normal(size=(count, NUM_STATES, NUM_FEATURES))
-    objective = spin(MatrixOperator(SYMMETRIC), rate)
+    objective = spin(MatrixOperator(SYMMETRIC), rate, starts_at_identity=starts_at_identity)
     state = objective.init(jax.random.key(0))
     covariances, jacobians = [], []
     for states, table in zip(batches, tables, strict=True):
-        _, _, state, _ = gradient_of(objective, table, batch_of(states), state)
+        _, _, state, metrics = gradient_of(objective, table, batch_of(states), state)
         features = table[states]
         covariances.append(features.T @ features / 6)
         rows = np.zeros((6, NUM_STATES, NUM_FEATURES))
@@ -223,9 +269,16 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start():
             np.add.at(rows[row, :, k], states, features[:, j] / 6)
         jacobians.append(rows)
     decays = rate * (1.0 - rate) ** np.arange(count - 1, -1, -1)
-    np.testing.assert_allclose(state.weight, decays.sum(), rtol=1e-12)
     expected = np.tensordot(decays, np.asarray(covariances), axes=1)
+    if starts_at_identity:
+        # Algorithm 1 of Pfau et al. 2019: Σ̄ = I and J̄ = 0 at first, and no correction.
+        expected = expected + (1.0 - rate) ** count * np.eye(NUM_FEATURES)
+    weight = 1.0 if starts_at_identity else decays.sum()
+    np.testing.assert_allclose(state.weight, weight, rtol=1e-12)
     np.testing.assert_allclose(state.covariance, expected, rtol=1e-10)
+    factor = np.linalg.inv(np.linalg.cholesky(expected / weight))
+    quotients = np.diag(factor @ features.T @ SYMMETRIC[states] @ tables[-1] @ factor.T) / 6
+    np.testing.assert_allclose(metrics["eigenvalues"], quotients, rtol=1e-9)
     expected = np.tensordot(decays, np.asarray(jacobians), axes=1)
     np.testing.assert_allclose(state.jacobian, expected, rtol=1e-10, atol=1e-14)
 
@@ -317,6 +370,22 @@ def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
     features = descend(objective, lambda key: ALL_STATES, 0.05, 1_500)
     order = np.argsort(sign * LEVELS)[:NUM_FEATURES]
     assert_eigenpairs(features, sign * SYMMETRIC, sign * LEVELS[order], ROTATION[:, order], 1e-5)
+
+
+@in_double_precision
+@pytest.mark.parametrize("averaging_rate", [1.0, pytest.param(0.2, marks=IN_FULL)])
+def test_without_the_mask_only_the_span_is_found_and_ritz_diagonalises_it(averaging_rate):
+    objective = spin(MatrixOperator(SYMMETRIC), averaging_rate, masked=False)
+    features = descend(objective, lambda key: ALL_STATES, 0.05, 1_500)
+    learned, _ = ordered(features, SYMMETRIC)
+    lowest = LEVELS[:NUM_FEATURES]
+    np.testing.assert_allclose(learned.sum(), lowest.sum(), atol=1e-5)
+    assert np.abs(learned - lowest).max() > 0.05
+    gram, moment = features.T @ features, features.T @ SYMMETRIC @ features
+    found = jax.jit(ritz_spectrum)(gram / NUM_STATES, moment / NUM_STATES)
+    np.testing.assert_allclose(found.eigenvalues, lowest, atol=1e-5)
+    overlaps = np.abs(ROTATION[:, :NUM_FEATURES].T @ features @ found.transform)
+    np.testing.assert_allclose(overlaps / np.sqrt(NUM_STATES), np.eye(NUM_FEATURES), atol=1e-2)
 
 
 @IN_FULL
@@ -470,23 +539,28 @@ def test_averages_make_up_for_batches_of_fewer_rows_than_features():
 
 @in_double_precision
 @pytest.mark.parametrize(
-    ("encoder", "separate", "rows_at_once"),
+    ("encoder", "separate", "rows_at_once", "masked"),
     [
-        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, 2),
-        (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None),
+        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, 2, True),
+        (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None, True),
+        (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None, False),
+        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, None, False),
         pytest.param(
-            SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), False, None, marks=IN_FULL
+            SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), False, None, True, marks=IN_FULL
         ),
         *(
-            pytest.param(MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, rows, marks=IN_FULL)
+            pytest.param(
+                MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, rows, True, marks=IN_FULL
+            )
             for rows in (1, 4, 6, 50)
         ),
     ],
 )
-def test_the_jacobian_holds_and_contracts_the_upper_pairs(encoder, separate, rows_at_once):
+def test_the_jacobian_holds_and_contracts_the_pairs(encoder, separate, rows_at_once, masked):
     inputs = jax.random.normal(jax.random.key(0), (8, 2))
     shares = jax.random.uniform(jax.random.key(1), (8, 1)) / 8
-    jacobian = CovarianceJacobian(NUM_FEATURES, separate, rows_at_once)
+    jacobian = CovarianceJacobian(NUM_FEATURES, separate, rows_at_once, masked)
+    kept = np.triu(np.ones((NUM_FEATURES, NUM_FEATURES))) if masked else np.ones((3, 3))
     coefficients = np.random.default_rng(0).normal(size=(NUM_FEATURES, NUM_FEATURES))
 
     def encode(p):
@@ -502,15 +576,14 @@ def test_the_jacobian_holds_and_contracts_the_upper_pairs(encoder, separate, row
 
     params = encoder.init(jax.random.key(2))
     found, contracted, means = evaluate(params)
-    assert jacobian.num_passes == (3 if separate else 6)
+    assert jacobian.num_passes == (3 if separate else kept.sum())
     zeros = jacobian.zeros(params)
     jax.tree.map(lambda leaf, zero: np.testing.assert_equal(leaf.shape, zero.shape), found, zeros)
     means = jax.tree.map(np.asarray, means)
     if not separate:
-        upper = jax.tree.map(lambda leaf: leaf[np.triu_indices(NUM_FEATURES)], means)
-        assert_trees_close(found, upper)
+        assert_trees_close(found, jax.tree.map(lambda leaf: leaf[np.nonzero(kept)], means))
     expected = jax.tree.map(
-        lambda leaf: np.einsum("jk,jk...->...", np.triu(coefficients), leaf), means
+        lambda leaf: np.einsum("jk,jk...->...", kept * coefficients, leaf), means
     )
     assert_trees_close(contracted, expected)
 
