@@ -759,9 +759,9 @@ def judge(config: Config, told: Mapping[str, int]) -> Claim:
         told: Method → number of features that do.
     """
     total, spin, successor = config.num_features, told[SPIN], told[SUCCESSOR]
-    free = ("game", "seed", "evaluations")
+    decisive = {each.name for each in dataclasses.fields(config)} - {"game", "seed", "evaluations"}
     holds = None
-    if config == dataclasses.replace(_PAPER, **{name: getattr(config, name) for name in free}):
+    if all(getattr(config, name) == getattr(_PAPER, name) for name in decisive):
         holds = False if spin < total - 1 else True if 2 * successor <= total else None
     return Claim(
         statement=f"Features whose extreme test frames differ in {config.game}, one network of "
