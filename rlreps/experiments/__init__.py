@@ -101,9 +101,8 @@ EXPERIMENTS: dict[str, Entry] = {
     ),
     "atari": Entry(
         "pfau_2019.atari",
-        "Frames of an Atari game: slow features, PCA and successor features.",
+        "Frames of an Atari game: slow features, successor features and PCA.",
         devices="chosen",
-        largest="is larger, for accelerators",
     ),
     "online-pca": Entry(
         "amid_warmuth_2020.online_pca",

@@ -62,13 +62,27 @@ class Slowness(Operator):
     sampled. Its eigenvalues lie in [0, 4]: 0 for a constant; 1 − λ/2 is the correlation of an
     eigenfunction with itself a step later.
 
-    Rows i and i + b/2 of a batch are consecutive states.
+    Rows i, i + b/l, i + 2b/l, ... of a batch are l consecutive states, a clip. The form is the mean
+    over a clip's l − 1 steps, the measure that of its l states: of a sample, eigenvalues can reach
+    4l/(l − 1) where l > 2.
+
+    Attributes:
+        clip_length: l.
     """
 
+    clip_length: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.clip_length >= 2, "clip_length >= 2", self.clip_length)
+
     def apply(self, sample: Sample) -> Array:
-        rows = len(sample.features)
-        require(rows % 2 == 0, "an even number of rows, pairs of consecutive states", rows)
-        return 2.0 * (sample.features - jnp.roll(sample.features, rows // 2, axis=0))
+        rows, length = len(sample.features), self.clip_length
+        expected = f"a multiple of {length} rows, clips of consecutive states"
+        require(rows % length == 0, expected, rows)
+        states = sample.features.reshape(length, rows // length, -1)
+        steps = jnp.pad(states[1:] - states[:-1], ((1, 1), (0, 0), (0, 0)))
+        images = (steps[:-1] - steps[1:]) * (length / (length - 1))
+        return images.reshape(rows, -1)
 
 
 class GraphLaplacian(NamedTuple):

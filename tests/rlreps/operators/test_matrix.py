@@ -156,6 +156,25 @@ def test_no_eigenvalue_leaves_0_to_4_and_each_tells_the_correlation_of_a_step():
         np.testing.assert_allclose(1.0 - values / 2.0, correlations, rtol=1e-8)
 
 
-def test_an_odd_number_of_rows_is_refused():
-    with pytest.raises(InputError, match=r"expected an even number of rows, pairs .*, got 5"):
-        act(Slowness(), lambda x: x, jnp.ones((5, 2)))
+@pytest.mark.parametrize("length", [2, 3, 10])
+def test_clips_count_every_step_and_every_state_once(length):
+    clips = np.random.default_rng(0).normal(size=(length, 7, 3))
+    points = jnp.asarray(clips.reshape(-1, 3))
+    action = act(Slowness(clip_length=length), lambda x: x, points)
+    steps, states = np.diff(clips, axis=0).reshape(-1, 3), clips.reshape(-1, 3)
+    found = np.asarray(action.operator_matrix), np.asarray(action.covariance)
+    np.testing.assert_allclose(found[0], steps.T @ steps / len(steps), rtol=1e-10)
+    np.testing.assert_allclose(found[1], states.T @ states / len(states), rtol=1e-10)
+    # A state's own image depends on its neighbours in the clip alone.
+    moved = jnp.asarray(clips).at[:, 3].set(0.0).reshape(-1, 3)
+    others = act(Slowness(clip_length=length), lambda x: x, moved).images
+    changed = np.any(np.asarray(others != action.images), axis=1).reshape(length, 7)
+    np.testing.assert_array_equal(changed, np.broadcast_to(np.arange(7) == 3, (length, 7)))
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_rows_that_make_no_clips_are_refused(length):
+    with pytest.raises(InputError, match=rf"a multiple of {length} rows, clips of .*, got 5"):
+        act(Slowness(clip_length=length), lambda x: x, jnp.ones((5, 2)))
+    with pytest.raises(InputError, match="clip_length >= 2, got 1"):
+        Slowness(clip_length=1)
