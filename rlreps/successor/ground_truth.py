@@ -27,7 +27,7 @@ from rlreps.subspace import (
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
-from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.grids import BoxGrid, Grid, spelled_cells
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
@@ -142,7 +142,7 @@ def load_ground_truth(
             the matrix's.
     """
     store = open_store(path)
-    coordinates = _coordinates(store)
+    coordinates = state_coordinates(store)
     matrix = centred(StoreBlocks(store))
     principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
@@ -172,14 +172,20 @@ def _watched(
     return result
 
 
-def _coordinates(store: MatrixStore) -> np.ndarray:
-    """Return the centres [n, k] of a store's cells in [0, 1]ᵏ, from its settings."""
+def state_coordinates(store: MatrixStore) -> np.ndarray:
+    """Return the centres [n, k] of a store's states in [0, 1]ᵏ, from its settings.
+
+    Raises:
+        InputError: If the settings describe no grid of as many states.
+    """
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
         return BoxGrid(**{name: tuple(values) for name, values in box.items()}).unit_centres()
-    if not isinstance(bins, int) or bins**2 != store.shape[0]:
+    # Stores without the record are of arenas without walls, or older than it: all cells are there.
+    inside = spelled_cells(store.settings.get("wall_cells", ""))
+    if not isinstance(bins, int) or bins**2 - len(inside) != store.shape[0]:
         raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
-    return Grid(bins).centres()
+    return np.delete(Grid(bins).centres(), inside, axis=0)
 
 
 def _cache_settings(decomposition: Decomposition) -> dict[str, Any]:

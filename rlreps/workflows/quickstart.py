@@ -76,7 +76,7 @@ class QuickstartConfig:
             f"headline_dimension to be one of dimensions {self.dimensions}",
             self.headline_dimension,
         )
-        cells = self.successor.num_cells
+        cells = self.successor.num_states
         require(max(self.dimensions) < cells, f"dimensions below {cells} cells", self.dimensions)
 
     def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
@@ -199,7 +199,7 @@ class _Pipeline:
         config, d = self.config, self.config.headline_dimension
         runs = config.runs()
         self.say(
-            f"ground truth of {config.successor.num_cells:,} states from "
+            f"ground truth of {config.successor.num_states:,} states from "
             f"{config.successor.transitions:,} transitions, then {len(runs)} training runs; about "
             f"{config.estimated_seconds} s in all on two cores"
         )

@@ -67,7 +67,7 @@ class Config:
         names = [objective.name for objective in self.objectives]
         require(len(set(names)) == len(names), "every method once", names)
         for d in self.dimensions:
-            require(1 <= d < self.successor.num_cells, f"d in [1, {self.successor.num_cells})", d)
+            require(1 <= d < self.successor.num_states, f"d in [1, {self.successor.num_states})", d)
         require(
             self.headline_dimension in self.dimensions,
             f"headline_dimension to be one of dimensions {self.dimensions}",
