@@ -406,9 +406,12 @@ def _truth_section(
         for each in config.dimensions
         if each <= len(truth["noise_floor"])
     ]
+    cells = f"{successor.bins} x {successor.bins} cells"
+    if successor.grid.walls:
+        cells = f"{successor.num_states:,} of {cells}, outside the walls"
     rows = [
         ("arena", successor.arena),
-        ("states and tasks", f"{successor.bins} x {successor.bins} cells"),
+        ("states and tasks", cells),
         ("discount", successor.discount),
         ("sum over", "t ≥ 0" if successor.count_start else "t ≥ 1"),
         ("horizon (steps)", successor.horizon),
