@@ -60,13 +60,13 @@ class Grid:
     @functools.cached_property
     def states(self) -> np.ndarray:
         """The states' cells, rising, [n] (int32)."""
-        return np.flatnonzero(self.free_shares > 0.0).astype(np.int32)
+        return np.flatnonzero(self.is_state).astype(np.int32)
 
     @functools.cached_property
-    def free_shares(self) -> np.ndarray:
-        """The share of each cell's lattice points that lies outside the walls, [bins²]."""
+    def is_state(self) -> np.ndarray:
+        """Whether each cell is a state, [bins²]."""
         if not self.walls:
-            return np.ones(self.num_cells)
+            return np.ones(self.num_cells, np.bool_)
         require(
             self.bins <= _MOST_WALLED_BINS, f"bins <= {_MOST_WALLED_BINS} with walls", self.bins
         )
@@ -77,12 +77,12 @@ class Grid:
         def of_row(y: Array) -> Array:
             points = jnp.stack(jnp.meshgrid(places.ravel(), y), axis=-1)
             free = jax.vmap(jax.vmap(self.is_free))(points)
-            return jnp.mean(free.reshape(_LATTICE, self.bins, _LATTICE), axis=(0, 2))
+            return jnp.any(free.reshape(_LATTICE, self.bins, _LATTICE), axis=(0, 2))
 
         with jax.ensure_compile_time_eval():
-            shares = np.concatenate([np.asarray(of_row(y)) for y in places])
-        require(bool(shares.any()), "a cell outside the walls", f"none of {self.num_cells}")
-        return shares
+            found = np.concatenate([np.asarray(of_row(y)) for y in places])
+        require(bool(found.any()), "a cell outside the walls", f"none of {self.num_cells}")
+        return found
 
     def is_free(self, position: Array) -> Array:
         """Return whether a position [2] lies outside the walls."""
@@ -118,8 +118,7 @@ class Grid:
     def _nearest(self) -> np.ndarray:
         """The state's cell that each eighth of a cell is nearest to, [bins², 8] (int32).
 
-        The diagonals and the lines through the centre divide a cell in eight triangles, each at a
-        side of its own or half of one.
+        Both diagonals and both middle lines divide a cell in eight triangles, each at half a side.
         """
         from scipy.spatial import cKDTree  # Slow to import, and not needed without walls.
 
@@ -128,7 +127,7 @@ class Grid:
         signs = 2 * np.stack([eighth // 4, eighth // 2 % 2], axis=1) - 1
         places = signs * np.stack([0.625 - along_y, along_y], axis=1)  # From the centre, [8, 2].
         nearest = np.repeat(np.arange(self.num_cells, dtype=np.int32)[:, None], 8, axis=1)
-        others = np.flatnonzero(self.free_shares == 0.0)
+        others = np.flatnonzero(~self.is_state)
         column_row = np.stack([others % self.bins, others // self.bins], axis=1)
         tree = cKDTree(np.stack([self.states % self.bins, self.states // self.bins], axis=1))
         _, found = tree.query(column_row[:, None] + places)

@@ -212,7 +212,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
         """Return everything that decides the matrix, under its names in the store."""
         walls = {}
         if self.grid.walls:
-            inside = np.flatnonzero(self.grid.free_shares == 0.0)
+            inside = np.flatnonzero(~self.grid.is_state)
             start = "uniform inside the cell, outside the walls"
             walls = {"start": start, "wall_cells": spell_cells(inside)}
         return {

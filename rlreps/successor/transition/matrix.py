@@ -41,8 +41,8 @@ class OneStep(NamedTuple):
         first: [n, n] (float64), P(S_1 = column | S_0 uniform in row, outside the walls).
         free: [n] (float64), the share of a cell outside the walls, by its points; more than 0 in
             every state.
-        chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 in every state's cell alike.
-            A state that is never entered keeps its agents.
+        chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 uniform over the square
+            outside the walls. A state that is never entered keeps its agents.
 
     Rows sum to 1. Cells that are no states have rows and columns of zeros.
     """
@@ -75,11 +75,10 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     visits = np.asarray(chain.sum(axis=1)).ravel()
     chain = _scaled_rows(chain, 1.0 / np.where(visits == 0.0, 1.0, visits))
     first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))
-    is_state = grid.free_shares > 0.0
-    never = (visits == 0.0) & is_state
+    never = (visits == 0.0) & grid.is_state
     if never.any():
         chain = scipy.sparse.csr_array(chain + scipy.sparse.diags_array(never.astype(np.float64)))
-    free = np.where(is_state, np.maximum(outside, 1) / points, 0.0)
+    free = np.where(grid.is_state, np.maximum(outside, 1) / points, 0.0)
     return OneStep(first=first, free=free, chain=chain)
 
 
@@ -148,7 +147,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
     def kernel(cells: Array, counted: Array, entered: Array) -> tuple[Array, Array, Array]:
         uniform = _shifted(jnp.asarray(sobol, jnp.float32), cells, seed)
         start = _positions(grid, cells, uniform[..., :2])
-        outside = jnp.sum(jax.vmap(jax.vmap(grid.is_free))(start), axis=1, dtype=jnp.int32)
+        free = jax.vmap(jax.vmap(grid.is_free))(start)
         if grid.walls:
             start = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))(
                 _redraw_keys(cells, points, seed), cells, start
@@ -160,6 +159,8 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
         )(actions)
         counts = jnp.broadcast_to(counted[:, None], draw.shape).astype(jnp.int32)
+        # Points drawn again would count a cell whole of which there is a part.
+        counts_entered = (counted[:, None] & free).astype(jnp.int32)
 
         def count(
             carry: tuple[Array, Array], step: tuple[Array, Array]
@@ -172,12 +173,12 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             )
             # Points keep one second action for each first one: all pairs occur equally often.
             last = cell_of(move_all(position, (draw + action) % 4, next_noise))
-            entered = entered.at[middle, offset(middle, last)].add(counts)
+            entered = entered.at[middle, offset(middle, last)].add(counts_entered)
             return (left, entered), None
 
         left = jnp.zeros((cells.shape[0], width**2), jnp.int32)
         (left, entered), _ = lax.scan(count, (left, entered), (actions, moved))
-        return left, outside, entered
+        return left, jnp.sum(free, axis=1, dtype=jnp.int32), entered
 
     return jax.jit(kernel, donate_argnums=2)
 
