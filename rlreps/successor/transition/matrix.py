@@ -159,7 +159,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
         )(actions)
         counts = jnp.broadcast_to(counted[:, None], draw.shape).astype(jnp.int32)
-        # Points drawn again would count a cell whole of which there is a part.
+        # Without points drawn again: a cell counts by its part outside the walls.
         counts_entered = (counted[:, None] & free).astype(jnp.int32)
 
         def count(
