@@ -8,10 +8,11 @@ instead of costing it reward).
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rlreps.envs.core import ArenaError, TimeStep, check_count, check_range, pytree_dataclass
 from rlreps.envs.geometry import Shape
@@ -24,6 +25,10 @@ PENALTY_PER_DEPTH = 400.0
 
 RESET_DRAWS = 32
 """Start positions drawn to find one outside the walls."""
+
+_EDGE_ROUNDINGS = 64.0
+"""Machine epsilons by which moves stay clear of the square's edges where there are walls: more than
+the rounding that shapes forgive an agent at their edge (``geometry._rounding``)."""
 
 
 @pytree_dataclass()
@@ -66,7 +71,8 @@ class PuddleWorld:
     """The dynamics, and a task if switched on. By default: no reward, no end.
 
     An agent never enters a wall by more than rounding, and can always leave a wall's edge. One that
-    starts deeper inside a wall stays where it is.
+    starts deeper inside a wall stays where it is. A wall that ends on the square's edge, or touches
+    it, leaves no gap there.
 
     Attributes:
         puddles: applied in this order, each to the move that the one before it left.
@@ -110,6 +116,11 @@ class PuddleWorld:
     def num_actions(self) -> int:
         """0 up (+y), 1 right (+x), 2 down, 3 left."""
         return 4
+
+    @property
+    def walls(self) -> tuple[Shape, ...]:
+        """The shapes of the puddles that are walls; multipliers must not be traced."""
+        return tuple(puddle.shape for puddle in self.puddles if puddle.multiplier <= 0.0)
 
     def with_task(self) -> "PuddleWorld":
         """Return the same world with goal, step penalty and puddle penalty switched on."""
@@ -159,6 +170,10 @@ class PuddleWorld:
         reaches a puddle is a budget; a stretch inside costs 1 / multiplier per unit length, and the
         move ends where the budget is spent.
 
+        Where there are walls, the square is smaller by some roundings (8e-6 in float32). Clipping
+        would put agents exactly on its edge, which for a wall that ends there is the wall's edge
+        too, and agents are free to go along a wall's edge.
+
         Args:
             position: [2], in the unit square.
             action: integer scalar in {0, 1, 2, 3}.
@@ -172,9 +187,19 @@ class PuddleWorld:
         signed = (1 - (action & 2)).astype(dtype) * self.step_size
         right = (action & 1).astype(dtype) * signed
         direction = jnp.stack([right, signed - right])
-        displacement = jnp.clip(position + direction + self.noise * noise, 0.0, 1.0) - position
+        margin = self._margin(dtype)
+        end = jnp.clip(position + direction + self.noise * noise, margin, 1.0 - margin)
+        displacement = end - position
         fraction = self._travelled_fraction(position, displacement)
         return jnp.clip(position + fraction * displacement, 0.0, 1.0)
+
+    def _margin(self, dtype: np.dtype[Any]) -> jax.Array:
+        """Return how far from the square's edges a move ends at least: 0 without walls."""
+        walled: bool | jax.Array = False
+        for puddle in self.puddles:
+            walled |= puddle.multiplier <= 0.0
+        margin = _EDGE_ROUNDINGS * float(np.finfo(dtype).eps)
+        return jnp.where(walled, margin, 0.0).astype(dtype)
 
     def _travelled_fraction(self, origin: jax.Array, displacement: jax.Array) -> jax.Array:
         """Return the fraction of ``displacement`` that is left once every puddle shortened it.

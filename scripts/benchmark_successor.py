@@ -124,7 +124,7 @@ def kernel(
     sampler.rows(range(1))
     rates = []
     for repeat in range(repeats):
-        cells = [(repeat * rows + offset) % config.num_cells for offset in range(rows)]
+        cells = [(repeat * rows + offset) % config.num_states for offset in range(rows)]
         start = time.perf_counter()
         block = sampler.estimates(cells)
         rates.append(rows * config.rollouts * config.horizon / (time.perf_counter() - start))
@@ -181,7 +181,7 @@ def main() -> None:
     tuned = python_loop(TunedPuddleWorld(), config, options.python_seconds)
     rate, memory = kernel(config, options.rows, options.repeats, devices)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    full = config.num_cells * 1000 * config.horizon
+    full = config.num_states * 1000 * config.horizon
     print(f"machine: {os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, jax {jax.__version__}")
     print(f"Python + shapely loop:   {loop:12.4g} transitions/s")
     print(f"the same, tuned:         {tuned:12.4g} transitions/s")

@@ -30,6 +30,7 @@ from rlreps.plotting.style import (
     signed_colormap,
     styled,
 )
+from rlreps.successor.grids import Grid
 
 ACTIONS = ("up", "right", "down", "left")
 _ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
@@ -182,6 +183,7 @@ def plot_components(
     Args:
         components: Sets by name, each [n, k] with n = bins * bins; entry row * bins + column is the
             cell's, where row counts upwards in y and column to the right in x. NaN cells are grey.
+            Or, with an environment, n its number of states: cells inside walls are grey.
         bins: Cells a side.
         labels: Column titles [k]; the numbers 1 to k by default.
         environment: Draws the outlines of its puddles on every map.
@@ -194,6 +196,11 @@ def plot_components(
     """
     require(len(components) >= 1, "at least one set of components", "none")
     tables = {name: np.asarray(table, np.float64) for name, table in components.items()}
+    grid = Grid(bins) if environment is None else Grid(bins).within(environment)
+    tables = {
+        name: grid.on_cells(table) if len(table) == grid.num_states else table
+        for name, table in tables.items()
+    }
     widths = next(iter(tables.values())).shape[-1:]
     for name, table in tables.items():
         require(
@@ -213,9 +220,9 @@ def plot_components(
         figsize=(columns * (side + 0.06) + 1.2, blocks * height + 0.1),
         layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
     )
-    grid = figure.subplots(len(maps) * blocks, columns, squeeze=False, sharex=True, sharey=True)
+    panels = figure.subplots(len(maps) * blocks, columns, squeeze=False, sharex=True, sharey=True)
     square: dict[str, Any] = {"origin": "lower", "extent": (0, 1, 0, 1)}
-    for axes, name, index, limit in _draw_signed(grid, maps, columns, **square):
+    for axes, name, index, limit in _draw_signed(panels, maps, columns, **square):
         # The axis names stand between the ends of the axes: beside 30 maps there is no room
         # elsewhere.
         axes.set_xticks([0, 0.5, 1], labels=["0", "x", "1"])
@@ -230,7 +237,7 @@ def plot_components(
             axes.set_ylabel(textwrap.fill(name, _NAME_WIDTH))
         if name in matches:
             axes.set_xlabel(f"|cos| {matches[name][index]:.3f}", fontsize=8.0, labelpad=2)
-    for axes in grid[-len(maps) :, count - columns * (blocks - 1) :].ravel():
+    for axes in panels[-len(maps) :, count - columns * (blocks - 1) :].ravel():
         axes.remove()
     _add_signed_bar(figure, "value relative to ± limit", aspect=25)
     return figure
@@ -361,7 +368,11 @@ def plot_policy_and_value(
 
 
 def plot_torso_components(
-    environment: PuddleWorld, learned: npt.ArrayLike, truth: npt.ArrayLike
+    environment: PuddleWorld,
+    learned: npt.ArrayLike,
+    truth: npt.ArrayLike,
+    *,
+    bins: int | None = None,
 ) -> Figure:
     """Draw a torso's principal components below the successor measure's, with the same limits.
 
@@ -371,9 +382,10 @@ def plot_torso_components(
 
     Args:
         environment: Draws the outlines of its puddles.
-        learned: Left singular vectors of the torso's centred features over the cells of a grid,
-            [bins², k]; entry row * bins + column is the cell's.
-        truth: Those of the centred successor measure, [bins², at least k].
+        learned: Left singular vectors of the torso's centred features over the states of a grid,
+            [n, k], as ``plot_components`` takes them.
+        truth: Those of the centred successor measure, [n, at least k].
+        bins: Cells a side; None where every cell is a state.
 
     Raises:
         InputError: For shapes that do not fit together.
@@ -383,7 +395,7 @@ def plot_torso_components(
         all(len(shape) == 2 for shape in shapes)
         and shapes[0][0] == shapes[1][0]
         and 1 <= shapes[0][1] <= shapes[1][1],
-        "learned [bins * bins, k] and true components [bins * bins, at least k]",
+        "learned [states, k] and true components [states, at least k]",
         shapes,
     )
     cells, count = shapes[0]
@@ -398,7 +410,7 @@ def plot_torso_components(
     cosines = np.sum(torso * measure, axis=0)
     return plot_components(
         {"successor measure": measure, "torso": torso * np.where(cosines < 0.0, -1.0, 1.0)},
-        bins=math.isqrt(cells),
+        bins=math.isqrt(cells) if bins is None else bins,
         environment=environment,
         cosines={"torso": cosines},
     )

@@ -50,7 +50,7 @@ class LiveSource:
     """Discounted sums of random cumulants along fresh rollouts.
 
     A start state is drawn from a cell that is uniform over the chain's cells; for PuddleWorld, that
-    is uniform over the square, whatever the grid.
+    is uniform over the square outside the walls.
 
     Attributes:
         chain: The Markov chain: an environment under a policy.
@@ -171,7 +171,7 @@ def puddle_world_source(
     Inputs are positions [b, 2]. Programs compiled for it are not those of another.
     """
     return LiveSource(
-        # One cell, the square itself: starts are uniform inside it.
+        # One cell, the square itself: starts are uniform inside it, outside the walls.
         chain=puddle_world_chain(environment, Grid(1)),
         observe=_position,
         cumulants=cumulants,

@@ -155,9 +155,10 @@ def puddle_world_chain(
 ) -> MarkovChain[Array, tuple[Array, Array, Array]]:
     """Return PuddleWorld under the random policy, started uniformly inside a cell of a grid.
 
-    Its states are positions [2]. ``environment_chain`` would do; this one spends a single block of
-    random bits on a whole step.
+    Its states are positions [2], its cells the states of the grid with the environment's walls.
+    ``environment_chain`` would do; this one spends a single block of random bits on a whole step.
     """
+    grid = grid.within(environment)
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array, Array]:
         first, second = threefry2x32(words, (rollout, time))
@@ -170,5 +171,5 @@ def puddle_world_chain(
         return environment.move(position, action, jnp.stack([noise_x, noise_y]))
 
     return MarkovChain(
-        num_cells=grid.num_cells, start=grid.sample, draw=draw, advance=advance, cell=grid.cell
+        num_cells=grid.num_states, start=grid.sample, draw=draw, advance=advance, cell=grid.state
     )

@@ -9,32 +9,153 @@ from typing import overload
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
+from rlreps.envs import PuddleWorld, Shape
 from rlreps.errors import require, require_positive
+
+_LATTICE = 16
+"""Points along each side of a cell that decide whether it is a state: part of what a walled store
+is, so changing it changes which cells its matrix has."""
+
+_MOST_WALLED_BINS = 2048
+"""Beyond, a matrix would take 70 TB and its lattice, minutes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y."""
+    """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
+
+    A cell is a state if one of 16 x 16 points spread evenly over it lies outside the walls. States
+    are numbered from 0 in the order of their cells: without walls, by their cells. A position in a
+    cell that is no state counts to the nearest one that is; agents get there only at a wall's very
+    edge, which may be the edge of a cell within the wall, or in a corner that the points miss.
+
+    Attributes:
+        bins: Cells along each axis.
+        walls: Shapes that nobody enters, as ``PuddleWorld.walls``.
+    """
 
     bins: int
+    walls: tuple[Shape, ...] = ()
 
     def __post_init__(self) -> None:
         require_positive("bins", self.bins)
+
+    def within(self, environment: PuddleWorld) -> "Grid":
+        """Return the grid with an environment's walls."""
+        walls = environment.walls
+        return self if walls == self.walls else Grid(self.bins, walls)
 
     @property
     def num_cells(self) -> int:
         """Number of cells, bins²."""
         return self.bins**2
 
-    def cell(self, position: Array) -> Array:
-        """Return the cell [] (int32) of a position [2]; the far edges belong to the last cells."""
-        column_row = jnp.clip((position * self.bins).astype(jnp.int32), 0, self.bins - 1)
-        return column_row[1] * self.bins + column_row[0]
+    @property
+    def num_states(self) -> int:
+        """Number of states: of cells, without walls."""
+        return len(self.states) if self.walls else self.num_cells
 
-    def sample(self, key: Array, cell: Array) -> Array:
-        """Return a position [2] drawn uniformly inside a cell."""
+    @functools.cached_property
+    def states(self) -> np.ndarray:
+        """The states' cells, rising, [n] (int32)."""
+        return np.flatnonzero(self.is_state).astype(np.int32)
+
+    @functools.cached_property
+    def is_state(self) -> np.ndarray:
+        """Whether each cell is a state, [bins²]."""
+        if not self.walls:
+            return np.ones(self.num_cells, np.bool_)
+        require(
+            self.bins <= _MOST_WALLED_BINS, f"bins <= {_MOST_WALLED_BINS} with walls", self.bins
+        )
+        offsets = (np.arange(_LATTICE) + 0.5) / _LATTICE
+        places = ((np.arange(self.bins)[:, None] + offsets) / self.bins).astype(np.float32)
+
+        @jax.jit
+        def of_row(y: Array) -> Array:
+            points = jnp.stack(jnp.meshgrid(places.ravel(), y), axis=-1)
+            free = jax.vmap(jax.vmap(self.is_free))(points)
+            return jnp.any(free.reshape(_LATTICE, self.bins, _LATTICE), axis=(0, 2))
+
+        with jax.ensure_compile_time_eval():
+            found = np.concatenate([np.asarray(of_row(y)) for y in places])
+        require(bool(found.any()), "a cell outside the walls", f"none of {self.num_cells}")
+        return found
+
+    def is_free(self, position: Array) -> Array:
+        """Return whether a position [2] lies outside the walls."""
+        free = jnp.asarray(True)
+        for wall in self.walls:
+            free &= wall.depth(position) <= 0.0
+        return free
+
+    def cell(self, position: Array) -> Array:
+        """Return the cell [] (int32) of a position [2]; the far edges belong to the last cells.
+
+        Where that is no state, it is the cell of the nearest state.
+        """
+        place = position * self.bins
+        column_row = jnp.clip(place.astype(jnp.int32), 0, self.bins - 1)
+        cell = column_row[1] * self.bins + column_row[0]
+        if not self.walls:
+            return cell
+        offset = place - column_row.astype(place.dtype) - 0.5
+        beyond = (offset > 0.0).astype(jnp.int32)
+        vertical = (jnp.abs(offset[1]) > jnp.abs(offset[0])).astype(jnp.int32)
+        return jnp.asarray(self._nearest)[cell, 4 * beyond[0] + 2 * beyond[1] + vertical]
+
+    def state(self, position: Array) -> Array:
+        """Return the state [] (int32) of a position [2]."""
+        if not self.walls:
+            return self.cell(position)
+        numbers = np.zeros(self.num_cells, np.int32)
+        numbers[self.states] = np.arange(self.num_states)
+        return jnp.asarray(numbers)[self.cell(position)]
+
+    @functools.cached_property
+    def _nearest(self) -> np.ndarray:
+        """The state's cell that each eighth of a cell is nearest to, [bins², 8] (int32).
+
+        Both diagonals and both middle lines divide a cell in eight triangles, each at half a side.
+        """
+        from scipy.spatial import cKDTree  # Slow to import, and not needed without walls.
+
+        eighth = np.arange(8)
+        along_y = np.where(eighth % 2 == 1, 0.375, 0.25)
+        signs = 2 * np.stack([eighth // 4, eighth // 2 % 2], axis=1) - 1
+        places = signs * np.stack([0.625 - along_y, along_y], axis=1)  # From the centre, [8, 2].
+        nearest = np.repeat(np.arange(self.num_cells, dtype=np.int32)[:, None], 8, axis=1)
+        others = np.flatnonzero(~self.is_state)
+        column_row = np.stack([others % self.bins, others // self.bins], axis=1)
+        tree = cKDTree(np.stack([self.states % self.bins, self.states // self.bins], axis=1))
+        _, found = tree.query(column_row[:, None] + places)
+        nearest[others] = self.states[found]
+        return nearest
+
+    def sample(self, key: Array, state: Array) -> Array:
+        """Return a position [2] drawn uniformly in a state's cell, outside the walls."""
+        cell = jnp.asarray(self.states)[state] if self.walls else state
+        return self.outside_walls(key, cell, self._uniform(key, cell))
+
+    def outside_walls(self, key: Array, cell: Array, position: Array) -> Array:
+        """Return a position [2] if it is outside the walls, else a uniform draw that is.
+
+        It is drawn in ``cell`` [], which must be a state's.
+        """
+        if not self.walls:
+            return position
+
+        def draw(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            key = jax.random.fold_in(carry[0], 1)
+            return key, self._uniform(key, cell)
+
+        drawn: tuple[Array, Array]
+        drawn = lax.while_loop(lambda carry: ~self.is_free(carry[1]), draw, (key, position))
+        return drawn[1]
+
+    def _uniform(self, key: Array, cell: Array) -> Array:
         corner = jnp.stack([cell % self.bins, cell // self.bins]).astype(jnp.float32)
         # Four float32 roundings lie between here and `cell`: without this margin, 2.4e-5 of a
         # cell's width for 100 bins, some positions would come out in the neighbouring cell.
@@ -43,9 +164,30 @@ class Grid:
         return (corner + offset) / self.bins
 
     def centres(self) -> np.ndarray:
-        """Return the cells' centres [bins², 2] (float32) in the order of their indices."""
+        """Return the centres of the states' cells, [n, 2] (float32), which may lie in a wall."""
         axis = (np.arange(self.bins, dtype=np.float32) + 0.5) / np.float32(self.bins)
-        return np.stack([np.tile(axis, self.bins), np.repeat(axis, self.bins)], axis=1)
+        centres = np.stack([np.tile(axis, self.bins), np.repeat(axis, self.bins)], axis=1)
+        return centres[self.states] if self.walls else centres
+
+    def on_cells(self, values: np.ndarray) -> np.ndarray:
+        """Return values by state [n, ...] by cell, [bins², ...]: NaN in cells that are no state."""
+        if not self.walls:
+            return values
+        cells = np.full((self.num_cells, *values.shape[1:]), np.nan)
+        cells[self.states] = values
+        return cells
+
+
+def spell_cells(cells: np.ndarray) -> str:
+    """Write rising cells as ranges, both ends included: "12-17, 42-42"."""
+    runs = np.split(cells, np.flatnonzero(np.diff(cells) > 1) + 1)
+    return ", ".join(f"{run[0]}-{run[-1]}" for run in runs if run.size)
+
+
+def spelled_cells(text: str) -> np.ndarray:
+    """Read the cells [n] that ``spell_cells`` wrote."""
+    ends = [tuple(map(int, run.split("-"))) for run in text.split(", ") if run]
+    return np.concatenate([np.arange(0), *(np.arange(first, last + 1) for first, last in ends)])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from rlreps.subspace import (
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
-from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.grids import BoxGrid, Grid, spelled_cells
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
@@ -164,7 +164,7 @@ def load_ground_truth(
             the matrix's.
     """
     store = open_store(path)
-    coordinates, widths = _cells(store)
+    coordinates, widths = states_of(store)
     matrix = _centred(store)
     principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
@@ -199,15 +199,22 @@ def _watched(
     return result
 
 
-def _cells(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
-    """Return centres [n, k] and widths [k] of a store's cells in [0, 1]ᵏ, from its settings."""
+def states_of(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres [n, k] and widths [k] of the cells of a store's states in [0, 1]ᵏ.
+
+    Raises:
+        InputError: If the store's settings describe no grid of as many states.
+    """
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
         grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
         return grid.unit_centres(), np.float32(1.0) / np.asarray(grid.bins, np.float32)
-    if not isinstance(bins, int) or bins**2 != store.shape[0]:
+    # Stores without the record are of arenas without walls, or older than it: all cells are there.
+    inside = spelled_cells(store.settings.get("wall_cells", ""))
+    if not isinstance(bins, int) or bins**2 - len(inside) != store.shape[0]:
         raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
-    return Grid(bins).centres(), np.full(2, 1.0 / bins, np.float32)
+    centres = np.delete(Grid(bins).centres(), inside, axis=0)
+    return centres, np.full(2, 1.0 / bins, np.float32)
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:

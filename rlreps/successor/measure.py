@@ -7,6 +7,7 @@ method at once. Both make a ``RowEstimator``, which hands over blocks of rows.
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, get_args
@@ -17,6 +18,7 @@ from rlreps.config import configurable
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.subspace.row_blocks import Centring
+from rlreps.successor.grids import Grid, spell_cells
 
 LONGEST_HORIZON = 10**7
 """Most terms of a discounted sum: each has a weight in memory."""
@@ -62,13 +64,13 @@ class RowEstimator(Protocol):
         """Yield the rows of each block of start states, in the order given.
 
         Args:
-            blocks: Start cells of each block, each in [0, num_cells).
+            blocks: Start states of each block, each in [0, n).
 
         Yields:
-            Rows and half differences, [len(block), num_cells] (float32), for each block.
+            Rows and half differences, [len(block), n] (float32), for each block.
 
         Raises:
-            InputError: If a cell is not an integer in [0, num_cells).
+            InputError: If a state is not an integer in [0, n).
         """
         ...
 
@@ -147,7 +149,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
 
     Attributes:
         arena: One of the named arenas, or the path of a TOML file that describes one.
-        bins: Cells along each axis; the matrix is bins² x bins².
+        bins: Cells along each axis; the matrix is bins² x bins², less the cells inside walls.
         block_rows: Rows written, and lost to a kill, at a time.
         centring: Whose means come off whenever the store is read: each task's over the states
             (columns), each state's over the tasks (rows, as the public code of Le Lan et al. 2023
@@ -171,10 +173,15 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
         require_positive("block_rows", self.block_rows)
         require_choice("centring", self.centring, get_args(Centring))
 
+    @functools.cached_property
+    def grid(self) -> Grid:
+        """The cells, some of them inside walls; ``ArenaError`` for an unknown or invalid arena."""
+        return Grid(self.bins).within(self.environment())
+
     @property
-    def num_cells(self) -> int:
-        """States and tasks of the matrix, n = bins²."""
-        return self.bins**2
+    def num_states(self) -> int:
+        """States and tasks of the matrix, n: bins² without walls."""
+        return self.grid.num_states
 
     @property
     def transitions(self) -> int:
@@ -184,7 +191,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
     @property
     def stored_bytes(self) -> int:
         """Size of the store: a float32 an entry, twice that with half differences."""
-        return 4 * self.num_cells**2 * (2 if self.sampled else 1)
+        return 4 * self.num_states**2 * (2 if self.sampled else 1)
 
     @property
     @abc.abstractmethod
@@ -210,6 +217,11 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
 
     def store_settings(self) -> dict[str, Any]:
         """Return everything that decides the matrix, under its names in the store."""
+        walls = {}
+        if self.grid.walls:
+            inside = np.flatnonzero(~self.grid.is_state)
+            start = "uniform inside the cell, outside the walls"
+            walls = {"start": start, "wall_cells": spell_cells(inside)}
         return {
             "quantity": "successor measure",
             "method": self.method,
@@ -218,6 +230,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             "bins": self.bins,
             "cell_index": "row * bins + column, row from y",
             "start": "uniform inside the cell",
+            **walls,
             **self.method_settings(),
             "horizon": self.horizon,
             "discount": self.discount,
@@ -251,12 +264,12 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
 
     @property
     def transitions(self) -> int:
-        return self.num_cells * self.rollouts * self.horizon
+        return self.num_states * self.rollouts * self.horizon
 
     @property
     def working_bytes(self) -> int:
         # A block of rows and of half differences, beside a tile of 32 cells being counted.
-        return 4 * self.num_cells * (2 * min(self.block_rows, self.num_cells) + 32)
+        return 4 * self.num_states * (2 * min(self.block_rows, self.num_states) + 32)
 
     @property
     def effort(self) -> str:
@@ -272,10 +285,9 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
 
     def estimator(self) -> RowEstimator:
         from rlreps.successor.chains import puddle_world_chain
-        from rlreps.successor.grids import Grid
         from rlreps.successor.monte_carlo import RowSampler
 
-        return RowSampler(puddle_world_chain(self.environment(), Grid(self.bins)), self)
+        return RowSampler(puddle_world_chain(self.environment(), self.grid), self)
 
 
 @configurable
@@ -303,10 +315,9 @@ class Transition(SuccessorMeasure, TransitionSettings):
 
     def estimator(self) -> RowEstimator:
         # Deferred: what it needs of SciPy takes longer to import than all the rest.
-        from rlreps.successor.grids import Grid
         from rlreps.successor.transition.estimator import TransitionEstimator
 
-        return TransitionEstimator(self.environment(), Grid(self.bins), self)
+        return TransitionEstimator(self.environment(), self.grid, self)
 
 
 METHODS: dict[str, type[SuccessorMeasure]] = {"monte_carlo": MonteCarlo, "transition": Transition}

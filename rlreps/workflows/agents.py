@@ -517,11 +517,8 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     centres = jnp.asarray(Grid(bins).centres())
     network, scale = agent.trainer.agent.network, agent.config.dqn.reward_scale
     values = network.values(agent.params, centres) / scale
-    blocked = jnp.zeros(len(centres), bool)
-    for puddle in world.puddles:
-        if puddle.multiplier <= 0.0:
-            blocked |= jax.vmap(puddle.shape.depth)(centres) > 0.0
-    shown: Array = jnp.where(blocked[:, None], jnp.nan, values)
+    free = jax.vmap(Grid(bins).within(world).is_free)(centres)
+    shown: Array = jnp.where(free[:, None], values, jnp.nan)
     return shown
 
 
@@ -553,7 +550,8 @@ def _draw_components(
     except InputError as problem:
         pictures.notes.append(f"no {out.name}: {problem}")
         return
-    figure = plot_torso_components(world, learned, truth.principal.basis)
+    basis, bins = truth.principal.basis, int(truth.settings["bins"])
+    figure = plot_torso_components(world, learned, basis, bins=bins)
     pictures.written.append(save_figure(figure, out))
 
 

@@ -61,6 +61,8 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
     require(len(stores) == 2, "two different stores", str(path))
     first, second = (store.matrix for store in stores.values())
     require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
+    inside = [matrix.settings.get("wall_cells", "") for matrix in (first, second)]
+    require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
     bases = [
         principal_subspace(matrix, progress=functools.partial(progress_bar, show=progress)).basis
         for matrix in (first, second)

@@ -57,8 +57,8 @@ def generate(
     create = functools.partial(
         create_estimates,
         path,
-        shape=(measure.num_cells, measure.num_cells),
-        block_rows=min(measure.block_rows, measure.num_cells),
+        shape=(measure.num_states, measure.num_states),
+        block_rows=min(measure.block_rows, measure.num_states),
         settings=settings,
         provenance={"arena": measure.arena, **provenance()},
         sampled=measure.sampled,
@@ -91,7 +91,7 @@ def generate(
         "peak_memory_mib": peak_memory_mib(),
     }
     if measure.transitions:
-        computed = rows * (measure.transitions // measure.num_cells)
+        computed = rows * (measure.transitions // measure.num_states)
         figures |= {
             "transitions": measure.transitions,
             "computed_transitions": computed,
@@ -155,7 +155,7 @@ def _compute(
         # Before the work, whose time the bar estimates from the first block on.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
-            f"{matrix.path}: {measure.num_cells:,} x {measure.num_cells:,} entries, "
+            f"{matrix.path}: {measure.num_states:,} x {measure.num_states:,} entries, "
             f"{_gigabytes(measure.stored_bytes)} on disk{steps}",
             file=sys.stderr,
         )
@@ -204,7 +204,7 @@ def _require_room(measure: SuccessorMeasure, path: Path) -> None:
         folder = folder.parent
     there = sum(file.stat().st_size for file in path.rglob("c/*/0")) if path.is_dir() else 0
     free = shutil.disk_usage(folder).free + there
-    asked = f"{measure.num_cells:,} x {measure.num_cells:,} entries"
+    asked = f"{measure.num_states:,} x {measure.num_states:,} entries"
     if measure.stored_bytes > free:
         raise InputError(
             f"expected a matrix that fits the {_gigabytes(free)} free at {folder}, got {asked}, "

@@ -82,7 +82,7 @@ class QuickstartConfig:
             f"headline_dimension to be one of dimensions {self.dimensions}",
             self.headline_dimension,
         )
-        cells = self.successor.num_cells
+        cells = self.successor.num_states
         require(max(self.dimensions) < cells, f"dimensions below {cells} cells", self.dimensions)
 
     def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
@@ -207,7 +207,7 @@ class _Pipeline:
         config, d = self.config, self.config.headline_dimension
         runs = config.runs()
         self.say(
-            f"ground truth of {config.successor.num_cells:,} states from "
+            f"ground truth of {config.successor.num_states:,} states from "
             f"{config.successor.transitions:,} transitions, then {len(runs)} training runs; about "
             f"{config.estimated_seconds} s in all on two cores"
         )
@@ -416,9 +416,12 @@ def _truth_section(
         for each in config.dimensions
         if each <= len(truth["noise_floor"])
     ]
+    cells = f"{successor.bins} x {successor.bins} cells"
+    if successor.grid.walls:
+        cells = f"{successor.num_states:,} of {cells}, outside the walls"
     rows = [
         ("arena", successor.arena),
-        ("states and tasks", f"{successor.bins} x {successor.bins} cells"),
+        ("states and tasks", cells),
         ("discount", successor.discount),
         ("sum over", "t ≥ 0" if successor.count_start else "t ≥ 1"),
         ("horizon (steps)", successor.horizon),

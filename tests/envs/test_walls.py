@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 import shapely
 
-from rlreps.envs import Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
+from rlreps.envs import (
+    Capsule,
+    ConvexPolygon,
+    Disc,
+    Puddle,
+    PuddleWorld,
+    PuddleWorldDmEnv,
+    PuddleWorldEnv,
+    PuddleWorldState,
+    PuddleWorldVectorEnv,
+    load_arena,
+)
 
 TOLERANCE = 1e-6
 INTEGRATION = pytest.mark.integration
@@ -139,3 +150,99 @@ def test_reset_draws_uniformly_from_the_square_outside_walls():
         expected = area / 0.84
         error = np.sqrt(expected * (1.0 - expected) / len(positions))
         assert abs(share - expected) < 4.0 * error
+
+
+# From the square's lower edge to its upper one: by sides, corners, tips, or a point of the rim.
+PARTITIONS = {
+    "side": ConvexPolygon(((0.4, 0.0), (0.6, 0.0), (0.6, 1.0), (0.4, 1.0))),
+    "corner": ConvexPolygon(((0.5, 0.0), (0.9, 0.5), (0.5, 1.0), (0.1, 0.5))),
+    "tip": Capsule((0.5, 0.1), (0.5, 0.9), 0.1),
+    "rim": Disc((0.5, 0.5), 0.5),
+}
+
+
+def turned(shape):
+    """The shape with x and y exchanged."""
+    points = {
+        name: np.asarray(value)[..., ::-1].tolist()
+        for name, value in vars(shape).items()
+        if name != "radius"
+    }
+    return type(shape)(**points, **({"radius": shape.radius} if hasattr(shape, "radius") else {}))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_nobody_crosses_a_wall_along_the_edge_of_the_square(name, dtype):
+    """Agents on the edges of the square, with and without noise, on either side of the wall."""
+    with jax.enable_x64(dtype == jnp.float64):
+
+        @jax.jit
+        def paths(world, starts, actions, noise):
+            def advance(position, step):
+                position = jax.vmap(world.move)(position, *step)
+                return position, position
+
+            return jax.lax.scan(advance, starts, (actions, noise))[1]
+
+        generator = np.random.default_rng(0)
+        agents, steps = 400, 60
+        across = generator.uniform(0.0, 0.3, agents)
+        across[agents // 2 :] = 1.0 - across[agents // 2 :]
+        on_edge = generator.integers(2, size=agents)
+        left = across < 0.5
+        random = generator.integers(4, size=(steps, agents))
+        for turn, shape in enumerate((PARTITIONS[name], turned(PARTITIONS[name]))):
+            world = PuddleWorld(puddles=(Puddle(shape, 0.0),))
+            starts = np.stack([on_edge, across] if turn else [across, on_edge], axis=1)
+            # Towards the wall: right or left, up or down; with noise, any way.
+            towards = np.where(left, 0, 2) if turn else np.where(left, 1, 3)
+            for actions, scale in (
+                (np.tile(towards, (steps, 1)), 0.0),
+                (random, 1.0),
+                (np.tile(towards, (steps, 1)), 1.0),
+            ):
+                noise = scale * generator.standard_normal((steps, agents, 2))
+                found = np.asarray(
+                    paths(
+                        world,
+                        jnp.asarray(starts, dtype),
+                        jnp.asarray(actions, jnp.int32),
+                        jnp.asarray(noise, dtype),
+                    )
+                )
+                assert found.dtype == dtype
+                side = found[..., turn]
+                np.testing.assert_array_equal(side < 0.5, np.broadcast_to(left, side.shape))
+                reached = np.where(left, side.max(axis=0), 1.0 - side.min(axis=0))
+                assert scale or np.all(reached > 0.39 if name == "side" else reached > 0.48)
+
+
+def test_two_room_has_no_way_along_the_edge_in_any_interface():
+    world = load_arena("two_room", noise=0.0)
+    state = PuddleWorldState(jnp.asarray([0.38, 1.0], jnp.float32), jnp.zeros((), jnp.int32))
+    single, interface = PuddleWorldEnv(world, task=False), PuddleWorldDmEnv(world, task=False)
+    batch = PuddleWorldVectorEnv(2, arena=world, task=False)
+    for environment in (single, interface, batch):
+        environment.reset()
+    single._state = interface._state = state
+    batch._states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
+    move, position = jax.jit(world.move), state.position
+    for _ in range(6):
+        position = move(position, jnp.int32(1), jnp.zeros(2))
+        found = [
+            position,
+            single.step(1)[0],
+            interface.step(1).observation,
+            *batch.step(np.array([1, 1]))[0],
+        ]
+        np.testing.assert_allclose(found, np.broadcast_to([0.4, 1.0], (5, 2)), atol=1e-5)
+    np.testing.assert_allclose(np.asarray(found)[:, 0], 0.4, atol=TOLERANCE)
+
+
+def test_without_walls_moves_reach_the_edges_of_the_square():
+    for name, reached in (("sutton", 0.0), ("two_room_slow", 0.0), ("two_room", 7.7e-6)):
+        end = load_arena(name, noise=0.0).move(
+            jnp.asarray([0.99, 0.01]), jnp.int32(1), jnp.zeros(2)
+        )
+        assert 1.0 - float(end[0]) == pytest.approx(reached, abs=1e-7)

@@ -80,7 +80,7 @@ class Config:
         names = [objective.name for objective in self.objectives]
         require(len(set(names)) == len(names), "every method once", names)
         for d in self.dimensions:
-            require(1 <= d < self.successor.num_cells, f"d in [1, {self.successor.num_cells})", d)
+            require(1 <= d < self.successor.num_states, f"d in [1, {self.successor.num_states})", d)
         require(
             self.headline_dimension in self.dimensions,
             f"headline_dimension to be one of dimensions {self.dimensions}",
@@ -576,7 +576,7 @@ def _abstract(config: Config, methods: Methods) -> str:
             f" The paper takes {published:,} updates; this run took {training.steps:,}, "
             f"{published / training.steps:,.0f} times fewer: its methods are compared on the way."
         )
-    if successor.num_cells < paper.num_cells:
+    if successor.num_states < paper.num_states:
         fewer += (
             f" The grid has {successor.bins} x {successor.bins} cells where the paper's has "
             f"{paper.bins} x {paper.bins}: another matrix, with other components. The run shows "

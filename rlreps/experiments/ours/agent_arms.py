@@ -726,7 +726,7 @@ def map_figures(
                     }
                     for cell, (ours, theirs) in enumerate(zip(learned, measure, strict=True))
                 ],
-                plot_torso_components(world, learned, measure),
+                plot_torso_components(world, learned, measure, bins=int(truth.settings["bins"])),
             )
         )
     return policies + torsos

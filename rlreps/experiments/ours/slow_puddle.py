@@ -38,7 +38,6 @@ from rlreps.runs.intervals import aggregate
 from rlreps.sources.matrix import Source
 from rlreps.subspace import matched_cosines, subspace_distance
 from rlreps.subspace.svd import fix_signs
-from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import Transition
 from rlreps.successor.transition.matrix import one_step
@@ -151,7 +150,7 @@ class Config:
             self.dimensions,
         )
         # The constant and the eigenfunction after the last, for the gap, are wanted too.
-        most = self.successor.num_cells - 3
+        most = self.successor.num_states - 3
         require(self.num_features <= most, f"dimensions <= {most}", self.num_features)
         require(1 <= self.shown <= self.num_features, "1 <= shown <= the largest d", self.shown)
         require_positive("num_seeds", self.num_seeds)
@@ -218,7 +217,7 @@ class Problem(NamedTuple):
     Attributes:
         chain: P, [n, n], sparse.
         graph: L and the measure on the diagonal of Σ, which sums to 1.
-        centres: The cells' centres in [0, 1]², [n, 2] (float32).
+        centres: The states' centres in [0, 1]², [n, 2] (float32).
         eigenvalues: The smallest of L u = λ Σ u after the constant's, rising, [k].
         eigenfunctions: Orthonormal in the measure, [n, k].
     """
@@ -237,9 +236,11 @@ def make_problem(config: Transition, count: int) -> Problem:
         ArenaError: For an unknown or invalid arena.
         InputError: If some cell is never visited, or the chain falls apart.
     """
-    environment, grid = load_arena(config.arena), Grid(config.bins)
-    chain = one_step(environment, grid, points=config.points, seed=config.seed).chain
-    graph = graph_laplacian(chain, np.full(grid.num_cells, 1.0 / grid.num_cells))
+    grid = config.grid
+    chain = one_step(config.environment(), grid, points=config.points, seed=config.seed).chain
+    if grid.walls:
+        chain = scipy.sparse.csr_array(chain[grid.states][:, grid.states])
+    graph = graph_laplacian(chain, np.full(grid.num_states, 1.0 / grid.num_states))
     eigenvalues, eigenfunctions = slowest_eigenfunctions(graph, 1 + count)
     require(eigenvalues[1] > 1e-9, "a chain that connects all cells", f"{eigenvalues[1]:g}")
     return Problem(chain, graph, grid.centres(), eigenvalues[1:], eigenfunctions[:, 1:])

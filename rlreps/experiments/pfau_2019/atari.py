@@ -49,7 +49,7 @@ from rlreps.operators import Slowness, act
 from rlreps.plotting import Line, Panel, plot_panels, plot_reconstructions, plot_signed_images
 from rlreps.report.page import Section
 from rlreps.runs.progress import progress_bar
-from rlreps.subspace import centre_columns_in_place, randomized_svd
+from rlreps.subspace import centre_in_place, randomized_svd
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
 
@@ -712,7 +712,7 @@ def principal_components(rows: FloatArray, count: int) -> FloatArray:
     Raises:
         InputError: If the rows span fewer dimensions.
     """
-    centre_columns_in_place(rows)
+    centre_in_place(rows)
     values: FloatArray = randomized_svd(rows, count).basis
     return values
 

@@ -1,8 +1,8 @@
 """The successor measure from one-step transition probabilities, without rollouts.
 
-With the first step F and the chain P of ``OneStep``, a start that moves has
+With the first step F and the chain P of ``OneStep``,
 
-    Ψ_h = E + γ F Σ_{t=0}^{h-2} γᵗ Pᵗ        (sum from the start state)
+    Ψ_h = I + γ F Σ_{t=0}^{h-2} γᵗ Pᵗ        (sum from the start state)
     Ψ_h = F Σ_{t=0}^{h-1} γᵗ Pᵗ              (sum from the first successor)
 
 and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. The one approximation, besides quadrature, is that
@@ -16,15 +16,16 @@ import dataclasses
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.subspace import Centring, centre_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import RowEstimates, TransitionSettings, checked_cells
-from rlreps.successor.transition.matrix import OneStep, one_step
+from rlreps.successor.transition.matrix import one_step
 from rlreps.successor.transition.modes import SlowModes, slow_modes
 from rlreps.successor.transition.solver import BandedSolver, factorise
 
@@ -55,13 +56,14 @@ class TransitionEstimator:
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
         """Count the transitions and factorise."""
-        self._grid = grid
+        self._grid = grid = grid.within(environment)
         self._settings = settings
         # Terms from the first step on; the start itself is counted apart.
         self._terms = settings.steps_ahead
-        fine = Grid(grid.bins * settings.refinement)
+        fine = Grid(grid.bins * settings.refinement, grid.walls)
         steps = one_step(environment, fine, points=settings.points, seed=settings.seed)
-        self._first, self._held = _from_cells(steps, grid.bins, settings.refinement)
+        self._first = _starts(grid, fine.bins, steps.free) @ steps.first
+        self._ends = _ends(grid, fine) if grid.walls else None
         self._chain = steps.chain
         self._solver: BandedSolver | None = None
         self._end: tuple[np.ndarray, np.ndarray] | None = None
@@ -80,9 +82,9 @@ class TransitionEstimator:
             yield RowEstimates(self.rows(block))
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), bins²] (float32) of the given start cells."""
-        wanted = checked_cells(cells, self._grid.num_cells)
-        rows = np.empty((len(wanted), self._grid.num_cells), np.float32)
+        """Return rows [len(cells), n] (float32) of the given start states."""
+        wanted = checked_cells(cells, self._grid.num_states)
+        rows = np.empty((len(wanted), self._grid.num_states), np.float32)
         for tile in np.unique(wanted // TILE_ROWS):
             here = wanted // TILE_ROWS == tile
             if self._tile[0] != tile:
@@ -110,23 +112,20 @@ class TransitionEstimator:
                 return
 
     def _compute_tile(self, tile: int) -> np.ndarray:
-        """Return rows [at most TILE_ROWS, bins²] (float32)."""
+        """Return rows [at most TILE_ROWS, n] (float32)."""
         start = tile * TILE_ROWS
-        cells = np.arange(start, min(start + TILE_ROWS, self._grid.num_cells))
-        first = self._first[start : start + len(cells)].toarray()
+        states = np.arange(start, min(start + TILE_ROWS, self._grid.num_states))
+        first = self._first[start : start + len(states)].toarray()
         discount = self._settings.discount
         geometric = (1.0 - discount**self._terms) / (1.0 - discount)
-        held = self._held[cells]
         if self._terms == 0:
-            rows = np.zeros((len(cells), self._grid.num_cells))
+            rows = np.zeros((len(states), self._grid.num_states))
         else:
             rows = self._coarse(self._summed(first)).astype(np.float64)
-            rows = _with_row_sums(rows, geometric * (1.0 - held))
-        local = np.arange(len(cells))
-        rows[local, cells] += geometric * held
+            rows = _with_row_sums(rows, np.full(len(states), geometric))
         if self._settings.count_start:
             rows *= discount
-            rows[local, cells] += 1.0
+            rows[np.arange(len(states)), states] += 1.0
         return rows.astype(np.float32)
 
     def _summed(self, first: np.ndarray) -> np.ndarray:
@@ -145,7 +144,9 @@ class TransitionEstimator:
         return rows
 
     def _coarse(self, fine_rows: np.ndarray) -> np.ndarray:
-        """Sum [rows, sub-cells] over the sub-cells of each cell, [rows, cells]."""
+        """Sum [rows, sub-cells] over the sub-cells of each state, [rows, n]."""
+        if self._ends is not None:
+            return np.asarray(fine_rows @ self._ends)
         bins, refinement = self._grid.bins, self._settings.refinement
         parts = fine_rows.reshape(-1, bins, refinement, bins, refinement)
         return np.asarray(parts.sum(axis=(2, 4)).reshape(len(fine_rows), -1))
@@ -158,16 +159,30 @@ def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
     return np.asarray(np.linalg.solve(identity - step, identity - powers))
 
 
-def _from_cells(
-    steps: OneStep, bins: int, refinement: int
-) -> tuple[scipy.sparse.csr_array, np.ndarray]:
-    """Return first step and held share from starts uniform in a cell, not in a sub-cell."""
-    fine = bins * refinement
-    index = np.arange(fine**2)
-    cells = index // fine // refinement * bins + index % fine // refinement
-    shares = np.full(fine**2, 1.0 / refinement**2)
-    mean = scipy.sparse.csr_array((shares, (cells, index)), shape=(bins**2, fine**2))
-    return scipy.sparse.csr_array(mean @ steps.first), mean @ steps.held
+def _starts(grid: Grid, fine: int, free: np.ndarray) -> scipy.sparse.csr_array:
+    """Return the chance of a sub-cell given a start uniform in a state's cell, [n, sub-cells].
+
+    Args:
+        grid: The cells.
+        fine: Sub-cells along each axis.
+        free: Their shares outside the walls, [fine²].
+    """
+    refinement, index = fine // grid.bins, np.arange(fine**2)
+    cells = index // fine // refinement * grid.bins + index % fine // refinement
+    sums = np.bincount(cells, free)
+    found = bool(np.all(sums[grid.states] > 0.0))
+    require(found, "a sub-cell outside the walls in every state", "none in some")
+    chances = free / np.where(sums > 0.0, sums, 1.0)[cells]
+    mean = scipy.sparse.csr_array((chances, (cells, index)), shape=(grid.num_cells, len(index)))
+    return scipy.sparse.csr_array(mean[grid.states])
+
+
+def _ends(grid: Grid, fine: Grid) -> scipy.sparse.csr_array:
+    """Return which state each sub-cell counts to, [sub-cells, n]; its centre decides."""
+    centres = Grid(fine.bins).centres()
+    states = np.asarray(jax.jit(jax.vmap(grid.state))(centres))
+    entries = np.ones(len(states)), (np.arange(len(states)), states)
+    return scipy.sparse.csr_array(entries, shape=(len(states), grid.num_states))
 
 
 def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarray, np.ndarray]:
@@ -231,15 +246,15 @@ def aggregation_error(
         rank: The most dimensions, k; fewer where the matrix has fewer.
         centring: Which means come off before the subspaces are taken.
     """
-    cells = np.arange(grid.num_cells)
-    rows = TransitionEstimator(environment, grid, settings).rows(cells)
+    states = np.arange(grid.within(environment).num_states)
+    rows = TransitionEstimator(environment, grid, settings).rows(states)
     finer = dataclasses.replace(settings, refinement=2 * settings.refinement)
-    finer_rows = TransitionEstimator(environment, grid, finer).rows(cells)
+    finer_rows = TransitionEstimator(environment, grid, finer).rows(states)
     entries = _REMAINING * (rows - finer_rows)
     bases = []
     for matrix in (rows, finer_rows):
         centre_in_place(matrix, centring)
-        bases.append(exact_svd(matrix, min(rank, grid.num_cells), at_most=True).basis)
+        bases.append(exact_svd(matrix, min(rank, len(states)), at_most=True).basis)
     dimensions = min(basis.shape[1] for basis in bases)
     distances = nested_distances(*(basis[:, :dimensions] for basis in bases))
     return AggregationError(entries, np.minimum(_REMAINING**2 * distances, 1.0))

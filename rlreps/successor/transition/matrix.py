@@ -5,9 +5,8 @@ by a random vector of each cell (Cranley & Patterson 1976), go through ``PuddleW
 
 The first step, from uniform starts, gives the probabilities with which a rollout leaves its start
 cell. The second gives those of the chain: where an agent goes from a cell that it has *entered*.
-The two differ wherever an agent enters a cell at some places and not at others. In an arena with
-walls they must not be confused: a uniform start deep inside a wall stays there for ever, but an
-agent that stops at a wall's edge, in a cell that the grid counts to the wall, walks away again.
+The two differ wherever an agent enters a cell at some places and not at others. Starts lie outside
+the walls: a point inside one is drawn again.
 """
 
 import concurrent.futures
@@ -39,15 +38,17 @@ class OneStep(NamedTuple):
     """One-step probabilities between the n cells of a grid, under the uniformly random policy.
 
     Attributes:
-        first: [n, n] (float64), P(S_1 = column, the start is not held | S_0 uniform in row).
-        held: [n] (float64), the share of a cell's starts that no move leaves: those in a wall.
-            The rows of ``first`` sum to ``1 - held``.
+        first: [n, n] (float64), P(S_1 = column | S_0 uniform in row, outside the walls).
+        free: [n] (float64), the share of a cell outside the walls, by its points; more than 0 in
+            every state.
         chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 uniform over the square
-            outside the walls. Rows sum to 1; a cell that is never entered keeps its agents.
+            outside the walls. A state that is never entered keeps its agents.
+
+    Rows sum to 1. Cells that are no states have rows and columns of zeros.
     """
 
     first: scipy.sparse.csr_array
-    held: np.ndarray
+    free: np.ndarray
     chain: scipy.sparse.csr_array
 
 
@@ -60,47 +61,48 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
 
     Args:
         environment: The dynamics.
-        grid: The n cells.
+        grid: The n cells; the environment's walls decide which are states.
         points: Quadrature points in each cell, a power of two; each is moved by all four actions.
         seed: Seed of the shifts, in [0, 2³²).
     """
     require(points >= 1 and points & (points - 1) == 0, "points to be a power of two", points)
     require(0 <= seed < 2**32, "seed in [0, 2**32)", seed)
+    grid = grid.within(environment)
     window = _window(environment, grid)
-    left, entered, held = _counts(environment, grid, window, points, seed)
+    left, entered, outside = _counts(environment, grid, window, points, seed)
     first = _sparse(left, grid.bins, window)
     chain = _sparse(entered, grid.bins, window)
     visits = np.asarray(chain.sum(axis=1)).ravel()
-    never = visits == 0.0
-    chain = _scaled_rows(chain, 1.0 / np.where(never, 1.0, visits))
+    chain = _scaled_rows(chain, 1.0 / np.where(visits == 0.0, 1.0, visits))
     first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))
+    never = (visits == 0.0) & grid.is_state
     if never.any():
         chain = scipy.sparse.csr_array(chain + scipy.sparse.diags_array(never.astype(np.float64)))
-    return OneStep(first=first, held=held / points, chain=chain)
+    free = np.where(grid.is_state, np.maximum(outside, 1) / points, 0.0)
+    return OneStep(first=first, free=free, chain=chain)
 
 
 def _window(environment: PuddleWorld, grid: Grid) -> int:
     """Return the most cells, along either axis, between the cells of two successive positions."""
     longest = float(environment.step_size) + _LARGEST_NORMAL * float(environment.noise)
-    return min(grid.bins - 1, int(longest * grid.bins) + 1)
+    # Beside a wall, either end may count to a neighbouring cell.
+    across = int(longest * grid.bins) + (3 if grid.walls else 1)
+    return min(grid.bins - 1, across)
 
 
 def _counts(
     environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count moves left [n, o] and entered [n, o] by cell and offset o, and held starts [n].
+    """Count moves left and entered [n, o] by cell and offset o, and points outside the walls [n].
 
     An offset (Δrow, Δcolumn) has the index (Δrow + w) · (2 w + 1) + Δcolumn + w.
     """
     num_offsets = (2 * window + 1) ** 2
-    size = min(grid.num_cells, max(1, _POINTS_PER_CHUNK // points))
-    left = np.empty((grid.num_cells, num_offsets), np.int32)
-    held = np.empty(grid.num_cells, np.float64)
+    size = min(grid.num_states, max(1, _POINTS_PER_CHUNK // points))
+    left = np.zeros((grid.num_cells, num_offsets), np.int32)
+    outside = np.zeros(grid.num_cells, np.int32)
     kernel = _kernel(environment, grid, window, points, seed)
-    chunks = [
-        np.arange(first, min(first + size, grid.num_cells))
-        for first in range(0, grid.num_cells, size)
-    ]
+    chunks = [grid.states[first : first + size] for first in range(0, grid.num_states, size)]
 
     def work(share: list[np.ndarray]) -> np.ndarray:
         entered = jnp.zeros((grid.num_cells, num_offsets), jnp.int32)
@@ -109,9 +111,9 @@ def _counts(
             counted = jnp.arange(size) < len(cells)
             # The option decides how keys turn into bits; a user's own setting must not.
             with jax.threefry_partitionable(True):
-                left_chunk, held_chunk, entered = kernel(padded, counted, entered)
+                left_chunk, outside_chunk, entered = kernel(padded, counted, entered)
             left[cells] = np.asarray(left_chunk)[: len(cells)]
-            held[cells] = np.asarray(held_chunk)[: len(cells)]
+            outside[cells] = np.asarray(outside_chunk)[: len(cells)]
         return np.asarray(entered)
 
     # An accelerator works on one chunk after another anyway.
@@ -122,34 +124,43 @@ def _counts(
         entered = np.zeros_like(left)
         for share in shares:
             entered += share
-    return left, entered, held
+    return left, entered, outside
 
 
 _Kernel = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
 def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int) -> _Kernel:
-    """Jit (cells [c], counted [c], entered [n, o]) → (left [c, o], held [c], entered [n, o])."""
+    """Jit (cells [c], counted [c], entered [n, o]) → (left [c, o], outside [c], entered [n, o])."""
     sobol = qmc.Sobol(7, scramble=False).random(points)
     width = 2 * window + 1
     cell_of = jax.vmap(jax.vmap(grid.cell))
     move_all = jax.vmap(jax.vmap(environment.move))
 
     def offset(origin: Array, target: Array) -> Array:
-        rows = target // grid.bins - origin // grid.bins + window
-        return rows * width + target % grid.bins - origin % grid.bins + window
+        rows = target // grid.bins - origin // grid.bins
+        columns = target % grid.bins - origin % grid.bins
+        # Walls so close to each other that no cell between them is a state could be farther apart.
+        rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
+        return (rows + window) * width + columns + window
 
     def kernel(cells: Array, counted: Array, entered: Array) -> tuple[Array, Array, Array]:
         uniform = _shifted(jnp.asarray(sobol, jnp.float32), cells, seed)
         start = _positions(grid, cells, uniform[..., :2])
+        free = jax.vmap(jax.vmap(grid.is_free))(start)
+        if grid.walls:
+            start = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))(
+                _redraw_keys(cells, points, seed), cells, start
+            )
         noise, next_noise = _normal(uniform[..., 2:4]), _normal(uniform[..., 4:6])
         draw = (uniform[..., 6] * 4).astype(jnp.int32)
         actions = jnp.arange(4, dtype=jnp.int32)
         moved = jax.vmap(
             lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
         )(actions)
-        held = jnp.all(moved == start[None], axis=(0, 3))
-        counts = jnp.where(held | ~counted[:, None], 0, 1).astype(jnp.int32)
+        counts = jnp.broadcast_to(counted[:, None], draw.shape).astype(jnp.int32)
+        # Without points drawn again: a cell counts by its part outside the walls.
+        counts_entered = (counted[:, None] & free).astype(jnp.int32)
 
         def count(
             carry: tuple[Array, Array], step: tuple[Array, Array]
@@ -162,23 +173,36 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             )
             # Points keep one second action for each first one: all pairs occur equally often.
             last = cell_of(move_all(position, (draw + action) % 4, next_noise))
-            entered = entered.at[middle, offset(middle, last)].add(counts)
+            entered = entered.at[middle, offset(middle, last)].add(counts_entered)
             return (left, entered), None
 
         left = jnp.zeros((cells.shape[0], width**2), jnp.int32)
         (left, entered), _ = lax.scan(count, (left, entered), (actions, moved))
-        return left, jnp.sum(held, axis=1), entered
+        return left, jnp.sum(free, axis=1, dtype=jnp.int32), entered
 
     return jax.jit(kernel, donate_argnums=2)
 
 
 def _shifted(points: Array, cells: Array, seed: int) -> Array:
     """Return points [c, p, 7] in [0, 1), shifted modulo 1 by one vector for each cell."""
-    base = jax.random.key(seed, impl=PRNG)
-    keys = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
+    keys = _cell_keys(cells, seed)
     shifts = jax.vmap(lambda key: jax.random.uniform(key, (points.shape[1],), jnp.float32))(keys)
     shifted: Array = (points[None] + shifts[:, None]) % jnp.float32(1.0)
     return shifted
+
+
+def _cell_keys(cells: Array, seed: int) -> Array:
+    base = jax.random.key(seed, impl=PRNG)
+    keys: Array = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
+    return keys
+
+
+def _redraw_keys(cells: Array, points: int, seed: int) -> Array:
+    """Return keys [c, p] for points that have to be drawn again."""
+    keys: Array = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), points))(
+        _cell_keys(cells, seed)
+    )
+    return keys
 
 
 def _positions(grid: Grid, cells: Array, uniform: Array) -> Array:

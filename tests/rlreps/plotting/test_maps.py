@@ -308,6 +308,23 @@ def components(shape, **options):
     return plot_components({"a": np.zeros(shape)}, bins=2, **options)
 
 
+def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
+    # The walls of two_room hold four of the five cells of the middle column.
+    world, inside = load_arena("two_room"), [2, 7, 17, 22]
+    truth = np.linalg.qr(np.random.default_rng(0).standard_normal((21, 3)))[0]
+    for figure in (
+        plot_components({"truth": truth}, bins=5, environment=world),
+        plot_torso_components(world, truth, truth, bins=5),
+    ):
+        for column, axes in enumerate(maps_of(figure)[:3]):
+            shown = np.ma.masked_invalid(axes.images[0].get_array()).ravel()
+            np.testing.assert_array_equal(np.flatnonzero(np.ma.getmaskarray(shown)), inside)
+            np.testing.assert_allclose(shown.compressed(), truth[:, column], atol=1e-12)
+            assert np.allclose(colour_at(figure, axes, 0.5, 0.9), to_rgb(MISSING), atol=HALF)
+    with pytest.raises(InputError, match=r"'truth' to be \[25, k\].*got \(21, 3\)"):
+        plot_components({"truth": truth}, bins=5, environment=SUTTON)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -46,7 +46,7 @@ def test_any_number_of_devices_writes_the_same_bytes(tmp_path, block_bytes):
         assert block_bytes(tmp_path / str(count)) == block_bytes(tmp_path / "1")
     chain = puddle_world_chain(load_arena(CONFIG.arena), Grid(CONFIG.bins))
     sampler = RowSampler(chain, CONFIG, devices=[jax.local_devices()[0]])
-    cells = np.random.default_rng(0).permutation(CONFIG.num_cells)[:20]
+    cells = np.random.default_rng(0).permutation(CONFIG.num_states)[:20]
     found = sampler.estimates(cells)
     assert found.rows.tobytes() == stores[8].matrix.read()[cells].tobytes()
     half_difference = stores[8].half_difference.read()[cells]

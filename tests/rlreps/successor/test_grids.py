@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from rlreps.envs import ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
 
 
 def cells_of(grid, positions):
@@ -128,3 +129,115 @@ def test_samples_of_the_square_stay_in_their_cells_with_the_same_bits_under_x64(
         wide = jax.jit(jax.vmap(grid.sample))(keys[:100], cells[:100])
     assert wide.dtype == jnp.float32
     np.testing.assert_array_equal(wide, drawn[:100])
+
+
+TWO_ROOM = load_arena("two_room")
+
+
+def walled(bins):
+    """Whether each cell [bins²] lies wholly in one of the walls of two_room."""
+    low, high = np.arange(bins) / bins - 1e-9, np.arange(1, bins + 1) / bins + 1e-9
+    columns, rows = (
+        (low >= 0.4 - 2e-9) & (high <= 0.6 + 2e-9),
+        (high <= 0.4 + 2e-9) | (low >= 0.6 - 2e-9),
+    )
+    return (rows[:, None] & columns).ravel()
+
+
+@pytest.mark.parametrize("bins", [5, 16, 30])
+def test_cells_wholly_inside_a_wall_are_no_states(bins):
+    grid = Grid(bins).within(TWO_ROOM)
+    states = np.flatnonzero(~walled(bins))
+    np.testing.assert_array_equal(grid.states, states)
+    assert grid.num_states == len(states) == bins**2 - {5: 4, 16: 24, 30: 144}[bins]
+    np.testing.assert_array_equal(grid.centres(), Grid(bins).centres()[states])
+    values = np.random.default_rng(0).normal(size=(len(states), 2))
+    shown = grid.on_cells(values)
+    np.testing.assert_array_equal(np.isnan(shown), np.tile(walled(bins)[:, None], (1, 2)))
+    np.testing.assert_array_equal(shown[states], values)
+    inside = np.flatnonzero(walled(bins))
+    np.testing.assert_array_equal(spelled_cells(spell_cells(inside)), inside)
+
+
+def test_ranges_of_cells_are_spelled_and_read():
+    assert spell_cells(np.array([3, 4, 5, 9, 11, 12])) == "3-5, 9-9, 11-12"
+    assert spelled_cells("").shape == (0,)
+    assert spell_cells(np.array([], np.int64)) == ""
+
+
+def test_without_walls_states_are_cells():
+    grid = Grid(10).within(load_arena("sutton"))
+    assert grid == Grid(10)
+    np.testing.assert_array_equal(grid.states, np.arange(100))
+    assert grid.num_states == 100
+
+
+def test_samples_are_uniform_over_the_part_of_a_cell_outside_the_walls():
+    # Row 14, columns 5 to 7 of 16: free, free up to x = 0.4, which is at 0.4 of the cell, and wall.
+    grid, count = Grid(16).within(TWO_ROOM), 4000
+    state = int(np.searchsorted(grid.states, 14 * 16 + 6))
+    states = np.concatenate([np.full(count, state), np.arange(grid.num_states)]).astype(np.int32)
+    keys = jax.random.split(jax.random.key(0), len(states))
+    points = jax.jit(jax.vmap(grid.sample))(keys, states)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(grid.state))(points), states)
+    assert jax.vmap(grid.is_free)(points).all()
+    x, y = np.asarray(points[:count], np.float64).T
+    assert scipy.stats.kstest((x - 0.375) / 0.025, "uniform").pvalue > 1e-3
+    assert scipy.stats.kstest(16.0 * y - 14.0, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("bins", [10, 25, 30])
+def test_agents_at_a_walls_edge_count_to_the_cell_that_they_came_from(bins):
+    """Noise-free moves into every side of both walls, from the cells beside them."""
+    grid, world = Grid(bins).within(TWO_ROOM), load_arena("two_room", noise=0.0)
+    move, cell = jax.jit(jax.vmap(world.move)), jax.jit(jax.vmap(grid.cell))
+    along = np.linspace(0.601, 0.999, 40)
+    between = np.linspace(0.401, 0.599, 40)
+    near = 0.4 - 0.5 / bins
+    for action, starts in (
+        (1, np.stack([np.full(40, near), along], axis=1)),
+        (3, np.stack([np.full(40, 1.0 - near), 1.0 - along], axis=1)),
+        (0, np.stack([between, np.full(40, 1.0 - near - 1.0 / bins)], axis=1)),
+        (2, np.stack([between, np.full(40, near + 1.0 / bins)], axis=1)),
+    ):
+        begin = jnp.asarray(starts, jnp.float32)
+        actions, still = jnp.full(40, action, jnp.int32), jnp.zeros((40, 2))
+        end = move(begin, actions, still)
+        assert np.all(np.abs(end - begin).max(axis=1) > 0.4 / bins)
+        np.testing.assert_array_equal(end, move(end, actions, still))
+        np.testing.assert_array_equal(cell(end), cell(begin))
+
+
+def test_wherever_agents_go_among_walls_their_state_is_at_most_a_cell_away():
+    walls = (Disc((0.3, 0.3), 0.17), ConvexPolygon(((0.5, 0.4), (0.93, 0.61), (0.71, 0.97))))
+    world, bins = PuddleWorld(puddles=tuple(Puddle(wall, 0.0) for wall in walls)), 23
+    grid = Grid(bins).within(world)
+    assert 0.05 < 1.0 - grid.num_states / bins**2 < 0.2
+
+    @jax.jit
+    def walk(positions):
+        def advance(positions, key):
+            action_key, noise_key = jax.random.split(key)
+            actions = jax.random.randint(action_key, (len(positions),), 0, 4)
+            noise = jax.random.normal(noise_key, positions.shape)
+            positions = jax.vmap(world.move)(positions, actions, noise)
+            return positions, (positions, jax.vmap(grid.cell)(positions))
+
+        return jax.lax.scan(advance, positions, jax.random.split(jax.random.key(1), 200))[1]
+
+    starts = jax.jit(jax.vmap(world.reset))(jax.random.split(jax.random.key(0), 300)).position
+    positions, cells = map(np.asarray, walk(starts))
+    assert np.isin(cells, grid.states).all()
+    centres = np.stack([cells % bins, cells // bins], axis=-1) + 0.5
+    beyond = np.abs(positions * bins - centres).max(axis=-1) - 0.5
+    assert beyond.max() < 0.2
+    # Nearly all are in a state's own cell.
+    assert np.mean(beyond > 1e-4) < 1e-3
+
+
+def test_grids_without_states_or_with_too_many_cells_beside_walls_are_refused():
+    everywhere = PuddleWorld(puddles=(Puddle(Disc((0.5, 0.5), 1.0), 0.0),))
+    with pytest.raises(InputError, match="expected a cell outside the walls, got 'none of 16'"):
+        _ = Grid(4).within(everywhere).num_states
+    with pytest.raises(InputError, match="expected bins <= 2048 with walls, got 1000000"):
+        _ = Grid(10**6).within(TWO_ROOM).num_states

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.subspace import (
     DECOMPOSITIONS,
@@ -16,6 +17,7 @@ from rlreps.subspace import (
     svd,
 )
 from rlreps.successor import ground_truth as module
+from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
 from rlreps.successor.measure import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
@@ -148,7 +150,22 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
         load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=26))
 
 
-@pytest.mark.parametrize("settings", [{}, {"bins": "5"}, {"bins": 4}, {"bins": None}])
+def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
+    store = create(tmp_path / "psi", {"bins": 6, "wall_cells": "0-4, 7-7, 31-35"})
+    found, widths = module.states_of(store)
+    np.testing.assert_array_equal(widths, np.full(2, 1 / 6, np.float32))
+    inside = [0, 1, 2, 3, 4, 7, 31, 32, 33, 34, 35]
+    np.testing.assert_array_equal(found, np.delete(Grid(6).centres(), inside, axis=0))
+    # A store of an arena with walls that is older than the record has all its cells as states.
+    older = {"bins": SIDE, "environment": arena_settings(load_arena("two_room"))}
+    truth = load_ground_truth(create(tmp_path / "older", older).path, EXACT_6)
+    np.testing.assert_array_equal(truth.coordinates, Grid(SIDE).centres())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bins": "5"}, {"bins": 4}, {"bins": None}, {"bins": 5, "wall_cells": "3-3"}],
+)
 def test_a_store_over_no_grid_is_refused(tmp_path, settings):
     full_store = create(tmp_path / "psi", settings)
     with pytest.raises(InputError, match="expected a store over a grid of bins x bins states"):

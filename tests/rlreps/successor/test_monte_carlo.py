@@ -13,7 +13,7 @@ import pytest
 import scipy.stats
 from jax.extend.random import threefry_2x32
 
-from rlreps.envs import TimeStep, load_arena
+from rlreps.envs import ConvexPolygon, Puddle, PuddleWorld, TimeStep, load_arena
 from rlreps.errors import InputError
 from rlreps.successor import monte_carlo
 from rlreps.successor.chains import (
@@ -254,17 +254,34 @@ def puddle_sampler(arena, bins, **settings):
         return RowSampler(chain, RolloutSettings(**settings))
 
 
-@pytest.mark.parametrize("count_start", [True, pytest.param(False, marks=pytest.mark.integration)])
-def test_row_sums_are_exact_to_float32_also_where_an_agent_never_moves(count_start):
-    # Cells 4 and 94 lie inside a wall: every visit of every rollout falls into one number.
-    cells = [0, 4, 44, 55, 94, 99]
+def test_row_sums_are_exact_to_float32():
     horizon, discount = 700, 0.99
-    rows = puddle_sampler(
-        "two_room", 10, rollouts=250, horizon=horizon, discount=discount, count_start=count_start
-    ).rows(cells)
+    sampler = puddle_sampler("two_room", 10, rollouts=250, horizon=horizon, discount=discount)
+    rows = sampler.rows([0, 3, 40, 47, 79, 83])
+    assert rows.shape == (6, 84)  # 16 of 100 cells lie inside the walls.
     row_sum = (1 - discount**horizon) / (1 - discount)
     np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=3e-7)
-    np.testing.assert_allclose(rows[[1, 4], [4, 94]], row_sum, rtol=3e-7)
+    with pytest.raises(InputError, match=r"start cells in \[0, 84\)"):
+        sampler.rows([84])
+
+
+@pytest.mark.parametrize("count_start", [True, pytest.param(False, marks=pytest.mark.integration)])
+def test_who_is_shut_in_a_cell_makes_every_visit_there(count_start):
+    # Every visit of every rollout falls into one number. All sides of two cells are walls, on
+    # whose edges, which are also those of cells in the walls, agents stand most of the time.
+    sides = ((0.0, 0.0, 1.0, 0.5), (0.0, 0.6, 1.0, 1.0), (0.0, 0.5, 0.2, 0.6), (0.3, 0.5, 0.7, 0.6))
+    walls = [
+        ConvexPolygon(((left, low), (right, low), (right, high), (left, high)))
+        for left, low, right, high in (*sides, (0.8, 0.5, 1.0, 0.6))
+    ]
+    world = PuddleWorld(puddles=tuple(Puddle(wall, 0.0) for wall in walls))
+    horizon, discount = 700, 0.99
+    settings = RolloutSettings(
+        rollouts=250, horizon=horizon, discount=discount, count_start=count_start
+    )
+    rows = RowSampler(puddle_world_chain(world, Grid(10)), settings).rows([0, 1])
+    row_sum = (1 - discount**horizon) / (1 - discount)
+    np.testing.assert_allclose(rows, row_sum * np.eye(2), rtol=3e-7)
 
 
 @pytest.mark.parametrize(("horizon", "discount"), [(20_000, 0.9999), (3, 1e-3)])

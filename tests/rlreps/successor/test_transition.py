@@ -10,10 +10,8 @@ from scipy.stats import norm
 
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.chains import puddle_world_chain
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo, TransitionSettings
-from rlreps.successor.monte_carlo import RowSampler
 from rlreps.successor.transition import estimator as transition
 from rlreps.successor.transition.estimator import TransitionEstimator, aggregation_error
 from rlreps.successor.transition.matrix import one_step
@@ -39,34 +37,45 @@ def estimator(monkeypatch=None, arena="sutton", bins=BINS, **settings):
     return TransitionEstimator(load_arena(arena), Grid(bins), TransitionSettings(**settings))
 
 
-def averages(bins, refinement):
-    """[bins², fine²]: the mean over the sub-cells of each cell, by explicit loops."""
+def averages(bins, refinement, free):
+    """The mean over the free parts of each cell's sub-cells, and which cell each is in.
+
+    Both [bins², fine²], by explicit loops.
+    """
     fine = bins * refinement
-    mean = np.zeros((bins**2, fine**2))
+    mean, within = np.zeros((2, bins**2, fine**2))
     for row in range(fine):
         for column in range(fine):
             cell = row // refinement * bins + column // refinement
-            mean[cell, row * fine + column] = 1.0 / refinement**2
-    return mean
+            within[cell, row * fine + column] = 1.0
+            mean[cell, row * fine + column] = free[row * fine + column]
+    return mean / np.maximum(mean.sum(axis=1, keepdims=True), 1e-12), within
 
 
 @functools.cache
 def brute_force(arena, bins, refinement, horizon, discount, count_start):
     """The sum, term by term, in float64."""
     one = steps(arena, bins * refinement)
-    mean = averages(bins, refinement)
+    mean, within = averages(bins, refinement, one.free)
     # Transposed and sparse: 700 dense products would take most of these tests' time.
-    chain, gather = (
-        scipy.sparse.csr_array(one.chain.T),
-        scipy.sparse.csr_array(mean) * refinement**2,
-    )
-    moved, held = mean @ one.first.toarray(), np.diag(mean @ one.held)
+    chain, gather = scipy.sparse.csr_array(one.chain.T), scipy.sparse.csr_array(within)
+    moved = mean @ one.first.toarray()
     total = np.eye(bins**2) if count_start else np.zeros((bins**2, bins**2))
     weight = discount if count_start else 1.0
     for _ in range(horizon - 1 if count_start else horizon):
-        total += weight * ((gather @ moved.T).T + held)
+        total += weight * (gather @ moved.T).T
         moved, weight = (chain @ moved.T).T, weight * discount
-    return total
+    states = np.flatnonzero(~walls_of(arena, bins))
+    inside = np.flatnonzero(walls_of(arena, bins))
+    assert not total[np.ix_(states, inside)].any()
+    return total[np.ix_(states, states)]
+
+
+def walls_of(arena, bins):
+    """Whether each cell [bins²] lies wholly in a wall, from the corners of two_room's."""
+    low, high = np.arange(bins) / bins + 1e-9, np.arange(1, bins + 1) / bins - 1e-9
+    rows, columns = (high < 0.4) | (low > 0.6), (low > 0.4) & (high < 0.6)
+    return (arena == "two_room") & (rows[:, None] & columns).ravel()
 
 
 def kernel_1d(bins, shift, noise):
@@ -98,24 +107,23 @@ def test_first_steps_in_an_empty_arena_are_products_of_clipped_gaussians():
     # As many independent samples would give 3e-3 for the largest entries' standard error.
     assert np.abs(difference).max() < 4e-3
     assert np.sqrt(np.mean(np.square(difference))) < 2.5e-4
-    assert not found.held.any()
+    np.testing.assert_array_equal(found.free, 1.0)
 
 
+@pytest.mark.parametrize("bins", [BINS, pytest.param(20, marks=INTEGRATION)])
 @pytest.mark.parametrize("arena", ["sutton", "two_room"])
-def test_probabilities_sum_to_one(arena):
-    one = steps(arena)
-    np.testing.assert_allclose(one.first.sum(axis=1) + one.held, 1.0, atol=1e-12)
-    np.testing.assert_allclose(one.chain.sum(axis=1), 1.0, atol=1e-12)
-    assert one.first.data.min() > 0.0
-    assert one.chain.data.min() > 0.0
-
-
-@pytest.mark.integration
-def test_starts_are_held_in_walls_and_only_there():
-    held = steps("two_room", 20).held.reshape(20, 20)
-    walls = np.zeros((20, 20))
-    walls[:8, 8:12] = walls[12:, 8:12] = 1.0
-    np.testing.assert_array_equal(held, walls)
+def test_probabilities_sum_to_one_in_states_and_nobody_gets_into_a_wall(arena, bins):
+    one, walls = steps(arena, bins), walls_of(arena, bins)
+    for matrix in (one.first, one.chain):
+        np.testing.assert_allclose(matrix.sum(axis=1), ~walls, atol=1e-12)
+        assert not matrix.sum(axis=0)[walls].any()
+        assert matrix.data.min() > 0.0
+    np.testing.assert_array_equal(one.free > 0.0, ~walls)
+    if arena == "two_room":
+        # 16 cells a side are cut by the walls' sides at 0.4 of a cell's width.
+        expected = {1.0} if bins == 20 else {0.4, 0.64, 1.0}
+        found = one.free[~walls]
+        assert np.max(np.abs(found[:, None] - sorted(expected)).min(axis=1)) < 0.04
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -160,8 +168,8 @@ def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizo
     if not dense:
         monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
     settings = {"horizon": horizon, "discount": discount, "count_start": count_start}
-    rows = estimator(monkeypatch, arena, **settings).rows(np.arange(BINS**2))
     expected = brute_force(arena, BINS, 1, **settings)
+    rows = estimator(monkeypatch, arena, **settings).rows(np.arange(len(expected)))
     row_sum = (1 - discount**horizon) / (1 - discount)
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=2e-7 * row_sum)
     np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=1e-6)
@@ -188,28 +196,27 @@ def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
         assert estimates.rows.dtype == np.float32
 
 
-def rollout_rows(bins, rollouts, seed, **settings):
-    config = MonteCarlo(bins=bins, rollouts=rollouts, seed=seed, **settings)
-    chain = puddle_world_chain(load_arena("sutton"), Grid(bins))
-    return RowSampler(chain, config).rows(np.arange(bins**2))
+def rollout_rows(arena, bins, rollouts, seed, **settings):
+    config = MonteCarlo(arena=arena, bins=bins, rollouts=rollouts, seed=seed, **settings)
+    return config.estimator().rows(np.arange(config.num_states))
 
 
 @pytest.mark.integration
-def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch):
-    cached = functools.cache(
-        lambda bins: one_step(load_arena("sutton"), Grid(bins), points=256, seed=0)
-    )
+@pytest.mark.parametrize("arena", ["sutton", "two_room"])
+def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch, arena):
+    world = load_arena(arena)
+    cached = functools.cache(lambda bins: one_step(world, Grid(bins), points=256, seed=0))
     monkeypatch.setattr(transition, "one_step", lambda _, grid, **__: cached(grid.bins))
     bins, settings = 12, {"horizon": 60, "discount": 0.95}
-    halves = [rollout_rows(bins, 1000, seed, **settings) for seed in (0, 1)]
+    halves = [rollout_rows(arena, bins, 1000, seed, **settings) for seed in (0, 1)]
     mean, sampling = (halves[0] + halves[1]) / 2, np.mean(np.square(halves[0] - halves[1])) / 4
     # Visits are rare events: the variance of an entry is proportional to the entry.
     variance = sampling * mean / mean.mean()
-    world, grid = load_arena("sutton"), Grid(bins)
+    grid = Grid(bins)
     excess, distances = [], []
     for refinement in (1, 2):
         chosen = TransitionSettings(refinement=refinement, points=256, **settings)
-        rows = TransitionEstimator(world, grid, chosen).rows(np.arange(bins**2))
+        rows = TransitionEstimator(world, grid, chosen).rows(np.arange(len(mean)))
         stated = aggregation_error(world, grid, chosen, rank=10)
         excess.append(np.mean(np.square(rows - mean)) - sampling)
         distances.append(stated.distances)

@@ -1,0 +1,144 @@
+"""An arena with walls from generation to pictures: a cell inside a wall is no state anywhere."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.cumulants import Discs
+from rlreps.encoders import Tabular
+from rlreps.envs import load_arena
+from rlreps.errors import InputError
+from rlreps.experiments.ours.slow_puddle import make_problem
+from rlreps.runs.folder import RunFolder
+from rlreps.sources.live import puddle_world_source
+from rlreps.subspace.svd import ExactSVD
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import load_ground_truth
+from rlreps.successor.measure import MonteCarlo, Transition
+from rlreps.successor.store import open_estimates
+from rlreps.workflows.describe import compare_stores, describe_store
+from rlreps.workflows.evaluate import load_encoder
+from rlreps.workflows.figures import draw_components
+from rlreps.workflows.generate import generate
+from rlreps.workflows.live import LiveConfig, live_ground_truth
+from rlreps.workflows.train import TrainingConfig, run_training
+
+BINS = 15
+WALLS = np.zeros((BINS, BINS), bool)
+WALLS[:6, 6:9] = WALLS[9:, 6:9] = True
+STATES = BINS**2 - 36
+MEASURES = {
+    "transition": Transition(arena="two_room", bins=BINS, points=64),
+    "monte_carlo": MonteCarlo(arena="two_room", bins=BINS, rollouts=50, horizon=300),
+}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("walls")
+    for name, measure in MEASURES.items():
+        figures = generate(measure, folder / name, progress=False)
+        assert figures["computed_rows"] == STATES
+    return folder
+
+
+@pytest.mark.parametrize("method", MEASURES)
+def test_cells_in_walls_hold_nothing_and_the_first_component_tells_the_rooms_apart(stores, method):
+    store, measure = open_estimates(stores / method), MEASURES[method]
+    assert store.matrix.shape == (STATES, STATES)
+    assert [report.problems() for report in store.verify(measure.row_sum)] == [[]] * (
+        len(store.stores())
+    )
+    inside = ", ".join(f"{row * BINS + 6}-{row * BINS + 8}" for row in range(BINS) if WALLS[row, 6])
+    assert store.matrix.settings["wall_cells"] == inside
+    truth = load_ground_truth(stores / method, ExactSVD(rank=10))
+    assert truth.num_states == STATES
+    x, y = np.asarray(truth.coordinates).T
+    np.testing.assert_array_equal(
+        np.column_stack([x, y]), Grid(BINS).centres()[~WALLS.ravel()].astype(np.float32)
+    )
+    grid = Grid(BINS).within(load_arena("two_room"))
+    by_cell = grid.on_cells(truth.principal.basis)
+    np.testing.assert_array_equal(np.isnan(by_cell).all(axis=1), WALLS.ravel())
+    np.testing.assert_allclose(np.nansum(np.square(by_cell), axis=0), 1.0, rtol=1e-5)
+    first = truth.principal.basis[:, 0] * np.sign(truth.principal.basis[0, 0])
+    assert np.all(first[x < 0.4] > 0.0)
+    assert np.all(first[x > 0.6] < 0.0)
+    # A room's cells have most of the component each, not a few of them.
+    assert np.sum(np.square(first[(x < 0.4) | (x > 0.6)])) > 0.95
+    assert np.min(np.abs(first[(x < 0.4) | (x > 0.6)])) > 0.2 / np.sqrt(STATES)
+
+
+def test_the_two_methods_agree(stores):
+    distances = compare_stores(stores / "transition", stores / "monte_carlo", progress=False)
+    assert next(iter(distances.values()))[0] < 0.02
+    described = describe_store(stores / "transition", progress=False)
+    assert described["shape"] == [STATES, STATES]
+    assert len(described["error"]["subspace_distance"]) > 10
+    json.dumps(described, allow_nan=False)
+
+
+def test_a_store_of_other_states_is_refused(stores, tmp_path):
+    # As many states, but other cells.
+    turned = tmp_path / "turned.toml"
+    turned.write_text(
+        "\n".join(
+            f'[[puddles]]\nshape = "polygon"\nmultiplier = 0.0\nvertices = {corners}'
+            for corners in (
+                [[0.0, 0.4], [0.4, 0.4], [0.4, 0.6], [0.0, 0.6]],
+                [[0.6, 0.4], [1.0, 0.4], [1.0, 0.6], [0.6, 0.6]],
+            )
+        )
+    )
+    other = dataclasses.replace(MEASURES["transition"], arena=str(turned), horizon=3)
+    generate(other, tmp_path / "psi", progress=False)
+    with pytest.raises(InputError, match="expected the same cells inside walls"):
+        compare_stores(stores / "transition", tmp_path / "psi", progress=False)
+
+
+def test_live_starts_lie_outside_the_walls_and_their_target_has_the_stores_states(stores):
+    world = load_arena("two_room")
+    source = puddle_world_source(world, Discs(), horizon=2, discount=0.9)
+    batch = jax.jit(lambda key: source.sample(key, 500, 1))(jax.random.key(0))
+    free = jax.vmap(Grid(1).within(world).is_free)(batch.inputs)
+    assert free.all()
+    assert len(np.unique(np.asarray(batch.inputs), axis=0)) == 500
+    training = TrainingConfig(num_features=3)
+    config = LiveConfig(arena="two_room", training=training, target_tasks=8)
+    truth = live_ground_truth(config, open_estimates(stores / "transition").matrix)
+    assert truth.num_states == len(truth.coordinates) == STATES
+
+
+@pytest.mark.integration
+def test_training_evaluation_and_figures_know_the_states_alone(stores, tmp_path):
+    config = TrainingConfig(
+        encoder=Tabular(),
+        num_features=3,
+        steps=4,
+        rows=32,
+        tasks=16,
+        evaluate_every=2,
+        checkpoint_every=2,
+    )
+    path = stores / "transition"
+    summary = run_training(config, path, tmp_path / "run", progress=False)
+    assert 0.0 < summary["subspace_distance"] <= 1.0
+    trained = load_encoder(RunFolder(tmp_path / "run"), load_ground_truth(path))
+    assert trained.features().shape == (1, STATES, 3)
+    drawn = draw_components(path, [tmp_path / "run"], tmp_path / "components.png", d=3)
+    assert drawn.stat().st_size > 0
+
+
+def test_slow_features_of_the_walk_between_states_begin_with_the_rooms():
+    problem = make_problem(Transition(arena="two_room", bins=10, points=64), 3)
+    assert problem.chain.shape == (84, 84)
+    np.testing.assert_allclose(problem.chain.sum(axis=1), 1.0)
+    slowest, x = problem.eigenfunctions[:, 0], problem.centres[:, 0]
+    signs = np.sign(slowest) * np.sign(slowest[0])
+    assert np.all(signs[x < 0.4] > 0.0)
+    assert np.all(signs[x > 0.6] < 0.0)
+    assert jnp.all(problem.eigenvalues > 1e-4)
