@@ -41,24 +41,26 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path, help="folder of the finished run")
     parser.add_argument("--command", help="the command that made it, for the page")
+    parser.add_argument("--name", help="of the page; the experiment's by default")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
     arguments = parser.parse_args()
-    print(write_page(arguments.run, arguments.docs, arguments.command))
+    print(write_page(arguments.run, arguments.docs, arguments.command, arguments.name))
 
 
-def write_page(run: Path, docs: Path, command: str | None = None) -> Path:
+def write_page(run: Path, docs: Path, command: str | None = None, name: str | None = None) -> Path:
     """Write the page and the figures of a run.
 
     Args:
         run: Folder of a finished run.
         docs: Folder of the results pages; figures go to ``figures/EXPERIMENT`` below it.
         command: The command that made the run.
+        name: Of the page; the experiment's by default.
 
     Returns:
         The page.
     """
     folder = RunFolder(run)
-    page = docs / f"{folder.kind}.md"
+    page = docs / f"{name or folder.kind}.md"
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
     if folder.kind == "quickstart":
@@ -68,9 +70,7 @@ def write_page(run: Path, docs: Path, command: str | None = None) -> Path:
     parts += [_table(path) for path in tables]
     parts += _figures(sorted((run / "figures").glob("*.png")), page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
-    text = (
-        page.read_text(encoding="utf-8") if page.exists() else f"# {folder.kind}\n\n{BEGIN}{END}\n"
-    )
+    text = page.read_text(encoding="utf-8") if page.exists() else f"# {page.stem}\n\n{BEGIN}{END}\n"
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}{END}\n"
     before, rest = text.split(BEGIN)

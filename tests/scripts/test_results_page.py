@@ -53,6 +53,9 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
     page = script.write_page(run, tmp_path / "docs", "rlreps experiment trial")
     text = page.read_text()
     assert page.name == "trial.md"
+    other = script.write_page(run, tmp_path / "docs", name="other-data")
+    assert other.name == "other-data.md"
+    assert other.read_text().startswith("# other-data\n")
     assert "| it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in text
     assert "| lissa | 5 | 100 | 0.250 [0.200, 0.300] |\n| lissa | 10 | 100 | 0.500 |\n" in text
     assert "| none | 2 | 2 | 50 | 1.50 |\n" in text  # the mean over two seeds, at the end
