@@ -165,7 +165,7 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
         },
         {
             # Of the places along an axis the text names some, which are asserted below.
-            *("dimensions", "rows_by_total", "totals", "more_dimensions"),
+            *("dimensions", "rows_by_total", "totals", "pseudo_totals", "more_dimensions"),
             *("kappa_values", "kappa_dimensions", "permutations", "permuted_rows"),
             *("evaluate_every", "checkpoint_every"),
         },
@@ -322,6 +322,7 @@ TINY = dataclasses.replace(
     **TWO,
     rows_by_total=(3,),
     totals=(15,),
+    pseudo_totals=(15,),
     more_rows=3,
     kappa_values=(1.9, DIVERGING),
     permuted_rows=(3,),
