@@ -593,7 +593,11 @@ def _abstract(config: Config, methods: Methods) -> str:
 
 EXPERIMENT = Experiment(
     name="puddle-world",
-    title="PuddleWorld under the paper's protocol",
+    title=lambda config: (
+        "PuddleWorld under the paper's protocol"
+        if config.is_published
+        else "PuddleWorld by the paper's methods, with less than its protocol"
+    ),
     paper="Le Lan et al. 2023, Section 5.3, Figure 4 and Appendix C.3",
     presets=PRESETS,
     prepare=prepare,
