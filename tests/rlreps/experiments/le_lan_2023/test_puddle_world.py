@@ -30,7 +30,9 @@ ENCODER = MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,))
 
 def first_features(params):
     """Cut the parameters of an encoder down to those of its first D features."""
-    return jax.tree.map(lambda leaf: leaf[..., :D] if leaf.shape[-1] == LARGEST else leaf, params)
+    return jax.tree.map(
+        lambda leaf: leaf[..., :D] if leaf.shape[-1:] == (LARGEST,) else leaf, params
+    )
 
 
 ROLES = {"gradient_rows": 8, "weight_rows": 8, "covariance_rows": 8}
