@@ -106,7 +106,7 @@ class Config:
     def is_published(self) -> bool:
         """Whether this is the paper's protocol, whatever is measured of it and when."""
         paper = PRESETS["paper"]
-        pairs = [(self, paper), (self.training, paper.training)]
+        pairs: list[tuple[Any, Any]] = [(self, paper), (self.training, paper.training)]
         return all(
             getattr(ours, field.name) == getattr(theirs, field.name)
             for ours, theirs in pairs
