@@ -222,7 +222,15 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
     assert offsets.min() < 0.02 < 0.98 < offsets.max()
 
 
-def test_states_that_are_nowhere_and_cells_of_a_table_are_refused():
+def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
+    truth = ground_truth_for(toy_store, 3)
+    start = {**truth.settings, "start": "uniform inside the cell, outside the walls"}
+    walled = dataclasses.replace(truth, settings=start)
+    with (
+        pytest.raises(InputError, match="expected cells without walls, for states anywhere"),
+        stored_problem(configured(states="uniform"), open_store(toy_store), walled),
+    ):
+        pass
     for changes, message in (
         ({"states": "corners"}, "expected states to be one of centres, uniform, got 'corners'"),
         ({"states": "uniform", "encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
