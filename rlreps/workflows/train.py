@@ -204,6 +204,11 @@ def batches_of(
     """
     needs_population = config.objective.needs_population
     widths = truth.cell_widths if config.states == "uniform" else None
+    if config.states == "uniform":
+        start = str(truth.settings.get("start", ""))
+        # A position drawn inside a cell that a wall covers in part may be no state.
+        allowed = widths is not None and "outside the walls" not in start
+        require(allowed, "cells without walls, for states anywhere inside them", start)
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
         yield matrix_source(

@@ -63,8 +63,8 @@ def test_positions_are_uniform_inside_the_cells_that_the_centres_would_be_drawn_
     at_centres = matrix_source(matrix, centres, with_population=True)
     inside = matrix_source(matrix, centres, with_population=True, cell_widths=widths)
     keys = jax.random.split(jax.random.key(2), 400)
-    draw = jax.jit(lambda source: jax.vmap(lambda key: source.sample(key, 20, 2))(keys))
-    expected, batch = draw(at_centres), draw(inside)
+    draw = jax.jit(jax.vmap(lambda key: [each.sample(key, 20, 2) for each in (at_centres, inside)]))
+    expected, batch = draw(keys)
     # The same cells and tasks, so the same entries; a population stays at the centres.
     for name in ("targets", "tasks", "population"):
         jax.tree.map(np.testing.assert_array_equal, getattr(batch, name), getattr(expected, name))

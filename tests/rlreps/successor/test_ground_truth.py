@@ -118,7 +118,7 @@ def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each
         np.testing.assert_array_equal(again, bases[stores.index(store)])
         assert not np.array_equal(again, bases[0])
     odd = create(tmp_path / "odd", {"bins": SIDE, "centring": "diagonally"})
-    with pytest.raises(InputError, match="expected centring to be one of columns, rows, both"):
+    with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
         load_ground_truth(odd.path, EXACT_6)
 
 

@@ -94,7 +94,7 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
     assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
     with pytest.raises(InputError, match="expected centring='rows' as stored, got centring='bo"):
         run(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
-    with pytest.raises(InputError, match="expected centring to be one of columns, rows, both"):
+    with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
         dataclasses.replace(SMALL, centring="none")
 
 

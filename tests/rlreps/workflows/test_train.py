@@ -202,6 +202,7 @@ def test_a_run_that_diverges_leaves_no_summary_and_keeps_its_start(toy_store, tm
     assert [record["step"] for record in RunFolder(tmp_path / "run").read_metrics()] == [0]
 
 
+@pytest.mark.integration
 def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
     finished, toy_store, tmp_path
 ):
@@ -219,6 +220,17 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
     assert problem.target[1] is truth.coordinates
     offsets = np.asarray(inputs) * 8 % 1.0
     assert offsets.min() < 0.02 < 0.98 < offsets.max()
+
+
+def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
+    truth = ground_truth_for(toy_store, 3)
+    start = {**truth.settings, "start": "uniform inside the cell, outside the walls"}
+    walled = dataclasses.replace(truth, settings=start)
+    with (
+        pytest.raises(InputError, match="expected cells without walls, for states anywhere"),
+        stored_problem(configured(states="uniform"), open_store(toy_store), walled),
+    ):
+        pass
     for changes, message in (
         ({"states": "corners"}, "expected states to be one of centres, uniform, got 'corners'"),
         ({"states": "uniform", "encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),

@@ -30,7 +30,9 @@ ENCODER = MLP(LARGEST, num_inputs=2, hidden=(HIDDEN,))
 
 def first_features(params):
     """Cut the parameters of an encoder down to those of its first D features."""
-    return jax.tree.map(lambda leaf: leaf[..., :D] if leaf.shape[-1] == LARGEST else leaf, params)
+    return jax.tree.map(
+        lambda leaf: leaf[..., :D] if leaf.shape[-1:] == (LARGEST,) else leaf, params
+    )
 
 
 ROLES = {"gradient_rows": 8, "weight_rows": 8, "covariance_rows": 8}
@@ -154,7 +156,7 @@ FIGURE_4 = {"danskin_lissa": (0.1, 0.2), "explicit": (0.5, 0.6), "large_batch": 
     [
         ({}, 0.01, [True, True, True]),
         # Seeds are common to all d: what they share is no doubt about a rise.
-        ({}, 0.3, [True, None, None]),
+        ({}, 0.4, [True, None, None]),
         ({"large_batch": (0.1, 0.15)}, 0.01, [False, False, True]),
         ({"large_batch": (0.75, 0.8)}, 0.01, [False, True, True]),
         ({"explicit": (0.5, 0.05)}, 0.01, [True, True, False]),
