@@ -26,13 +26,20 @@ from rlreps.training.population import Population
 STATES, FEATURES, ROWS = 50, 10, 5
 CONFIG = dataclasses.replace(PRESETS["laptop"], num_states=STATES, step_size=1e-6)
 """Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
+OPTIONS = {
+    "danskin_lissa": "batch",
+    "danskin_empirical": "pseudo",
+    "naive": "pseudo",
+    "oracle": "",
+}
+"""Method → its normaliser of κ, or which inverse it takes."""
 GOALS = {"danskin_lissa": 50.0}
 """Method → the least ratio asked for."""
 
 
 def calls_of(method: Any, seeds: int, length: int, loop_length: int) -> list[Callable[[], Any]]:
     """[a scan of ``length`` updates of all seeds, a loop of ``loop_length`` updates of one]."""
-    setting = Setting(method, FEATURES, ROWS, "exponential", CONFIG.kappa0)
+    setting = Setting(method, FEATURES, ROWS, OPTIONS[method], 1, "exponential", CONFIG.kappa0)
     learners, source, _ = make_members(CONFIG, [(setting, seed) for seed in range(seeds)])
     placement = make_placement(largest_even_share(devices_for_small_runs(), seeds), seeds)
     members = Population(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
 from rlreps.successor.ground_truth import principal_subspace
 from rlreps.successor.measure import SuccessorMeasure, Transition
@@ -30,7 +31,7 @@ def subspace_of(config: SuccessorMeasure, folder: Path) -> tuple[PrincipalSubspa
     path = folder / f"refinement{config.refinement}"
     generate(config, path)
     store = open_store(path)
-    return principal_subspace(store, _DECOMPOSITION, progress=True), dict(store.settings)
+    return principal_subspace(store, _DECOMPOSITION, progress=progress_bar), dict(store.settings)
 
 
 def error_of_finer(

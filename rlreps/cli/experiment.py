@@ -40,8 +40,8 @@ class ExperimentCommand:
 def command_of(name: str) -> type[ExperimentCommand]:
     """Build the command of an experiment with the options that it takes."""
     entry = EXPERIMENTS[name]
-    presets = Literal["smoke", "laptop", "paper"]
-    sizes = f"smoke takes seconds, laptop minutes; paper {entry.largest}."
+    presets: Any = Literal[tuple(entry.presets)]
+    sizes = "; ".join(" ".join(preset) for preset in entry.presets.items()) + "."
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
         ("out", Annotated[Path, arg(help="Folder of the run; run again to resume.")]),
         ("preset", Annotated[presets, arg(help=sizes)], "laptop"),

@@ -28,6 +28,7 @@ class Entry:
         takes_data: Whether there is an option ``data``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
         largest: What the preset ``paper`` is.
+        further: Presets beside ``smoke``, ``laptop`` and ``paper``, each with what it is.
     """
 
     module: str
@@ -36,6 +37,13 @@ class Entry:
     takes_data: bool = False
     one_lapack_thread: bool = False
     largest: str = "is the published protocol"
+    further: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def presets(self) -> dict[str, str]:
+        """Return what each preset is, by name."""
+        always = {"smoke": "takes seconds", "laptop": "minutes", "paper": self.largest}
+        return {**always, **dict(self.further)}
 
     @property
     def paper(self) -> str:
@@ -66,6 +74,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "le_lan_2023.puddle_world",
         "Subspace distance against d on PuddleWorld, under the paper's protocol.",
         devices="chosen",
+        further=(("trend", "is the protocol on 20 x 20 cells with fewer updates, hours"),),
     ),
     "puddle-world-fast": Entry(
         "ours.puddle_world_fast",

@@ -5,8 +5,7 @@ covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d
 
 The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖², whose minimisers span the top-d left
 singular subspace of Ψ; its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023,
-Lemma 1; the lemma writes sup for its inf, and Sec. 3.3's surrogate would lose ψ in its gradient:
-``two_weight_loss`` keeps it).
+Lemma 1).
 """
 
 import abc
@@ -19,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.config import name_of, size
-from rlreps.errors import require, require_positive
+from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 
@@ -67,14 +66,12 @@ class Objective(abc.ABC):
         num_features: d.
         title: Its name as papers write it.
         live: Whether it learns from tasks that never come twice.
-        needs_population: Whether a batch must bring all states.
     """
 
     num_features: int = size(10)
 
     title: ClassVar[str] = "objective"
     live: ClassVar[bool] = True
-    needs_population: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_positive("num_features", self.num_features)
@@ -83,6 +80,16 @@ class Objective(abc.ABC):
     def name(self) -> str:
         """The class's name as options and files spell it."""
         return name_of(type(self))
+
+    @property
+    def label(self) -> str:
+        """The title with what tables must say of its options beside it."""
+        return self.title
+
+    @property
+    def needs_population(self) -> bool:
+        """Whether a batch must bring all states."""
+        return False
 
     def init(self, key: Array) -> Any:
         """Return the state before the first update; stateless objectives carry ``()``."""
@@ -114,6 +121,17 @@ class Objective(abc.ABC):
         features, expected = encode(params, inputs), (len(inputs), self.num_features)
         require(features.shape == expected, f"features of shape {expected}", features.shape)
         return features
+
+    def at_all_states(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array]:
+        """Encode every state as a constant: features [n, d] and its targets [n, t].
+
+        Raises:
+            InputError: If the batch brings no population.
+        """
+        if batch.population is None:
+            raise InputError("expected a batch with its population, got population=None")
+        inputs, targets = batch.population
+        return self.features(lax.stop_gradient(params), encode, inputs), targets
 
 
 class DecayedMean(NamedTuple):
@@ -160,7 +178,8 @@ def two_weight_loss(
     """Compute a scalar with gradient ŵ'(φᵀŵ − ψ) at features [b, d], a mean over rows and tasks.
 
     This is the form of every objective's gradient; with ŵ = ŵ' it is the gradient of half the mean
-    squared residual at fixed weights.
+    squared residual at fixed weights. The surrogate printed in Sec. 3.3 of Le Lan et al. 2023 comes
+    to φᵀŵ φᵀŵ' − ψ²/2, whose gradient has lost ψ: it is not used.
 
     Args:
         features: φ, [b, d].

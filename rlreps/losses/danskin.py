@@ -5,6 +5,7 @@ of the same column, ŵ'(φᵀŵ − ψ) is an unbiased estimate of it; with one 
 (``Naive``), the estimate's own variance biases it.
 """
 
+import abc
 import dataclasses
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -29,9 +30,11 @@ from rlreps.numerics import matmul
 from rlreps.subspace.inverse_covariance import lissa, lissa_kappa
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
-FeatureNorm = Literal["batch", "running"]
+FeatureNorm = Literal["batch", "population", "running", "running_maximum"]
+Inverse = Literal["pseudo", "plain"]
 
 _DECAY = 0.99
+_MAXIMUM_DECAY = 0.999
 _WHITENING_RIDGE = 1e-4
 
 
@@ -53,8 +56,8 @@ class TwoWeightState(NamedTuple):
     """Running averages behind the estimates.
 
     Attributes:
-        squared_norm: Running average of each batch's largest ‖φ‖², whitened if the objective
-            whitens, []; 0 before the first (whitened) batch.
+        squared_norm: Running average (or decayed maximum) of each batch's largest ‖φ‖², whitened if
+            the objective whitens, []; 0 before the first (whitened) batch.
         covariance: Running mean of φφᵀ for the whitening; left empty without it.
     """
 
@@ -73,9 +76,9 @@ class SampledWeights(Objective):
         gradient_rows: N, rows at which the gradient is taken.
         weight_rows: M, rows behind each weight estimate's right-hand side.
         covariance_rows: J, rows behind each inverse covariance estimate.
-        permutations: Random assignments of rows to roles in one update, averaged; each is as
-            unbiased as the given order. Above 1, any row may be a gradient row, so the backward
-            pass covers them all.
+        permutations: Random assignments of rows to roles in one update, averaged (the data
+            permutation of the paper's Sec. 6); each is as unbiased as the given order. Above 1, any
+            row may be a gradient row, so the backward pass covers them all.
         whitening: Solve for the weights in features whitened by a running covariance of earlier
             batches. An extension of ours: L is invariant under invertible maps of the features,
             while the truncated series converges much faster for a covariance near the identity.
@@ -122,15 +125,20 @@ class SampledWeights(Objective):
     def require_rows(self, rows: int) -> None:
         self.roles(rows)
 
+    @abc.abstractmethod
     def solve(self, features: Array, right_hand_side: Array, squared_norm: Array) -> Array:
-        """Estimate weights [d, t], here by (Φ̂ᵀΦ̂ / J)†, which is biased for any finite J.
+        """Estimate weights [d, t].
 
         Args:
             features: Φ̂, [J, d].
             right_hand_side: mean φψ, [d, t].
-            squared_norm: Running average of the batches' largest ‖φ‖², [].
+            squared_norm: The largest ‖φ‖² of the population if the objective needs it, else what
+                the state remembers of earlier batches, [].
         """
-        return empirical_weights(features, right_hand_side)
+
+    def remember(self, squared_norm: Array, largest: Array) -> Array:
+        """Return the running ‖φ‖² after another batch's largest, []."""
+        return _DECAY * squared_norm + (1.0 - _DECAY) * largest
 
     def init(self, key: Array) -> TwoWeightState:
         return TwoWeightState(jnp.zeros(()), DecayedMean.empty(self.num_features))
@@ -156,12 +164,19 @@ class SampledWeights(Objective):
             raw = self.features(params, encode_roles, batch.inputs)
         # The whitener comes from earlier batches, so given the past it is a constant and the
         # estimate in whitened features is as unbiased as without it.
-        features = matmul(raw, whitener(state.covariance).T) if self.whitening else raw
+        whiten = whitener(state.covariance).T if self.whitening else None
+        features = raw if whiten is None else matmul(raw, whiten)
+        squared_norm = state.squared_norm
+        if self.needs_population:
+            everything, _ = self.at_all_states(params, encode, batch)
+            everything = everything if whiten is None else matmul(everything, whiten)
+            squared_norm = _largest_squared_norm(everything)
         # Weight estimates carry no gradient, by Danskin's theorem.
         fixed = lax.stop_gradient(features)
 
         def one_assignment(order: Array) -> Array:
-            weights = self._weight_estimates(fixed[order], batch.targets[order], roles, state)
+            targets = batch.targets[order]
+            weights = self._weight_estimates(fixed[order], targets, roles, squared_norm)
             chosen = order[: roles.gradient]
             return two_weight_loss(features[chosen], batch.targets[chosen], weights[0], weights[-1])
 
@@ -171,7 +186,7 @@ class SampledWeights(Objective):
         return value, (new_state, {"running_squared_norm": new_state.squared_norm})
 
     def _weight_estimates(
-        self, features: Array, targets: Array, roles: Roles, state: TwoWeightState
+        self, features: Array, targets: Array, roles: Roles, squared_norm: Array
     ) -> list[Array]:
         """Estimate weights [d, t], each from rows of its own after the gradient's."""
         weights = []
@@ -180,13 +195,13 @@ class SampledWeights(Objective):
             middle = first + roles.weight
             last = middle + roles.covariance
             right_hand_side = mean_product(features[first:middle], targets[first:middle])
-            weights.append(self.solve(features[middle:last], right_hand_side, state.squared_norm))
+            weights.append(self.solve(features[middle:last], right_hand_side, squared_norm))
         return weights
 
     def _update(self, state: TwoWeightState, raw: Array, features: Array) -> TwoWeightState:
         largest = _largest_squared_norm(features)
-        averaged = _DECAY * state.squared_norm + (1.0 - _DECAY) * largest
-        running = jnp.where(state.squared_norm > 0.0, averaged, largest)
+        remembered = self.remember(state.squared_norm, largest)
+        running = jnp.where(state.squared_norm > 0.0, remembered, largest)
         if not self.whitening:
             return TwoWeightState(running, state.covariance)
         # The first batch met no whitener yet: its norms are in other units than all that follow.
@@ -200,13 +215,23 @@ class DanskinLissa(SampledWeights):
     """Danskin-LISSA: two independent ŵ = Ĉ mean φψ with Ĉ the LISSA estimate.
 
     Le Lan et al. 2023, Algorithm 1. For a step size κ that does not depend on the rows behind Ĉ,
-    E[Ĉ] is the truncated Neumann series κ Σ_{j≤J} (I − κC)ʲ; with κ = κ0 / max‖φ‖² over those
-    same rows (``batch``) it is no such series.
+    E[Ĉ] is the truncated Neumann series κ Σ_{j≤J} (I − κC)ʲ, biased by its truncation alone
+    (Lemma 4); with κ = κ0 / max‖φ‖² over those same rows it is no such series for any κ.
 
     Attributes:
         kappa0: κ0 in (0, 2).
-        feature_norm: ``batch`` takes max‖φ‖² over each estimate's own rows (the paper's text);
-            ``running`` a running average of the batch maximum, or the rows' own where larger.
+        feature_norm: What κ0 is divided by, never below max‖φ‖² of the estimate's own rows, beyond
+            which the series diverges.
+
+            - ``batch``: that maximum (Definition 1). κ depends on the rows, and with few of them
+              varies much.
+            - ``population``: the maximum over all states, as in the authors' code for synthetic
+              matrices; κ depends on no rows. Batches must bring their population.
+            - ``running_maximum``: the stand-in for it where there is no population: the largest of
+              all batches so far, forgotten by 0.1 % an update. κ depends on the rows only where one
+              of them exceeds what is remembered.
+            - ``running``: a running average of the batches' maxima (the paper's remark in Sec. 5).
+              It lies below the population's maximum, so κ often depends on the rows.
     """
 
     kappa0: float = 1.9
@@ -219,9 +244,18 @@ class DanskinLissa(SampledWeights):
         require_interval("kappa0", self.kappa0, "(0, 2)")
         require_choice("feature_norm", self.feature_norm, get_args(FeatureNorm))
 
+    @property
+    def needs_population(self) -> bool:
+        return self.feature_norm == "population"
+
+    def remember(self, squared_norm: Array, largest: Array) -> Array:
+        if self.feature_norm == "running_maximum":
+            return jnp.maximum(_MAXIMUM_DECAY * squared_norm, largest)
+        return super().remember(squared_norm, largest)
+
     def solve(self, features: Array, right_hand_side: Array, squared_norm: Array) -> Array:
         norm = _largest_squared_norm(features)
-        if self.feature_norm == "running":
+        if self.feature_norm != "batch":
             # Never below the rows' own maximum: beyond κ‖φ‖² = 2 the series diverges.
             norm = jnp.maximum(norm, squared_norm)
         kappa = lissa_kappa(features, self.kappa0, norm)
@@ -229,22 +263,45 @@ class DanskinLissa(SampledWeights):
         return weights
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmpiricalWeights(SampledWeights):
+    """ŵ through the inverse of the empirical covariance Φ̂ᵀΦ̂ / J, biased for any finite J.
+
+    Attributes:
+        inverse: ``pseudo`` takes the pseudo-inverse, as the paper's Eq. 11 writes; ``plain`` solves
+            with the matrix as it is, as the authors' code does: with J < d it is singular, and what
+            comes out is rounding errors or infinity.
+    """
+
+    inverse: Inverse = "pseudo"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("inverse", self.inverse, get_args(Inverse))
+
+    @property
+    def label(self) -> str:
+        return self.title if self.inverse == "pseudo" else f"{self.title} (plain inverse)"
+
+    def solve(self, features: Array, right_hand_side: Array, squared_norm: Array) -> Array:
+        if self.inverse == "pseudo":
+            return empirical_weights(features, right_hand_side)
+        weights: Array = jnp.linalg.solve(mean_product(features, features), right_hand_side)
+        return weights
+
+
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DanskinEmpirical(SampledWeights):
-    """As ``DanskinLissa`` with Ĉ = (Φ̂ᵀΦ̂ / J)†, which is biased for any finite J.
-
-    The paper inverts Φ̂ᵀΦ̂ / J; Eq. 13 and the inverse fail where it is singular, and the
-    pseudo-inverse does not.
-    """
+class DanskinEmpirical(EmpiricalWeights):
+    """As ``DanskinLissa`` with Ĉ the (pseudo-)inverse of Φ̂ᵀΦ̂ / J."""
 
     title: ClassVar[str] = "Danskin-empirical"
 
 
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Naive(SampledWeights):
-    """One Ĉ = (Φ̂ᵀΦ̂ / J)† and one ŵ for both factors: biased by the variance of ŵ."""
+class Naive(EmpiricalWeights):
+    """One ŵ from ``DanskinEmpirical``'s Ĉ for both factors: biased by the variance of ŵ, too."""
 
     title: ClassVar[str] = "naive"
     num_estimates: ClassVar[int] = 1

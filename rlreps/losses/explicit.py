@@ -28,7 +28,8 @@ class ExplicitState(NamedTuple):
 
     Attributes:
         weights: One weight vector per task, [tasks, d] (W transposed: an update gathers rows).
-        optimizer: Their optimizer state, every leaf with a leading task axis.
+        optimizer: Their optimizer state, every leaf with a leading task axis; with
+            ``dense_optimizer`` that of one optimizer for all.
     """
 
     weights: Array
@@ -40,20 +41,28 @@ class ExplicitState(NamedTuple):
 class Explicit(Objective):
     """Joint descent on E(φᵀw_t − ψ_t)² in the features and in the sampled tasks' weights.
 
-    Le Lan et al. 2023, Eq. 7. The gradient at φ is w(φᵀw − ψ), averaged over rows and tasks. A
-    sampled task's weights descend the mean over rows of φ(φᵀw − ψ), each task by an Adam of its
-    own, with its own step count and moments. A dense optimizer, as in the paper's code, would move
-    unsampled columns by stale momentum, at a cost in d x tasks a step.
+    Le Lan et al. 2023, Eq. 7, there with one task a step; any number will do here (Sec. 5.3 names
+    several as the remedy for stale weights). The gradient at φ is w(φᵀw − ψ), averaged over rows
+    and tasks. A sampled task's weights descend the mean over rows of φ(φᵀw − ψ), each task by an
+    Adam of its own, with its own step count and moments. The authors' code is
+    ``Explicit(weight_start=1.0, dense_optimizer=True)``.
 
     Attributes:
         num_tasks: Columns of the matrix. A batch must name its ``tasks``.
         encoder_learning_rate: The encoder's learning rate.
         weight_learning_rate: Learning rate of the stored weights (Adam); None takes the encoder's.
+        weight_start: Standard deviation of the weights at the start. Random weights have the
+            features fit noise before any task was seen: with 10,000 tasks that undid the encoder's
+            own start for good. From zero, the weights move first.
+        dense_optimizer: Whether one Adam moves all columns in every step, those not sampled by
+            their stale momentum, at a cost in d x tasks a step.
     """
 
     num_tasks: int | None = size(None)
     encoder_learning_rate: float | None = size(None)
     weight_learning_rate: float | None = None
+    weight_start: float = 0.0
+    dense_optimizer: bool = False
 
     title: ClassVar[str] = "explicit"
     live: ClassVar[bool] = False
@@ -63,6 +72,13 @@ class Explicit(Objective):
         if self.num_tasks is not None:
             require_positive("num_tasks", self.num_tasks)
         require_interval("weight_learning_rate", self.weight_learning_rate, "(0, inf)")
+        require_interval("weight_start", self.weight_start, "[0, inf)")
+
+    @property
+    def label(self) -> str:
+        start = "" if self.weight_start == 0.0 else f"weights from N(0, {self.weight_start:g}²)"
+        said = [start, "one optimizer for all" if self.dense_optimizer else ""]
+        return f"{self.title} ({', '.join(filter(None, said))})" if any(said) else self.title
 
     def _optimizer(self) -> optax.GradientTransformation:
         own, encoder = self.weight_learning_rate, self.encoder_learning_rate
@@ -72,16 +88,15 @@ class Explicit(Objective):
         return optax.adam(rate)
 
     def init(self, key: Array) -> ExplicitState:
-        """Return weights of zero; an ``InputError`` without ``num_tasks`` or a learning rate."""
+        """Draw weights; an ``InputError`` without ``num_tasks`` or a learning rate."""
         if self.num_tasks is None:
             raise InputError(
                 "expected a matrix with task columns to store weights for (method explicit), got a "
                 "live source, whose tasks never come twice"
             )
-        # Random weights would have the features fit noise before any task was seen: with 10,000
-        # tasks that undid the encoder's own start for good. From zero, the weights move first.
-        weights = jnp.zeros((self.num_tasks, self.num_features))
-        return ExplicitState(weights, jax.vmap(self._optimizer().init)(weights))
+        weights = self.weight_start * jax.random.normal(key, (self.num_tasks, self.num_features))
+        start = self._optimizer().init
+        return ExplicitState(weights, (start if self.dense_optimizer else jax.vmap(start))(weights))
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: ExplicitState, key: Array
@@ -90,16 +105,21 @@ class Explicit(Objective):
         if batch.tasks is None:
             raise InputError("expected a batch that names its tasks, got tasks=None")
         features = self.features(params, encode, batch.inputs)
-        rows: ExplicitState = jax.tree.map(lambda leaf: leaf[batch.tasks], state)
-        value = two_weight_loss(features, batch.targets, rows.weights.T, rows.weights.T)
+        weights = state.weights[batch.tasks]
+        value = two_weight_loss(features, batch.targets, weights.T, weights.T)
         # The weights take their own step, inside the objective's state: not through autodiff.
         fixed = lax.stop_gradient(features)
-        residuals = matmul(fixed, rows.weights.T) - batch.targets
-        stepped = jax.vmap(functools.partial(optimizer_step, self._optimizer()))(
-            mean_product(residuals, fixed), rows.optimizer, rows.weights
-        )
+        residuals = matmul(fixed, weights.T) - batch.targets
+        gradients = mean_product(residuals, fixed)
+        step = functools.partial(optimizer_step, self._optimizer())
         # A task drawn twice still makes one step.
-        new_state: ExplicitState = jax.tree.map(
-            lambda leaf, new: leaf.at[batch.tasks].set(new), state, ExplicitState(*stepped)
-        )
-        return value, (new_state, {"weight_norm": jnp.linalg.norm(rows.weights, axis=-1).mean()})
+        if self.dense_optimizer:
+            everywhere = jnp.zeros_like(state.weights).at[batch.tasks].set(gradients)
+            new_state = ExplicitState(*step(everywhere, state.optimizer, state.weights))
+        else:
+            moments = jax.tree.map(lambda leaf: leaf[batch.tasks], state.optimizer)
+            stepped = ExplicitState(*jax.vmap(step)(gradients, moments, weights))
+            new_state = jax.tree.map(
+                lambda leaf, new: leaf.at[batch.tasks].set(new), state, stepped
+            )
+        return value, (new_state, {"weight_norm": jnp.linalg.norm(weights, axis=-1).mean()})

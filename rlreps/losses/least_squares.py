@@ -1,14 +1,14 @@
-"""Objectives that solve for their weights: over all states, or on the update's own batch."""
+"""Objectives that solve for their weights: over all states, or on rows of the update."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
 from rlreps.config import configurable
-from rlreps.errors import InputError, require_interval
+from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses.base import (
     Batch,
     DecayedMean,
@@ -24,6 +24,8 @@ from rlreps.losses.base import (
 from rlreps.numerics import matmul
 from rlreps.subspace.linalg import solve_positive_definite
 
+WeightRows = Literal["gradient", "all"]
+
 _DECAY = 0.99
 
 
@@ -34,22 +36,23 @@ class Oracle(Objective):
 
     The gradient is W*(φᵀW* − ψ) at the batch's rows: the floor of every method that estimates W*.
     Its cost per update grows with the number of states, and a batch must bring its ``population``.
+    ``LargeBatch(weight_rows="all")`` without its ridge, by a pseudo-inverse: exact where features
+    depend on each other, at the price of an eigendecomposition an update.
     """
 
     title: ClassVar[str] = "oracle (exact weights)"
-    live: ClassVar[bool] = False
-    needs_population: ClassVar[bool] = True
+
+    @property
+    def needs_population(self) -> bool:
+        return True
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute half the mean squared residual; an ``InputError`` without a population."""
-        if batch.population is None:
-            raise InputError("expected a batch with its population, got population=None")
         # W* is a minimiser: by Danskin's theorem it is differentiated as a constant.
-        features = encode(lax.stop_gradient(params), batch.population.inputs)
-        right_hand_side = mean_product(features, batch.population.targets)
-        weights = empirical_weights(features, right_hand_side)
+        features, targets = self.at_all_states(params, encode, batch)
+        weights = empirical_weights(features, mean_product(features, targets))
         value = two_weight_loss(encode(params, batch.inputs), batch.targets, weights, weights)
         return value, (state, {})
 
@@ -57,11 +60,15 @@ class Oracle(Objective):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LargeBatch(Objective):
-    """ŵ = argmin_w ‖Φw − ψ‖² over the batch, held constant; gradient ŵ(φᵀŵ − ψ) at every row.
+    """ŵ = argmin_w ‖Φw − ψ‖² over ``weight_rows``, held constant; gradient ŵ(φᵀŵ − ψ) at N rows.
 
-    By Danskin's theorem this is the exact gradient of the batch's own projection loss, a biased
-    estimate of the population's that the batch size makes good. In the large-batch method of Le Lan
-    et al. 2023, ŵ is fitted on all states and the gradient taken at 250 of them.
+    ``weight_rows="all"`` is the Large Batch method of Le Lan et al. 2023 (Sec. 5.3): ŵ is fitted on
+    φ and Ψ at all states, here with a small ridge, and the gradient taken at 250 rows. It encodes
+    every state in every update.
+
+    The default is another method, which needs no population: the update's own rows fit ŵ too. By
+    Danskin's theorem its gradient is exactly that of the batch's own projection loss, a biased
+    estimate of the population's that the batch size makes good.
 
     Two extensions of ours, neither part of the paper:
 
@@ -78,13 +85,18 @@ class LargeBatch(Objective):
       pull shrinks its residual by 1 − h, about d / b of it on average. The ŵ in front stays.
 
     Attributes:
+        weight_rows: Rows that fit ŵ: ``gradient``, those at which the gradient is taken; ``all``,
+            every state, which batches must bring as their population; or a number of further rows,
+            the last of each batch, which leaves the others to the gradient.
         ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance; keeps the
             solve well posed with fewer rows than features and with dependent ones (see
             ``least_squares_weights`` for its lower bound).
         precondition: r; 0.01 served well. None leaves the gradient as it is.
-        leave_one_out: Whether residuals are those of weights fitted without the row.
+        leave_one_out: Whether residuals are those of weights fitted without the row; for rows that
+            fit weights (``weight_rows="gradient"``).
     """
 
+    weight_rows: WeightRows | int = "gradient"
     ridge: float = 1e-6
     precondition: float | None = None
     leave_one_out: bool = False
@@ -93,8 +105,32 @@ class LargeBatch(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.weight_rows, str):
+            require_choice("weight_rows", self.weight_rows, get_args(WeightRows))
+        else:
+            require_positive("weight_rows", self.weight_rows)
         require_interval("ridge", self.ridge, "(0, inf)")
         require_interval("precondition", self.precondition, "(0, inf)")
+        require(
+            self.weight_rows == "gradient" or not self.leave_one_out,
+            "no leave_one_out for rows that fit no weights",
+            self.weight_rows,
+        )
+
+    @property
+    def label(self) -> str:
+        fitted = {"gradient": "the gradient's rows", "all": "all states"}
+        rows = fitted.get(str(self.weight_rows), f"{self.weight_rows} further rows")
+        return f"{self.title} (weights from {rows})"
+
+    @property
+    def needs_population(self) -> bool:
+        return self.weight_rows == "all"
+
+    def require_rows(self, rows: int) -> None:
+        if isinstance(self.weight_rows, int):
+            expected = f"rows > {self.weight_rows}, of which so many fit the weights"
+            require(rows > self.weight_rows, expected, rows)
 
     def init(self, key: Array) -> Any:
         """Return the running mean of ŵŵᵀ, or () without ``precondition``."""
@@ -104,9 +140,19 @@ class LargeBatch(Objective):
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute half the mean squared residual, without the row itself if ``leave_one_out``."""
-        features = self.features(params, encode, batch.inputs)
-        held = lax.stop_gradient(features)  # Danskin: the weights are constants.
-        weights = least_squares_weights(held, batch.targets, self.ridge)
+        self.require_rows(len(batch.inputs))
+        further = self.weight_rows if isinstance(self.weight_rows, int) else 0
+        first = len(batch.inputs) - further  # The gradient's rows come before the others.
+        features = self.features(params, encode, batch.inputs[:first])
+        targets = batch.targets[:first]
+        # Danskin: the weights are constants, whatever rows fit them.
+        held, fitted_targets = lax.stop_gradient(features), targets
+        if self.weight_rows == "all":
+            held, fitted_targets = self.at_all_states(params, encode, batch)
+        elif further:
+            held = self.features(lax.stop_gradient(params), encode, batch.inputs[first:])
+            fitted_targets = batch.targets[first:]
+        weights = least_squares_weights(held, fitted_targets, self.ridge)
         front = weights
         if self.precondition is not None:
             state = state.add(mean_product(weights.T, weights.T), _DECAY)
@@ -115,7 +161,7 @@ class LargeBatch(Objective):
             inverse = solve_positive_definite(regular, jnp.eye(len(weights), dtype=weights.dtype))
             front = matmul(inverse, weights)
         scale = 1.0 / (1.0 - leverages(held, self.ridge)) if self.leave_one_out else None
-        value = two_weight_loss(features, batch.targets, weights, front, residual_scale=scale)
+        value = two_weight_loss(features, targets, weights, front, residual_scale=scale)
         return value, (state, {})
 
 

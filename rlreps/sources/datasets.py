@@ -26,7 +26,8 @@ WHITE = 255.0
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TEST_IMAGES = "t10k-images-idx3-ubyte"
-"""Names of a data directory's files, with or without ``.gz``."""
+TEST_LABELS = "t10k-labels-idx1-ubyte"
+"""Names of a data directory's files, with or without ``.gz``; labels may be missing."""
 
 MNIST_CHECKSUM = 2993465071
 """CRC-32 of MNIST's 70,000 images, training before test, as the rows of float32 that they become.
@@ -34,6 +35,7 @@ Others come in files of the same names and shapes."""
 
 _TYPES = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
 _AXES = 3
+_KINDS = {3: "images (three axes of bytes or floats)", 1: "labels (one axis of bytes)"}
 _OPENML_TRAIN = 60_000
 _IMAGE_WAYS = (
     f"expected a data directory with {TRAIN_IMAGES} and {TEST_IMAGES} (each gzipped or not; "
@@ -52,11 +54,13 @@ class Images(NamedTuple):
         train: Grey levels in [0, 1], [images, pixels], pixels row by row from the top.
         test: Likewise, other images.
         shape: (height, width); their product is the number of pixels.
+        test_labels: Class of each test image, [images], where it is known.
     """
 
     train: FloatArray
     test: FloatArray
     shape: tuple[int, int]
+    test_labels: npt.NDArray[np.uint8] | None = None
 
     @property
     def num_pixels(self) -> int:
@@ -71,6 +75,7 @@ class Images(NamedTuple):
             "height": self.shape[0],
             "width": self.shape[1],
             "checksum": zlib.crc32(self.test.data, zlib.crc32(self.train.data)),
+            "labels": None if self.test_labels is None else zlib.crc32(self.test_labels.tobytes()),
         }
 
 
@@ -157,34 +162,51 @@ def load_images(data_dir: Path | None) -> Images:
 
     Raises:
         InputError: If there is neither a folder nor a download, a file is missing, truncated or
-            not of images, training and test images differ in size, or pixels are NaN or outside
-            0 to 255.
+            not of images, training and test images differ in size, pixels are NaN or outside 0 to
+            255, or there is not a label for each test image (the file of labels may be missing).
     """
     if data_dir is None:
-        pixels = _download()
+        pixels, labels = _download()
         side = math.isqrt(pixels.shape[1])
         grey = _grey_levels(pixels, "mnist_784")
-        return Images(grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:], (side, side))
+        train, test = grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:]
+        return Images(train, test, (side, side), labels[_OPENML_TRAIN:])
     parts = []
     for name in (TRAIN_IMAGES, TEST_IMAGES):
-        found = [file for file in (data_dir / name, data_dir / f"{name}.gz") if file.is_file()]
-        if not found:
+        found = _idx_file(data_dir, name)
+        if found is None:
             raise InputError(f"{_IMAGE_WAYS}; got no {name}[.gz] in {os.fspath(data_dir)!r}")
-        parts.append(read_idx_images(found[0]))
+        parts.append(read_idx(found))
     height, width = parts[0].shape[1:]
     expected = f"test images of the training images' {height} x {width} pixels"
     require(parts[1].shape[1:] == (height, width), expected, parts[1].shape[1:])
-    return Images(
+    images = Images(
         _grey_levels(parts[0], TRAIN_IMAGES), _grey_levels(parts[1], TEST_IMAGES), (height, width)
     )
+    found = _idx_file(data_dir, TEST_LABELS)
+    if found is None:
+        return images
+    labels = read_idx(found, axes=1)
+    require(len(labels) == len(parts[1]), f"{len(parts[1])} labels in {found}", len(labels))
+    return images._replace(test_labels=labels)
 
 
-def read_idx_images(path: Path) -> npt.NDArray[Any]:
-    """Read the images [count, height, width] of one IDX file, gzipped or not, as they are stored.
+def _idx_file(data_dir: Path, name: str) -> Path | None:
+    """Return a data directory's file, gzipped or not, if it is there."""
+    found = [file for file in (data_dir / name, data_dir / f"{name}.gz") if file.is_file()]
+    return found[0] if found else None
+
+
+def read_idx(path: Path, *, axes: int = _AXES) -> npt.NDArray[Any]:
+    """Read one IDX file, gzipped or not, as it is stored.
+
+    Args:
+        path: The file.
+        axes: 3 for images [count, height, width] of unsigned bytes or floats, 1 for labels [count]
+            of unsigned bytes.
 
     Raises:
-        InputError: If the file cannot be read, is truncated, or does not hold images: three axes
-            of unsigned bytes or floats.
+        InputError: If the file cannot be read, is truncated, or holds something else.
     """
     try:
         content = path.read_bytes()
@@ -195,22 +217,24 @@ def read_idx_images(path: Path) -> npt.NDArray[Any]:
         raise InputError(f"expected a readable file, got {error}: {path}") from error
     magic = content[:4]
     dtypes = {code: np.dtype(name).newbyteorder(">") for name, code in _TYPES.items()}
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] != _AXES or magic[2] not in dtypes:
+    allowed = dtypes if axes == _AXES else {_TYPES["uint8"]}
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] != axes or magic[2] not in allowed:
         raise InputError(
-            f"expected an IDX file of images (three axes of bytes or floats), got {path} "
+            f"expected an IDX file of {_KINDS[axes]}, got {path} "
             f"beginning with {magic.hex(' ') or 'nothing'}"
         )
-    dtype, header = dtypes[magic[2]], 4 + 4 * _AXES
+    dtype, header = dtypes[magic[2]], 4 + 4 * axes
     if len(content) < header:
         raise InputError(f"expected {header} bytes of header in {path}, got {len(content)}")
-    shape = tuple(np.frombuffer(content, ">u4", _AXES, 4).tolist())
-    require(math.prod(shape) > 0, f"at least one image of one pixel in {path}", shape)
+    shape = tuple(np.frombuffer(content, ">u4", axes, 4).tolist())
+    nothing = "at least one image of one pixel" if axes == _AXES else "at least one label"
+    require(math.prod(shape) > 0, f"{nothing} in {path}", shape)
     needed = header + dtype.itemsize * math.prod(shape)
     if len(content) != needed:
         found = "truncated" if len(content) < needed else "with more behind them"
+        what = f"images of {shape[1]} x {shape[2]}" if axes == _AXES else "labels"
         raise InputError(
-            f"expected {needed} bytes for {shape[0]} images of {shape[1]} x {shape[2]} in {path}, "
-            f"got {len(content)} ({found})"
+            f"expected {needed} bytes for {shape[0]} {what} in {path}, got {len(content)} ({found})"
         )
     entries: npt.NDArray[Any] = np.frombuffer(content, dtype, offset=header)
     return entries.reshape(shape)
@@ -266,8 +290,12 @@ def _grey_levels(images: npt.NDArray[Any], name: str) -> FloatArray:
     return flat.astype(np.float32) / np.float32(WHITE)
 
 
-def _download() -> npt.NDArray[Any]:
-    """Fetch the pixels [70,000, 784] of MNIST from OpenML; the first 60,000 are for training."""
+def _download() -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Fetch MNIST from OpenML, 60,000 images for training first.
+
+    Returns:
+        Pixels [70,000, 784] and labels [70,000].
+    """
     try:
         from sklearn.datasets import fetch_openml  # Optional.
     except ImportError as error:
@@ -279,4 +307,4 @@ def _download() -> npt.NDArray[Any]:
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         message = f"{_IMAGE_WAYS}; got no data directory, and from the download: {cause}"
         raise InputError(message) from error
-    return np.asarray(found.data)
+    return np.asarray(found.data), np.asarray(found.target).astype(np.uint8)

@@ -38,12 +38,16 @@ class MatrixSource:
     Attributes:
         inputs: Encoder input of each state, [n, ...].
         matrix: Ψ, [n, tasks]; centred, if the principal subspace is the centred matrix's.
-        with_population: Whether batches bring all states' inputs and sampled columns (oracle).
+        with_population: Whether batches bring all states' inputs and sampled columns.
+        cell_widths: Extent of a state's cell along each coordinate, [k]. Inputs are then positions
+            uniform inside the cells that were drawn, where Ψ is constant; a population's stay the
+            centres. None gives the states' own inputs.
     """
 
     inputs: Array
     matrix: Array
     with_population: bool = dataclasses.field(default=False, metadata={"static": True})
+    cell_widths: Array | None = None
 
     @property
     def num_states(self) -> int:
@@ -61,7 +65,8 @@ class MatrixSource:
         population = None
         if self.with_population:
             population = Population(self.inputs, self.matrix[:, tasks])
-        return Batch(self.inputs[rows], targets, tasks, population)
+        inputs = draw_inputs(key, self.inputs, rows, self.cell_widths)
+        return Batch(inputs, targets, tasks, population)
 
 
 def draw_rows_and_tasks(
@@ -75,6 +80,29 @@ def draw_rows_and_tasks(
     # One call of the generator for both: in a small training step its calls are what takes time.
     words = jax.random.bits(key, (num_rows + num_tasks,), jnp.uint32)
     return _scaled(words[:num_rows], shape[0]), _scaled(words[num_rows:], shape[1])
+
+
+_POSITIONS = 0x706F73
+"""Purpose of the draws within cells, beyond the words that draw rows and tasks from that key."""
+
+
+def draw_inputs(key: Array, inputs: Array, rows: Array, cell_widths: Array | None) -> Array:
+    """Return the inputs [b, ...] of drawn rows [b], or positions uniform inside their cells.
+
+    Rows and tasks are the same with and without: positions have draws of their own.
+
+    Args:
+        key: The batch's key.
+        inputs: Encoder input of each state, [n, ...]; with ``cell_widths``, cells' centres [n, k].
+        rows: Indices of states.
+        cell_widths: Extents of a cell, [k]; None for the inputs as they are.
+    """
+    centres: Array = inputs[rows]
+    if cell_widths is None:
+        return centres
+    own = jax.random.fold_in(key, _POSITIONS)
+    offsets = jax.random.uniform(own, centres.shape, centres.dtype, -0.5, 0.5)
+    return centres + offsets * cell_widths[None, :]
 
 
 def _scaled(words: Array, size: int) -> Array:
@@ -97,6 +125,7 @@ def matrix_source(
     inputs: Array | np.ndarray | None = None,
     *,
     with_population: bool = False,
+    cell_widths: Array | np.ndarray | None = None,
 ) -> MatrixSource:
     """Return a source over a matrix of your own.
 
@@ -104,7 +133,9 @@ def matrix_source(
         matrix: Ψ, [n, tasks], floating.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
-        with_population: Whether batches bring all states (for the ``oracle`` objective).
+        with_population: Whether batches bring all states (objectives say whether they need them).
+        cell_widths: Draw positions uniformly inside the cells of this extent [k] around the inputs,
+            instead of the inputs themselves.
 
     Raises:
         InputError: If the shapes do not fit or there are non-finite entries.
@@ -114,7 +145,8 @@ def matrix_source(
     require(jnp.issubdtype(matrix.dtype, jnp.floating), "a floating matrix", matrix.dtype.name)
     require(bool(_all_finite(matrix)), "a matrix of finite entries", "NaN or infinity")
     inputs = encoder_inputs(inputs, matrix.shape[0])
-    return MatrixSource(inputs, matrix, with_population)
+    widths = checked_widths(cell_widths, inputs)
+    return MatrixSource(inputs, matrix, with_population, widths)
 
 
 def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
@@ -133,6 +165,22 @@ def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
     )
     require(bool(_all_finite(inputs)), "finite inputs", "NaN or infinity")
     return inputs
+
+
+def checked_widths(cell_widths: Array | np.ndarray | None, inputs: Array) -> Array | None:
+    """Return the extents [k] of cells around inputs [n, k], in the inputs' dtype, or None.
+
+    Raises:
+        InputError: If inputs are no positions, or there is not a positive width for each axis.
+    """
+    if cell_widths is None:
+        return None
+    positions = inputs.ndim == 2 and jnp.issubdtype(inputs.dtype, jnp.floating)
+    require(positions, "centres of cells [n, k] as inputs", (inputs.dtype.name, inputs.shape))
+    widths = np.asarray(cell_widths)
+    fits = widths.shape == inputs.shape[1:] and bool(np.all((widths > 0) & np.isfinite(widths)))
+    require(fits, f"{inputs.shape[1]} positive widths of a cell", widths.tolist())
+    return jnp.asarray(widths, inputs.dtype)
 
 
 @jax.jit

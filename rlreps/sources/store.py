@@ -16,7 +16,13 @@ from jax import Array
 
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch
-from rlreps.sources.matrix import Source, draw_rows_and_tasks, encoder_inputs
+from rlreps.sources.matrix import (
+    Source,
+    checked_widths,
+    draw_inputs,
+    draw_rows_and_tasks,
+    encoder_inputs,
+)
 from rlreps.successor.store.reader import Entries, Indices
 from rlreps.successor.store.reader import StoreReader as StoreReader
 
@@ -81,10 +87,12 @@ class StreamedSource:
     Attributes:
         inputs: Encoder input of each state, [n, ...].
         reads: The host's side; compiled programs are made for one such object.
+        cell_widths: As of ``MatrixSource``.
     """
 
     inputs: Array
     reads: _HostReads = dataclasses.field(metadata={"static": True})
+    cell_widths: Array | None = None
 
     @property
     def num_tasks(self) -> int:
@@ -100,11 +108,14 @@ class StreamedSource:
         shape = jax.ShapeDtypeStruct((num_rows, num_tasks), jnp.float32)
         # Mapped over seeds, one call brings the entries of all of them.
         targets = jax.pure_callback(self.reads, shape, rows, tasks, vmap_method="broadcast_all")
-        return Batch(self.inputs[rows], targets, tasks)
+        return Batch(draw_inputs(key, self.inputs, rows, self.cell_widths), targets, tasks)
 
 
 def streamed_source(
-    reader: EntryReader, inputs: Array | np.ndarray | None = None
+    reader: EntryReader,
+    inputs: Array | np.ndarray | None = None,
+    *,
+    cell_widths: Array | np.ndarray | None = None,
 ) -> StreamedSource:
     """Return a source over a matrix that stays where it is.
 
@@ -112,6 +123,7 @@ def streamed_source(
         reader: Reads its entries, centred if the principal subspace is the centred matrix's.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
+        cell_widths: As of ``matrix_source``.
 
     Returns:
         The source. Programs compiled for one are not those of another, even of the same reader.
@@ -120,7 +132,8 @@ def streamed_source(
         InputError: If the shapes do not fit or there are non-finite inputs.
     """
     require(min(reader.shape) >= 1, "a matrix of shape [states, tasks]", reader.shape)
-    return StreamedSource(encoder_inputs(inputs, reader.shape[0]), _HostReads(reader))
+    states = encoder_inputs(inputs, reader.shape[0])
+    return StreamedSource(states, _HostReads(reader), checked_widths(cell_widths, states))
 
 
 def raise_read_failure(source: Source) -> None:

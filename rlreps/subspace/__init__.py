@@ -1,7 +1,7 @@
 """Principal subspaces: centring, singular value decomposition, metrics, inverse covariances."""
 
 from rlreps.subspace.centring import centre_columns as centre_columns
-from rlreps.subspace.centring import centre_columns_in_place as centre_columns_in_place
+from rlreps.subspace.centring import centre_in_place as centre_in_place
 from rlreps.subspace.inverse_covariance import chunked_lissa as chunked_lissa
 from rlreps.subspace.inverse_covariance import (
     empirical_inverse_covariance as empirical_inverse_covariance,
@@ -28,7 +28,9 @@ from rlreps.subspace.noise_floor import nested_distances as nested_distances
 from rlreps.subspace.noise_floor import noise_floor as noise_floor
 from rlreps.subspace.row_blocks import ArrayBlocks as ArrayBlocks
 from rlreps.subspace.row_blocks import CentredBlocks as CentredBlocks
+from rlreps.subspace.row_blocks import Centring as Centring
 from rlreps.subspace.row_blocks import RowBlocks as RowBlocks
+from rlreps.subspace.row_blocks import centring_means as centring_means
 from rlreps.subspace.row_blocks import column_means as column_means
 from rlreps.subspace.row_blocks import project_rows as project_rows
 from rlreps.subspace.svd import DECOMPOSITIONS as DECOMPOSITIONS

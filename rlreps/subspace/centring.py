@@ -1,4 +1,4 @@
-"""Column centring (subtract from every task its mean over states) and second moments."""
+"""Centring of matrices in memory, by columns, rows or both, and second moments."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError
 from rlreps.numerics import jit
-from rlreps.subspace.row_blocks import ArrayBlocks, column_means, subtract_means
+from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, Centring, centring_means
 
 # Rows a block holds, so that a block of a 10,000-column float32 matrix stays inside the caches.
 _BLOCK_ROWS = 64
@@ -32,14 +32,15 @@ def centre_columns(matrix: jax.Array) -> jax.Array:
     return centred - jnp.mean(centred, axis=0, keepdims=True)
 
 
-def centre_columns_in_place(matrix: np.ndarray) -> None:
-    """Subtract each column's mean over the rows, in the matrix's own memory.
+def centre_in_place(matrix: np.ndarray, centring: Centring = "columns") -> None:
+    """Subtract each column's mean over the rows, each row's over the columns, or both.
 
     Means are accumulated and subtracted in float64 and rounded once. Beside the matrix it needs one
-    float64 number a column, so a 400 MB host matrix is centred without a second copy.
+    float64 number a column and a row, so a 400 MB host matrix is centred without a second copy.
 
     Args:
       matrix: [n, t] writeable float32 or float64 NumPy array; overwritten.
+      centring: which means; see ``row_blocks.Centring``.
 
     Raises:
       InputError: if the matrix is not a writeable two-dimensional floating-point NumPy array with
@@ -50,9 +51,8 @@ def centre_columns_in_place(matrix: np.ndarray) -> None:
         raise InputError(f"expected a writeable NumPy array, got {found}")
     _require_matrix(matrix)
     blocks = ArrayBlocks(matrix, _BLOCK_ROWS)
-    means = column_means(blocks)
-    for _, rows in blocks.blocks():
-        subtract_means(rows, means, out=rows)
+    for start, rows in CentredBlocks(blocks, *centring_means(blocks, centring)).blocks():
+        matrix[start : start + len(rows)] = rows
 
 
 def _require_matrix(matrix: jax.Array | np.ndarray) -> None:

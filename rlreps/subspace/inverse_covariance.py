@@ -15,6 +15,9 @@ def lissa_kappa(
 ) -> jax.Array:
     """Compute the step size kappa = kappa0 / max ||phi||^2 of the series.
 
+    No term of the series then grows: kappa < 2 / ||phi||^2 for every row, so below the smallest of
+    those bounds. Lemma 2 of Le Lan et al. (2023) prints their sup, which would not do.
+
     Args:
       features: [j, d] rows of features.
       kappa0: relative step size in (0, 2), the paper's is 1.9; an array is taken as it is, so
@@ -42,8 +45,9 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     """Apply the LISSA estimate of the inverse covariance to a right-hand side.
 
     Delta_0 = kappa I and Delta_j = kappa I + (I - kappa phi_j phi_j^T) Delta_{j-1}; Le Lan et al.
-    (2023), after Agarwal, Bullins & Hazan (2017). For independent rows its expectation is the
-    truncated Neumann series of `neumann_series`. In vector form, O(d t) a term.
+    (2023), after Agarwal, Bullins & Hazan (2017). For independent rows and a kappa that does not
+    depend on them its expectation is the truncated Neumann series of `neumann_series`; with a kappa
+    taken from the same rows it is none. In vector form, O(d t) a term.
 
     Args:
       features: [j, d] rows phi_1, ..., phi_J, the first row entering first.
@@ -138,7 +142,9 @@ def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: i
 
     Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
     kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in
-    (0, 2 / lambda_max). C and the series are [d, d], symmetric; J is `num_terms`.
+    (0, 2 / lambda_max) and C is invertible; for a singular C it grows without bound, and not
+    to the pseudo-inverse, as Eq. 13 of Le Lan et al. (2023) says. Weights are none the worse:
+    E phi psi has no part where C is zero. C and the series are [d, d], symmetric; J is `num_terms`.
     """
     step = jnp.asarray(kappa, covariance.dtype)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)

@@ -1,12 +1,28 @@
-"""Matrices that are only read by blocks of rows, so that they may be larger than memory."""
+"""Matrices that are only read by blocks of rows, so that they may be larger than memory.
+
+What centring removes from one is here too: ``Centring`` says what it means for the components.
+"""
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from rlreps.errors import InputError, require, require_positive
+
+Centring: TypeAlias = Literal["columns", "rows", "both"]
+"""Which means are subtracted from Psi [n states, t tasks] before its components are taken.
+
+- ``columns``: each task's mean over the states. The components are those of principal component
+  analysis, with states as observations: orthogonal to the constant function, n - 1 at most.
+- ``rows``: each state's mean over the tasks, as the public code of Le Lan et al. 2023 does. The
+  rows of a successor measure all have one sum, so a single number is subtracted from every entry,
+  row_sum / t. The constant function stays, with as much energy as the mean row differs from even
+  visits to all cells, and components need not be orthogonal to it.
+- ``both``: each after the other, in either order (the two projections commute). Where all rows have
+  one sum it is ``columns`` again, up to rounding.
+"""
 
 # Rows that are summed at a time for the column means. The means depend on it in their last bit, so
 # everything that centres a matrix sums the same groups. A group of a 10,000-column float32 matrix
@@ -75,26 +91,32 @@ class DerivedBlocks:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CentredBlocks(DerivedBlocks):
-    """Row blocks with a number per column subtracted, in float64 and rounded once.
+    """Row blocks with a number per column and one per row subtracted, rounded once from float64.
 
-    With `column_means` of the same source, the rows are bit for bit those that
-    `centre_columns_in_place` leaves in an array.
+    With `centring_means` of the same source, the rows are bit for bit those that `centre_in_place`
+    leaves in an array.
 
     Attributes:
       source: the matrix, [n, t].
       means: [t] float64.
+      row_means: [n] float64; None subtracts nothing from the rows.
     """
 
     means: np.ndarray
+    row_means: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        columns = self.source.shape[1:]
-        require(self.means.shape == columns, f"means of shape {columns}", self.means.shape)
+        rows, columns = self.source.shape
+        require(self.means.shape == (columns,), f"means of shape ({columns},)", self.means.shape)
+        if self.row_means is not None:
+            found = self.row_means.shape
+            require(found == (rows,), f"row means of shape ({rows},)", found)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         for start, rows in self.source.blocks():
             centred = np.empty_like(rows)
-            subtract_means(rows, self.means, out=centred)
+            of_rows = None if self.row_means is None else self.row_means[start : start + len(rows)]
+            subtract_means(rows, self.means, of_rows, out=centred)
             yield start, centred
 
 
@@ -116,9 +138,48 @@ def column_means(source: RowBlocks) -> np.ndarray:
     return np.asarray(sums / num_rows)
 
 
-def subtract_means(rows: np.ndarray, means: np.ndarray, *, out: np.ndarray) -> None:
-    """Write rows [r, t] minus means [t] to out [r, t], in float64 and rounded once."""
-    np.subtract(rows, means, out=out, casting="same_kind")
+def row_means(source: RowBlocks) -> np.ndarray:
+    """Compute the mean of every row over the columns in one pass, in float64, [n].
+
+    Like `column_means`, they do not depend on how the source is blocked or laid out.
+
+    Raises:
+      InputError: if the blocks do not make up the matrix, or it has no columns.
+    """
+    num_rows, num_columns = source.shape
+    require(num_columns > 0, "a matrix with at least one column", source.shape)
+    sums = np.empty(num_rows, dtype=np.float64)
+    for start, rows in regrouped(source, _SUMMED_ROWS):
+        # Widened in C order first: NumPy would sum narrower rows by pieces of its buffer.
+        sums[start : start + len(rows)] = rows.astype(np.float64, order="C").sum(axis=1)
+    return sums / num_columns
+
+
+def centring_means(source: RowBlocks, centring: Centring) -> tuple[np.ndarray, np.ndarray | None]:
+    """Compute what a centring subtracts: a number per column, [t], and one per row, [n] or None.
+
+    Both kinds of means hold the grand mean, so ``both`` takes it off the second. It takes two
+    passes, the others one.
+
+    Raises:
+      InputError: if the blocks do not make up the matrix, or it is empty.
+    """
+    if centring == "columns":
+        return column_means(source), None
+    if centring == "rows":
+        return np.zeros(source.shape[1]), row_means(source)
+    means = column_means(source)
+    return means, row_means(source) - means.mean()
+
+
+def subtract_means(
+    rows: np.ndarray, means: np.ndarray, row_means: np.ndarray | None = None, *, out: np.ndarray
+) -> None:
+    """Write rows [r, t] minus means [t] and row means [r] to out [r, t], rounded from float64."""
+    if row_means is None:
+        np.subtract(rows, means, out=out, casting="same_kind")
+    else:
+        np.subtract(rows - means, row_means[:, None], out=out, casting="same_kind")
 
 
 def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndarray]]:

@@ -1,5 +1,8 @@
 """Ground truths: a stored matrix, centred, with its principal subspace and its sampling error.
 
+Matrices are stored as they are; which means come off is a setting of the store (``centring_of``),
+and everything here follows it.
+
 A matrix of up to ``IN_MEMORY_BYTES`` is held in memory; a larger one is read block by block, by the
 same arithmetic, for everything that is done with it. Subspaces and errors are computed once and
 kept beside the matrix.
@@ -9,20 +12,21 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, get_args
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_choice
 from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
+    Centring,
     PrincipalSubspace,
     RowBlocks,
-    centre_columns_in_place,
-    column_means,
+    centre_in_place,
+    centring_means,
     noise_floor,
     subspace_distance,
 )
@@ -32,7 +36,12 @@ from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
 
-CENTRING = "column means over states removed"
+CENTRING: Mapping[Centring, str] = {
+    "columns": "column means over states removed",
+    "rows": "row means over tasks removed",
+    "both": "column means over states and row means over tasks removed",
+}
+"""What is removed, as the settings of kept subspaces say it."""
 
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
@@ -63,12 +72,13 @@ class GroundTruth:
 
     Attributes:
         coordinates: Position of every state in [0, 1]ᵏ, [n, k].
-        matrix: Ψ with its column means over states removed, [n, tasks]; row blocks where it is
-            larger than memory, None where only its subspace is known.
+        matrix: Ψ, centred, [n, tasks]; row blocks where it is larger than memory, None where only
+            its subspace is known.
         principal: Its leading left singular vectors and values, and its total energy.
         settings: The settings of the store it came from.
         error: Estimated subspace distance of its leading d components from the truth for
             d = 1 … k, [k], where it is known; see ``sampling_error`` for stores.
+        cell_widths: Extent of a cell along each coordinate, [k], where states are cells.
     """
 
     coordinates: Array
@@ -76,6 +86,7 @@ class GroundTruth:
     principal: PrincipalSubspace
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     error: np.ndarray | None = None
+    cell_widths: np.ndarray | None = None
 
     @property
     def num_states(self) -> int:
@@ -96,14 +107,25 @@ class GroundTruth:
         return float(subspace_distance(jnp.asarray(features), basis))
 
 
-def centred(source: RowBlocks) -> RowBlocks:
-    """Return a matrix less its column means: in memory if it fits there, else block by block."""
+def centring_of(settings: Mapping[str, Any]) -> Centring:
+    """Return which means come off a store's matrix; stores that do not say have it by columns.
+
+    Raises:
+        InputError: If it is none that this version knows.
+    """
+    found = settings.get("centring", "columns")
+    require_choice("centring", found, get_args(Centring))
+    return cast(Centring, found)
+
+
+def centred(source: RowBlocks, centring: Centring = "columns") -> RowBlocks:
+    """Return a matrix less its means: in memory if it fits there, else block by block."""
     if source.dtype.itemsize * source.shape[0] * source.shape[1] > IN_MEMORY_BYTES:
-        return CentredBlocks(source, column_means(source))
+        return CentredBlocks(source, *centring_means(source, centring))
     matrix = np.empty(source.shape, source.dtype)
     for start, rows in source.blocks():
         matrix[start : start + len(rows)] = rows
-    centre_columns_in_place(matrix)
+    centre_in_place(matrix, centring)
     return ArrayBlocks(matrix)
 
 
@@ -124,7 +146,7 @@ def principal_subspace(
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
     kept = _load(store, decomposition)
-    return kept or _compute(store, centred(StoreBlocks(store)), decomposition, progress)
+    return kept or _compute(store, _centred(store), decomposition, progress)
 
 
 def load_ground_truth(
@@ -142,15 +164,20 @@ def load_ground_truth(
             the matrix's.
     """
     store = open_store(path)
-    coordinates = state_coordinates(store)
-    matrix = centred(StoreBlocks(store))
+    coordinates, widths = state_cells(store)
+    matrix = _centred(store)
     principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
         coordinates=jnp.asarray(coordinates),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
         principal=principal,
         settings=store.settings,
+        cell_widths=widths,
     )
+
+
+def _centred(store: MatrixStore) -> RowBlocks:
+    return centred(StoreBlocks(store), centring_of(store.settings))
 
 
 def _watched(
@@ -172,28 +199,29 @@ def _watched(
     return result
 
 
-def state_coordinates(store: MatrixStore) -> np.ndarray:
-    """Return the centres [n, k] of a store's states in [0, 1]ᵏ, from its settings.
+def state_cells(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres [n, k] and widths [k] of the states' cells in [0, 1]ᵏ, from the settings.
 
     Raises:
         InputError: If the settings describe no grid of as many states.
     """
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
-        return BoxGrid(**{name: tuple(values) for name, values in box.items()}).unit_centres()
+        grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
+        return grid.unit_centres(), np.float32(1.0) / np.asarray(grid.bins, np.float32)
     # Stores without the record are of arenas without walls, or older than it: all cells are there.
     inside = spelled_cells(store.settings.get("wall_cells", ""))
     if not isinstance(bins, int) or bins**2 - len(inside) != store.shape[0]:
         raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
-    return np.delete(Grid(bins).centres(), inside, axis=0)
+    return np.delete(Grid(bins).centres(), inside, axis=0), np.full(2, 1.0 / bins, np.float32)
 
 
-def _cache_settings(decomposition: Decomposition) -> dict[str, Any]:
-    return {"centring": CENTRING, **decomposition.settings()}
+def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
+    return {"centring": CENTRING[centring_of(store.settings)], **decomposition.settings()}
 
 
 def _load(store: MatrixStore, decomposition: Decomposition) -> PrincipalSubspace | None:
-    arrays = load_subspace(store, _cache_settings(decomposition))
+    arrays = load_subspace(store, _cache_settings(store, decomposition))
     if arrays is None:
         return None
     settings = {**decomposition.settings(), "rank": arrays["basis"].shape[1]}
@@ -218,7 +246,7 @@ def _compute(
     }
     if principal.distance_bound is not None:
         arrays["distance_bound"] = principal.distance_bound
-    save_subspace(store, arrays, _cache_settings(decomposition))
+    save_subspace(store, arrays, _cache_settings(store, decomposition))
     return principal
 
 
@@ -260,9 +288,8 @@ def sampling_error(
         return None
     settings = {
         "kind": "sampling error from two halves",
-        "centring": CENTRING,
         "half_difference": store.half_difference.content_key(),
-        **decomposition.settings(),
+        **_cache_settings(store.matrix, decomposition),
     }
     arrays = load_subspace(store.matrix, settings)
     if arrays is None:
@@ -280,7 +307,7 @@ def _compute_error(
     matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
     bases = [
         _watched(
-            centred(HalfBlocks(matrix, difference, sign)),
+            centred(HalfBlocks(matrix, difference, sign), centring_of(store.matrix.settings)),
             decomposition,
             f"subspace of the {name} half",
             progress,

@@ -10,13 +10,14 @@ import dataclasses
 import functools
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, get_args
 
 import numpy as np
 
 from rlreps.config import configurable
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
-from rlreps.errors import require, require_positive
+from rlreps.errors import require, require_choice, require_positive
+from rlreps.subspace.row_blocks import Centring
 from rlreps.successor.grids import Grid, spell_cells
 
 LONGEST_HORIZON = 10**7
@@ -150,6 +151,10 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
         arena: One of the named arenas, or the path of a TOML file that describes one.
         bins: Cells along each axis; the matrix is bins² x bins², less the cells inside walls.
         block_rows: Rows written, and lost to a kill, at a time.
+        centring: Whose means come off whenever the store is read: each task's over the states
+            (columns), each state's over the tasks (rows, as the public code of Le Lan et al. 2023
+            does), or both; ``subspace.row_blocks.Centring`` says what each means for the
+            components. The matrix itself is stored as it is.
     """
 
     arena: str = "sutton"
@@ -157,6 +162,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
     horizon: int = 700
     discount: float = 0.99
     block_rows: int = 100
+    centring: Centring = "columns"
 
     method: ClassVar[str]
     sampled: ClassVar[bool]
@@ -165,6 +171,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
         super().__post_init__()
         require(self.bins >= 2, "bins >= 2", self.bins)
         require_positive("block_rows", self.block_rows)
+        require_choice("centring", self.centring, get_args(Centring))
 
     @functools.cached_property
     def grid(self) -> Grid:
@@ -230,7 +237,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             "count_start": self.count_start,
             "formula": _FORMULAS[self.count_start],
             "row_sum": self.row_sum,
-            "centring": "none",
+            "centring": self.centring,
             "seed": self.seed,
         }
 
@@ -238,9 +245,10 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
     def store_name(self) -> str:
         """Name of the store's folder, from everything that decides the matrix."""
         start = "" if self.count_start else "-first-successor"
+        centring = "" if self.centring == "columns" else f"-centred-{self.centring}"
         return (
             f"{Path(self.arena).stem}-{self.bins}bins-{self.effort}-{self.horizon}steps-"
-            f"discount{self.discount:g}{start}-seed{self.seed}"
+            f"discount{self.discount:g}{start}-seed{self.seed}{centring}"
         )
 
 

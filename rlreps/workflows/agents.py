@@ -39,7 +39,7 @@ from rlreps.runs.intervals import aggregate
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
+from rlreps.successor.ground_truth import GroundTruth, centring_of, load_ground_truth
 from rlreps.successor.store import open_store
 from rlreps.training.loop import Program, run
 from rlreps.workflows.evaluate import named_store
@@ -357,6 +357,9 @@ def ground_truth_of_store(
     measured = open_store(store).settings.get("environment")
     same = measured == arena_settings(load_arena(arena))
     require(same, f"a store of the arena of {config.environment}", measured)
+    centring = centring_of(open_store(store).settings)
+    # Agents' features are measured without their means over states.
+    require(centring != "rows", "a store that is centred over states (columns or both)", centring)
     return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
 
 

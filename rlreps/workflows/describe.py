@@ -13,7 +13,7 @@ from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DEFAULT_RANK
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import principal_subspace, sampling_error
+from rlreps.successor.ground_truth import centring_of, principal_subspace, sampling_error
 from rlreps.successor.store.estimates import EstimateStore, open_estimates
 
 _LARGEST_FINE_GRID = 40
@@ -126,6 +126,7 @@ def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         Grid(bins),
         TransitionSettings(**{name: settings[name] for name in names}),
         rank=DEFAULT_RANK,
+        centring=centring_of(settings),
     )
     return {
         "title": f"aggregation error, from refinements {refinement} and {2 * refinement}",

@@ -19,7 +19,7 @@ from rlreps.numerics import PRNG
 from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, centred, state_coordinates
+from rlreps.successor.ground_truth import GroundTruth, centred, state_cells
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder
@@ -81,7 +81,13 @@ class LiveConfig:
             "an encoder of positions for live rollouts",
             encoder.name,
         )
-        require(objective.live, "a method that needs no matrix, for live rollouts", objective.name)
+        require(
+            objective.live and not objective.needs_population,
+            "a method that needs no matrix, for live rollouts",
+            objective.name,
+        )
+        states = self.training.states
+        require(states == "centres", "no states for live rollouts, which start anywhere", states)
 
 
 def run_live_training(
@@ -149,8 +155,9 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     """Compute what a live run's encoder should learn, from a complete store of the same process.
 
     Returns:
-        The centred Ψ times ``target_tasks`` cumulants at the centres of its cells, with its top d
-        left singular vectors. Every run of the same settings has the same target.
+        Ψ, centred by columns as live batches are whatever the store says, times ``target_tasks``
+        cumulants at the centres of its cells, with its top d left singular vectors. Every run of
+        the same settings has the same target.
 
     Raises:
         InputError: If the store cannot be read, or d exceeds what its size or rank allow.
@@ -158,7 +165,7 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)
     require(d <= most, f"d <= {most} for {states} states and target_tasks cumulants", d)
-    centres = state_coordinates(store)
+    centres, _ = state_cells(store)
     key = jax.random.key(_TARGET_SEED, impl=PRNG)
     columns = np.asarray(cumulant_matrix(config.cumulants, key, centres, config.target_tasks))
     matrix = np.concatenate([rows @ columns for _, rows in centred(StoreBlocks(store)).blocks()])

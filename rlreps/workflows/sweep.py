@@ -284,7 +284,8 @@ def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> 
     found: dict[Any, list[tuple[Member, Learner]]] = {}
     for index, (_, config) in enumerate(sweep.points):
         learner = make(config)
-        program = (jax.tree.structure(learner), config.evaluate_every, config.checkpoint_every)
+        intervals = (config.evaluate_every, config.checkpoint_every)
+        program = (jax.tree.structure(learner), config.states, intervals)
         for seed in config.seeds:
             found.setdefault(program, []).append((Member(index, seed), learner))
     return [
@@ -339,7 +340,7 @@ def run_sweep(
     for group in groups:
         make_placement(devices, len(group.members))
         first = jax.tree.map(lambda number: number[0], group.learner)
-        with stored_problem(group.learner, store, truth) as problem:
+        with stored_problem(group.config, store, truth) as problem:
             first.check(problem.source)
 
     def train(index: int, group: Group, folder: RunFolder) -> dict[str, Any]:
@@ -350,7 +351,7 @@ def run_sweep(
         ]
 
         def compute(own: RunFolder) -> dict[str, Any]:
-            with stored_problem(group.learner, store, truth) as problem:
+            with stored_problem(group.config, store, truth) as problem:
                 result, measures = train_and_measure(
                     group.config,
                     group.learner,

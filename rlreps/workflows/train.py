@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax import Array
 
 from rlreps.config import as_json, from_json, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
@@ -22,7 +22,7 @@ from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
+from rlreps.successor.ground_truth import GroundTruth, centring_of, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
@@ -32,6 +32,10 @@ MATRIX = "matrix"
 
 METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 """Name → class of everything that a stored configuration can name."""
+
+
+States: TypeAlias = Literal["centres", "uniform"]
+"""Where encoders see the states that are drawn: at cells' centres, or anywhere inside the cells."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,9 @@ class TrainingConfig:
         steps: Updates.
         rows: b, states drawn per update, all roles together.
         tasks: t, columns drawn per update.
+        states: ``centres`` trains on the centres of the cells drawn; ``uniform`` on positions
+            uniform inside them, that is over the whole square, with Ψ constant within a cell (Le
+            Lan et al. 2023, Sec. 5.3). Evaluation is at the centres.
         seed: Seed of the first run.
         num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
         evaluate_every: Updates between evaluations against the ground truth.
@@ -63,6 +70,7 @@ class TrainingConfig:
     steps: int = 1000
     rows: int = 1000
     tasks: int = 1000
+    states: States = "centres"
     seed: int = 0
     num_seeds: int = 1
     evaluate_every: int = 100
@@ -81,6 +89,12 @@ class TrainingConfig:
             self.checkpoint_every,
         )
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        require_choice("states", self.states, get_args(States))
+        require(
+            self.states == "centres" or not isinstance(self.encoder, Tabular),
+            "an encoder of positions for states drawn inside their cells",
+            self.encoder.name,
+        )
         with_sizes(self.objective, num_features=self.num_features).require_rows(self.rows)
 
     @property
@@ -181,24 +195,28 @@ def inputs_for(encoder: Encoder, truth: GroundTruth) -> Array:
 
 @contextlib.contextmanager
 def batches_of(
-    objective: Objective, store: MatrixStore, truth: GroundTruth, inputs: Array
+    config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
 ) -> Iterator[MatrixSource | StreamedSource]:
     """Yield batches from the matrix in memory, or from its store where it is larger than memory.
 
     Raises:
         InputError: If the method needs a matrix in memory and there is none.
     """
+    needs_population = config.objective.needs_population
+    widths = truth.cell_widths if config.states == "uniform" else None
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
-        yield matrix_source(truth.matrix, inputs, with_population=objective.needs_population)
-        return
-    if objective.needs_population:
-        raise InputError(
-            "expected a matrix in memory for the oracle, which reads whole columns, got one of "
-            f"{store.shape[0]} x {store.shape[1]} entries"
+        yield matrix_source(
+            truth.matrix, inputs, with_population=needs_population, cell_widths=widths
         )
-    with StoreReader(store, truth.matrix.means) as reader:
-        yield streamed_source(reader, inputs)
+        return
+    if needs_population:
+        raise InputError(
+            f"expected a matrix in memory for {config.objective.label}, which takes whole columns, "
+            f"got one of {store.shape[0]} x {store.shape[1]} entries"
+        )
+    with StoreReader(store, truth.matrix.means, truth.matrix.row_means) as reader:
+        yield streamed_source(reader, inputs, cell_widths=widths)
 
 
 class Problem(NamedTuple):
@@ -215,17 +233,22 @@ class Problem(NamedTuple):
 
 
 @contextlib.contextmanager
-def stored_problem(learner: Learner, store: MatrixStore, truth: GroundTruth) -> Iterator[Problem]:
-    """Yield batches of a store for a learner, and its ground truth; see ``batches_of``."""
-    inputs = inputs_for(learner.encoder, truth)
-    with batches_of(learner.objective, store, truth, inputs) as source:
+def stored_problem(
+    config: TrainingConfig, store: MatrixStore, truth: GroundTruth
+) -> Iterator[Problem]:
+    """Yield batches of a store for a run, and its ground truth; see ``batches_of``."""
+    inputs = inputs_for(config.encoder, truth)
+    with batches_of(config, store, truth, inputs) as source:
         yield Problem(source, (truth, inputs))
 
 
 def describe_matrix(store: MatrixStore) -> dict[str, Any]:
     """Say which matrix a store holds, as JSON values."""
     states, tasks = store.shape
-    return {"checksum": store.content_key(), "states": states, "tasks": tasks}
+    described = {"checksum": store.content_key(), "states": states, "tasks": tasks}
+    # The same bytes are another matrix if other means come off.
+    centring = centring_of(store.settings)
+    return described if centring == "columns" else {**described, "centring": centring}
 
 
 def describe_place(store_path: Path, out: Path) -> dict[str, str]:
@@ -273,7 +296,7 @@ def run_training(
         truth = ground_truth_for(store_path, config.num_features, progress=progress)
     truth.require_dimension(config.num_features)
     learner = learner_for(config, truth, store.shape[1])
-    with stored_problem(learner, store, truth) as problem:
+    with stored_problem(config, store, truth) as problem:
         return train_in_folder(
             config,
             learner,

@@ -4,9 +4,14 @@ The matrix is pixels x images, its states the 784 pixels and its tasks the 60,00
 Danskin-LISSA with tabular features reads 5 N pixels of each of its images an update, EigenGame
 reads mini-batches of whole images, and both are measured by the error that their components leave
 of the test images, over that of exact principal components.
+
+The paper's two test errors (Fig. 3) are compared where they were taken: its notebook averages 100
+test images of each digit, 1,000 in all, on which even exact components leave an error that depends
+on the draw. No setting is chosen by test errors.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
@@ -32,7 +37,7 @@ from rlreps.numerics import matmul
 from rlreps.plotting import Line, plot_curves, plot_reconstructions, plot_signed_images
 from rlreps.report.page import Section
 from rlreps.report.table import Table
-from rlreps.runs.intervals import aggregate
+from rlreps.runs.intervals import Interval, aggregate, mean_interval, t_interval
 from rlreps.sources.datasets import FloatArray, Images, load_images
 from rlreps.sources.matrix import draw_rows_and_tasks
 from rlreps.streaming import Eigengame
@@ -46,8 +51,14 @@ from rlreps.training.update import Learner
 EIGENGAME = "eigengame"
 """Name of EigenGame's runs."""
 
-PAPER_EXACT, PAPER_LEARNED, PAPER_RATIO = 21.46, 21.53, 1.0033
-"""Test reconstruction errors that the paper states, and their ratio."""
+PAPER_EXACT, PAPER_LEARNED = 21.46, 21.53
+"""Test reconstruction errors that the paper states, of N = 64."""
+
+PAPER_RATIO = Interval(PAPER_LEARNED / PAPER_EXACT, 21.525 / 21.465, 21.535 / 21.455)
+"""Their ratio, with what rounding to two digits leaves open."""
+
+_FEW_RUNS = 10
+"""Runs below which an interval of their mean is Student's."""
 
 _PAPER_TASK = (60_000, 784, 16)
 """Training images, pixels and components of the paper's numbers."""
@@ -120,6 +131,9 @@ class Config:
         eigengame: The run of EigenGame.
         seed: Seed of the first run.
         num_seeds: Independent runs of each method, seeds ``seed`` … ``seed + num_seeds - 1``.
+        headline_pixels: The N whose test error the paper states.
+        subsets: Random subsets of the test images that errors are also taken on.
+        subset_images: Images of each label in a subset.
         evaluations: Points of each learning curve after its start.
         shown_images: Test images in the figure of reconstructions, the first ones.
     """
@@ -129,12 +143,19 @@ class Config:
     eigengame: EigenGameConfig = dataclasses.field(default_factory=EigenGameConfig)
     seed: int = 0
     num_seeds: int = 3
+    headline_pixels: int = 64
+    subsets: int = 1000
+    subset_images: int = 100
     evaluations: int = 100
     shown_images: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("num_components", "num_seeds", "evaluations", "shown_images"):
+        counts = ("subsets", "subset_images", "evaluations", "shown_images")
+        for name in ("num_components", "num_seeds", *counts):
             require_positive(name, getattr(self, name))
+        pixels = [each for each, _ in self.danskin.runs]
+        expected = f"headline_pixels to be one of the runs' {pixels}"
+        require(self.headline_pixels in pixels, expected, self.headline_pixels)
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
         for method, steps in (("danskin", self.danskin.steps), ("eigengame", self.eigengame.steps)):
             require(
@@ -165,6 +186,9 @@ PRESETS: dict[str, Config] = {
         danskin=dataclasses.replace(_DANSKIN, runs=((4, 0.03), (8, 0.03)), steps=4000),
         eigengame=EigenGameConfig(steps=1000, images=64, learning_rate=0.2, schedule="cosine"),
         num_seeds=2,
+        headline_pixels=8,
+        subsets=50,
+        subset_images=20,
         evaluations=10,
         shown_images=6,
     ),
@@ -224,6 +248,8 @@ class Problem(NamedTuple):
         basis: Exact leading principal components, [pixels, d].
         test_error: Mean of ‖x − Px‖² over test images under exact components.
         train_error: The same over training images.
+        subsets: Indices of test images, as many of each label, [subsets, images]; None without
+            labels. The first subset holds the first images of each label.
     """
 
     source: ImageSource
@@ -233,6 +259,7 @@ class Problem(NamedTuple):
     basis: DoubleArray
     test_error: float
     train_error: float
+    subsets: npt.NDArray[np.int64] | None
 
 
 def make_problem(config: Config, images: Images) -> Problem:
@@ -241,7 +268,8 @@ def make_problem(config: Config, images: Images) -> Problem:
     They are the eigenvectors of the pixels' covariance, summed in float64.
 
     Raises:
-        InputError: If d exceeds the number of pixels or the rank of the images.
+        InputError: If d exceeds the number of pixels or the rank of the images, or a label has
+            fewer test images than a subset takes.
     """
     d, pixels = config.num_components, images.num_pixels
     require(d <= pixels, f"num_components <= {pixels}, the pixels of an image", d)
@@ -261,7 +289,34 @@ def make_problem(config: Config, images: Images) -> Problem:
         basis,
         float(reconstruction_errors(test, basis).mean()),
         float(energies[d:].sum()),
+        label_subsets(config, images.test_labels),
     )
+
+
+def label_subsets(
+    config: Config, labels: npt.NDArray[np.uint8] | None
+) -> npt.NDArray[np.int64] | None:
+    """Draw subsets with equally many images of each label, without replacement within a subset.
+
+    Returns:
+        Indices [subsets, images], the first images of each label before the random subsets; None
+        without labels.
+
+    Raises:
+        InputError: If a label has fewer images than a subset takes.
+    """
+    if labels is None:
+        return None
+    count, generator = config.subset_images, np.random.default_rng(config.seed)
+    of_label = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    fewest = min(map(len, of_label))
+    require(count <= fewest, f"subset_images <= {fewest}, the fewest of a label", count)
+    draws = [
+        [generator.choice(each, count, replace=False) for each in of_label]
+        for _ in range(config.subsets)
+    ]
+    first = [each[:count] for each in of_label]
+    return np.asarray([np.concatenate(each) for each in (first, *draws)])
 
 
 def reconstruction_errors(images: FloatArray, basis: npt.NDArray[Any]) -> DoubleArray:
@@ -288,21 +343,25 @@ def evaluation(problem: Problem) -> Callable[[Array], dict[str, Array]]:
     """Return what is measured during a run, a function for ``jit``.
 
     Returns:
-        Features [pixels, d] → ``subspace_distance`` to the exact components, and
-        ``test_error_ratio``, the mean test error over the exact components' own.
+        Features [pixels, d] → ``subspace_distance`` to the exact components, and the mean errors
+        of training and test images over the exact components' own, ``train_error_ratio`` and
+        ``test_error_ratio``.
     """
     # Second moments hold all that the mean error needs; 10,000 images would be a large constant.
-    moments = second_moments(problem.test)
+    sets = {
+        "train": (second_moments(np.asarray(problem.source.images)), problem.train_error),
+        "test": (second_moments(problem.test), problem.test_error),
+    }
     basis = jnp.asarray(problem.basis, jnp.float32)
-    total, exact = float(np.trace(moments)), problem.test_error
 
     def evaluate(features: Array) -> dict[str, Array]:
         span, _ = subspace.orthonormal_basis(features)
-        weighted = matmul(jnp.asarray(moments, span.dtype), span)
-        return {
-            "subspace_distance": subspace.subspace_distance(features, basis),
-            "test_error_ratio": (total - jnp.sum(span * weighted)) / exact,
-        }
+        found = {"subspace_distance": subspace.subspace_distance(features, basis)}
+        for name, (moments, exact) in sets.items():
+            weighted = matmul(jnp.asarray(moments, span.dtype), span)
+            left = float(np.trace(moments)) - jnp.sum(span * weighted)
+            found[f"{name}_error_ratio"] = left / exact
+        return found
 
     return evaluate
 
@@ -359,13 +418,14 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> Method:
     target = jnp.asarray(problem.basis, features.dtype)
     bases = [orthonormal(each) for each in features]
     distances = jax.vmap(subspace.subspace_distance, in_axes=(0, None))(features, target)
-    errors = [float(reconstruction_errors(problem.test, basis).mean()) for basis in bases]
+    of_images = np.stack([reconstruction_errors(problem.test, basis) for basis in bases])
+    errors, last = of_images.mean(axis=1), history[-1]
     per_seed = {
         "subspace_distance": np.asarray(distances).tolist(),
-        "test_error": errors,
-        "test_error_ratio": [error / problem.test_error for error in errors],
+        "train_error_ratio": last["train_error_ratio"],
+        "test_error": errors.tolist(),
+        "test_error_ratio": (errors / problem.test_error).tolist(),
     }
-    last = history[-1]
     summary = {
         "steps": last["step"],
         "seconds": round(seconds, 3),
@@ -374,10 +434,35 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> Method:
         "diverged": int(np.sum(last["diverged"])),
         "per_seed": per_seed,
         **{figure: aggregate(values) for figure, values in per_seed.items()},
+        **on_subsets(problem, of_images),
     }
     folder.write_summary(summary)
     label = f"Danskin-LISSA, N = {options['pixels']}" if options else "EigenGame, whole images"
     return Method(label=label, entries=entries, history=history, bases=bases, summary=summary)
+
+
+def on_subsets(problem: Problem, of_images: DoubleArray) -> dict[str, Any]:
+    """Describe errors [runs, test images] on subsets of the test images.
+
+    Returns:
+        ``subset_error``, the mean over runs and random subsets, ``subset_error_deviation``, its
+        standard deviation over subsets, ``first_images_error`` on the first images of each label,
+        ``subset_error_ratio``, each run's mean over subsets of the ratio to the exact components'
+        error on the same images, [runs], and ``subset_ratio_deviation``, the standard deviation of
+        that ratio over subsets. Nothing without labels.
+    """
+    if problem.subsets is None:
+        return {}
+    exact = reconstruction_errors(problem.test, problem.basis)[problem.subsets].mean(axis=1)
+    errors = of_images[:, problem.subsets].mean(axis=2)
+    ratios = (errors / exact)[:, 1:]
+    return {
+        "subset_error": float(errors[:, 1:].mean()),
+        "subset_error_deviation": float(errors[:, 1:].std(axis=1, ddof=1).mean()),
+        "first_images_error": float(errors[:, 0].mean()),
+        "subset_error_ratio": ratios.mean(axis=1).tolist(),
+        "subset_ratio_deviation": float(ratios.std(axis=1, ddof=1).mean()),
+    }
 
 
 Trained = tuple[Array, list[dict[str, Any]], float, int]
@@ -440,74 +525,134 @@ def _train_eigengame(config: Config, problem: Problem, common: Any) -> Trained:
     return result.components, result.history, result.seconds, options.images * num_pixels
 
 
-def compare_with_paper(config: Config, problem: Problem, summary: Mapping[str, Any]) -> list[Claim]:
-    """Set the paper's numbers beside this run's.
+def _over_runs(values: npt.ArrayLike) -> Interval:
+    """Return the mean over runs [runs] with an interval that covers for as few as there are."""
+    few = len(np.asarray(values)) < _FEW_RUNS
+    return t_interval(values) if few else mean_interval(values)
 
-    They can be told only where the task is the same, and those of Danskin-LISSA only where its
-    settings are the paper's too.
+
+def compare_with_paper(
+    config: Config, problem: Problem, methods: Mapping[str, Method], exact: Mapping[str, Any]
+) -> list[Claim]:
+    """Decide what Sec. 5.2 and Fig. 3 state, each by intervals that cover for the runs there are.
+
+    Errors of exact components can be told wherever the task is the paper's, what was learned only
+    where the settings are too.
     """
     num_images, num_pixels = problem.source.images.shape
     same = (num_images, num_pixels, config.num_components) == _PAPER_TASK
-    learned_alike = same and config.danskin == PRESETS["paper"].danskin
-    exact, best = summary["exact"]["test_error"], summary["best"]
-
-    def agrees(paper: float, found: float) -> bool:
-        return bool(abs(found / paper - 1.0) <= 0.005)
-
+    alike = same and config.danskin == PRESETS["paper"].danskin
+    headline = methods[f"danskin-lissa-{config.headline_pixels}"]
+    on_all = _over_runs(headline.summary["per_seed"]["test_error_ratio"])
+    claims = []
+    if problem.subsets is not None:
+        mean, spread = exact["subset_error"], exact["subset_error_deviation"]
+        off = (PAPER_EXACT - mean) / spread
+        claims.append(
+            Claim(
+                statement="Test error of exact components (Fig. 3)",
+                stated=f"{PAPER_EXACT:.2f}",
+                found=f"{mean:.2f} ± {spread:.2f} (standard deviation) on random subsets of "
+                f"{problem.subsets.shape[1]:,} images with each digit alike: the paper's is "
+                f"{abs(off):.1f} deviations {'above' if off > 0 else 'below'}; "
+                f"{exact['first_images_error']:.2f} on the first of each digit, "
+                f"{exact['test_error']:.2f} on all test images",
+                holds=bool(abs(off) <= 2.0) if same else None,
+            )
+        )
+        own = _over_runs(headline.summary["subset_error_ratio"])
+        # The paper's is of one subset, ours the mean over many.
+        margin = 2.0 * headline.summary["subset_ratio_deviation"]
+        found = f"{headline.summary['subset_error']:.2f} on the subsets"
+        claims.append(_ratio_claim(config, "on such subsets", own, margin, found, alike))
+    found = f"{headline.summary['test_error']['mean']:.2f}"
+    claims.append(_ratio_claim(config, "on all test images", on_all, 0.0, found, alike))
+    curves = {
+        pixels: np.transpose(
+            [record["subspace_distance"] for record in methods[f"danskin-lissa-{pixels}"].history]
+        )
+        for pixels, _ in sorted(config.danskin.runs)
+    }
+    fewest, (first, *_) = min(curves), curves.values()
+    start, end = _over_runs(first[:, 0]), _over_runs(first[:, -1])
+    courses = [_over_runs(curve.mean(axis=1)) for curve in curves.values()]
     return [
+        *claims,
         Claim(
-            statement="Test error of exact PCA (holds within 0.5 %)",
-            stated=f"{PAPER_EXACT:.2f}",
-            found=f"{exact:.2f} (training images: {summary['exact']['train_error']:.2f})",
-            holds=agrees(PAPER_EXACT, exact) if same else None,
+            statement=f"Learning from {fewest} pixels an update (Sec. 5.2)",
+            stated="it is possible to learn effectively with as few as 32",
+            found=f"subspace distance {start.value:.3f} at the start, {end.value:.3f} at the end",
+            holds=end.below(start) if alike else None,
         ),
         Claim(
-            statement="Test error of the best Danskin-LISSA (holds within 0.5 %)",
-            stated=f"{PAPER_LEARNED:.2f}",
-            found=f"{best['test_error']:.2f} ({best['method']})",
-            holds=agrees(PAPER_LEARNED, best["test_error"]) if learned_alike else None,
-        ),
-        Claim(
-            statement="Ratio of the learned to the exact test error (holds if no larger)",
-            stated=f"{PAPER_RATIO:.4f}",
-            found=f"{best['test_error_ratio']:.4f}",
-            holds=bool(best["test_error_ratio"] <= PAPER_RATIO) if learned_alike else None,
+            statement="More pixels an update (Sec. 5.2)",
+            stated="learn faster",
+            found="mean distance over the course of training "
+            + ", ".join(
+                f"{course.value:.3f} (N = {pixels})"
+                for pixels, course in zip(curves, courses, strict=True)
+            ),
+            holds=harness.all_hold(more.below(fewer) for fewer, more in itertools.pairwise(courses))
+            if alike
+            else None,
         ),
     ]
+
+
+def _ratio_claim(
+    config: Config, where: str, own: Interval, margin: float, found: str, alike: bool
+) -> Claim:
+    """Set the ratio of the learned to the exact error beside the paper's, which it may undercut."""
+    allowed = PAPER_RATIO.high + margin
+    verdict = True if own.high <= allowed else False if own.low > allowed else None
+    ends = "" if math.isnan(own.low) else f" [{own.low:.4f}, {own.high:.4f}]"
+    return Claim(
+        statement=f"Learned over exact test error {where}, N = {config.headline_pixels}",
+        stated=f"{PAPER_RATIO.value:.4f} ({PAPER_LEARNED:.2f} to {PAPER_EXACT:.2f})",
+        found=f"{own.value:.4f}{ends} ({found}); at most {allowed:.4f} agrees",
+        holds=verdict if alike else None,
+    )
 
 
 def report(run: Run[Config], methods: Mapping[str, Method]) -> Findings:
     """Tabulate test errors, draw reconstructions, components and curves, and judge the claims."""
     config, problem = run.config, run.data
     summaries = {name: method.summary for name, method in methods.items()}
-    ends = {name: found["test_error"]["mean"] for name, found in summaries.items()}
-    best = min((name for name in ends if name != EIGENGAME), key=lambda name: float(ends[name]))
-    ratio = summaries[best]["test_error_ratio"]["mean"]
+    headline = f"danskin-lissa-{config.headline_pixels}"
+    end, ratio = (summaries[headline][name]["mean"] for name in ("test_error", "test_error_ratio"))
+    images = reconstruction_errors(problem.test, problem.basis)
+    exact = {
+        "test_error": problem.test_error,
+        "train_error": problem.train_error,
+        **on_subsets(problem, images[None]),
+    }
     summary = {
         "data": run.folder.config["data"],
         "d": config.num_components,
-        "exact": {"test_error": problem.test_error, "train_error": problem.train_error},
+        "exact": exact,
         "methods": summaries,
-        "best": {"method": best, "test_error": ends[best], "test_error_ratio": ratio},
+        "headline": {"method": headline, "test_error": end, "test_error_ratio": ratio},
         "seconds": round(sum(found["seconds"] for found in summaries.values()), 3),
     }
     rows, table = _errors(problem, methods)
     run.write_rows("test_errors", rows)
-    shown = {name: methods[name] for name in (best, EIGENGAME)}
+    shown = {name: methods[name] for name in (headline, EIGENGAME)}
     return Findings(
-        abstract=f"The best Danskin-LISSA ({methods[best].label.split(', ')[-1]}) reconstructs "
-        f"test images with {ratio:.4f} times the error of the exact {config.num_components} "
-        f"components ({ends[best]:.3f} against {problem.test_error:.3f}).",
-        claims=compare_with_paper(config, problem, summary),
+        abstract=f"Danskin-LISSA on N = {config.headline_pixels} pixels reconstructs test images "
+        f"with {ratio:.4f} times the error of the exact {config.num_components} components "
+        f"({end:.3f} against {problem.test_error:.3f}).",
+        claims=compare_with_paper(config, problem, methods, exact),
         sections=[
             Section(
                 title="Against the paper",
                 text="Errors are means of ||x - Px||² over test images: x is a test image divided "
                 "by 255 less the mean training image, and P projects onto components of the "
-                "training images. The ratio of two errors measures what was learned. Danskin-LISSA "
-                "runs with the settings below and is judged against the paper only where they are "
-                "the paper's. Those of the laptop preset were chosen by these test errors, and so "
-                "is the best N.",
+                "training images. The ratio of two errors on the same images measures what was "
+                "learned, and N = 64 is the paper's. Its errors are means over 1,000 test images, "
+                "100 of each digit; which ones moves the error of exact components too. What was "
+                "learned is judged only where the settings are the paper's; those of the other "
+                "presets were chosen by training images. Intervals of claims are Student's over "
+                "runs.",
             ),
             Section(
                 title="Reconstruction of test images",
@@ -522,9 +667,10 @@ def report(run: Run[Config], methods: Mapping[str, Method]) -> Findings:
                     ),
                     run.show(
                         "components",
-                        "Exact components, and those of the best Danskin-LISSA and of EigenGame, "
-                        "rotated within their span onto the exact ones (orthogonal Procrustes; "
-                        "first run). Below each image, its |cosine| with the exact component.",
+                        f"Exact components, and those of Danskin-LISSA at N = "
+                        f"{config.headline_pixels} and of EigenGame, rotated within their span "
+                        "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
+                        "its |cosine| with the exact component.",
                         *_draw_components(problem, shown),
                     ),
                 ],
@@ -545,7 +691,12 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
     """Tabulate test errors, for the result files and for the report."""
     ends = {"": "mean", "_low": "mean_low", "_high": "mean_high"}
     rows: list[Mapping[str, object]] = [
-        {"method": "exact", "test_error": problem.test_error, "test_error_ratio": 1.0}
+        {
+            "method": "exact",
+            "test_error": problem.test_error,
+            "test_error_ratio": 1.0,
+            "train_error_ratio": 1.0,
+        }
     ]
     for name, method in methods.items():
         found = method.summary
@@ -556,6 +707,7 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
                 **{f"test_error{end}": error[part] for end, part in ends.items()},
                 "test_error_interquartile_mean": error["interquartile_mean"],
                 **{f"test_error_ratio{end}": ratio[part] for end, part in ends.items()},
+                "train_error_ratio": found["train_error_ratio"]["mean"],
                 "subspace_distance": found["subspace_distance"]["mean"],
                 **{of: found[of] for of in ("steps", "entries_read", "seconds")},
                 **{of: found[of] for of in ("runs", "diverged")},
@@ -581,14 +733,20 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
             "subspace distance": lambda row: row.get("subspace_distance", 0.0),
             "test error": lambda row: f"{row['test_error']:.3f}",
             "over the exact": over_the_exact,
+            "of training images": lambda row: f"{row['train_error_ratio']:.4f}",
             "runs": "runs",
             "diverged": "diverged",
         },
         "Mean squared error of test images under each method's components, means over runs with a "
-        "95 % bootstrap interval. Training time is of all runs of a method together, without "
-        "compilation and evaluation. A run that diverged counts with the error of no components.",
+        "95 % bootstrap interval; beside it the ratio of training images. Training time is of all "
+        "runs of a method together, without compilation and evaluation. A run that diverged counts "
+        "with the error of no components.",
     )
     return rows, table
+
+
+_FOLLOWED = ("subspace_distance", "train_error_ratio", "test_error_ratio")
+"""What is measured during training."""
 
 
 def _curves(run: Run[Config], methods: Mapping[str, Method]) -> list[tuple[Any, str]]:
@@ -601,14 +759,11 @@ def _curves(run: Run[Config], methods: Mapping[str, Method]) -> list[tuple[Any, 
             "step": record["step"],
             "entries_read": record["step"] * method.entries,
             "seconds": record["seconds"],
-            "subspace_distance": distance,
-            "test_error_ratio": ratio,
+            **dict(zip(_FOLLOWED, figures, strict=True)),
         }
         for name, method in methods.items()
         for record in method.history
-        for seed, (distance, ratio) in enumerate(
-            zip(record["subspace_distance"], record["test_error_ratio"], strict=True)
-        )
+        for seed, figures in enumerate(zip(*(record[name] for name in _FOLLOWED), strict=True))
     ]
 
     def draw(x_label: str, unit: Callable[[Method], float]) -> Figure:
@@ -714,7 +869,7 @@ def _settings(config: Config) -> Section:
 EXPERIMENT = Experiment(
     name="mnist",
     title="MNIST: principal components from a few pixels at a time",
-    paper="Le Lan et al. 2023, MNIST",
+    paper="Le Lan et al. 2023, Section 5.2, Figure 3 and Appendix C.2",
     presets=PRESETS,
     load=load_images,
     check=make_problem,

@@ -216,7 +216,7 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
     encoder, inputs = learner.encoder, inputs_for(learner.encoder, ground.truth)
     distance = distance_evaluation(encoder, inputs, ground.truth.principal.truncated(d).basis)
-    with batches_of(training.objective, store, ground.truth, inputs) as source:
+    with batches_of(training, store, ground.truth, inputs) as source:
         result = train_population(
             learner,
             source,

@@ -30,38 +30,44 @@ Where the page cache answers, one would do as well."""
 
 
 class StoreReader:
-    """Reads entries of a store's matrix, less its column means, straight from the block files.
+    """Reads entries of a store's matrix, centred, straight from the block files.
 
     Not through a memory map, whose pages would count as this process's memory. A part of a block
     cannot be checked against the block's checksum: that takes a full read, such as the one that
     gave the means. What is noticed here is a block that is missing or too short, and NaN or
     infinity. Every difference is taken in float64 and rounded once, as
-    ``subspace.centre_columns_in_place`` does it, to the same bits for the same means.
+    ``subspace.centre_in_place`` does it, to the same bits for the same means.
 
     Use it as a context manager, or ``close`` it: compiled programs keep it alive.
     """
 
-    def __init__(self, store: MatrixStore, means: np.ndarray) -> None:
+    def __init__(
+        self, store: MatrixStore, means: np.ndarray, row_means: np.ndarray | None = None
+    ) -> None:
         """Prepare to read.
 
         Args:
             store: A complete store.
-            means: Mean of every column over the states, [tasks] (float64), as
-                ``subspace.column_means`` finds it; zeros leave the matrix as it is.
+            means: What comes off every column, [tasks] (float64), as ``subspace.centring_means``
+                finds it; zeros leave the matrix as it is.
+            row_means: What comes off every row, [n] (float64), likewise.
 
         Raises:
             InputError: If blocks are missing, or the system has no positioned reads (Windows).
         """
         require(hasattr(os, "preadv"), "a system with positioned reads (POSIX)", os.name)
-        tasks = store.shape[1]
-        require(
-            means.shape == (tasks,) and means.dtype == np.float64,
-            f"float64 column means of shape ({tasks},)",
-            (means.dtype.name, means.shape),
-        )
-        require(bool(np.isfinite(means).all()), "finite column means", "NaN or infinity")
+        given = {"column": (means, store.shape[1]), "row": (row_means, store.shape[0])}
+        for kind, (values, size) in given.items():
+            if values is None:
+                continue
+            require(
+                values.shape == (size,) and values.dtype == np.float64,
+                f"float64 {kind} means of shape ({size},)",
+                (values.dtype.name, values.shape),
+            )
+            require(bool(np.isfinite(values).all()), f"finite {kind} means", "NaN or infinity")
         store.require_complete()
-        self._store, self._means = store, means
+        self._store, self._means, self._row_means = store, means, row_means
         self._descriptors: dict[int, int] = {}
         self._lock = threading.Lock()
         self._pool = concurrent.futures.ThreadPoolExecutor(_READERS)
@@ -85,7 +91,7 @@ class StoreReader:
                 os.close(self._descriptors.popitem()[1])
 
     def entries(self, rows: Indices, columns: Indices) -> Entries:
-        """Return entries [b, t] (float32) of rows [b] and columns [t], less the column means.
+        """Return entries [b, t] (float32) of rows [b] and columns [t], centred.
 
         Both hold at least one index, and indices may repeat.
 
@@ -114,7 +120,8 @@ class StoreReader:
                 f"{self._store.path}: expected finite entries, got NaN or infinity; "
                 "verify the store"
             )
-        subtract_means(found, self._means[sorted_columns], out=found)
+        of_rows = None if self._row_means is None else self._row_means[sorted_rows]
+        subtract_means(found, self._means[sorted_columns], of_rows, out=found)
         return found[row_places][:, column_places]
 
     def _submit(

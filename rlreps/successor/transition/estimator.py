@@ -22,7 +22,7 @@ import scipy.sparse
 
 from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError, require
-from rlreps.subspace import centre_columns_in_place, exact_svd, nested_distances
+from rlreps.subspace import Centring, centre_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import RowEstimates, TransitionSettings, checked_cells
 from rlreps.successor.transition.matrix import one_step
@@ -223,7 +223,12 @@ class AggregationError(NamedTuple):
 
 
 def aggregation_error(
-    environment: PuddleWorld, grid: Grid, settings: TransitionSettings, *, rank: int
+    environment: PuddleWorld,
+    grid: Grid,
+    settings: TransitionSettings,
+    *,
+    rank: int,
+    centring: Centring = "columns",
 ) -> AggregationError:
     """Compare a refinement with its double and extrapolate.
 
@@ -239,6 +244,7 @@ def aggregation_error(
         grid: The cells.
         settings: Whose error it is.
         rank: The most dimensions, k; fewer where the matrix has fewer.
+        centring: Which means come off before the subspaces are taken.
     """
     states = np.arange(grid.within(environment).num_states)
     rows = TransitionEstimator(environment, grid, settings).rows(states)
@@ -247,7 +253,7 @@ def aggregation_error(
     entries = _REMAINING * (rows - finer_rows)
     bases = []
     for matrix in (rows, finer_rows):
-        centre_columns_in_place(matrix)
+        centre_in_place(matrix, centring)
         bases.append(exact_svd(matrix, min(rank, len(states)), at_most=True).basis)
     dimensions = min(basis.shape[1] for basis in bases)
     distances = nested_distances(*(basis[:, :dimensions] for basis in bases))

@@ -11,6 +11,8 @@ from PIL import Image
 
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
+from rlreps.workflows.generate import generate
 
 words = str.split
 TOY = words(
@@ -174,6 +176,14 @@ def test_a_store_of_another_arena_is_refused(refused, toy_store, tmp_path):
     arguments = ("--env", "puddle-world:empty", "--store", toy_store)
     message = refused("agent", "train", "--out", tmp_path / "run", *TOY, *arguments)
     assert message.startswith("expected a store of the arena of puddle-world:empty, got {")
+
+
+def test_a_store_centred_over_tasks_alone_is_refused(refused, tmp_path):
+    config = MonteCarlo(bins=4, rollouts=4, horizon=5, discount=0.9, centring="rows")
+    generate(config, tmp_path / "rows", progress=False)
+    arguments = ("--env", "puddle-world:sutton", "--store", tmp_path / "rows")
+    message = refused("agent", "train", "--out", tmp_path / "run", *TOY, *arguments)
+    assert message == "expected a store that is centred over states (columns or both), got 'rows'"
 
 
 @pytest.mark.integration

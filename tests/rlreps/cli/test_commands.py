@@ -130,7 +130,7 @@ def test_spectral_inference_trains_on_a_store_and_on_rollouts(rlreps, toy_store,
 def test_default_folders_tell_configurations_apart():
     changes = [
         *({}, {"bins": 50}, {"rollouts": 10}, {"horizon": 10}, {"discount": 0.95}),
-        *({"count_start": False}, {"seed": 1}, {"arena": "hydrogen"}),
+        *({"count_start": False}, {"seed": 1}, {"arena": "hydrogen"}, {"centring": "rows"}),
     ]
     names = [MonteCarlo(**change).store_name for change in changes]
     assert len({*names}) == len(names)

@@ -57,14 +57,16 @@ def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys)
     entry = EXPERIMENTS[name]
     assert entry.paper in PAPERS.values()
     presets = entry.load().presets
-    assert list(presets) == ["smoke", "laptop", "paper"]
+    assert list(presets) == list(entry.presets)
+    assert list(presets)[:3] == ["smoke", "laptop", "paper"]
     assert len({type(preset) for preset in presets.values()}) == 1
     with pytest.raises(SystemExit) as ending:
         main(["experiment", name, "--help"])
     printed = capsys.readouterr().out
     said = " ".join(printed.replace("│", " ").split())
     assert ending.value.code == 0
-    for text in ("Folder of the run; run again to resume", "smoke takes", "Show no progress bars"):
+    sizes = [" ".join(preset) for preset in entry.presets.items()]
+    for text in ("Folder of the run; run again to resume", *sizes, "Show no progress bars"):
         assert text in said
     assert ("--data " in printed) == entry.takes_data
     assert ("--devices " in printed) == (entry.devices == "chosen")
@@ -93,6 +95,7 @@ def test_a_folder_of_another_preset_is_left_alone(tmp_path, rlreps, refused, mon
     tiny = dataclasses.replace(
         synthetic.PRESETS["smoke"],
         **{"num_states": 12, "dimension": 2, "dimensions": (2,), "kappa_dimensions": (2,)},
+        **{"more_dimensions": (2,), "permuted_rows": (1,)},
         **{"steps": 2, "evaluate_every": 1, "checkpoint_every": 2, "num_seeds": 2},
         **{"rows_by_total": (1,), "totals": (15,)},
     )
@@ -102,5 +105,5 @@ def test_a_folder_of_another_preset_is_left_alone(tmp_path, rlreps, refused, mon
         tmp_path / "run",
     ]
     assert rlreps(*arguments) == rlreps(*arguments)
-    monkeypatch.setitem(synthetic.PRESETS, "smoke", dataclasses.replace(tiny, kappa0=1.0))
-    assert "expected kappa0=1.9, got 1.0" in refused(*arguments)
+    monkeypatch.setitem(synthetic.PRESETS, "smoke", dataclasses.replace(tiny, step_size=1.0))
+    assert "expected step_size=0.001, got 1.0" in refused(*arguments)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.losses import Batch, DanskinEmpirical, DanskinLissa, Naive
+from rlreps.losses import Batch, DanskinEmpirical, DanskinLissa, Naive, Population
 from rlreps.losses.danskin import Roles
 
 # Rows of equal norm make kappa the same for every sample, as the theorem on E[Δ_J] wants.
@@ -18,6 +18,11 @@ MATRIX = np.array([[1.0, -0.5, 2.0], [0.3, 0.8, -1.0], [-0.7, 0.4, 0.6]])
 NUM_STATES, NUM_FEATURES = TABLE.shape
 NAMES = ("gradient_rows", "weight_rows", "covariance_rows")
 COVARIANCE = TABLE.T @ TABLE / NUM_STATES
+
+
+# Six states whose norms differ: here it matters what κ0 is divided by.
+UNEVEN = np.array([[1.8, 0.4], [0.5, -0.7], [-0.3, 1.1], [0.9, 0.8], [-1.2, 0.3], [0.1, 0.4]])
+UNEVEN_MATRIX = np.array([[1.0], [-0.5], [0.8], [0.3], [-0.7], [0.6]])
 
 
 def _with(roles):
@@ -34,9 +39,9 @@ def _made(cls, roles, **options):
     return objective, rows
 
 
-def _gradient_at_weights(weights, other_weights, matrix):
+def _gradient_at_weights(weights, other_weights, matrix, table=TABLE):
     """The mean over states and tasks of ŵ'(φᵀŵ − ψ), as the gradient of an expected loss."""
-    residuals = TABLE @ weights - matrix
+    residuals = table @ weights - matrix
     return residuals @ other_weights.T / residuals.size
 
 
@@ -53,24 +58,26 @@ def _series_gradient(num_terms, kappa0, matrix):
     return _gradient_at_weights(weights, weights, matrix)
 
 
-def _gradients(objective, rows, matrix, keys=None):
+def _gradients(objective, rows, matrix, keys=None, table=TABLE, remembered=0.0):
     """Each sample's gradient with respect to the features of all states, [samples, n, d]."""
 
     @jax.jit
     @jax.vmap
     def one(rows, key):
-        batch = Batch(rows, jnp.asarray(matrix, jnp.float32)[rows])
-        state = objective.init(key)
-        table = jnp.asarray(TABLE, jnp.float32)
-        return jax.grad(objective.loss, has_aux=True)(table, getitem, batch, state, key)[0]
+        targets = jnp.asarray(matrix, jnp.float32)
+        everything = Population(jnp.arange(len(table)), targets)
+        batch = Batch(rows, targets[rows], None, everything)
+        state = objective.init(key)._replace(squared_norm=jnp.float32(remembered))
+        features = jnp.asarray(table, jnp.float32)
+        return jax.grad(objective.loss, has_aux=True)(features, getitem, batch, state, key)[0]
 
     keys = jax.random.split(jax.random.key(0), len(rows)) if keys is None else keys
     return np.asarray(one(jnp.asarray(rows, jnp.int32), keys), np.float64)
 
 
-def _every_batch(num_rows):
+def _every_batch(num_rows, num_states=NUM_STATES):
     """Every equally likely sequence of states."""
-    return np.array(list(itertools.product(range(NUM_STATES), repeat=num_rows)))
+    return np.array(list(itertools.product(range(num_states), repeat=num_rows)))
 
 
 @_with(Roles(1, 1, 2))
@@ -82,6 +89,56 @@ def test_danskin_lissa_averaged_over_every_batch_is_the_truncated_series_gradien
     np.testing.assert_allclose(gradients.mean(axis=0), expected, atol=2e-6)
     # The truncation shows: this is not yet Lemma 1's gradient.
     assert np.abs(expected - _lemma_1(matrix)).max() > 1e-3
+
+
+LARGEST = np.max(np.sum(UNEVEN**2, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("feature_norm", "remembered", "divisor"),
+    [
+        # What is remembered plays no part in these two.
+        ("batch", 2.0 * LARGEST, 0.0),
+        ("population", 0.5 * LARGEST, LARGEST),
+        *(
+            pytest.param(*case, marks=pytest.mark.integration)
+            for case in (
+                # An average of maxima lies below some rows; a maximum of all so far does not.
+                ("running", 0.5 * LARGEST, 0.5 * LARGEST),
+                ("running_maximum", LARGEST, LARGEST),
+            )
+        ),
+    ],
+)
+def test_truncation_alone_biases_lissa_only_where_kappa_depends_on_no_row(
+    feature_norm, remembered, divisor
+):
+    objective, rows = _made(DanskinLissa, Roles(1, 1, 1), kappa0=1.9, feature_norm=feature_norm)
+    batches = _every_batch(rows, len(UNEVEN))
+    assert len(batches) == 6**5
+    gradients = _gradients(objective, batches, UNEVEN_MATRIX, table=UNEVEN, remembered=remembered)
+    # J = 1: Δ_1 = κI + (I − κφφᵀ)κI, with the κ that comes with each row.
+    kappas = 1.9 / np.maximum(np.sum(UNEVEN**2, axis=1), divisor)
+    squares = np.einsum("si,sj->sij", UNEVEN, UNEVEN)
+    estimates = 2.0 * kappas[:, None, None] * np.eye(2) - kappas[:, None, None] ** 2 * squares
+    expected_inverse, covariance = estimates.mean(axis=0), squares.mean(axis=0)
+    weights = expected_inverse @ (UNEVEN.T @ UNEVEN_MATRIX / len(UNEVEN))
+    expected = _gradient_at_weights(weights, weights, UNEVEN_MATRIX, UNEVEN)
+    tolerance = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(gradients.mean(axis=0), expected, rtol=1e-4, atol=tolerance)
+
+    def misfit(kappa):
+        series = 2.0 * kappa * np.eye(2) - kappa**2 * covariance
+        return np.linalg.norm(expected_inverse - series) / np.linalg.norm(expected_inverse)
+
+    if divisor == LARGEST:
+        assert misfit(1.9 / LARGEST) < 1e-12
+    else:
+        # A series of no κ.
+        assert min(map(misfit, np.geomspace(1e-3, 1e2, 2_000))) > 0.05
+    if feature_norm == "batch":
+        # Not even the size is right.
+        assert np.linalg.norm(expected_inverse) > 2.0 * np.linalg.norm(np.linalg.inv(covariance))
 
 
 def test_exchanging_roles_keeps_the_average_over_every_batch_and_lowers_the_variance():
@@ -114,6 +171,17 @@ def test_the_empirical_form_averages_to_the_product_of_two_mean_estimates(roles,
     mean = _empirical_estimates(roles, matrix).mean(axis=0)
     expected = _gradient_at_weights(mean, mean, matrix)
     np.testing.assert_allclose(gradients.mean(axis=0), expected, atol=2e-6)
+
+
+def test_the_plain_inverse_is_the_pseudo_inverse_where_there_is_one_and_nothing_where_not():
+    plain, _ = _made(DanskinEmpirical, Roles(1, 1, 3), inverse="plain")
+    features = jnp.asarray(UNEVEN, jnp.float32)
+    column, pseudo = jnp.asarray([[1.0], [-2.0]]), DanskinEmpirical(NUM_FEATURES)
+    found, expected = (np.asarray(each.solve(features, column, 0.0)) for each in (plain, pseudo))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    # One row of two features: rounding errors or infinity against the smallest weights.
+    found, expected = (np.abs(each.solve(features[:1], column, 0.0)) for each in (plain, pseudo))
+    assert not np.all(found < 1e3 * expected.max())
 
 
 def _variance_bias(estimates):

@@ -35,9 +35,14 @@ PLAIN = [cls() for cls in OBJECTIVES.values()]
 WITH_OPTIONS = [
     DanskinChunked(groups=4, chunks=2, chunk_step=0.7, gauge=0.1, chunked_ridge=0.1),
     DanskinLissa(whitening=True, permutations=3, feature_norm="running", **ROLES),
+    DanskinLissa(whitening=True, feature_norm="population"),
+    DanskinLissa(feature_norm="running_maximum"),
     DanskinEmpirical(whitening=True, permutations=2, **ROLES),
     Explicit(weight_learning_rate=0.1),
+    Explicit(weight_start=1.0, dense_optimizer=True),
     LargeBatch(precondition=0.01, leave_one_out=True),
+    LargeBatch(weight_rows="all"),
+    LargeBatch(weight_rows=60, precondition=0.01),
     Naive(permutations=2, whitening=True),
     Spin(averaging_rate=0.2, jacobian_rows_at_once=3),
 ]
@@ -235,7 +240,14 @@ REFUSALS = [
         (lambda value=value: DanskinLissa(kappa0=value), rf"kappa0 in \(0, 2\), got {value}")
         for value in (0.0, -0.5, 2.0, NAN)
     ),
-    (lambda: DanskinLissa(feature_norm="median"), "feature_norm to be one of batch, running, got"),
+    (
+        lambda: DanskinLissa(feature_norm="median"),
+        "feature_norm to be one of batch, population, running, running_maximum, got",
+    ),
+    *(
+        (lambda cls=cls: cls(inverse="ridge"), "inverse to be one of plain, pseudo, got 'ridge'")
+        for cls in (DanskinEmpirical, Naive)
+    ),
     *(
         (lambda cls=cls, build=build: build(cls), message)
         for cls in (DanskinLissa, DanskinEmpirical, Naive)
@@ -256,6 +268,14 @@ REFUSALS = [
     ),
     (lambda: loss_of(LargeBatch(NUM_FEATURES + 1)), r"features of shape \(30, 5\), got"),
     (lambda: LargeBatch(precondition=0.0), r"precondition in \(0, inf\), got 0.0"),
+    (lambda: LargeBatch(weight_rows="none"), "weight_rows to be one of all, gradient, got 'none'"),
+    (lambda: LargeBatch(weight_rows=0), "weight_rows >= 1, got 0"),
+    (lambda: LargeBatch(weight_rows=9).require_rows(9), "rows > 9, of which so many fit the wei"),
+    (lambda: loss_of(LargeBatch(4, weight_rows=30)), "rows > 30, of which so many fit the weights"),
+    (
+        lambda: LargeBatch(weight_rows="all", leave_one_out=True),
+        "no leave_one_out for rows that fit no weights, got 'all'",
+    ),
     (lambda: DanskinChunked(groups=2), "groups >= 3, got 2"),
     (lambda: DanskinChunked(chunks=0), "chunks >= 1, got 0"),
     (lambda: DanskinChunked(chunk_step=1.0), r"chunk_step in \(0, 1\), got 1.0"),
@@ -265,12 +285,19 @@ REFUSALS = [
     (lambda: loss_of(DanskinChunked(4), rows=11), "rows >= 12, one for each chunk"),
     (lambda: Explicit(weight_learning_rate=0.0), r"weight_learning_rate in \(0, inf\), got 0.0"),
     (lambda: Explicit(weight_learning_rate=INFINITY), r"weight_learning_rate in \(0, inf\)"),
+    (lambda: Explicit(weight_start=-1.0), r"weight_start in \[0, inf\), got -1.0"),
     (lambda: Explicit(num_tasks=0), "num_tasks >= 1, got 0"),
     (lambda: loss_of(Explicit(4, weight_learning_rate=0.1)), "task columns .* a live source"),
     (lambda: loss_of(Explicit(4, num_tasks=3)), "a weight_learning_rate or the encoder's"),
     (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
     (lambda: loss_of(Explicit(5, **SIZED)), r"features of shape \(30, 5\), got \(30, 4\)"),
-    (lambda: loss_of(Oracle(4)), "a batch with its population, got population=None"),
+    *(
+        (lambda each=each: loss_of(each), "a batch with its population, got population=None")
+        for each in (
+            *(Oracle(4), LargeBatch(4, weight_rows="all")),
+            DanskinLissa(4, feature_norm="population"),
+        )
+    ),
     *(
         (lambda value=value: Spin(averaging_rate=value), r"averaging_rate in \(0, 1\], got")
         for value in (0.0, 1.5, NAN)
@@ -308,6 +335,7 @@ def test_rows_that_fill_their_roles_are_accepted():
     Naive(**ROLES).require_rows(60)
     DanskinEmpirical().require_rows(5)
     Spin(averaging_rate=0.5).require_rows(2)
+    LargeBatch(weight_rows=9).require_rows(10)
     assert DanskinLissa().roles(252) == (52, 50, 50)
     assert Naive().roles(3) == (1, 1, 1)
 

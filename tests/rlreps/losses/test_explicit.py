@@ -1,10 +1,13 @@
 """Explicit weights: joint descent, sparse steps, an Adam to each task."""
 
+import dataclasses
+import functools
 from operator import getitem
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from rlreps.losses import Batch, Explicit
 from rlreps.numerics import optimizer_step
@@ -17,17 +20,18 @@ TABLE = RNG.normal(size=(NUM_STATES, NUM_FEATURES)).astype(np.float32)
 MATRIX = RNG.normal(size=(NUM_STATES, NUM_TASKS)).astype(np.float32)
 
 
-@jax.jit
-def update(table, state, rows, tasks):
+@functools.partial(jax.jit, static_argnums=0)
+def update(objective, table, state, rows, tasks):
     batch = Batch(rows, jnp.asarray(MATRIX)[rows[:, None], tasks[None, :]], tasks)
-    (value, (state, _)), gradient = jax.value_and_grad(OBJECTIVE.loss, has_aux=True)(
+    (value, (state, _)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
         table, getitem, batch, state, None
     )
     return value, gradient, state
 
 
-def _update(state, rows, tasks):
-    return update(TABLE, state, jnp.asarray(rows, jnp.int32), jnp.asarray(tasks, jnp.int32))
+def _update(state, rows, tasks, objective=OBJECTIVE):
+    rows, tasks = (jnp.asarray(each, jnp.int32) for each in (rows, tasks))
+    return update(objective, TABLE, state, rows, tasks)
 
 
 def _with_weights():
@@ -48,9 +52,11 @@ def test_the_gradient_is_that_of_the_joint_loss():
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_each_sampled_task_alone_has_adams_moments_and_count_to_itself():
+@pytest.mark.parametrize("dense", [False, True])
+def test_each_sampled_task_has_an_adam_to_itself_or_all_tasks_one_that_moves_them_all(dense):
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
-    state = _with_weights()
+    objective = dataclasses.replace(OBJECTIVE, dense_optimizer=dense, weight_start=0.5)
+    state = objective.init(jax.random.key(1))
     weights = np.asarray(state.weights, np.float64)
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     counts = np.zeros(NUM_TASKS, int)
@@ -60,21 +66,32 @@ def test_each_sampled_task_alone_has_adams_moments_and_count_to_itself():
         # Low tasks are drawn far more often than high ones, some of them twice.
         chances = 1.0 / (1.0 + np.arange(NUM_TASKS))
         tasks = rng.choice(NUM_TASKS, size=3, p=chances / chances.sum())
-        _, _, state = _update(state, rows, tasks)
-        for task in {*tasks}:
+        _, _, state = _update(state, rows, tasks, objective)
+        for task in range(NUM_TASKS) if dense else {*tasks}:
             counts[task] += 1
             residual = TABLE[rows] @ weights[task] - MATRIX[rows, task]
-            gradient = TABLE[rows].T @ residual / len(rows)
+            # Tasks that were not sampled have no gradient, only momentum.
+            gradient = (task in tasks) * TABLE[rows].T @ residual / len(rows)
             first[task] = beta_1 * first[task] + (1 - beta_1) * gradient
             second[task] = beta_2 * second[task] + (1 - beta_2) * gradient**2
             corrected = first[task] / (1 - beta_1 ** counts[task])
             scale = np.sqrt(second[task] / (1 - beta_2 ** counts[task])) + epsilon
             weights[task] -= RATE * corrected / scale
-    assert len(set(counts)) > 3
-    assert 0 in counts
-    assert counts.sum() < 45
+    assert dense or (len(set(counts)) > 3 and 0 in counts and counts.sum() < 45)
     np.testing.assert_allclose(state.weights, weights, rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(state.optimizer[0].count, counts)
+    np.testing.assert_array_equal(state.optimizer[0].count, 15 if dense else counts)
+
+
+def test_the_authors_weights_start_from_a_standard_normal_and_ours_from_zero():
+    published = Explicit(50, num_tasks=400, weight_learning_rate=RATE, weight_start=1.0)
+    weights = np.asarray(published.init(jax.random.key(0)).weights)
+    # 20,000 draws: five standard errors.
+    assert abs(weights.mean()) < 5.0 / 20_000**0.5
+    assert abs(weights.std() - 1.0) < 5.0 / 40_000**0.5
+    assert not np.any(OBJECTIVE.init(jax.random.key(0)).weights)
+    dense = dataclasses.replace(published, dense_optimizer=True)
+    assert dense.label == "explicit (weights from N(0, 1²), one optimizer for all)"
+    assert OBJECTIVE.label == "explicit"
 
 
 def test_joint_descent_finds_the_principal_subspace():
@@ -82,7 +99,7 @@ def test_joint_descent_finds_the_principal_subspace():
 
     def step(carry, index):
         table, state = carry
-        _, gradient, state = update(table, state, rows, tasks)
+        _, gradient, state = update(OBJECTIVE, table, state, rows, tasks)
         # The loss averages over rows and tasks; this is each row's own step.
         rate = 0.3 * NUM_STATES * jnp.minimum(1.0, 4.0 - index / 1_000.0)
         return (table - rate * gradient, state), None

@@ -27,6 +27,7 @@ WHITENED = LISSA(whitening=True, feature_norm="running")
 OBJECTIVES = [
     WHITENED,
     LISSA(feature_norm="running"),
+    LISSA(feature_norm="population"),
     EMPIRICAL,
     LargeBatch(NUM_FEATURES),
     Oracle(NUM_FEATURES),
@@ -35,6 +36,8 @@ OBJECTIVES = [
         for objective in (
             LISSA(),
             LISSA(whitening=True, permutations=3),
+            LISSA(whitening=True, feature_norm="population"),
+            LISSA(feature_norm="running_maximum"),
             Naive(NUM_FEATURES),
             Naive(NUM_FEATURES, whitening=True),
         )
@@ -185,8 +188,9 @@ def test_for_an_ill_conditioned_covariance_whitening_brings_the_series_nearer_to
     assert plain - whitened > 5.0 * (plain_error + error)
 
 
-def test_the_running_norm_is_the_decayed_mean_of_batch_maxima():
-    objective = DanskinLissa(NUM_FEATURES, feature_norm="running")
+@pytest.mark.parametrize("feature_norm", ["running", "running_maximum"])
+def test_the_running_norm_is_the_decayed_mean_or_maximum_of_batch_maxima(feature_norm):
+    objective = DanskinLissa(NUM_FEATURES, feature_norm=feature_norm)
     rng = np.random.default_rng(0)
     state, expected = objective.init(jax.random.key(0)), None
     evaluate = jax.jit(lambda batch, s: objective.loss(table, getitem, batch, s, None)[1])
@@ -194,7 +198,12 @@ def test_the_running_norm_is_the_decayed_mean_of_batch_maxima():
     for _ in range(4):
         rows = rng.integers(0, NUM_STATES, size=10)
         largest = np.max(np.sum(TABLE[rows] ** 2, axis=1))
-        expected = largest if expected is None else 0.99 * expected + 0.01 * largest
+        if expected is None:
+            expected = largest
+        elif feature_norm == "running":
+            expected = 0.99 * expected + 0.01 * largest
+        else:
+            expected = max(0.999 * expected, largest)
         batch = Batch(jnp.asarray(rows), jnp.asarray(MATRIX[rows], jnp.float32))
         state, metrics = evaluate(batch, state)
         np.testing.assert_allclose(state.squared_norm, expected, rtol=1e-5)

@@ -113,6 +113,27 @@ def test_large_batch_is_autodiff_through_its_own_least_squares():
 
 
 @in_double_precision
+@pytest.mark.parametrize("fitted", ["all", 20])
+def test_weights_are_fitted_on_the_rows_that_are_named_and_the_gradient_taken_at_the_others(fitted):
+    table, matrix = _problem()
+    objective = LargeBatch(NUM_FEATURES, ridge=1e-12, weight_rows=fitted)
+    assert objective.label == {"all": "large batch (weights from all states)"}.get(
+        fitted, "large batch (weights from 20 further rows)"
+    )
+    # 250 rows of 10,000 in the paper: here the gradient's are the first, some of them twice.
+    gradient_rows, others = np.array([3, 3, 25, 7, 0]), np.arange(5, 25)
+    rows = gradient_rows if fitted == "all" else np.concatenate([gradient_rows, others])
+    value, gradient = _evaluate(objective, table, matrix, rows=rows)
+    behind = np.arange(NUM_STATES) if fitted == "all" else others
+    weights, *_ = np.linalg.lstsq(table[behind], matrix[behind], rcond=None)
+    residuals = table[gradient_rows] @ weights - matrix[gradient_rows]
+    expected = np.zeros_like(table)
+    np.add.at(expected, gradient_rows, residuals @ weights.T / residuals.size)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(value, 0.5 * np.mean(residuals**2), rtol=1e-10)
+
+
+@in_double_precision
 def test_an_exactly_preconditioned_step_leads_to_the_alternating_least_squares_features():
     table, matrix = _problem()
     _, gradient = _evaluate(INVERTED, table, matrix)

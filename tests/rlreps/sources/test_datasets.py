@@ -14,11 +14,12 @@ from rlreps.errors import InputError
 from rlreps.sources import datasets
 from rlreps.sources.datasets import (
     TEST_IMAGES,
+    TEST_LABELS,
     TRAIN_IMAGES,
     Images,
     load_images,
     load_observations,
-    read_idx_images,
+    read_idx,
     write_idx_images,
 )
 
@@ -131,12 +132,41 @@ def test_images_come_back_as_they_were_written_and_as_grey_levels_of_a_directory
         images = DIGITS[:5, :, :6].astype(dtype)
         path = write_idx_images(tmp_path / f"images{suffix}", images)
         assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
-        np.testing.assert_array_equal(read_idx_images(path), images)
+        np.testing.assert_array_equal(read_idx(path), images)
     found = load_images(write_pair(tmp_path, suffix=suffix))
     assert (found.shape, found.num_pixels, found.train.dtype) == ((8, 8), 64, np.float32)
     grey = (DIGITS[:30].reshape(30, 64) / 255).astype(np.float32)
     np.testing.assert_array_equal(np.concatenate([found.train, found.test]), grey)
     assert len(found.train) == 20
+
+
+LABELS = np.arange(10, dtype=np.uint8) % 3
+
+
+def write_labels(path, labels=LABELS):
+    path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, len(labels)]) + labels.tobytes())
+
+
+def test_labels_of_test_images_are_read_where_they_lie_beside_them(tmp_path):
+    alone = load_images(write_pair(tmp_path))
+    assert alone.test_labels is None
+    write_labels(tmp_path / TEST_LABELS)
+    found = load_images(tmp_path)
+    np.testing.assert_array_equal(found.test_labels, LABELS)
+    # Results depend on them, so they are part of what a run was made of.
+    assert found.fingerprint() != alone.fingerprint()
+    same = {name: found.fingerprint()[name] for name in ("checksum", "test_images")}
+    assert same == {name: alone.fingerprint()[name] for name in same}
+    for labels, message in (
+        (LABELS[:9], "expected 10 labels in .*, got 9"),
+        (LABELS[:0], "expected at least one label in"),
+    ):
+        write_labels(tmp_path / TEST_LABELS, labels)
+        with pytest.raises(InputError, match=message):
+            load_images(tmp_path)
+    write_idx_images(tmp_path / TEST_LABELS, DIGITS[20:30])
+    with pytest.raises(InputError, match=r"expected an IDX file of labels .* with 00 00 08 03"):
+        load_images(tmp_path)
 
 
 def test_the_bytes_of_a_file_are_those_of_the_format(tmp_path):
@@ -175,7 +205,7 @@ def test_files_that_are_not_whole_images_are_refused_in_one_line(tmp_path, conte
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
-        read_idx_images(path)
+        read_idx(path)
     assert "\n" not in str(error.value)
 
 
@@ -197,7 +227,7 @@ def test_a_download_is_split_into_training_and_test_images(monkeypatch):
 
     def fetch(name, **options):
         assert name == "mnist_784"
-        return types.SimpleNamespace(data=pixels)
+        return types.SimpleNamespace(data=pixels, target=np.asarray(["7"] * 60_000 + [*"901"]))
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
     images = load_images(None)
@@ -205,6 +235,7 @@ def test_a_download_is_split_into_training_and_test_images(monkeypatch):
     assert (images.train.shape, images.test.shape) == ((60_000, 4), (3, 4))
     assert np.all(images.train == np.float32(0.2))
     assert np.all(images.test == 1.0)
+    assert images.test_labels.tolist() == [9, 0, 1]
 
 
 def _table(entry, value):

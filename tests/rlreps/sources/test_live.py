@@ -17,7 +17,7 @@ from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.losses import LargeBatch
 from rlreps.sources.live import LiveSource, puddle_world_source
-from rlreps.subspace import centre_columns_in_place, exact_svd
+from rlreps.subspace import centre_in_place, exact_svd
 from rlreps.successor.chains import MarkovChain
 from rlreps.successor.grids import Grid
 from rlreps.successor.store import open_store
@@ -175,7 +175,7 @@ def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_tru
     family, centres, d = RandomFourier(length_scale=0.3), Grid(8).centres(), 2
     store = open_store(toy_store)
     measure = store.read()
-    centre_columns_in_place(measure)
+    centre_in_place(measure)
     columns = measure @ np.asarray(cumulant_matrix(family, jax.random.key(5), centres, 4_000))
     basis = exact_svd(columns, d).basis
     source = puddle_world_source(

@@ -9,8 +9,10 @@ import scipy.stats
 from rlreps.errors import InputError
 from rlreps.sources import matrix as sources
 from rlreps.sources.matrix import matrix_source
+from rlreps.successor.grids import Grid
 
 NUM_STATES, NUM_TASKS = 12, 7
+ONES = np.ones((3, 2), np.float32)
 SAMPLE = jax.jit(
     lambda source, key, rows, tasks: source.sample(key, rows, tasks), static_argnums=(2, 3)
 )
@@ -54,6 +56,46 @@ def test_targets_are_the_entries_where_rows_and_tasks_meet_and_more_tasks_change
     assert narrower.population is None
 
 
+def test_positions_are_uniform_inside_the_cells_that_the_centres_would_be_drawn_from():
+    bins = 3
+    centres, widths = Grid(bins).centres(), np.full(2, 1 / bins, np.float32)
+    matrix = np.random.default_rng(0).normal(size=(bins**2, NUM_TASKS)).astype(np.float32)
+    at_centres = matrix_source(matrix, centres, with_population=True)
+    inside = matrix_source(matrix, centres, with_population=True, cell_widths=widths)
+    keys = jax.random.split(jax.random.key(2), 400)
+    draw = jax.jit(lambda source: jax.vmap(lambda key: source.sample(key, 20, 2))(keys))
+    expected, batch = draw(at_centres), draw(inside)
+    # The same cells and tasks, so the same entries; a population stays at the centres.
+    for name in ("targets", "tasks", "population"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(batch, name), getattr(expected, name))
+    offsets = (np.asarray(batch.inputs) - np.asarray(expected.inputs)).reshape(-1, 2) * bins
+    assert np.abs(offsets).max() <= 0.5 + 1e-6
+    for axis in range(2):
+        uniform = scipy.stats.kstest(offsets[:, axis], scipy.stats.uniform(-0.5, 1.0).cdf)
+        assert uniform.pvalue > 0.01
+    # Offsets say nothing of each other, of the row, nor of the cell that was drawn.
+    cells = np.asarray(Grid(bins).cell(jnp.asarray(expected.inputs).reshape(-1, 2).T))
+    for one, other in ((offsets[:, 0], offsets[:, 1]), (offsets[:, 0], cells)):
+        assert scipy.stats.pearsonr(one, other).pvalue > 0.01
+    neighbours = offsets.reshape(400, 20, 2)
+    assert scipy.stats.pearsonr(neighbours[:, 0, 0], neighbours[:, 1, 0]).pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("inputs", "widths", "message"),
+    [
+        (None, [0.5, 0.5], "expected centres of cells [n, k] as inputs, got ('int32', (3,))"),
+        (np.zeros((3, 2), np.float32), [0.5], "expected 2 positive widths of a cell, got [0.5]"),
+        (np.zeros((3, 2), np.float32), [0.5, 0.0], "expected 2 positive widths of a cell"),
+        (np.zeros((3, 1), np.float32), [np.nan], "expected 1 positive widths of a cell"),
+    ],
+)
+def test_cells_that_cannot_be_are_refused(inputs, widths, message):
+    with pytest.raises(InputError) as error:
+        matrix_source(ONES, inputs, cell_widths=np.asarray(widths))
+    assert str(error.value).startswith(message)
+
+
 def test_the_matrix_is_an_argument_of_a_compiled_program_and_not_a_constant():
     rng = np.random.default_rng(0)
     source = matrix_source(rng.normal(size=(300, 400)).astype(np.float32), with_population=True)
@@ -72,9 +114,6 @@ def test_words_are_scaled_as_exact_integers_are(size):
     scaled = sources._scaled(jnp.asarray(words.astype(np.uint32)), size)
     np.testing.assert_array_equal(scaled, expected)
     assert scaled.dtype == jnp.int32
-
-
-ONES = np.ones((3, 2), np.float32)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, raise_read_failure, streamed_source
-from rlreps.subspace import ArrayBlocks, centre_columns_in_place, column_means
+from rlreps.subspace import ArrayBlocks, centre_in_place, centring_means, column_means
 from rlreps.successor.store import create_or_resume
 from rlreps.successor.store import reader as store_reader
 
@@ -29,15 +29,18 @@ def raw_matrix():
     return (rng.gamma(0.3, size=(NUM_STATES, NUM_TASKS)) * scales).astype(np.float32)
 
 
-def centred_matrix():
+def centred_matrix(centring="columns"):
     matrix = raw_matrix()
-    centre_columns_in_place(matrix)
+    centre_in_place(matrix, centring)
     return matrix
 
 
 def means():
     """Blocked as the store is, which is not how the matrix in memory was centred."""
     return column_means(ArrayBlocks(raw_matrix(), BLOCK_ROWS))
+
+
+WIDTHS = np.asarray([0.1, 0.02], np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +73,12 @@ def draw(source, key):
     return source.sample(key, 40, 25)
 
 
-def test_batches_are_those_of_the_matrix_in_memory_bit_for_bit_however_they_are_mapped(reader):
-    streamed = streamed_source(reader, POSITIONS)
-    in_memory = matrix_source(centred_matrix(), POSITIONS)
+@pytest.mark.parametrize("cell_widths", [None, WIDTHS])
+def test_batches_are_those_of_the_matrix_in_memory_bit_for_bit_however_they_are_mapped(
+    reader, cell_widths
+):
+    streamed = streamed_source(reader, POSITIONS, cell_widths=cell_widths)
+    in_memory = matrix_source(centred_matrix(), POSITIONS, cell_widths=cell_widths)
     keys = jax.random.split(jax.random.key(5), 3)
 
     @jax.jit
@@ -93,6 +99,16 @@ def test_entries_are_the_same_however_many_reads_bring_them(reader, monkeypatch,
     rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, num_columns)
     expected = centred_matrix()[np.ix_(rows, columns)]
     np.testing.assert_array_equal(reader.entries(rows, columns), expected)
+
+
+@pytest.mark.parametrize("centring", ["rows", "both"])
+def test_entries_are_centred_as_the_matrix_in_memory_is_whatever_comes_off(store, centring):
+    taken = centring_means(ArrayBlocks(raw_matrix(), BLOCK_ROWS), centring)
+    rng = np.random.default_rng(3)
+    rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, 30)
+    with StoreReader(store, *taken) as reader:
+        found = reader.entries(rows, columns)
+    np.testing.assert_array_equal(found, centred_matrix(centring)[np.ix_(rows, columns)])
 
 
 @pytest.mark.integration
@@ -167,6 +183,8 @@ def test_means_inputs_and_stores_that_do_not_fit_are_refused(store, reader, tmp_
         with pytest.raises(InputError) as error:
             StoreReader(store, wrong)
         assert message in str(error.value)
+    with pytest.raises(InputError, match=f"float64 row means of shape .{NUM_STATES},."):
+        StoreReader(store, means(), np.zeros(NUM_TASKS))
     with pytest.raises(InputError, match="one input for each of the 203 states"):
         streamed_source(reader, POSITIONS[1:])
     incomplete = create_or_resume(

@@ -1,4 +1,4 @@
-"""Column means, centring in memory and in row blocks, second moments."""
+"""Means of columns and rows, centring in memory and in row blocks, second moments."""
 
 import itertools
 
@@ -11,11 +11,13 @@ from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
     centre_columns,
-    centre_columns_in_place,
+    centre_in_place,
     column_means,
 )
 from rlreps.subspace.centring import second_moments
-from rlreps.subspace.row_blocks import RowBlocks, regrouped
+from rlreps.subspace.row_blocks import RowBlocks, centring_means, regrouped, row_means
+
+CENTRINGS = ("columns", "rows", "both")
 
 
 def _exactly_centred(matrix: np.ndarray) -> np.ndarray:
@@ -31,12 +33,40 @@ def test_centring_agrees_with_float64_even_where_the_mean_dwarfs_the_spread():
     assert np.max(np.abs(centred.mean(axis=0, dtype=np.float64))) < 1e-6
 
 
+def _exactly(matrix: np.ndarray, centring: str) -> np.ndarray:
+    """Centre by projections, I - 11'/n from the left and I - 11'/t from the right."""
+    wide = matrix.astype(np.float64)
+    left, right = (np.eye(size) - 1.0 / size for size in wide.shape)
+    return {"columns": left @ wide, "rows": wide @ right, "both": left @ wide @ right}[centring]
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_in_place_centring_rounds_the_exact_result_once(order):
+@pytest.mark.parametrize("centring", CENTRINGS)
+def test_in_place_centring_rounds_the_exact_result_once(centring, order):
     matrix = np.array(_offset_matrix(301, 6), order=order)
-    expected = _exactly_centred(matrix).astype(np.float32)
-    assert centre_columns_in_place(matrix) is None
+    expected = _exactly(matrix, centring).astype(np.float32)
+    assert centre_in_place(matrix, centring) is None
     np.testing.assert_allclose(matrix, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_columns_and_rows_commute_and_are_columns_alone_where_all_rows_have_one_sum():
+    matrix = _offset_matrix(40, 7, np.float64)
+    ways = [("columns", "rows"), ("rows", "columns"), ("both",), ("both", "both")]
+    found = [matrix.copy() for _ in ways]
+    for each, way in zip(found, ways, strict=True):
+        for centring in way:
+            centre_in_place(each, centring)
+    for each in found:
+        np.testing.assert_allclose(each, _exactly(matrix, "both"), atol=1e-9)
+    # As a successor measure's: a single number comes off, and the constant function stays.
+    measure = np.random.default_rng(1).dirichlet(np.ones(40), size=40)
+    columns, rows, both = (measure.copy() for _ in CENTRINGS)
+    for each, centring in zip((columns, rows, both), CENTRINGS, strict=True):
+        centre_in_place(each, centring)
+    np.testing.assert_allclose(both, columns, atol=1e-15)
+    np.testing.assert_allclose(rows, measure - 1.0 / 40, atol=1e-15)
+    left = np.linalg.svd(rows)[0]
+    assert np.abs(left.sum(axis=0))[:5].max() > 0.1 > 1e-12 > np.abs(columns.sum(axis=0)).max()
 
 
 class _Scripted:
@@ -81,17 +111,25 @@ def test_the_means_do_not_depend_on_the_blocks_and_round_the_exact_means():
     np.testing.assert_allclose(expected, matrix.astype(np.longdouble).mean(axis=0), rtol=1e-14)
     for source in (ArrayBlocks(matrix, 1), ArrayBlocks(matrix, 63), _uneven(matrix)):
         np.testing.assert_array_equal(column_means(source), expected)
+    # Wider than NumPy's buffer, in whose pieces a sum of narrower rows would be taken.
+    wide = np.ascontiguousarray(_offset_matrix(20_001, 150).T)
+    expected = row_means(ArrayBlocks(wide))
+    np.testing.assert_allclose(expected, wide.astype(np.longdouble).mean(axis=1), rtol=1e-13)
+    fortran = np.asfortranarray(wide)
+    for source in (ArrayBlocks(wide, 1), ArrayBlocks(fortran, 63), ArrayBlocks(fortran, 1)):
+        np.testing.assert_array_equal(row_means(source), expected)
 
 
+@pytest.mark.parametrize("centring", CENTRINGS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("block_rows", [1, 100, 1000])
-def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, dtype):
+def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, dtype, centring):
     matrix = _offset_matrix(301, 6, dtype)
     source = ArrayBlocks(matrix, block_rows)
-    streamed = _stacked(CentredBlocks(source, column_means(source)))
+    streamed = _stacked(CentredBlocks(source, *centring_means(source, centring)))
     in_memory = np.array(matrix, order=order)
-    centre_columns_in_place(in_memory)
+    centre_in_place(in_memory, centring)
     assert streamed.dtype == dtype
     np.testing.assert_array_equal(streamed, in_memory)
 
@@ -122,17 +160,22 @@ def test_second_moments_of_float32_rows_are_summed_in_float64():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: centre_columns_in_place(_read_only()), "got a read-only array"),
-        (lambda: centre_columns_in_place(jnp.zeros((2, 2))), "expected a writeable NumPy array"),
+        (lambda: centre_in_place(_read_only()), "got a read-only array"),
+        (lambda: centre_in_place(jnp.zeros((2, 2))), "expected a writeable NumPy array"),
         *(
             (lambda centre=centre, bad=bad: centre(bad), "expected a floating-point matrix")
-            for centre in (centre_columns_in_place, lambda bad: centre_columns(jnp.asarray(bad)))
+            for centre in (centre_in_place, lambda bad: centre_columns(jnp.asarray(bad)))
             for bad in (np.zeros(3, np.float32), np.zeros((2, 2), np.int32), np.zeros((0, 2)))
         ),
         (lambda: ArrayBlocks(np.ones(3)), "expected a matrix"),
         (lambda: ArrayBlocks(np.ones((3, 2)), 0), "expected block_rows >= 1, got 0"),
         (lambda: CentredBlocks(ArrayBlocks(np.ones((3, 2))), np.ones(3)), r"means of shape \(2,\)"),
+        (
+            lambda: CentredBlocks(ArrayBlocks(np.ones((3, 2))), np.ones(2), np.ones(2)),
+            r"row means of shape \(3,\)",
+        ),
         (lambda: column_means(ArrayBlocks(np.ones((0, 2)))), "at least one row"),
+        (lambda: row_means(ArrayBlocks(np.ones((2, 0)))), "at least one column"),
     ],
 )
 def test_bad_arrays_and_settings_are_refused(call, message):

@@ -1,11 +1,21 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.subspace import DECOMPOSITIONS, ArrayBlocks, CentredBlocks, ExactSVD, RandomizedSVD, svd
+from rlreps.subspace import (
+    DECOMPOSITIONS,
+    ArrayBlocks,
+    CentredBlocks,
+    ExactSVD,
+    RandomizedSVD,
+    noise_floor,
+    svd,
+)
 from rlreps.successor import ground_truth as module
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
@@ -60,20 +70,56 @@ def decompositions(monkeypatch):
     return computed
 
 
+def centred_exactly(values, centring):
+    values = values.astype(np.float64)
+    if centring in ("columns", "both"):
+        values = values - values.mean(axis=0)
+    if centring in ("rows", "both"):
+        values = values - values.mean(axis=1, keepdims=True)
+    return values
+
+
+# What a store's settings say, "none" in earlier versions, and what comes off its matrix.
+CENTRINGS = [({}, "columns"), ({"centring": "none"}, "columns")] + [
+    ({"centring": name}, name) for name in ("rows", "both")
+]
+
+
+@pytest.mark.parametrize(("settings", "centring"), CENTRINGS)
 @pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
-def test_the_ground_truth_is_the_svd_of_the_centred_matrix(full_store, config):
+def test_the_ground_truth_is_the_svd_of_the_centred_matrix(tmp_path, config, settings, centring):
+    full_store = create(tmp_path / "psi", {"bins": SIDE, "discount": 0.9, **settings})
     truth = load_ground_truth(full_store.path, config)
-    oracle = matrix().astype(np.float64)
-    oracle -= oracle.mean(axis=0)
+    oracle = centred_exactly(matrix(), centring)
     np.testing.assert_allclose(truth.matrix, oracle, atol=1e-5)
-    assert np.max(np.abs(np.mean(np.asarray(truth.matrix, np.float64), axis=0))) < 1e-6
+    for axis in {"columns": [0], "rows": [1], "both": [0, 1]}[centring]:
+        assert np.max(np.abs(np.mean(np.asarray(truth.matrix, np.float64), axis=axis))) < 1e-6
     left, values, _ = np.linalg.svd(oracle)
     np.testing.assert_allclose(truth.principal.singular_values, values[:6], rtol=1e-5)
     overlap = np.linalg.svd(left[:, :6].T @ truth.principal.basis, compute_uv=False)
     np.testing.assert_allclose(overlap, 1.0, atol=1e-4)
     assert truth.principal.total_energy == pytest.approx(np.sum(oracle**2), rel=1e-5)
     assert truth.num_states == NUM_STATES
-    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9}
+    said = dict.fromkeys(settings, centring)
+    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9, **said}
+    np.testing.assert_allclose(truth.cell_widths, [0.2, 0.2], rtol=1e-6)
+
+
+def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each_other(tmp_path):
+    """A kept subspace goes with the means that came off, even in a folder whose settings change."""
+    stores = [
+        create(tmp_path / str(index), {"bins": SIDE, **settings})
+        for index, (settings, _) in enumerate(CENTRINGS[1:])
+    ]
+    bases = [principal_subspace(store, EXACT_6).basis for store in stores]
+    for store in stores[1:]:
+        shutil.copytree(stores[0].path / "subspace", store.path / "subspace", dirs_exist_ok=True)
+        again = principal_subspace(store, EXACT_6).basis
+        np.testing.assert_array_equal(again, bases[stores.index(store)])
+        assert not np.array_equal(again, bases[0])
+    odd = create(tmp_path / "odd", {"bins": SIDE, "centring": "diagonally"})
+    with pytest.raises(InputError, match="expected centring to be one of columns, rows, both"):
+        load_ground_truth(odd.path, EXACT_6)
 
 
 @pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
@@ -106,9 +152,10 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
 
 def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
     store = create(tmp_path / "psi", {"bins": 6, "wall_cells": "0-4, 7-7, 31-35"})
-    found = module.state_coordinates(store)
+    found, widths = module.state_cells(store)
     inside = [0, 1, 2, 3, 4, 7, 31, 32, 33, 34, 35]
     np.testing.assert_array_equal(found, np.delete(Grid(6).centres(), inside, axis=0))
+    np.testing.assert_allclose(widths, 1.0 / 6.0)
     # A store of an arena with walls that is older than the record has all its cells as states.
     older = {"bins": SIDE, "environment": arena_settings(load_arena("two_room"))}
     truth = load_ground_truth(create(tmp_path / "older", older).path, EXACT_6)
@@ -151,12 +198,12 @@ def planted(seed):
     )
 
 
-def make(path, values, sampled=True):
+def make(path, values, sampled=True, **settings):
     store = create_estimates(
         path,
         shape=(N, N),
         block_rows=7,
-        settings={"quantity": "test", "bins": BINS},
+        settings={"quantity": "test", "bins": BINS, **settings},
         provenance={},
         sampled=sampled,
     )
@@ -242,10 +289,27 @@ def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, co
     assert len(computations) == 2
 
 
-def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("centring", ["rows", "both"])
+def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
+    store = make(tmp_path / "psi", planted(0), centring=centring)
+    rows, difference = (values.astype(np.float64) for values in planted(0))
+    bases = [
+        np.linalg.svd(centred_exactly(half, centring))[0][:, :RANK]
+        for half in (rows + difference, rows - difference)
+    ]
+    expected = noise_floor(*bases)
+    np.testing.assert_allclose(module.sampling_error(store, EXACT).noise_floor, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("centring", ["columns", "both"])
+def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
+    tmp_path, monkeypatch, centring
+):
     """The same arithmetic block by block; sums over other blocks round otherwise."""
     config = RANDOMIZED
-    in_memory, streamed = (make(tmp_path / name, planted(0)) for name in ("memory", "disk"))
+    in_memory, streamed = (
+        make(tmp_path / name, planted(0), centring=centring) for name in ("memory", "disk")
+    )
     expected = principal_subspace(in_memory.matrix, config)
     error = module.sampling_error(in_memory, config)
     truth_in_memory = load_ground_truth(in_memory.matrix.path, config)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -12,11 +13,14 @@ import zarr
 
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import InputError
+from rlreps.subspace import ExactSVD
+from rlreps.successor.ground_truth import centring_of, load_ground_truth
 from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.store import open_store, verify
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.store.format import MatrixStore
 from rlreps.workflows.generate import generate
+from rlreps.workflows.train import describe_matrix
 
 SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 
@@ -77,6 +81,33 @@ def test_figures_count_the_transitions_of_the_call_and_a_second_call_computes_no
     assert again["computed_transitions"] == 0
     assert again["transitions_per_second"] is None
     assert [store.block_file(index).stat().st_mtime_ns for index in range(6)] == times
+
+
+def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
+    other = dataclasses.replace(SMALL, centring="rows")
+    run(other, tmp_path / "psi")
+    assert open_store(tmp_path / "psi").digest() == small_store.digest()
+    truths = [load_ground_truth(path, ExactSVD()) for path in (small_store.path, tmp_path / "psi")]
+    for truth, axis in zip(truths, (0, 1), strict=True):
+        means = np.asarray(truth.matrix, np.float64).mean(axis=axis)
+        np.testing.assert_allclose(means, 0.0, atol=1e-6)
+    assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
+    with pytest.raises(InputError, match="expected centring='rows' as stored, got centring='bo"):
+        run(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
+    with pytest.raises(InputError, match="expected centring to be one of columns, rows, both"):
+        dataclasses.replace(SMALL, centring="none")
+
+
+def test_a_store_of_an_earlier_version_goes_on_as_what_it_was(small_store, tmp_path):
+    shutil.copytree(small_store.path, tmp_path / "psi")
+    for metadata in (tmp_path / "psi").rglob("zarr.json"):
+        text = metadata.read_text()
+        assert '"centring": "columns"' in text or '"centring":"columns"' in text
+        metadata.write_text(re.sub(r'"centring":( ?)"columns"', r'"centring":\1"none"', text))
+    assert centring_of(open_store(tmp_path / "psi").settings) == "columns"
+    open_store(tmp_path / "psi").block_file(1).unlink()
+    assert run(SMALL, tmp_path / "psi")["computed_transitions"] == 3 * 6 * 5
+    assert open_store(tmp_path / "psi").digest() == small_store.digest()
 
 
 def test_block_rows_change_no_bit(small_store, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from rlreps.cumulants import CUMULANTS, Cells, cumulant_matrix
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
-from rlreps.losses import Explicit, Oracle
+from rlreps.losses import Explicit, LargeBatch, Oracle
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
@@ -155,9 +155,11 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
         ({"target_tasks": 0}, "expected target_tasks >= 1, got 0"),
         ({"discount": 1.0}, r"expected discount in \(0, 1\), got 1.0"),
         ({"centring_starts": 0}, "expected centring_starts None or >= 1, got 0"),
+        ({"states": "uniform"}, "no states for live rollouts, .*, got 'uniform'"),
         ({"encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
         ({"objective": Explicit()}, "needs no matrix, .* got 'explicit'"),
         ({"objective": Oracle()}, "needs no matrix, .* got 'oracle'"),
+        ({"objective": LargeBatch(weight_rows="all")}, "needs no matrix, .* got 'large_batch'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(changes, message):

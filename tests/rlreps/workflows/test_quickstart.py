@@ -96,7 +96,11 @@ def test_figures_and_report_are_there(finished):
             picture.load()
             assert min(picture.size) > 100
     page = (out / "report.html").read_text()
-    for text in ("Ground truth", "protocol", "Recommended recipe", "large batch"):
+    for text in (
+        *("Ground truth", "protocol", "Recommended recipe"),
+        # Not the paper's method, and not named as if it were.
+        *("large batch (weights from the gradient", "which is another method"),
+    ):
         assert text in page
     assert "weight learning rate = 0.1" in page
 
@@ -159,6 +163,13 @@ def test_the_laptop_preset_compares_all_methods_under_both_recipes_at_ten_featur
     assert len(config.runs()) == 6
     assert {run.num_features for _, run in config.runs().values()} == {10}
     assert set(PRESETS) == {"smoke", "laptop", "full"}
+    paper = [run for recipe, run in config.runs().values() if recipe == "paper"]
+    assert {run.states for run in paper} == {"uniform"}
+    assert {run.objective.label for run in paper} == {
+        "large batch (weights from the gradient's rows)",
+        "Danskin-LISSA",
+        "explicit (weights from N(0, 1²), one optimizer for all)",
+    }
 
 
 def test_the_command_prints_a_table_and_the_reports_path(finished, rlreps, monkeypatch):

@@ -81,6 +81,14 @@ def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys
     assert {point.config.steps for point in config.points} == {7}
 
 
+def test_states_of_other_places_are_other_programs():
+    found = groups(sweep("states=centres,uniform", "learning_rate=1e-3,3e-4"))
+    assert [(group.config.states, len(group.members)) for group in found] == [
+        ("centres", 2),
+        ("uniform", 2),
+    ]
+
+
 def test_methods_and_their_options_are_swept_together():
     config = sweep("method=danskin_lissa,naive", "whitening=true,false", encoder=MLP(hidden=(3,)))
     objectives = [point.config.objective for point in config.points]

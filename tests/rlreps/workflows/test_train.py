@@ -19,7 +19,12 @@ from rlreps.training import Optimizer
 from rlreps.workflows import train as store_training
 from rlreps.workflows.evaluate import distance_history, evaluate_run, load_config, load_encoder
 from rlreps.workflows.generate import generate
-from rlreps.workflows.train import TrainingConfig, ground_truth_for, run_training
+from rlreps.workflows.train import (
+    TrainingConfig,
+    ground_truth_for,
+    run_training,
+    stored_problem,
+)
 
 CONFIG = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -195,6 +200,31 @@ def test_a_run_that_diverges_leaves_no_summary_and_keeps_its_start(toy_store, tm
         run_training(config, toy_store, tmp_path / "run", progress=False)
     assert not (tmp_path / "run" / "summary.json").exists()
     assert [record["step"] for record in RunFolder(tmp_path / "run").read_metrics()] == [0]
+
+
+def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
+    finished, toy_store, tmp_path
+):
+    _, at_centres = finished
+    config = configured(states="uniform")
+    summary = run_training(config, toy_store, tmp_path / "run", progress=False)
+    assert summary["subspace_distance"] < 0.45
+    assert summary["subspace_distance"] != at_centres["subspace_distance"]
+    assert evaluate_run(tmp_path / "run")["subspace_distance"] == pytest.approx(
+        summary["subspace_distance"], rel=1e-4
+    )
+    truth = ground_truth_for(toy_store, 3)
+    with stored_problem(config, open_store(toy_store), truth) as problem:
+        inputs = problem.source.sample(jax.random.key(0), 500, 1).inputs
+    assert problem.target[1] is truth.coordinates
+    offsets = np.asarray(inputs) * 8 % 1.0
+    assert offsets.min() < 0.02 < 0.98 < offsets.max()
+    for changes, message in (
+        ({"states": "corners"}, "expected states to be one of centres, uniform, got 'corners'"),
+        ({"states": "uniform", "encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            configured(**changes)
 
 
 @pytest.mark.parametrize(
