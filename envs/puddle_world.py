@@ -27,7 +27,7 @@ RESET_DRAWS = 32
 """Start positions drawn to find one outside the walls."""
 
 _EDGE_ROUNDINGS = 64.0
-"""Machine epsilons by which moves stay clear of the square's edges where there are walls: more than
+"""Machine epsilons within the square's edges at which moves end where there are walls: more than
 the rounding that shapes forgive an agent at their edge (``geometry._rounding``)."""
 
 
@@ -170,9 +170,9 @@ class PuddleWorld:
         reaches a puddle is a budget; a stretch inside costs 1 / multiplier per unit length, and the
         move ends where the budget is spent.
 
-        Where there are walls, the square is smaller by some roundings (8e-6 in float32). Clipping
-        would put agents exactly on its edge, which for a wall that ends there is the wall's edge
-        too, and agents are free to go along a wall's edge.
+        Where there are walls, moves end some roundings within the square (8e-6 in float32): on its
+        edge, an agent would be on the edge of a wall that ends there, and agents are free to go
+        along a wall's edge.
 
         Args:
             position: [2], in the unit square.
@@ -187,11 +187,10 @@ class PuddleWorld:
         signed = (1 - (action & 2)).astype(dtype) * self.step_size
         right = (action & 1).astype(dtype) * signed
         direction = jnp.stack([right, signed - right])
-        margin = self._margin(dtype)
-        end = jnp.clip(position + direction + self.noise * noise, margin, 1.0 - margin)
-        displacement = end - position
+        displacement = jnp.clip(position + direction + self.noise * noise, 0.0, 1.0) - position
         fraction = self._travelled_fraction(position, displacement)
-        return jnp.clip(position + fraction * displacement, 0.0, 1.0)
+        margin = self._margin(dtype)
+        return jnp.clip(position + fraction * displacement, margin, 1.0 - margin)
 
     def _margin(self, dtype: np.dtype[Any]) -> jax.Array:
         """Return how far from the square's edges a move ends at least: 0 without walls."""
