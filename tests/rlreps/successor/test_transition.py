@@ -227,7 +227,9 @@ def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeyp
         assert np.mean(np.square(rows - mean) > allowed) < 0.03
         assert stated.distances.shape == (10,)
     assert excess[1] < excess[0] / 2.0
-    assert distances[1].mean() < distances[0].mean()
+    # The rooms' mirror images give two_room pairs of equal singular values: no d divides a pair.
+    whole = np.delete(np.arange(10), [1, 7] if arena == "two_room" else [])
+    assert distances[1][whole].mean() < distances[0][whole].mean()
 
 
 @pytest.mark.parametrize(
