@@ -8,7 +8,7 @@ instead of costing it reward).
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,12 @@ RESET_DRAWS = 32
 """Start positions drawn to find one outside the walls."""
 
 _EDGE_ROUNDINGS = 64.0
-"""Machine epsilons by which moves stay clear of the square's edges where there are walls: more than
+"""Machine epsilons by which moves stay within the square's edges where there are walls: more than
 the rounding that shapes forgive an agent at their edge (``geometry._rounding``)."""
+
+
+_Path = tuple[jax.Array, jax.Array]
+"""Origin [2] and displacement [2]."""
 
 
 @pytree_dataclass()
@@ -170,9 +174,9 @@ class PuddleWorld:
         reaches a puddle is a budget; a stretch inside costs 1 / multiplier per unit length, and the
         move ends where the budget is spent.
 
-        Where there are walls, the square is smaller by some roundings (8e-6 in float32). Clipping
-        would put agents exactly on its edge, which for a wall that ends there is the wall's edge
-        too, and agents are free to go along a wall's edge.
+        Where there are walls, moves begin and end some roundings within the square (8e-6 in
+        float32): on its edge, an agent would be on the edge of a wall that ends there, and agents
+        are free to go along a wall's edge.
 
         Args:
             position: [2], in the unit square.
@@ -187,31 +191,32 @@ class PuddleWorld:
         signed = (1 - (action & 2)).astype(dtype) * self.step_size
         right = (action & 1).astype(dtype) * signed
         direction = jnp.stack([right, signed - right])
-        margin = self._margin(dtype)
-        end = jnp.clip(position + direction + self.noise * noise, margin, 1.0 - margin)
-        displacement = end - position
-        fraction = self._travelled_fraction(position, displacement)
-        return jnp.clip(position + fraction * displacement, 0.0, 1.0)
-
-    def _margin(self, dtype: np.dtype[Any]) -> jax.Array:
-        """Return how far from the square's edges a move ends at least: 0 without walls."""
+        target = position + direction + self.noise * noise
+        path = position, jnp.clip(target, 0.0, 1.0) - position
         walled: bool | jax.Array = False
         for puddle in self.puddles:
             walled |= puddle.multiplier <= 0.0
-        margin = _EDGE_ROUNDINGS * float(np.finfo(dtype).eps)
-        return jnp.where(walled, margin, 0.0).astype(dtype)
+        margin = jnp.where(walled, _EDGE_ROUNDINGS * float(np.finfo(dtype).eps), 0.0).astype(dtype)
+        start, end = (jnp.clip(point, margin, 1.0 - margin) for point in (position, target))
+        origin = jnp.where(walled, start, path[0])
+        displacement = jnp.where(walled, end - start, path[1])
+        fraction = self._travelled_fraction(path, (origin, displacement))
+        return jnp.clip(origin + fraction * displacement, margin, 1.0 - margin)
 
-    def _travelled_fraction(self, origin: jax.Array, displacement: jax.Array) -> jax.Array:
-        """Return the fraction of ``displacement`` that is left once every puddle shortened it.
+    def _travelled_fraction(self, path: _Path, within: _Path) -> jax.Array:
+        """Return the fraction of a path that is left once every puddle shortened it.
+
+        Walls see the path ``within`` the square's edges, other puddles the one up to them.
 
         With a budget B (all in fractions of the displacement), inside from e to l, multiplier m:
         the move ends inside, at e + m (B - e), if that does not exceed l; else it comes out and
         ends at B - (l - e)(1 - m) / m. The second is the larger exactly where it applies.
         """
-        budget = jnp.ones_like(displacement[0])
+        budget = jnp.ones_like(path[1][0])
         for puddle in self.puddles:
             speed = puddle.multiplier
-            enter, leave = puddle.shape.interval(origin, displacement)
+            seen = (jnp.where(speed <= 0.0, *parts) for parts in zip(within, path, strict=True))
+            enter, leave = puddle.shape.interval(*seen)
             entered = jnp.minimum(enter, budget)
             inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
             # A wall's infinite cost as a large finite one: infinity times a length 0 is no number.

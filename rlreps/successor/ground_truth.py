@@ -164,7 +164,7 @@ def load_ground_truth(
             the matrix's.
     """
     store = open_store(path)
-    coordinates, widths = states_of(store)
+    coordinates, widths = state_cells(store)
     matrix = _centred(store)
     principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
@@ -199,11 +199,11 @@ def _watched(
     return result
 
 
-def states_of(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
-    """Return centres [n, k] and widths [k] of the cells of a store's states in [0, 1]ᵏ.
+def state_cells(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
+    """Return centres [n, k] and widths [k] of the states' cells in [0, 1]ᵏ, from the settings.
 
     Raises:
-        InputError: If the store's settings describe no grid of as many states.
+        InputError: If the settings describe no grid of as many states.
     """
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
@@ -213,8 +213,7 @@ def states_of(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
     inside = spelled_cells(store.settings.get("wall_cells", ""))
     if not isinstance(bins, int) or bins**2 - len(inside) != store.shape[0]:
         raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
-    centres = np.delete(Grid(bins).centres(), inside, axis=0)
-    return centres, np.full(2, 1.0 / bins, np.float32)
+    return np.delete(Grid(bins).centres(), inside, axis=0), np.full(2, 1.0 / bins, np.float32)
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rlreps.numerics import PRNG
 from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, centred, states_of
+from rlreps.successor.ground_truth import GroundTruth, centred, state_cells
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder
@@ -165,7 +165,7 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)
     require(d <= most, f"d <= {most} for {states} states and target_tasks cumulants", d)
-    centres, _ = states_of(store)
+    centres, _ = state_cells(store)
     key = jax.random.key(_TARGET_SEED, impl=PRNG)
     columns = np.asarray(cumulant_matrix(config.cumulants, key, centres, config.target_tasks))
     matrix = np.concatenate([rows @ columns for _, rows in centred(StoreBlocks(store)).blocks()])

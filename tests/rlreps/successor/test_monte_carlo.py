@@ -248,7 +248,8 @@ def test_no_two_draws_share_a_key(monkeypatch):
 
 def puddle_sampler(arena, bins, **settings):
     """A sampler whose tiles hold no more cells than are asked for here."""
-    chain = puddle_world_chain(load_arena(arena), Grid(bins))
+    world = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
+    chain = puddle_world_chain(world, Grid(bins))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 6)
         return RowSampler(chain, RolloutSettings(**settings))
@@ -276,10 +277,9 @@ def test_who_is_shut_in_a_cell_makes_every_visit_there(count_start):
     ]
     world = PuddleWorld(puddles=tuple(Puddle(wall, 0.0) for wall in walls))
     horizon, discount = 700, 0.99
-    settings = RolloutSettings(
-        rollouts=250, horizon=horizon, discount=discount, count_start=count_start
-    )
-    rows = RowSampler(puddle_world_chain(world, Grid(10)), settings).rows([0, 1])
+    rows = puddle_sampler(
+        world, 10, rollouts=250, horizon=horizon, discount=discount, count_start=count_start
+    ).rows([0, 1])
     row_sum = (1 - discount**horizon) / (1 - discount)
     np.testing.assert_allclose(rows, row_sum * np.eye(2), rtol=3e-7)
 

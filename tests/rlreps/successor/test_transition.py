@@ -120,10 +120,11 @@ def test_probabilities_sum_to_one_in_states_and_nobody_gets_into_a_wall(arena, b
         assert matrix.data.min() > 0.0
     np.testing.assert_array_equal(one.free > 0.0, ~walls)
     if arena == "two_room":
-        # 16 cells a side are cut by the walls' sides at 0.4 of a cell's width.
-        expected = {1.0} if bins == 20 else {0.4, 0.64, 1.0}
-        found = one.free[~walls]
-        assert np.max(np.abs(found[:, None] - sorted(expected)).min(axis=1)) < 0.04
+        # Sides of the walls leave 0.4 of the cells beside them, 0.6 of those below and above.
+        expected = [1.0] if bins == 20 else [0.4, 0.6, 0.76, 1.0]
+        off = np.abs(one.free[~walls][:, None] - expected)
+        assert off.min(axis=1).max() < 0.04
+        assert off.min(axis=0).max() < 0.04
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -226,7 +227,9 @@ def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeyp
         assert np.mean(np.square(rows - mean) > allowed) < 0.03
         assert stated.distances.shape == (10,)
     assert excess[1] < excess[0] / 2.0
-    assert distances[1].mean() < distances[0].mean()
+    # The rooms' mirror images give two_room pairs of equal singular values: no d divides a pair.
+    whole = np.delete(np.arange(10), [1, 7] if arena == "two_room" else [])
+    assert distances[1][whole].mean() < distances[0][whole].mean()
 
 
 @pytest.mark.parametrize(
