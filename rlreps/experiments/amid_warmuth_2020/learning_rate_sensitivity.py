@@ -24,7 +24,7 @@ SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""
 
 EXCESS = "excess over the exact loss (%)"
-CHOSEN = "the chosen η0"
+CHOSEN, WORSE = "the chosen η0", "the worse of the other scales"
 VERDICTS = {True: "within", False: "outside", None: "cannot be told"}
 
 
@@ -179,9 +179,9 @@ def draw(config: Config, results: Sequence[pca.Result]) -> tuple[Figure, Figure]
         if len(own) > 1:
             mean = excess.mean(axis=2)
             others = [index for index, scale in enumerate(own) if scale != 1.0]
-            worse, name = max(others, key=lambda index: mean[-1, index]), worse_label(config)
-            looks[name] = worse_look
-            line = Line(label=result.label, variant=name, x=seen, mean=mean[:, worse])
+            worse = max(others, key=lambda index: mean[-1, index])
+            looks[WORSE] = worse_look
+            line = Line(label=result.label, variant=WORSE, x=seen, mean=mean[:, worse])
             curves[result.k].append(line)
         at_end = np.broadcast_to(excess[-1], (len(scales), config.repeats))
         values = at_end[order] if len(own) > 1 else at_end
@@ -195,12 +195,6 @@ def draw(config: Config, results: Sequence[pca.Result]) -> tuple[Figure, Figure]
         note = f"mean over {config.repeats} runs; from the least to the greatest run"
         drawn.append(plot_panels(panels, y_label=EXCESS, note=note, **options))
     return drawn[0], drawn[1]
-
-
-def worse_label(config: Config) -> str:
-    """Name the scale of the dashed curves."""
-    others = [f"{scale:g} η0" for scale in config.scales if scale != 1.0]
-    return f"the worse of {' and '.join(others)}" if len(others) > 1 else others[0]
 
 
 def curve_rows(config: Config, results: Sequence[pca.Result]) -> list[dict[str, Any]]:
@@ -256,7 +250,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     run.write_rows("table_1", table)
     run.write_rows("tuning", tuning)
     curves, scales = draw(config, results)
-    dashed = f", dashed with {worse_label(config)}" if len(config.scales) > 1 else ""
+    dashed = f", dashed with {WORSE}" if len(config.scales) > 1 else ""
     whole = problem.is_whole or problem.data_set is None
     sections = [
         Section(

@@ -228,13 +228,13 @@ class Contender:
 
 
 def published(start: float) -> tuple[Contender, ...]:
-    """Return the paper's five rules with its γ, factors starting from entries of one size."""
+    """Return the paper's five rules with its γ; the explicit one starts from entries of a size."""
     return (
         Contender(rule="oja", powers=(0.9,)),
         Contender(rule="krasulina", powers=(0.9,)),
         Contender(rule="incremental_pca", powers=(), learning_rates=()),
         Contender(rule=SANGER, learning_rates=SANGER_RATES, initial_scale=start, double=True),
-        Contender(rule=IMPLICIT, initial_scale=start),
+        Contender(rule=IMPLICIT),
     )
 
 

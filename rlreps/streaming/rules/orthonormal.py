@@ -42,7 +42,9 @@ class VectorRule(LearningRateRule):
         return state.rows.T
 
     def combine(self, states: VectorState, weights: Array) -> VectorState:
-        bases = jax.vmap(orthonormalize)(states.rows)
+        # One by one: batched calls of LAPACK share a pool of threads, and on several CPU devices at
+        # once each can wait for the other's forever.
+        bases = lax.map(orthonormalize, states.rows)
         return VectorState(jnp.max(states.step), projection_average(bases, weights))
 
 
