@@ -75,20 +75,16 @@ UNDER_TEST = {
     "separate_mlp": SeparateMLP(NUM_FEATURES, hidden=(8,)),
     "convolutional": Convolutional(NUM_FEATURES, frame_shape=(6, 5, 1), channels=(4, 4), hidden=16),
     "block_sparse": BlockSparse(MLP(NUM_FEATURES, hidden=(8, 6), activation="softplus")),
-    "unpadded": Convolutional(
-        NUM_FEATURES, frame_shape=(6, 5, 1), channels=(4, 4), hidden=16, kernel_size=4, unpadded=1
-    ),
     "at_states": AtStates(MLP(NUM_FEATURES, hidden=(8,)), POSITIONS),
     "with_constant": WithConstant(MLP(NUM_FEATURES - 1, hidden=(8,))),
 }
-OURS = ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional", "unpadded"]
+OURS = ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional"]
 HIDDEN = {
     "mlp": [(5, 8), (5, 6)],
     "fourier_mlp": [(5, 8)],
     "linear": [],
     "from_nnx": [(5, 8)],
     "convolutional": [(5, 3, 3, 4), (5, 2, 2, 4), (5, 16)],
-    "unpadded": [(5, 2, 1, 4), (5, 1, 1, 4), (5, 16)],
     "separate_mlp": [(5, 8, NUM_FEATURES)],
     "block_sparse": [(5, 8), (5, 6)],
 }
@@ -97,7 +93,7 @@ HIDDEN = {
 def inputs_of(name, count=5):
     if name in ("tabular", "at_states"):
         return jnp.arange(count, dtype=jnp.int32)
-    shape = (6, 5, 1) if name in ("convolutional", "unpadded") else (2,)
+    shape = (6, 5, 1) if name == "convolutional" else (2,)
     return jax.random.uniform(jax.random.key(9), (count, *shape))
 
 

@@ -239,8 +239,8 @@ def test_measurements_know_the_closed_form():
 
 @pytest.mark.integration
 def test_a_span_of_mixed_wavefunctions_has_the_right_energies_where_they_are_not_ordered():
-    mixing = jnp.asarray(np.random.default_rng(0).normal(size=(9, 9)))
     with jax.enable_x64(True):
+        mixing = jnp.asarray(np.random.default_rng(0).normal(size=(9, 9)))
         encoder = FunctionEncoder(lambda key: (), lambda params, x: exact_features(x) @ mixing)
         ordered, span = (
             jax.jit(hydrogen.make_evaluation(encoder, HALF_WIDTH, ordered=each))(())
