@@ -70,6 +70,30 @@ def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
     return _one_sample(np.mean, values, **options)
 
 
+def t_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
+    """Compute the arithmetic mean over runs with Student's t interval.
+
+    For fewer than about ten runs, where a percentile bootstrap is too narrow. It holds the mean of
+    a normal variable as often as it says, for any number of runs from two on.
+
+    Args:
+        values: [runs] or [runs, points], all finite.
+        confidence: How often the interval holds the mean.
+    """
+    import scipy.stats  # Deferred, as above.
+
+    require(0.0 < confidence < 1.0, "confidence strictly between 0 and 1", confidence)
+    table = _table(values)
+    table = table[:, 0] if np.ndim(values) == 1 else table
+    runs, value = len(table), table.mean(axis=0)
+    half = np.full(value.shape, math.nan)
+    if runs > 1:
+        quantile = float(scipy.stats.t.ppf(0.5 + confidence / 2.0, runs - 1))
+        half = quantile * table.std(axis=0, ddof=1) / math.sqrt(runs)
+    parts = (value, value - half, value + half)
+    return Interval(*((float(part) for part in parts) if value.ndim == 0 else parts))
+
+
 def interquartile_mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
     """Compute the interquartile mean over runs with its interval, as ``mean_interval`` does."""
     return _one_sample(interquartile_mean, values, **options)

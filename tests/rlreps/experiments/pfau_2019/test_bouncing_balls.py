@@ -13,13 +13,14 @@ from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019 import bouncing_balls
 from rlreps.experiments.pfau_2019.bouncing_balls import (
     PRESETS,
-    FramePairs,
+    Clips,
     Network,
     Spectra,
     explained,
     linear_slow_features,
     pixels,
     positions,
+    velocities,
 )
 from rlreps.losses.base import Batch
 from rlreps.training.population import Population
@@ -31,10 +32,14 @@ CORRELATIONS = np.asarray([0.98, 0.9, 0.7, 0.4, 0.0])
 MIXING = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
 
 
+def clips(frames=1, clip_frames=2, num_clips=None, as_positions=False):
+    return Clips(VIDEO, frames, clip_frames, num_clips, jax.random.key(9), as_positions)
+
+
 @pytest.fixture(scope="module")
 def pairs():
     """Frames and the balls' centres of one key, by one program."""
-    sources = FramePairs(VIDEO), FramePairs(VIDEO, True)
+    sources = clips(), clips(as_positions=True)
     draw = jax.jit(lambda key: [source.sample(key, 4000, 1) for source in sources])
     return draw(KEY)
 
@@ -54,8 +59,36 @@ def test_the_second_half_of_a_batch_is_the_first_one_frame_later(pairs):
     # Pairs are unrelated: so are their centres of mass.
     means = centres[:2000].mean(axis=1)[:, 0]
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.1
-    with pytest.raises(InputError, match=r"expected an even number of rows.*got 5"):
-        FramePairs(VIDEO).sample(KEY, 5, 1)
+    with pytest.raises(InputError, match=r"expected rows of whole clips, a multiple of 2, got 5"):
+        clips().sample(KEY, 5, 1)
+
+
+def test_inputs_of_a_clip_are_consecutive_frames_each_paired_with_the_next():
+    # Clips of five frames, two an input: inputs 01 12 23 34, three pairs.
+    draw = jax.jit(lambda key: [clips(2, 5, 40, each).sample(key, 36, 1) for each in (False, True)])
+    frames, centres = (np.asarray(batch.inputs) for batch in draw(KEY))
+    assert (frames.shape, centres.shape) == ((36, 16, 16, 2), (36, 3, 2))
+    before, after = frames.reshape(2, 6, 3, 16, 16, 2)
+    # A pair shares its middle frame; the next of a pair is the first of the pair after it.
+    np.testing.assert_array_equal(before[..., 1], after[..., 0])
+    np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
+    assert np.all(np.abs(before[..., 0] - before[..., 1]).max(axis=(2, 3)) > 0.01)
+    # Centres are the mean over both frames: that of the brightness of their mean.
+    brightness, ticks = frames.mean(axis=-1), (np.arange(16) + 0.5) / 16
+    across = (brightness.sum(axis=1) * ticks).sum(axis=1) / brightness.sum(axis=(1, 2))
+    np.testing.assert_allclose(across, centres[..., 0].mean(axis=1), atol=0.01)
+    with pytest.raises(InputError, match="a multiple of 6, got 32"):
+        clips(2, 5).sample(KEY, 32, 1)
+
+
+def test_a_video_has_as_many_clips_as_it_says_and_fresh_ones_never_come_twice():
+    def starts(num_clips):
+        draw = jax.jit(lambda key: clips(1, 3, num_clips, True).sample(key, 400, 1).inputs)
+        return np.concatenate([np.asarray(draw(jax.random.key(seed)))[:200:2] for seed in (0, 1)])
+
+    # Two draws of a hundred from seven: all of them and nothing else.
+    assert len(np.unique(starts(7), axis=0)) == 7
+    assert len(np.unique(starts(None), axis=0)) == 200
 
 
 def test_frames_and_positions_of_one_key_are_of_the_same_states(pairs):
@@ -85,7 +118,7 @@ class MixedSignals:
 
 
 def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation():
-    sizes = {"rows": 1000, "linear_batches": 40, "test_batches": 40}
+    sizes = {"clips": 250, "frames": 1, "clip_frames": 3, "linear_batches": 40, "test_batches": 40}
     config, source = dataclasses.replace(SMOKE, num_features=3, **sizes), MixedSignals()
     linear = linear_slow_features(config, lambda inputs: inputs, source, 5)
     found = bouncing_balls.measure_spectra(config, *linear, source, "test")
@@ -98,10 +131,10 @@ def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation()
 
 
 def test_pixels_are_means_over_squares():
-    frames = np.random.default_rng(0).uniform(size=(2, 16, 16, 1)).astype(np.float32)
+    frames = np.random.default_rng(0).uniform(size=(2, 16, 16, 2)).astype(np.float32)
     found = pixels(VIDEO, 4)(frames)  # NumPy in, NumPy out: nothing is compiled.
-    assert found.shape == (2, 16)
-    np.testing.assert_allclose(found[1, 6], frames[1, 4:8, 8:12].mean(), rtol=1e-5)
+    assert found.shape == (2, 32)
+    np.testing.assert_allclose(found[1, 13], frames[1, 4:8, 8:12, 1].mean(), rtol=1e-5)
     with pytest.raises(InputError, match=r"pooling that divides a frame's side \(16\), got 3"):
         pixels(VIDEO, 3)
 
@@ -117,6 +150,18 @@ def test_functions_of_positions_do_not_tell_balls_apart_and_are_the_cosines_stat
     sums = np.cos(np.pi * (centres - 0.12) / 0.76).sum(axis=1)
     for expected in (sums[:, 0], sums[:, 1], sums[:, 0] * sums[:, 1], sums[:, 0] ** 2):
         assert np.abs(found - expected[:, None]).max(axis=0).min() < 1e-5
+
+
+def test_functions_of_velocities_are_the_sums_over_balls_stated():
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(0.12, 0.88, size=(4, 3, 2)).astype(np.float32)
+    speeds = rng.normal(size=(4, 3, 2)).astype(np.float32)
+    found = np.asarray(jax.jit(velocities(VIDEO))(centres, speeds))
+    assert found.shape == (4, 30)
+    (x, y), wave = np.moveaxis(speeds / VIDEO.speed, -1, 0), np.cos(np.pi * (centres - 0.12) / 0.76)
+    for expected in (x, x * y, y**2 * wave[..., 0], x * wave[..., 0] * wave[..., 1]):
+        gaps = np.abs(found - expected.sum(axis=1, keepdims=True)).max(axis=0)
+        assert gaps.min() < 1e-3 * np.abs(expected).max()
 
 
 def test_explained_shares_are_those_of_a_planted_model_and_chance_explains_nothing():
@@ -138,17 +183,21 @@ def test_a_map_is_the_mean_over_states_with_a_ball_in_the_cell():
 
 
 def test_responses_follow_the_balls_and_exciting_frames_are_those_of_extreme_values():
-    config = dataclasses.replace(SMOKE, frame_batches=40, map_bins=5, degree=4)
+    config = dataclasses.replace(
+        SMOKE, response_batches=40, map_bins=5, degree=4, frames=2, clips=16, clip_frames=4
+    )
 
     def centre_of_brightness(frames):
-        """Minus the mean x of the balls, twice, and the square of its distance from the middle."""
+        """Minus the balls' mean x, its squared distance from the middle, its change."""
         ticks = (jnp.arange(16, dtype=jnp.float32) + 0.5) / 16
-        x = (frames[..., 0].sum(axis=1) * ticks[None, :]).sum(axis=1) / frames.sum(axis=(1, 2, 3))
-        return jnp.stack([-2.0 * x, (x - 0.5) ** 2], axis=1)
+        totals = frames.sum(axis=(1, 2))
+        x = jnp.sum(frames.sum(axis=1) * ticks[None, :, None], axis=1) / totals
+        middle = x.mean(axis=1)
+        return jnp.stack([-2.0 * middle, (middle - 0.5) ** 2, x[:, 1] - x[:, 0]], axis=1)
 
     encoder = FunctionEncoder(lambda _: (), lambda _, frames: centre_of_brightness(frames))
     found = bouncing_balls.measure_responses(encoder, (), VIDEO, config)
-    assert found.centres.shape == (40 * 64, 3, 2)
+    assert found.centres.shape == found.velocities.shape == (40 * 64, 3, 2)
     # Negative everywhere, so the sign is turned: the largest mean response is positive.
     mean_x = found.centres[:, :, 0].mean(axis=1)
     np.testing.assert_allclose(found.values[:, 0], 2.0 * mean_x, atol=0.02)
@@ -158,9 +207,14 @@ def test_responses_follow_the_balls_and_exciting_frames_are_those_of_extreme_val
     assert shares["mean_position"][1] < 0.1
     assert shares["one_ball"][1] < 0.8
     assert shares["all_balls"][1] > 0.95
+    # Walls and collisions within the frame aside, the change is the mean velocity.
+    assert shares["all_balls"][2] < 0.3
+    assert shares["velocity"][2] > 0.5
+    assert np.abs(shares["velocity"][:2]).max() < 0.05
     frames = bouncing_balls.extreme_frames(found, VIDEO, 2)
-    assert frames.shape == (2, 4, 16, 16)
-    again = np.asarray(jax.jit(centre_of_brightness)(frames[0][..., None]))[:, 0]
+    assert frames.shape == (3, 4, 16, 16)
+    still = np.repeat(frames[0][..., None], 2, axis=3)
+    again = np.asarray(jax.jit(centre_of_brightness)(still))[:, 0]
     np.testing.assert_allclose(-again, np.sort(found.values[:, 0])[[0, 1, -2, -1]], atol=1e-4)
 
 
@@ -171,24 +225,36 @@ BEST = LINEAR / 2.0
 @pytest.mark.parametrize(
     ("change", "verdicts"),
     [
-        ({}, [True] * 5),
-        ({"all_balls": 0.7}, [False, True, True, True, True]),
-        ({"one_ball": (0.95, 0.6, 0.1, 0.1)}, [True, False, True, True, True]),
-        ({"one_ball": (0.95, 0.95, 0.9, 0.9)}, [True, True, False, True, True]),
-        ({"ritz": BEST * [0.9, 1.1, 1.0, 1.0]}, [True, True, True, True, False]),
-        # Features no slower than linear ones say nothing about eigenfunctions.
-        ({"learned": LINEAR * 1.1, "ritz": LINEAR * 1.1}, [None, None, None, False, True]),
+        ({}, [True] * 6),
+        ({"mean_position": (0.95, 0.6, 0.0, 0.0)}, [False, *[True] * 5]),
+        ({"one_ball": (0.95, 0.95, 0.1, 0.1)}, [True, False, *[True] * 4]),
+        ({"all_balls": 0.7}, [True, True, False, *[True] * 3]),
+        ({"velocity": (0.0, 0.0, 0.0, 0.2)}, [*[True] * 3, False, True, True]),
+        ({"ritz": BEST * [0.9, 1.1, 1.0, 1.0]}, [*[True] * 5, False]),
+        ({"learned": LINEAR * 1.1, "ritz": LINEAR * 1.1}, [*[True] * 4, False, True]),
+        # What holds for one network and not for the other cannot be told.
+        ({"other": {"mean_position": 0.5}}, [None, *[True] * 5]),
+        ({"other": {"velocity": 0.5}}, [*[True] * 3, None, True, True]),
+        # Two sums far apart have a wide Student interval, which a bootstrap would not.
+        ({"other": {"learned": LINEAR * 0.9}}, [*[True] * 4, None, False]),
         # One network does not tell whether networks are slower.
-        ({"networks": 1}, [True, True, True, None, True]),
+        ({"networks": 1}, [*[True] * 4, None, True]),
+        # Goals alone are judged of what is not the paper's protocol.
+        ({"config": {"steps": 500_000}}, [*[None] * 4, True, True]),
+        ({"config": {"clips": 48}}, [*[None] * 4, True, True]),
+        ({"config": {"frames": 1}}, [*[None] * 4, True, True]),
+        ({"config": {"num_seeds": 2, "map_bins": 9}}, [True] * 6),
     ],
 )
 def test_claims_are_judged_three_valued(change, verdicts):
-    parts = {"learned": BEST, "ritz": BEST, "one_ball": (0.95, 0.95, 0.1, 0.1), "all_balls": 0.98}
-    parts |= change
-    networks = []
+    parts = {"learned": BEST, "ritz": BEST, "mean_position": (0.95, 0.9, 0.0, 0.0)}
+    parts |= {"one_ball": (0.95, 0.95, 0.9, 0.3), "all_balls": 0.98, "velocity": 0.01, **change}
+    config = dataclasses.replace(PRESETS["paper"], **parts.pop("config", {}))
+    others, networks = parts.pop("other", {}), []
     for index in range(parts.pop("networks", 2)):
+        own = parts | (others if index else {})
         scaled = {
-            name: np.broadcast_to(value, 4) * (1.0 + 0.001 * index) for name, value in parts.items()
+            name: np.broadcast_to(value, 4) * (1.0 + 0.001 * index) for name, value in own.items()
         }
         spectra = Spectra(scaled.pop("learned"), scaled.pop("ritz"), None)
         networks.append(Network(index, None, spectra, None, scaled))
@@ -196,18 +262,21 @@ def test_claims_are_judged_three_valued(change, verdicts):
         name: Spectra(values, values, None)
         for name, values in ((bouncing_balls.PIXELS, LINEAR), (bouncing_balls.POSITIONS, BEST))
     }
-    assert [claim.holds for claim in bouncing_balls.judge(networks, exact)] == verdicts
+    found = [claim.holds for claim in bouncing_balls.judge(config, networks, exact)]
+    assert found == verdicts
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": 65}, "an even number of rows, got 65"),
+        ({"clip_frames": 2}, r"clip_frames > frames \(2\), got 2"),
+        ({"num_frames": 3}, r"num_frames >= clip_frames \(4\), got 3"),
         ({"num_features": 0}, "num_features >= 1, got 0"),
-        ({"channels": ()}, "at least one convolution"),
-        ({"averaging_rate": 0.0}, r"averaging_rate in \(0, 1\], got 0.0"),
         ({"evaluations": 7}, r"steps to be a multiple of evaluations \(7\)"),
-        ({"rows": 2, "frame_batches": 1}, "shown <= 2, the frames to choose from, got 3"),
+        (
+            {"clips": 1, "clip_frames": 3, "response_batches": 1},
+            "shown <= 2, the frames to choose from, got 3",
+        ),
         ({"seed": -1}, "seed in"),
     ],
 )
@@ -216,10 +285,47 @@ def test_settings_without_meaning_are_refused(change, message):
         dataclasses.replace(SMOKE, **change)
 
 
-def test_the_papers_preset_has_what_is_shared_with_its_protocol():
-    paper = PRESETS["paper"]
-    assert (paper.num_features, paper.channels) == (12, (32, 32, 32))
-    assert (paper.averaging_rate, paper.optimizer.name) == (0.01, "rmsprop")
+def test_the_paper_preset_is_the_papers_protocol(check_protocol):
+    check_protocol(
+        "bouncing-balls",
+        {
+            "num_features": 12,
+            "frames": 2,
+            "encoder.name": "block_sparse",
+            "encoder.encoder.name": "convolutional",
+            "encoder.encoder.channels": [32, 32, 32],
+            "encoder.encoder.kernel_size": 5,
+            "encoder.encoder.hidden": 128,
+            "objective.name": "spin",
+            "objective.averaging_rate": 0.01,
+            "objective.masked": True,
+            "objective.shifted": False,
+            "objective.starts_at_identity": True,
+            "optimizer.name": "rmsprop",
+            "optimizer.learning_rate": 1e-6,
+            "optimizer.schedule": "constant",
+            "optimizer.decay": 0.999,
+            # TensorFlow's of the time.
+            "optimizer.initial_scale": 1.0,
+            "optimizer.epsilon": 1e-10,
+            "clips": 24,
+            "clip_frames": 10,
+            "num_frames": 200_000,
+            "steps": 1_000_000,
+        },
+        {
+            # Of slowness the gradient is the same either way, on every batch.
+            "objective.through_operator", "objective.jacobian_rows_at_once",
+            "encoder.encoder.unpadded", "evaluations", "evaluation_batches", "seed", "num_seeds",
+            "pooling", "components", "degree", "linear_batches", "test_batches", "map_bins",
+            "response_batches", "shown",
+        },
+    )  # fmt: skip
+    # Three balls, 64 x 64 pixels.
+    video = bouncing_balls.VIDEO
+    assert (video.num_balls, video.frame_size) == (3, 64)
+    assert PRESETS["paper"].is_published
+    assert not PRESETS["laptop"].is_published
 
 
 @pytest.mark.experiments
@@ -231,16 +337,16 @@ def test_the_smoke_preset_makes_features_slower_and_is_not_run_twice(tmp_path, m
     curves = json.loads((tmp_path / "results" / "training.json").read_text())
     for seed in (0, 1):
         own = [row for row in curves if row["seed"] == seed]
-        sums = [sum(row[f"feature_{k}"] for k in (1, 2, 3)) for row in own]
+        sums = [sum(row[f"feature_{k}"] for k in (1, 2, 3, 4)) for row in own]
         assert len(sums) == 6
         assert sums[-1] < 0.5 * sums[0]
     learned = np.asarray(summary["eigenvalues"]["deep"])
-    assert learned.shape == (2, 3)
+    assert learned.shape == (2, 4)
     # Functions that see the positions do best.
     assert np.all(learned.sum(axis=1) > np.sum(summary["eigenvalues"]["functions of positions"]))
     eigenvalues = (tmp_path / "results" / "eigenvalues.csv").read_text()
     rows = list(csv.DictReader(eigenvalues.splitlines()))
-    assert len(rows) == (2 + 2) * 3
+    assert len(rows) == (2 + 2) * 4
     for row in rows:
         correlation = 1.0 - float(row["eigenvalue"]) / 2.0
         assert float(row["correlation_at_lag_1"]) == pytest.approx(correlation)
@@ -251,6 +357,6 @@ def test_the_smoke_preset_makes_features_slower_and_is_not_run_twice(tmp_path, m
     monkeypatch.setattr(Population, "advance", None)
     bouncing_balls.EXPERIMENT.run(SMOKE, tmp_path, progress=False)
     assert (tmp_path / "results" / "eigenvalues.csv").read_text() == eigenvalues
-    other = dataclasses.replace(SMOKE, hidden=8)
-    with pytest.raises(InputError, match="hidden"):
+    other = dataclasses.replace(SMOKE, clips=8)
+    with pytest.raises(InputError, match="clips"):
         bouncing_balls.EXPERIMENT.run(other, tmp_path, progress=False)

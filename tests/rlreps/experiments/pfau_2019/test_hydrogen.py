@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import FunctionEncoder
+from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019 import hydrogen
 from rlreps.experiments.pfau_2019.hydrogen import (
@@ -19,7 +19,8 @@ from rlreps.experiments.pfau_2019.hydrogen import (
     wavefunctions,
 )
 from rlreps.losses import Spin
-from rlreps.operators import act
+from rlreps.operators import Laplacian, act
+from rlreps.training import RMSProp
 from rlreps.training.population import Population
 
 SMOKE = PRESETS["smoke"]
@@ -89,17 +90,98 @@ def test_quadrature_and_weighted_points_integrate_over_the_whole_box():
         assert np.all(allowed < 0.04) if radial else allowed[0] > 0.1
 
 
-@pytest.mark.parametrize("inputs", ["cartesian", "radial"])
-@pytest.mark.parametrize("networks", ["separate", "shared"])
-def test_features_vanish_at_the_boundary_of_the_box(inputs, networks):
-    contender = Contender(name="any", inputs=inputs, networks=networks, hidden=(4,))
+def test_the_paper_preset_is_the_papers_protocol(check_protocol):
+    def contender(index, **changes):
+        protocol = {
+            "sampling": "uniform",
+            "inputs": "cartesian",
+            "boundary": "root",
+            "encoder.name": "block_sparse",
+            "encoder.encoder.name": "mlp",
+            "encoder.encoder.hidden": [128, 128, 128, 128],
+            "encoder.encoder.activation": "softplus",
+            "laplacian.name": "finite_difference_laplacian",
+            "laplacian.step": 0.1,
+            "objective.name": "spin",
+            "objective.averaging_rate": 0.01,
+            "objective.masked": True,
+            "objective.through_operator": True,
+            "objective.shifted": False,
+            "objective.starts_at_identity": True,
+            "rows": 128,
+            "optimizer.name": "rmsprop",
+            "optimizer.learning_rate": 1e-5,
+            "optimizer.schedule": "constant",
+            "optimizer.decay": 0.999,
+            # TensorFlow's of the time.
+            "optimizer.initial_scale": 1.0,
+            "optimizer.epsilon": 1e-10,
+        }
+        return {f"contenders.{index}.{path}": each for path, each in (protocol | changes).items()}
+
+    own = {"name", "steps"}
+    ours = {
+        *own, "sampling", "inputs", "boundary", "rows", "encoder.name", "encoder.hidden",
+        "encoder.activation", "encoder.bias_scale", "laplacian.name", "optimizer.name",
+        "optimizer.learning_rate", "optimizer.schedule",
+        *(f"objective.{name}" for name in ("name", "averaging_rate", "masked", "through_operator")),
+        *(f"objective.{name}" for name in ("shifted", "starts_at_identity")),
+        "objective.jacobian_rows_at_once",
+    }  # fmt: skip
+    theirs = {*own, "objective.jacobian_rows_at_once", "encoder.encoder.bias_scale"}
+    check_protocol(
+        "hydrogen",
+        {
+            **contender(1, **{"objective.averaging_rate": 1.0}),
+            **contender(2),
+            **contender(3, **{"optimizer.decay": 0.9}),
+            "half_width": 50.0,
+            "grid_points": 128,
+        },
+        {
+            "num_seeds", "evaluations", "tolerance",
+            *(f"contenders.0.{path}" for path in ours),
+            *(f"contenders.{index}.{path}" for index in (1, 2, 3) for path in theirs),
+        },
+    )  # fmt: skip
+    # The networks read nine features of two inputs.
+    encoder = PRESETS["paper"].contenders[2].encoder.encoder
+    assert (encoder.num_features, encoder.num_inputs) == (9, 2)
+
+
+INPUTS = {
+    "cartesian": lambda x: x,
+    "scaled": lambda x: x / 50.0,
+    "radial": lambda x: np.concatenate(
+        [
+            x / (1.0 + np.hypot(*x.T)[:, None]),
+            np.stack([np.log1p(np.hypot(*x.T)) / 2.0 - 1.0, np.hypot(*x.T) / 50.0], axis=1),
+        ],
+        axis=1,
+    ),
+}
+BOUNDARIES = {
+    "quadratic": lambda x: np.prod(1.0 - (x / 50.0) ** 2, axis=1),
+    "root": lambda x: np.prod(np.sqrt(2.0 * 50.0**2 - x**2) - 50.0, axis=1),
+}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "boundary"), [("cartesian", "root"), ("scaled", "quadratic"), ("radial", "root")]
+)
+def test_features_are_the_networks_times_what_vanishes_at_the_boundary(inputs, boundary):
+    network = MLP(9, num_inputs=4 if inputs == "radial" else 2, hidden=(4,), activation="softplus")
+    contender = Contender(name="any", inputs=inputs, boundary=boundary, encoder=network)
     encoder = hydrogen.make_encoder(contender, HALF_WIDTH)
     edge = np.float32([[50.0, 3.0], [-7.0, -50.0], [50.0, 50.0], [-50.0, 0.0]])
     positions = np.concatenate([edge, 0.5 * edge])
-    draw = jax.jit(lambda key: encoder.apply(encoder.init(key), positions))
-    at_edge, inside = np.split(np.asarray(draw(jax.random.key(0))), 2)
-    np.testing.assert_allclose(at_edge, 0.0, atol=1e-5)
-    assert np.abs(inside).min() > 0.0
+    params = network.init(jax.random.key(0))
+    found = np.asarray(encoder.apply(params, positions))
+    np.testing.assert_allclose(found[:4], 0.0, atol=2e-3 if boundary == "root" else 1e-5)
+    values = np.asarray(network.apply(params, np.float32(INPUTS[inputs](positions))))
+    expected = values * BOUNDARIES[boundary](positions.astype(float))[:, None]
+    np.testing.assert_allclose(found[4:], expected[4:], rtol=1e-4)
+    assert np.abs(found[4:]).min() > 0.0
 
 
 def test_the_gradient_vanishes_at_the_eigenfunctions_on_every_batch_without_averages():
@@ -155,6 +237,21 @@ def test_measurements_know_the_closed_form():
     assert abs(float(figures["subspace_distance"])) < 1e-8
 
 
+@pytest.mark.integration
+def test_a_span_of_mixed_wavefunctions_has_the_right_energies_where_they_are_not_ordered():
+    mixing = jnp.asarray(np.random.default_rng(0).normal(size=(9, 9)))
+    with jax.enable_x64(True):
+        encoder = FunctionEncoder(lambda key: (), lambda params, x: exact_features(x) @ mixing)
+        ordered, span = (
+            jax.jit(hydrogen.make_evaluation(encoder, HALF_WIDTH, ordered=each))(())
+            for each in (True, False)
+        )
+    np.testing.assert_allclose(
+        [float(span[f"energy_{index + 1}"]) for index in range(9)], ENERGIES, rtol=2e-3
+    )
+    assert float(ordered["worst_error"]) > 0.1 > float(span["worst_error"])
+
+
 def test_the_grid_solver_approaches_the_closed_form():
     coarse, fine = solve_on_grid(24, 12.0), solve_on_grid(96, 12.0)
     assert abs(fine.energies[0] + 1.0) < 0.5 * abs(coarse.energies[0] + 1.0)
@@ -180,31 +277,60 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     assert np.abs(hydrogen.aligned(across, exact) - exact).max() > 0.1
 
 
-def test_claims_are_judged_by_the_worst_seed_and_comparisons_make_none():
-    published = dataclasses.replace(SMOKE.contenders[1], name="published", steps=1_000_000)
-    unaveraged = dataclasses.replace(published, name="β = 1", averaging_rate=1.0)
-    config = dataclasses.replace(SMOKE, contenders=(*SMOKE.contenders, published, unaveraged))
+GOOD, HALF, BAD, LOST = [0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]
 
-    def holds(*errors):
+
+@pytest.mark.parametrize(
+    ("ours", "averaged", "unaveraged", "hasty", "verdicts"),
+    [
+        (GOOD, GOOD, LOST, LOST, [True, True, True, True]),
+        # Some seeds do and some do not; no seed does; energies that are wrong but not far off.
+        (HALF, HALF, HALF, BAD, [False, None, None, None]),
+        (GOOD, BAD, BAD, GOOD, [True, False, None, False]),
+        (GOOD, GOOD, GOOD, GOOD, [True, True, False, False]),
+        (GOOD, BAD, LOST, BAD, [True, False, True, None]),
+    ],
+)
+def test_claims_are_judged_under_the_papers_protocol_alone(
+    ours, averaged, unaveraged, hasty, verdicts
+):
+    paper = PRESETS["paper"]
+    config = dataclasses.replace(paper, num_seeds=2)
+    errors = (ours, unaveraged, averaged, hasty)
+
+    def holds(contenders):
         results = [
             hydrogen.Result(contender, None, [0], None, np.asarray([worst]))
-            for contender, worst in zip(config.contenders, errors, strict=True)
+            for contender, worst in zip(contenders, errors, strict=True)
         ]
         return [claim.holds for claim in hydrogen.judge(config, results)]
 
-    good, bad = [0.01, 0.05], [0.01, 0.06]
-    assert holds(good, bad, bad, good) == [True, None, False]
-    assert holds(bad, good, good, bad) == [False, None, True]
+    assert holds(paper.contenders) == verdicts
+    shorter = [dataclasses.replace(each, steps=each.steps // 2) for each in paper.contenders]
+    assert holds(shorter) == [verdicts[0], None, None, None]
+    changes = [
+        {"rows": 256},
+        {"inputs": "scaled"},
+        {"boundary": "quadratic"},
+        {"sampling": "radial"},
+        {"laplacian": Laplacian()},
+        {"encoder": MLP(9, hidden=(128,) * 4, activation="softplus", bias_scale=1.0)},
+        {"objective": dataclasses.replace(hydrogen.PUBLISHED.objective, shifted=True)},
+        {"optimizer": RMSProp(learning_rate=1e-4, schedule="constant", decay=0.999)},
+    ]
+    for change in changes:
+        other = [dataclasses.replace(each, **change) for each in paper.contenders[1:]]
+        assert holds([paper.contenders[0], *other])[1:] == [None, None, None]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"sampling": "log"}, "sampling to be one of"),
-        ({"networks": "dense"}, "networks to be one of"),
-        ({"averaging_rate": 0.0}, r"averaging_rate in \(0, 1\]"),
+        ({"inputs": "polar"}, "inputs to be one of"),
+        ({"boundary": "periodic"}, "boundary to be one of"),
         ({"rows": 0}, "rows >= 1"),
-        ({"learning_rate": float("inf")}, r"learning_rate in \(0, inf\)"),
+        ({"steps": 0}, "steps >= 1"),
         ({"grid_points": 33}, "even number of grid_points"),
         ({"num_seeds": 0}, "num_seeds >= 1"),
         ({"contenders": ()}, "at least one contender"),
@@ -236,7 +362,9 @@ def test_the_smoke_preset_lowers_the_error_and_is_not_run_twice(tmp_path, monkey
     worst = max(summary["contenders"][0]["worst_error"])
     assert goal["holds"] is (worst <= SMOKE.tolerance)
     assert f"{worst:.2%}" in goal["found"]
-    assert [claim["holds"] for claim in others] == [None]
+    assert [claim["holds"] for claim in others] == [None, None, None]
+    assert "after 20 updates" in others[0]["found"]
+    assert {claim["found"] for claim in others[1:]} == {"not run in this preset"}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "a baseline without a network. Its worst energy is off by" in page
     errors = rows_of("worst_error")
