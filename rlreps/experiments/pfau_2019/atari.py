@@ -114,11 +114,7 @@ class Config:
     clip_frames: int = 10
     objective: Spin = dataclasses.field(
         default=Spin(
-            averaging_rate=0.01,
-            through_operator=True,
-            shifted=False,
-            starts_at_identity=True,
-            jacobian_rows_at_once=3,
+            averaging_rate=0.01, shifted=False, starts_at_identity=True, jacobian_rows_at_once=3
         )
     )
     optimizer: RMSProp = dataclasses.field(
