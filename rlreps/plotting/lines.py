@@ -1,6 +1,6 @@
 """Line plots: one function draws panels of lines with intervals; the others prepare its lines.
 
-Heights are arithmetic or interquartile means over runs, with the bootstrap intervals that tables
+Heights are arithmetic or interquartile means over runs, with the intervals that tables
 give too (``rlreps.runs.intervals``).
 """
 
@@ -39,7 +39,7 @@ from rlreps.runs.intervals import interquartile_mean_interval, mean_interval
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 
-_MEAN = "mean over seeds, 95 % bootstrap interval"
+_MEAN = "mean over seeds, 95 % interval"
 _MOST_MARKERS = 10
 """On a line; one with no more points has bars instead of a band."""
 _MOST_COLUMNS = 3
@@ -119,7 +119,7 @@ class Line:
         counted: bool = False,
         **others: Any,
     ) -> "Line":
-        """Take the mean over runs with its 95 % bootstrap interval.
+        """Take the mean over runs with its 95 % interval.
 
         Args:
             label: The line's name.
@@ -558,7 +558,7 @@ def plot_sweep(
         log_x=names is None and spans(places, 10.0),
         log_y=spans(means, 3.0),
         x_ticks=sorted({*places.tolist()}) if names is None else dict(enumerate(names)),
-        note="mean over runs, 95 % bootstrap interval" if _have_intervals(lines) else None,
+        note="mean over runs, 95 % interval" if _have_intervals(lines) else None,
     )
 
 
@@ -588,7 +588,7 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
         y_label="",
         log_y=False,
         share_y=False,
-        note="95 % bootstrap interval" if _have_intervals(p.lines[0] for p in panels) else None,
+        note="95 % interval" if _have_intervals(p.lines[0] for p in panels) else None,
     )
 
 

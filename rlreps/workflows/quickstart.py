@@ -506,7 +506,7 @@ def _recipe_section(
             f"here, and it makes 1,000 rollouts a cell instead of {config.successor.rollouts}. "
             "The experiment puddle-world follows the protocol in all of this."
         )
-    curves = "one seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % bootstrap interval"
+    curves = "one seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % interval"
     return Section(
         title=RECIPES[recipe],
         text=text,

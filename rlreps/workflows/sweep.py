@@ -511,9 +511,10 @@ def write_sweep_report(
 
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of features that are zero, the "
-    "worst there are. Intervals are 95 % percentile bootstrap intervals over runs, too narrow "
-    "where there are few; the interquartile mean is that of the middle half of the runs. The runs "
-    "of one group were trained in one program, and its seconds are those of all of them together."
+    "worst there are. 95 % intervals over runs are Student's for means of fewer than 20, else "
+    "percentile bootstraps, too narrow where there are few. The interquartile mean is that of the "
+    "middle half of the runs. The runs of one group were trained in one program, and its seconds "
+    "are those of all of them together."
 )
 
 

@@ -253,7 +253,7 @@ def figure_groups(curves: Sequence[pca.Result]) -> dict[str, list[pca.Result]]:
 def describe_lines(curves: Sequence[pca.Result]) -> str:
     """Say what lines and bands are, and what stands in brackets."""
     repeats = len(curves[0].losses())
-    text = "one run" if repeats == 1 else f"mean over {repeats} runs, 95 % bootstrap interval"
+    text = "one run" if repeats == 1 else f"mean over {repeats} runs, 95 % interval"
     if any(curve.contender.rows_per_update > 1 for curve in curves):
         text += "; in brackets: rows of an update, where more than one"
     return text

@@ -15,11 +15,10 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.stats
 
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Run, all_hold, in_path
-from rlreps.runs.intervals import mean_interval, t_interval
+from rlreps.runs.intervals import mean_interval
 from rlreps.sources.datasets import Observations
 from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
 from rlreps.streaming.passes import MakeRule
@@ -65,8 +64,6 @@ _LAST_DIGIT = 0.01
 """Of printed losses: mean and deviation are rounded by half of it each."""
 _TOLERANCE = 0.02
 """Between implicit Krasulina's printed and found losses."""
-_FEW = 10
-"""Runs below which intervals are Student's."""
 
 
 class Printed(NamedTuple):
@@ -405,7 +402,7 @@ class PcaProblem(NamedTuple):
         """Summarise final losses [runs] or, averaged over workers first, [runs, workers]."""
         table = self.counted(losses)
         values = table if table.ndim == 1 else table.mean(axis=1)
-        mean = (t_interval if values.size < _FEW else mean_interval)(values)
+        mean = mean_interval(values)
         deviation = float(values.std(ddof=1)) if values.size > 1 else 0.0
         diverged = int(np.count_nonzero(~np.isfinite(np.asarray(losses, np.float64))))
         return Repeated(mean.value, deviation, mean.low, mean.high, diverged)
@@ -665,9 +662,9 @@ def is_less(
 ) -> bool | None:
     """Decide whether a figure of mean losses is less than another's, of runs paired by seeds.
 
-    What starts and orders of rows have in common drops out of the difference. Its interval is the
-    jackknife's with Student's t for as many runs, of mean losses the interval of the paired t-test:
-    a bootstrap's would be far too narrow for two or three runs.
+    What starts and orders of rows have in common drops out of the difference. Its interval is that
+    of the mean of the jackknife's pseudo-values, which are the differences of the runs themselves
+    where mean losses are compared.
 
     Args:
         ours: Losses [..., runs].
@@ -685,9 +682,9 @@ def is_less(
     weights = np.column_stack([np.ones(runs) / runs, (1.0 - np.eye(runs)) / (runs - 1)])
     differences = measure(mine @ weights) - measure(other @ weights)
     pseudo_values = runs * differences[0] - (runs - 1) * differences[1:]
-    margin = scipy.stats.t.ppf(0.975, runs - 1) * np.std(pseudo_values, ddof=1) / math.sqrt(runs)
-    middle = pseudo_values.mean()
-    return bool(middle < 0.0) if abs(middle) > margin + _ROUNDING * np.abs(mine).max() else None
+    middle, low, high = mean_interval(pseudo_values)
+    rounding = _ROUNDING * np.abs(mine).max()
+    return bool(middle < 0.0) if max(low, -high) > rounding else None
 
 
 def least_claims(

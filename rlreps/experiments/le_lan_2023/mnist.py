@@ -37,7 +37,7 @@ from rlreps.numerics import matmul
 from rlreps.plotting import Line, plot_curves, plot_reconstructions, plot_signed_images
 from rlreps.report.page import Section
 from rlreps.report.table import Table
-from rlreps.runs.intervals import Interval, aggregate, mean_interval, t_interval
+from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.datasets import FloatArray, Images, load_images
 from rlreps.sources.matrix import draw_rows_and_tasks
 from rlreps.streaming import Eigengame
@@ -57,8 +57,6 @@ PAPER_EXACT, PAPER_LEARNED = 21.46, 21.53
 PAPER_RATIO = Interval(PAPER_LEARNED / PAPER_EXACT, 21.525 / 21.465, 21.535 / 21.455)
 """Their ratio, with what rounding to two digits leaves open."""
 
-_FEW_RUNS = 10
-"""Runs below which an interval of their mean is Student's."""
 
 _PAPER_TASK = (60_000, 784, 16)
 """Training images, pixels and components of the paper's numbers."""
@@ -522,12 +520,6 @@ def _train_eigengame(config: Config, problem: Problem, common: Any) -> Trained:
     return result.components, result.history, result.seconds, options.images * num_pixels
 
 
-def _over_runs(values: npt.ArrayLike) -> Interval:
-    """Return the mean over runs [runs] with an interval that covers for as few as there are."""
-    few = len(np.asarray(values)) < _FEW_RUNS
-    return t_interval(values) if few else mean_interval(values)
-
-
 def compare_with_paper(
     config: Config, problem: Problem, methods: Mapping[str, Method], exact: Mapping[str, Any]
 ) -> list[Claim]:
@@ -540,7 +532,7 @@ def compare_with_paper(
     same = (num_images, num_pixels, config.num_components) == _PAPER_TASK
     alike = same and config.danskin == PRESETS["paper"].danskin
     headline = methods[f"danskin-lissa-{config.headline_pixels}"]
-    on_all = _over_runs(headline.summary["per_seed"]["test_error_ratio"])
+    on_all = mean_interval(headline.summary["per_seed"]["test_error_ratio"])
     claims = []
     if problem.subsets is not None:
         mean, spread = exact["subset_error"], exact["subset_error_deviation"]
@@ -557,7 +549,7 @@ def compare_with_paper(
                 holds=bool(abs(off) <= 2.0) if same else None,
             )
         )
-        own = _over_runs(headline.summary["subset_error_ratio"])
+        own = mean_interval(headline.summary["subset_error_ratio"])
         # The paper's is of one subset, ours the mean over many.
         margin = 2.0 * headline.summary["subset_ratio_deviation"]
         found = f"{headline.summary['subset_error']:.2f} on the subsets"
@@ -571,8 +563,8 @@ def compare_with_paper(
         for pixels, _ in sorted(config.danskin.runs)
     }
     fewest, (first, *_) = min(curves), curves.values()
-    start, end = _over_runs(first[:, 0]), _over_runs(first[:, -1])
-    courses = [_over_runs(curve.mean(axis=1)) for curve in curves.values()]
+    start, end = mean_interval(first[:, 0]), mean_interval(first[:, -1])
+    courses = [mean_interval(curve.mean(axis=1)) for curve in curves.values()]
     return [
         *claims,
         Claim(
@@ -735,7 +727,7 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
             "diverged": "diverged",
         },
         "Mean squared error of test images under each method's components, means over runs with a "
-        "95 % bootstrap interval; beside it the ratio of training images. Training time is of all "
+        "95 % interval; beside it the ratio of training images. Training time is of all "
         "runs of a method together, without compilation and evaluation. A run that diverged counts "
         "with the error of no components.",
     )

@@ -34,7 +34,7 @@ from rlreps.numerics import matmul
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
 from rlreps.plotting.lines import DISTANCE, floor_of
 from rlreps.report.page import Section
-from rlreps.runs.intervals import Interval, aggregate, mean_interval, t_interval
+from rlreps.runs.intervals import aggregate, mean_interval
 from rlreps.successor.ground_truth import CENTRING
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
@@ -51,8 +51,6 @@ _METHODS: tuple[Objective, ...] = (
     Explicit(weight_start=1.0, dense_optimizer=True),
     LargeBatch(weight_rows="all"),
 )
-_FEW_RUNS = 10
-"""Runs below which an interval of their mean is Student's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -357,11 +355,6 @@ class Method:
 Methods = Mapping[str, Method]
 
 
-def _over_runs(runs: npt.NDArray[np.float64]) -> Interval:
-    """Return the mean over runs [runs] with an interval that covers for as few as there are."""
-    return (t_interval if len(runs) < _FEW_RUNS else mean_interval)(runs)
-
-
 def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
     """Decide the three statements of Sec. 5.3 about Fig. 4, under the paper's protocol alone.
 
@@ -372,7 +365,7 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
         name: {d: runs[:, -1] for d, runs in each.distances.items()}
         for name, each in methods.items()
     }
-    rises = {name: _over_runs(each[many] - each[few]) for name, each in ends.items()}
+    rises = {name: mean_interval(each[many] - each[few]) for name, each in ends.items()}
 
     def found(*names: str) -> str:
         return "; ".join(
@@ -403,8 +396,8 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
             holds=decided(
                 (lissa, large),
                 lambda: [
-                    _over_runs(ends[large][few]).below(_over_runs(ends[large][many])),
-                    _over_runs(ends[lissa][many]).below(_over_runs(ends[large][many])),
+                    mean_interval(ends[large][few]).below(mean_interval(ends[large][many])),
+                    mean_interval(ends[lissa][many]).below(mean_interval(ends[large][many])),
                 ],
             ),
         ),
@@ -415,7 +408,7 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
             holds=decided(
                 (lissa, explicit),
                 lambda: [
-                    _over_runs(ends[lissa][d]).below(_over_runs(ends[explicit][d]))
+                    mean_interval(ends[lissa][d]).below(mean_interval(ends[explicit][d]))
                     for d in config.dimensions
                 ],
             ),
@@ -444,8 +437,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
         for d, distances in method.distances.items()
     ]
     note = (
-        f"mean over {config.training.num_seeds} seeds, 95 % bootstrap interval; "
-        "a run that diverged counts 1"
+        f"mean over {config.training.num_seeds} seeds, 95 % interval; a run that diverged counts 1"
     )
     columns: dict[str, Any] = {
         "method": lambda row: labels[row["method"]],

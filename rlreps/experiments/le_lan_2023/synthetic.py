@@ -688,9 +688,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         "seconds": round(seconds, 3),
         "member_updates_per_second": round(updates / max(seconds, 1e-9)),
     }
-    note = (
-        f"mean over {config.num_seeds} runs, 95 % bootstrap interval; a run that diverged counts 1"
-    )
+    note = f"mean over {config.num_seeds} runs, 95 % interval; a run that diverged counts 1"
     described: dict[str, tuple[str, str, dict[str, Any]]] = {
         "distance_by_dimension": (
             "Fig. 1 left: distance during training, by d",
@@ -748,9 +746,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         **harness.MEANS,
         "diverged": harness.diverged_of,
     }
-    table_caption = (
-        "Mean final distance with its 95 % bootstrap interval, and the interquartile mean."
-    )
+    table_caption = "Mean final distance with its 95 % interval, and the interquartile mean."
     sections = [Section(title="Against the paper")]
     for name, (title, caption, axes) in described.items():
         settings, is_final = config.settings(name), name.startswith("final")

@@ -374,9 +374,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         )
         for d in config.dimensions
     ]
-    note = (
-        f"mean over {config.num_seeds} seeds, 95 % bootstrap interval; a run that diverged counts 1"
-    )
+    note = f"mean over {config.num_seeds} seeds, 95 % interval; a run that diverged counts 1"
     by_time = plot_panels(
         panels, x_label="training time (s)", y_label=DISTANCE, log_x=True, note=note
     )

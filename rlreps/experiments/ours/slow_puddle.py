@@ -701,7 +701,7 @@ def _show_lines(
     run: Run[Config], name: str, caption: str, rows: Rows, panels: Sequence[Panel], **axes: Any
 ) -> Shown:
     seeds = run.config.num_seeds
-    note = "1 seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % bootstrap interval"
+    note = "1 seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % interval"
     return run.show(name, f"{caption}: {note}.", rows, plot_panels(panels, note=note, **axes))
 
 

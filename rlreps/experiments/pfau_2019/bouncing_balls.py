@@ -42,7 +42,7 @@ from rlreps.plotting import Line, Panel, plot_components, plot_panels, plot_reco
 from rlreps.plotting.style import MUTED, plain_log_ticks, styled
 from rlreps.report.page import Section
 from rlreps.report.table import Table
-from rlreps.runs.intervals import mean_interval, t_interval
+from rlreps.runs.intervals import mean_interval
 from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
 from rlreps.training.evaluation import Moments, sampled_moments
@@ -665,7 +665,7 @@ def judge(config: Config, networks: Sequence[Network], exact: Mapping[str, Spect
         name: np.stack([network.shares[name] for network in networks])
         for name in ("mean_position", "one_ball", "all_balls", "velocity")
     }
-    total = t_interval(sums)
+    total = mean_interval(sums)
     several = len(networks) > 1
     interval = f" [{total.low:.3f}, {total.high:.3f}]" if several else ""
     straddles = not several or total.low <= linear <= total.high
@@ -735,7 +735,7 @@ def report(run: Run[Config], found: Mapping[str, Network]) -> Findings:
     config, networks = run.config, list(found.values())
     exact = {name: run.shared[name] for name in (PIXELS, POSITIONS)}
     count, seconds = len(networks), sum(network.trained.seconds for network in networks)
-    note = f"mean over {count} networks, 95 % bootstrap interval" if count > 1 else "one network"
+    note = f"mean over {count} networks, 95 % interval" if count > 1 else "one network"
     seen = "one frame" if config.frames == 1 else f"{config.frames} consecutive frames"
     video = "new clips" if config.num_frames is None else f"a video of {config.num_frames:,} frames"
     return Findings(

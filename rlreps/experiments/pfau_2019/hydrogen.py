@@ -600,7 +600,7 @@ def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
 def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
     """Draw wavefunctions and curves, tabulate energies and errors, and judge the claims."""
     config, grid, results = run.config, run.shared, list(found.values())
-    note = f"mean over {config.num_seeds} seeds, 95 % bootstrap interval"
+    note = f"mean over {config.num_seeds} seeds, 95 % interval"
     seconds = sum(result.trained.seconds for result in results)
     published = [
         each for each in results if any(map(each.contender.follows, (PUBLISHED, UNAVERAGED)))

@@ -205,9 +205,9 @@ class TestCurves:
         assert low < 1e-5 < RUNS.mean(axis=0).max() < high
         names = [f"{name} (6 seeds)" for name in "ab"]
         assert legend(figure) == [*names, "noise floor of the ground truth"]
-        assert note(figure) == "mean over seeds, 95 % bootstrap interval"
+        assert note(figure) == "mean over seeds, 95 % interval"
         alone = plotting.plot_curves([line("a", LONG, low=None)], x_label="", y_label="")
-        assert note(alone) == "mean over seeds, 95 % bootstrap interval"
+        assert note(alone) == "mean over seeds, 95 % interval"
         single = Line.of_runs("a", np.arange(30), LONG)
         assert note(plotting.plot_curves([single], x_label="", y_label="")) == ""
 
@@ -282,7 +282,7 @@ class TestSweep:
         crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
         assert [cross.get_ydata().tolist() for cross in crosses] == [[1.0, 1.0], [1.0]]
         assert legend(figure) == ["a", "b", "some runs diverged"]
-        assert note(figure) == "mean over runs, 95 % bootstrap interval"
+        assert note(figure) == "mean over runs, 95 % interval"
 
     @pytest.mark.parametrize("height", [0.3, 0.0])
     def test_one_point_and_a_perfect_one_can_be_drawn(self, height):
@@ -315,7 +315,7 @@ class TestAgents:
             assert np.isnan(mean.get_ydata()[~known]).all()
         assert panels[0].get_ylim()[1] > 10 * panels[1].get_ylim()[1]
         assert legend(figure) == ["interquartile mean (6 seeds)", "each run"]
-        assert note(figure) == "95 % bootstrap interval"
+        assert note(figure) == "95 % interval"
         alone = plotting.plot_learning(self.STEPS, {"return": RUNS[:1, :12]})
         assert len(alone.axes[0].lines) == 1
         assert legend(alone) == ["one agent"]
