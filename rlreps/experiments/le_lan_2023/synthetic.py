@@ -359,11 +359,19 @@ def make_members(
 
 
 def cells(run: Run[Config]) -> dict[str, list[Setting]]:
-    """Group settings that one program can run together: those that differ in spectrum and κ0."""
+    """Group settings that one program can run together: those that differ in spectrum and κ0.
+
+    At most nine: with 30 seeds, 540 members of d = 25 made 0.6 times as many updates for each
+    second of a processor as 270, whose numbers fit its cache.
+    """
     groups: dict[str, list[Setting]] = {}
     for each in sorted(run.config.settings(), key=lambda each: each[:-2]):
         groups.setdefault(each.program, []).append(each)
-    return groups
+    return {
+        f"{program}-{start}" if start else program: group[start : start + 9]
+        for program, group in groups.items()
+        for start in range(0, len(group), 9)
+    }
 
 
 def measure(run: Run[Config], name: str, group: Sequence[Setting]) -> dict[str, Any]:
