@@ -290,7 +290,8 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
         ("train", "--out"),
         (
             "train psi --out run --method explicit --permutations 8",
-            "got --permutations; .*options of explicit: --weight-learning-rate$",
+            "got --permutations; .*options of explicit: --dense-optimizer, --weight-learning-rate, "
+            "--weight-start$",
         ),
         (
             "successor generate --method transition --rollouts 9",

@@ -128,7 +128,8 @@ def test_what_the_base_says_of_swept_fields_does_not_matter():
         ),
         (
             ["method=explicit,naive", "kappa0=1.5"],
-            r"an option of explicit \(weight_learning_rate\), got 'kappa0' \(at the point method=",
+            r"an option of explicit \(weight_learning_rate, weight_start, dense_optimizer\), got "
+            r"'kappa0' \(at the point method=",
         ),
         (["learning-rate=nan"], r"learning_rate in \(0, inf\), got nan"),
         (
