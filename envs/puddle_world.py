@@ -7,7 +7,9 @@ instead of costing it reward).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import jax
@@ -30,12 +32,11 @@ _EDGE_ROUNDINGS = 64.0
 """Machine epsilons by which moves stay within the square's edges where there are walls: more than
 the rounding that shapes forgive an agent at their edge (``geometry._rounding``)."""
 
-
 _Path = tuple[jax.Array, jax.Array]
 """Origin [2] and displacement [2]."""
 
 
-@pytree_dataclass()
+@pytree_dataclass(static=("may_be_wall",))
 @dataclass(frozen=True)
 class Puddle:
     """A region that slows movement.
@@ -43,6 +44,7 @@ class Puddle:
     Attributes:
         shape: the convex region.
         multiplier: speed inside as a fraction of the speed outside, in [0, 1]; 0 is a wall.
+        may_be_wall: whether the multiplier is 0, or an array, whose value programs do not know.
 
     Raises:
         ArenaError: not a shape, or the multiplier is outside [0, 1].
@@ -50,6 +52,7 @@ class Puddle:
 
     shape: Shape
     multiplier: float
+    may_be_wall: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.shape, Shape):
@@ -60,6 +63,8 @@ class Puddle:
             self.multiplier, "multiplier", lambda m: 0.0 <= m <= 1.0, "to be in [0, 1]"
         )
         object.__setattr__(self, "multiplier", multiplier)
+        may_be_wall = isinstance(multiplier, jax.Array) or multiplier <= 0.0
+        object.__setattr__(self, "may_be_wall", may_be_wall)
 
 
 class PuddleWorldState(NamedTuple):
@@ -192,16 +197,17 @@ class PuddleWorld:
         right = (action & 1).astype(dtype) * signed
         direction = jnp.stack([right, signed - right])
         target = position + direction + self.noise * noise
-        path = position, jnp.clip(target, 0.0, 1.0) - position
-        walled: bool | jax.Array = False
-        for puddle in self.puddles:
-            walled |= puddle.multiplier <= 0.0
-        margin = jnp.where(walled, _EDGE_ROUNDINGS * float(np.finfo(dtype).eps), 0.0).astype(dtype)
-        start, end = (jnp.clip(point, margin, 1.0 - margin) for point in (position, target))
-        origin = jnp.where(walled, start, path[0])
-        displacement = jnp.where(walled, end - start, path[1])
-        fraction = self._travelled_fraction(path, (origin, displacement))
-        return jnp.clip(origin + fraction * displacement, margin, 1.0 - margin)
+        path = within = position, jnp.clip(target, 0.0, 1.0) - position
+        low: float | jax.Array = 0.0
+        walls = [puddle.multiplier <= 0.0 for puddle in self.puddles if puddle.may_be_wall]
+        if walls:
+            margin = _EDGE_ROUNDINGS * float(np.finfo(dtype).eps)
+            low = jnp.where(reduce(or_, walls), margin, 0.0).astype(dtype)
+            start, end = (jnp.clip(point, low, 1.0 - low) for point in (position, target))
+            within = start, end - start
+        origin, displacement = within
+        fraction = self._travelled_fraction(path, within)
+        return jnp.clip(origin + fraction * displacement, low, 1.0 - low)
 
     def _travelled_fraction(self, path: _Path, within: _Path) -> jax.Array:
         """Return the fraction of a path that is left once every puddle shortened it.
@@ -215,7 +221,10 @@ class PuddleWorld:
         budget = jnp.ones_like(path[1][0])
         for puddle in self.puddles:
             speed = puddle.multiplier
-            seen = (jnp.where(speed <= 0.0, *parts) for parts in zip(within, path, strict=True))
+            seen = path
+            if puddle.may_be_wall:
+                stops = speed <= 0.0
+                seen = jnp.where(stops, within[0], path[0]), jnp.where(stops, within[1], path[1])
             enter, leave = puddle.shape.interval(*seen)
             entered = jnp.minimum(enter, budget)
             inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
