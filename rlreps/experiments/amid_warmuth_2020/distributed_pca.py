@@ -136,8 +136,8 @@ def final(result: pca.Result) -> dict[str, pca.Repeated]:
 
 def judge(config: Config, results: Sequence[pca.Result]) -> list[Claim]:
     """Set what the paper states beside what was found."""
-    follows = config.follows(PRESETS["paper"])
-    problem = results[0].problem
+    as_often = int(results[0].rows_seen[1]) == config.combine_every
+    follows, problem = config.follows(PRESETS["paper"]) and as_often, results[0].problem
     claims = pca.batch_claims(problem, config.components)
     ours = [each for each in results if each.contender.rule == pca.IMPLICIT]
     (table,) = pca.TABLE_2.get(problem.data_set or "", [{}])

@@ -222,7 +222,8 @@ def cell_rows(config: Config, results: Sequence[pca.Result]) -> list[dict[str, A
             row |= {"exact": exact, **found._asdict()}
             if printed is not None:
                 row |= {"printed": printed.mean, "printed_deviation": printed.deviation}
-                row["within"] = VERDICTS[result.within(found, printed)]
+                verdict = VERDICTS[result.within(found, printed)]
+                row["within"] = verdict if result.problem.is_whole else "other data"
             rows.append(row)
     return rows
 

@@ -30,8 +30,8 @@ class ExplicitKrasulina(FactorRule):
     Components are an orthonormal basis of C's span.
 
     η is in units of one over a variance while C's columns have unit length. Where η ‖y‖² is large
-    the step overshoots, and C with it, after which nothing moves: unlike the implicit form this one
-    does not survive a tiny start.
+    the step overshoots, and C with it, after which little moves: unlike the implicit form this one
+    learns poorly from a tiny start, but for an η as tiny as C's squares.
     """
 
     title: ClassVar[str] = "explicit Krasulina"

@@ -345,7 +345,7 @@ def test_a_rule_deteriorates_where_it_is_worse_at_either_scale(mnist, ends, hold
 DISTRIBUTED = dataclasses.replace(distributed_pca.PRESETS["paper"], components=(5,), repeats=2)
 
 
-def shared_out(problem, contender, combined, workers, single=4.0, k=5):
+def shared_out(problem, contender, combined, workers, single=4.0, k=5, seen=1000):
     """A rule of the workers' experiment whose two runs end so."""
 
     def ending(losses, *shape):
@@ -353,7 +353,7 @@ def shared_out(problem, contender, combined, workers, single=4.0, k=5):
         return np.stack([np.full(shape, 0.5), final]).tolist()
 
     part = {"workers": ending(workers, 2, 2), "combined": ending(combined, 2)}
-    return result_of(problem, contender, k, **part, single=ending(single, 2))
+    return result_of(problem, contender, k, seen, **part, single=ending(single, 2))
 
 
 @pytest.mark.parametrize(
@@ -364,6 +364,9 @@ def test_combining_is_judged_against_the_mean_worker_of_all_runs(mnist, combined
     result = shared_out(mnist, IMPLICIT, combined, [[3, 5], [2, 6]])
     (claim,) = claims_about(distributed_pca.judge(DISTRIBUTED, [result]), "mean worker")
     assert claim.holds is holds
+    sooner = shared_out(mnist, IMPLICIT, combined, [[3, 5], [2, 6]], seen=815)
+    (claim,) = claims_about(distributed_pca.judge(DISTRIBUTED, [sooner]), "mean worker")
+    assert claim.holds is None
 
 
 @pytest.mark.parametrize(
