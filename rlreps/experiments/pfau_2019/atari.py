@@ -140,6 +140,8 @@ class Config:
             if field.type is int and field.name != "seed":
                 require_positive(field.name, getattr(self, field.name))
         require(len(self.channels) >= 1, "at least one convolution", self.channels)
+        for width in self.channels:
+            require_positive("channels", width)
         scale, lost = 2 ** len(self.channels), _KERNEL - 2
         expected = f"size = {lost} + a multiple of {scale}, which the predictor's layers make"
         require(self.size > lost and (self.size - lost) % scale == 0, expected, self.size)
