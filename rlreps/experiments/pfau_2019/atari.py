@@ -162,7 +162,7 @@ class Config:
 
 
 # The same methods throughout. Smaller presets have fewer frames, smaller networks, and fewer
-# updates at higher rates, at which the objective needs its operator shifted.
+# updates at higher rates (not tuned), for which the objective's operator is shifted.
 _PAPER = Config()
 _LAPTOP = dataclasses.replace(
     _PAPER,
