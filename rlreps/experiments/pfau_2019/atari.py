@@ -140,6 +140,8 @@ class Config:
             if field.type is int and field.name != "seed":
                 require_positive(field.name, getattr(self, field.name))
         require(len(self.channels) >= 1, "at least one convolution", self.channels)
+        for width in self.channels:
+            require_positive("channels", width)
         scale, lost = 2 ** len(self.channels), _KERNEL - 2
         expected = f"size = {lost} + a multiple of {scale}, which the predictor's layers make"
         require(self.size > lost and (self.size - lost) % scale == 0, expected, self.size)
@@ -160,7 +162,7 @@ class Config:
 
 
 # The same methods throughout. Smaller presets have fewer frames, smaller networks, and fewer
-# updates at higher rates, at which the objective needs its operator shifted.
+# updates at higher rates (not tuned), for which the objective's operator is shifted.
 _PAPER = Config()
 _LAPTOP = dataclasses.replace(
     _PAPER,
