@@ -292,7 +292,7 @@ PRESETS = {
     "smoke": Config(
         dimensions=(1, 10),
         rows_by_total=(1, 5),
-        totals=(25,),
+        totals=(5, 25),
         pseudo_totals=(25,),
         more_dimensions=(10,),
         kappa_values=(1.9, 3.0),

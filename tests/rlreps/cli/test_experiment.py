@@ -96,6 +96,7 @@ def test_a_folder_of_another_preset_is_left_alone(tmp_path, rlreps, refused, mon
         synthetic.PRESETS["smoke"],
         **{"num_states": 12, "dimension": 2, "dimensions": (2,), "kappa_dimensions": (2,)},
         **{"more_dimensions": (2,), "permuted_rows": (1,), "pseudo_totals": (15,)},
+        **{"feature_norms": ("batch",)},
         **{"steps": 2, "evaluate_every": 1, "checkpoint_every": 2, "num_seeds": 2},
         **{"rows_by_total": (1,), "totals": (15,)},
     )
