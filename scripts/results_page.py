@@ -5,12 +5,13 @@
 RUN is the folder of a finished experiment or quickstart. The page holds the command, the date and
 the versions, every claim with what was found, the headline of each table and the figures, reduced
 to at most 120 kB each. Where the page exists, its generated part alone is replaced: text before and
-after it is kept.
+after it is kept. The claims of all pages on the papers' experiments are gathered in ``papers.md``.
 """
 
 import argparse
 import csv
 import io
+import itertools
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 from PIL import Image
 
+from rlreps.experiments import EXPERIMENTS
 from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 
@@ -30,6 +32,11 @@ CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
 IDENTIFIERS = {
     *("d", "k", "num_features", "rows", "total_rows", "rows_per_update", "kappa0", "batch_size"),
     *("feature", "component", "eigenfunction", "index", "task"),
+}
+PAPERS = {
+    "le_lan_2023": "Le Lan et al. 2023",
+    "pfau_2019": "Pfau et al. 2019",
+    "amid_warmuth_2020": "Amid & Warmuth 2020",
 }
 VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
 
@@ -45,6 +52,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
     arguments = parser.parse_args()
     print(write_page(arguments.run, arguments.docs, arguments.command, arguments.name))
+    print(write_papers(arguments.docs))
 
 
 def write_page(run: Path, docs: Path, command: str | None = None, name: str | None = None) -> Path:
@@ -77,6 +85,40 @@ def write_page(run: Path, docs: Path, command: str | None = None, name: str | No
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(before + generated + rest.split(END)[1], encoding="utf-8")
     return page
+
+
+def write_papers(docs: Path) -> Path:
+    """Write ``papers.md``: the claims of every page on a paper's experiment, paper by paper."""
+    parts = [
+        "# The papers' statements",
+        "Every statement that an experiment here decides, and what was found. It is undecided where "
+        "the run is not the paper's protocol or where its intervals do not tell.",
+    ]
+    for folder, title in PAPERS.items():
+        rows, commands = [], []
+        for name in (key for key, entry in EXPERIMENTS.items() if entry.module.startswith(folder)):
+            for page in sorted(docs.glob(f"{name}*.md")):
+                link = f"[{page.stem}]({page.name})"
+                command, claims = _claims_of(page.read_text(encoding="utf-8"))
+                rows += [[link, *cells] for cells in claims]
+                run = command if claims else "no run of this version yet"
+                commands.append(f"- {link}: {run}")
+        table = _markdown(["run", "claim", "stated", "found", "verdict"], rows) if rows else None
+        parts += filter(None, [f"## {title}", table, "\n".join(commands)])
+    path = docs / "papers.md"
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
+
+
+def _claims_of(page: str) -> tuple[str, list[list[str]]]:
+    """Return the command of a page's run and the cells of its claims."""
+    generated = page.partition(BEGIN)[2]
+    found = re.search("```bash\n(.*)\n```", generated)
+    lines = generated.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith("| claim | stated")), None)
+    rows = [] if first is None else itertools.takewhile(bool, lines[first + 2 :])
+    cells = [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in rows]
+    return f"`{found[1]}`" if found else "", cells
 
 
 def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> str:

@@ -75,3 +75,17 @@ def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, 
     assert (
         page.read_text() == first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n"
     )
+
+
+def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_path):
+    docs = tmp_path / "docs"
+    for name in ("mnist", "hydrogen"):
+        script.write_page(run, docs, f"rlreps experiment {name}", name)
+    (docs / "synthetic.md").write_text("# synthetic\n\n| claim | stated |\n| --- | --- |\n")
+    text = script.write_papers(docs).read_text()
+    le_lan, pfau, amid = text.split("\n## ")[1:]
+    assert "| [mnist](mnist.md) | it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in le_lan
+    assert "- [mnist](mnist.md): `rlreps experiment mnist`" in le_lan
+    assert "- [synthetic](synthetic.md): no run of this version yet" in le_lan
+    assert pfau.count("[hydrogen](hydrogen.md)") == 2
+    assert "[" not in amid
