@@ -91,7 +91,7 @@ def write_papers(docs: Path) -> Path:
     """Write ``papers.md``: the claims of every page on a paper's experiment, paper by paper."""
     parts = [
         "# The papers' statements",
-        "Every statement that an experiment here decides, and what was found. It is undecided where "
+        "Every statement that an experiment here decides, and what was found: undecided where "
         "the run is not the paper's protocol or where its intervals do not tell.",
     ]
     for folder, title in PAPERS.items():
