@@ -72,7 +72,7 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     left, entered, outside = _counts(environment, grid, window, points, seed)
     first = _sparse(left, grid.bins, window)
     chain = _sparse(entered, grid.bins, window)
-    lost = sum(matrix.sum(axis=0)[~grid.is_state].sum() for matrix in (first, chain))
+    lost = sum(int(matrix.sum(axis=0)[~grid.is_state].sum()) for matrix in (first, chain))
     require(
         lost == 0, "moves that end in states; another number of bins may tell walls apart", lost
     )

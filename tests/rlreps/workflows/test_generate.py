@@ -51,9 +51,13 @@ def test_settings_hold_every_choice_and_the_arena_itself(small_store):
     assert settings == json.loads(json.dumps(SMALL.store_settings()))
     decisive = dataclasses.asdict(SMALL)
     # The arena itself is there, not its name; and nothing of the other method.
-    for name in ("arena", "block_rows"):
+    for name in ("arena", "block_rows", "centring"):
         del decisive[name]
     assert {name: settings[name] for name in decisive} == decisive
+    # Nothing is taken off the bytes, whatever is on reading.
+    for centring in ("columns", "rows", "both"):
+        stored = dataclasses.replace(SMALL, centring=centring).store_settings()
+        assert (stored["centring"], centring_of(stored)) == ("none", centring)
     assert arena_from_settings(settings["environment"]) == load_arena("empty")
     provenance = small_store.provenance
     assert provenance["arena"] == "empty"
