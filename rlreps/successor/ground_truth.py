@@ -10,6 +10,7 @@ kept beside the matrix.
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
@@ -32,6 +33,7 @@ from rlreps.subspace import (
 )
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.grids import BoxGrid, Grid, spelled_cells
+from rlreps.successor.measure import CENTRED_ON_READING
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
@@ -111,10 +113,13 @@ def centring_of(settings: Mapping[str, Any]) -> Centring:
     """Return which means come off a store's matrix; stores that do not say have it by columns.
 
     Raises:
-        InputError: If it is none that this version knows.
+        InputError: If it is none that this version knows, or the bytes are not those of the matrix
+            as it is.
     """
-    found = settings.get("centring", "columns")
-    require_choice("centring", found, get_args(Centring))
+    stored = settings.get("centring", "none")
+    require(stored == "none", "a matrix that is stored as it is (centring none)", stored)
+    found = settings.get(CENTRED_ON_READING, "columns")
+    require_choice(CENTRED_ON_READING, found, get_args(Centring))
     return cast(Centring, found)
 
 
@@ -210,10 +215,24 @@ def state_cells(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
         grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
         return grid.unit_centres(), np.float32(1.0) / np.asarray(grid.bins, np.float32)
     # Stores without the record are of arenas without walls, or older than it: all cells are there.
-    inside = spelled_cells(store.settings.get("wall_cells", ""))
+    record = store.settings.get("wall_cells")
+    if record is None and _has_walls(store.settings.get("environment")):
+        warnings.warn(
+            f"the cells inside the walls of {store.path} count as states, since an earlier version "
+            "made it; generate it again to leave them out",
+            UserWarning,
+            stacklevel=2,
+        )
+    inside = spelled_cells(record or "")
     if not isinstance(bins, int) or bins**2 - len(inside) != store.shape[0]:
         raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
     return np.delete(Grid(bins).centres(), inside, axis=0), np.full(2, 1.0 / bins, np.float32)
+
+
+def _has_walls(environment: object) -> bool:
+    """Return whether settings of an environment are those of an arena with walls."""
+    puddles = environment.get("puddles", ()) if isinstance(environment, Mapping) else ()
+    return any(puddle["multiplier"] <= 0.0 for puddle in puddles)
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:

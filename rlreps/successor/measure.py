@@ -23,6 +23,9 @@ from rlreps.successor.grids import Grid, spell_cells
 LONGEST_HORIZON = 10**7
 """Most terms of a discounted sum: each has a weight in memory."""
 
+CENTRED_ON_READING = "centred_on_reading"
+"""Setting of a store whose matrix is not centred by columns: by what instead."""
+
 ROLLOUTS_PER_BLOCK = 250
 """Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
 
@@ -222,6 +225,8 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             inside = np.flatnonzero(~self.grid.is_state)
             start = "uniform inside the cell, outside the walls"
             walls = {"start": start, "wall_cells": spell_cells(inside)}
+        # What comes off on reading is by columns where the settings do not say, as it always was.
+        other = {} if self.centring == "columns" else {CENTRED_ON_READING: self.centring}
         return {
             "quantity": "successor measure",
             "method": self.method,
@@ -237,7 +242,8 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             "count_start": self.count_start,
             "formula": _FORMULAS[self.count_start],
             "row_sum": self.row_sum,
-            "centring": self.centring,
+            "centring": "none",  # Of the stored bytes.
+            **other,
             "seed": self.seed,
         }
 

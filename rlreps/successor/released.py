@@ -7,7 +7,6 @@ import numpy as np
 
 from rlreps.errors import InputError, require_choice
 from rlreps.successor.store.cache import read_archive
-from rlreps.successor.store.format import current_settings
 
 if TYPE_CHECKING:
     from rlreps.successor.ground_truth import GroundTruth
@@ -40,7 +39,7 @@ def load(name: str) -> "GroundTruth":
     file = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"
     with file.open("rb") as stream:
         arrays, record = read_archive(stream, f"{file}; install the package again")
-    settings = current_settings(record["settings"])
+    settings = record["settings"]
     principal = PrincipalSubspace(
         basis=arrays["basis"],
         singular_values=arrays["singular_values"],

@@ -512,13 +512,13 @@ def render_agents(
 def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
     """Compute Q of an agent at the cells' centres [bins², actions], in the rewards' own unit.
 
-    NaN inside walls, where nobody ever is.
+    NaN in cells that are no state, as in maps of components.
     """
     centres = jnp.asarray(Grid(bins).centres())
     network, scale = agent.trainer.agent.network, agent.config.dqn.reward_scale
     values = network.values(agent.params, centres) / scale
-    free = jax.vmap(Grid(bins).within(world).is_free)(centres)
-    shown: Array = jnp.where(free[:, None], values, jnp.nan)
+    is_state = jnp.asarray(Grid(bins).within(world).is_state)
+    shown: Array = jnp.where(is_state[:, None], values, jnp.nan)
     return shown
 
 

@@ -180,6 +180,40 @@ def test_an_arena_meets_the_contract_under_jit_vmap_and_as_an_argument(name):
             np.testing.assert_allclose(left, right, atol=1e-6 if left.ndim else 2e-4)
 
 
+@jax.jit
+def plain_move(world, position, action, noise):
+    """A move without walls, by the formula alone."""
+    signed = (1 - (action & 2)).astype(position.dtype) * world.step_size
+    right = (action & 1).astype(position.dtype) * signed
+    direction = jnp.stack([right, signed - right])
+    displacement = jnp.clip(position + direction + world.noise * noise, 0.0, 1.0) - position
+    budget = jnp.ones_like(displacement[0])
+    for puddle in world.puddles:
+        enter, leave = puddle.shape.interval(position, displacement)
+        entered = jnp.minimum(enter, budget)
+        inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
+        cost = (1.0 - puddle.multiplier) / jnp.maximum(puddle.multiplier, 1e-18)
+        slowed = entered + puddle.multiplier * (budget - entered)
+        budget = jnp.maximum(slowed, budget - inside * cost)
+    return jnp.clip(position + budget * displacement, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["empty", "sutton"])
+def test_moves_without_walls_are_the_plain_formulas_bit_for_bit(name):
+    world = load_arena(name)
+    assert not any(puddle.may_be_wall for puddle in world.puddles)
+    keys = jax.random.split(KEY, 3)
+    # Beyond the square, too: on its edges nothing is left of a margin.
+    positions = jnp.clip(jax.random.uniform(keys[0], (5000, 2), minval=-0.1, maxval=1.1), 0.0, 1.0)
+    noise, actions = jax.random.normal(keys[1], (5000, 2)), jax.random.randint(keys[2], 5000, 0, 4)
+    expected = jax.jit(jax.vmap(plain_move, in_axes=(None, 0, 0, 0)))(
+        world, positions, actions, noise
+    )
+    found = move_many(world, positions, actions, noise)
+    np.testing.assert_array_equal(found, expected)
+    assert {0.0, 1.0} <= set(np.asarray(found).ravel().tolist())
+
+
 def test_a_second_world_of_the_same_structure_does_not_compile_again():
     calls = []
 

@@ -121,7 +121,7 @@ def cells_of(
 
 def compare_with_paper(config: Config, results: Sequence[pca.Result]) -> list[Claim]:
     """Set what the paper states beside what was found; its numbers only for rows of its data."""
-    follows = config.follows(PRESETS["paper"])
+    follows = config.follows(PRESETS["paper"], results[0].problem)
     claims = pca.batch_claims(results[0].problem, config.components)
     claims += [
         pca.printed_claim("Table 1", result, final(result), printed, follows and result.one_pass)
@@ -252,7 +252,6 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     run.write_rows("tuning", tuning)
     curves, scales = draw(config, results)
     dashed = f", dashed with {WORSE}" if len(config.scales) > 1 else ""
-    whole = problem.is_whole or problem.data_set is None
     sections = [
         Section(
             title="What the paper states",
@@ -260,7 +259,7 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
             "deviation and rounding, outside it with the whole 95 % interval of our mean, or "
             "neither; implicit Krasulina's within 0.02. The comparison of rules is decided where "
             "the 95 % interval of the difference, of runs paired by their seeds, leaves out 0 and "
-            "no run diverged." + ("" if whole else f"\n\n{pca.SUBSET}"),
+            "no run diverged." + problem.about_data,
         ),
         Section(
             title="Final losses",
@@ -341,5 +340,5 @@ EXPERIMENT = Experiment[Config](
     measure=measure,
     report=report,
     counts_cells=True,
-    deviations={"data": pca.SUBSET},
+    deviations=pca.DEVIATIONS,
 )

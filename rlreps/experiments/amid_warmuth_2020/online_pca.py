@@ -185,14 +185,21 @@ def ratio(times: Times, rule: str) -> Interval:
     return Interval(min(other) / min(mine), min(other) / max(mine), max(other) / min(mine))
 
 
+def most_hold(verdicts: Sequence[bool | None]) -> bool | None:
+    """Combine verdicts: True if more than half are, False if that is ruled out, else None."""
+    if 2 * verdicts.count(True) > len(verdicts):
+        return True
+    return False if 2 * verdicts.count(False) >= len(verdicts) else None
+
+
 def compare_with_paper(
     config: Config, results: Sequence[pca.Result], times: Mapping[int, Times]
 ) -> list[Claim]:
-    """Claim for each k implicit Krasulina's excess after one pass and its time, and their trend.
+    """Claim for each k implicit Krasulina's excess after one pass; then its times and their trend.
 
     A claim that a preset has not all rules for cannot be told.
     """
-    follows = config.follows(PRESETS["paper"])
+    follows = config.follows(PRESETS["paper"], results[0].problem)
 
     def entry(result: pca.Result) -> pca.Entry:
         text = f"{excess_of(result)[:, -1].mean():.3g} %"
@@ -206,17 +213,19 @@ def compare_with_paper(
         for k, trials in timed.items()
     }
     one = Interval(1.0, 1.0, 1.0)
-    for k, found in ratios.items():
-        text = ", ".join(
-            f"{RULES[rule].title} {each.value:.2g} times" for rule, each in found.items()
-        )
-        faster = all_hold(one.below(found[rule]) for rule in ORTHONORMAL)
+    if ratios:
+        faster = [one.below(found[rule]) for found in ratios.values() for rule in ORTHONORMAL]
+        texts = []
+        for k, found in ratios.items():
+            each = ", ".join(f"{RULES[rule].title} {its.value:.2g}" for rule, its in found.items())
+            texts.append(f"k = {k}: {1e6 * min(timed[k][pca.IMPLICIT]):.3g} µs; times it, {each}")
         claims.append(
             Claim(
-                statement=f"Fig. 1: time of a row, k = {k}",
-                stated="less than Oja's, Krasulina's and incremental PCA's, the same as Sanger's",
-                found=f"{1e6 * min(timed[k][pca.IMPLICIT]):.3g} µs; {text}",
-                holds=faster if follows else None,
+                statement="Fig. 1: time of a row",
+                stated="less than Oja's, Krasulina's and incremental PCA's in most cases",
+                found=f"less in {faster.count(True)} of {len(faster)} cases, more in "
+                f"{faster.count(False)}. {'. '.join(texts)}",
+                holds=most_hold(faster) if follows else None,
             )
         )
     if len(ratios) > 1:
@@ -389,7 +398,6 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
     final = [final_row(curve, problem) for curve in curves]
     run.write_rows("final_excess", final)
     rules = {contender.rule for contender in config.contenders}
-    whole = problem.is_whole or problem.data_set is None
     opening = {"excess": "One row an update", "batches": "Several rows an update"}
     axes: dict[Against, tuple[str, str]] = {
         "rows_seen": ("rows", "the rows that were seen"),
@@ -422,10 +430,12 @@ def report(run: Run[Config], found: Mapping[str, Mapping[str, Any]]) -> Findings
             "every 5,000 rows. Its curves cannot be read to a number: orders are compared, "
             "decided where the 95 % interval of the difference, of runs paired by their seeds, "
             "leaves out 0 and no run diverged. A row of each rule is timed apart from the curves, "
-            "in float32, in turns and over the same rows; a verdict needs trials that do not "
-            "overlap. Oja and Krasulina take O(k · features) a row here by a closed form of the QR "
-            "decomposition, in the paper by updates of it; incremental PCA rotates all components, "
-            "O(k² · features)." + ("" if whole else f"\n\n{pca.SUBSET}"),
+            "in float32, in turns and over the same rows; a case counts where trials do not "
+            "overlap. That the explicit rule takes the same time is nothing that trials can show: "
+            "its ratio stands beside the others and decides nothing. Oja and Krasulina take "
+            "O(k · features) a row here by a closed form of the QR decomposition, in the paper by "
+            "updates of it; incremental PCA rotates all components, "
+            "O(k² · features)." + problem.about_data,
         ),
         Section(
             title="Excess loss",
@@ -487,5 +497,5 @@ EXPERIMENT = Experiment[Config](
     measure=measure,
     report=report,
     counts_cells=True,
-    deviations={"data": pca.SUBSET},
+    deviations=pca.DEVIATIONS,
 )

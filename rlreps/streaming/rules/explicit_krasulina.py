@@ -29,9 +29,9 @@ class ExplicitKrasulina(FactorRule):
     pseudo-inverse of the current C; one row's update follows it at O(k · features) (``factor``).
     Components are an orthonormal basis of C's span.
 
-    η is in units of one over a variance while C's columns have unit length. Where η ‖y‖² is large
-    the step overshoots, and C with it, after which little moves: unlike the implicit form this one
-    learns poorly from a tiny start, but for an η as tiny as C's squares.
+    η is in units of one over a variance while C's columns have unit length: s C with s² η goes the
+    same way, so that a tiny start takes an η as tiny as C's squares. Where η ‖y‖² is large the step
+    overshoots, and C with it, after which little moves.
     """
 
     title: ClassVar[str] = "explicit Krasulina"

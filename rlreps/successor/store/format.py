@@ -290,7 +290,7 @@ def create_or_resume(
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
         store = open_store(folder)
-        _require_same(store, shape, block_rows, current_settings(plain))
+        _require_same(store, shape, block_rows, plain)
         return store
     require_place(folder)
     entry = {"format": _FORMAT, "settings": plain, "provenance": plain_json(provenance)}
@@ -347,7 +347,7 @@ def open_store(path: str | Path) -> MatrixStore:
             raise ValueError(f"another layout ({', '.join(different)})")
         if entry["format"] != _FORMAT:
             raise ValueError(f"format {entry['format']} instead of {_FORMAT}")
-        settings, provenance = current_settings(entry["settings"]), dict(entry["provenance"])
+        settings, provenance = dict(entry["settings"]), dict(entry["provenance"])
     except KeyError as error:
         raise InputError(
             f"expected a matrix store at {folder}, got {_METADATA_FILE} without {error}"
@@ -362,17 +362,6 @@ def open_store(path: str | Path) -> MatrixStore:
         provenance=MappingProxyType(provenance),
         _array=array,
     )
-
-
-def current_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as this version would write them.
-
-    Earlier ones wrote ``centring: none``, of the bytes, and centred columns on reading.
-    """
-    found = dict(settings)
-    if found.get("centring") == "none":
-        found["centring"] = "columns"
-    return found
 
 
 def _spec(folder: Path) -> dict[str, Any]:

@@ -72,6 +72,10 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     left, entered, outside = _counts(environment, grid, window, points, seed)
     first = _sparse(left, grid.bins, window)
     chain = _sparse(entered, grid.bins, window)
+    lost = sum(int(matrix.sum(axis=0)[~grid.is_state].sum()) for matrix in (first, chain))
+    require(
+        lost == 0, "moves that end in states; another number of bins may tell walls apart", lost
+    )
     visits = np.asarray(chain.sum(axis=1)).ravel()
     chain = _scaled_rows(chain, 1.0 / np.where(visits == 0.0, 1.0, visits))
     first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))

@@ -178,8 +178,9 @@ def test_a_store_of_another_arena_is_refused(refused, toy_store, tmp_path):
 
 def test_a_store_centred_over_tasks_alone_is_refused(refused, toy_store, tmp_path):
     metadata = shutil.copytree(toy_store, tmp_path / "rows") / "zarr.json"
-    text = metadata.read_text()
-    metadata.write_text(re.sub('"centring": ?"columns"', '"centring": "rows"', text))
+    record = json.loads(metadata.read_text())
+    record["attributes"]["rlreps"]["settings"]["centred_on_reading"] = "rows"
+    metadata.write_text(json.dumps(record))
     arguments = ("--env", "puddle-world:sutton", "--store", tmp_path / "rows")
     message = refused("agent", "train", "--out", tmp_path / "run", *TOY, *arguments)
     assert message == "expected a store that is centred over states (columns or both), got 'rows'"

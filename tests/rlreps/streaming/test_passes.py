@@ -194,6 +194,7 @@ def test_mean_then_qr_takes_the_mean_basis_and_forgets_the_energies(base):
     assert np.array_equal(getattr(combined, "energies", [1, 1]), [1, 1])
 
 
+@pytest.mark.integration
 def test_combined_models_are_nearer_to_the_truth_than_their_workers():
     deviations = np.asarray([3.0, 2.5, 0.7, 0.7, 0.7, 0.7], np.float32)
     found = run_workers(

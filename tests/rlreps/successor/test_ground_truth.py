@@ -79,9 +79,9 @@ def centred_exactly(values, centring):
     return values
 
 
-# What a store's settings say, "none" in earlier versions, and what comes off its matrix.
+# What a store's settings say and what comes off its matrix.
 CENTRINGS = [({}, "columns"), ({"centring": "none"}, "columns")] + [
-    ({"centring": name}, name) for name in ("rows", "both")
+    ({"centring": "none", "centred_on_reading": name}, name) for name in ("rows", "both")
 ]
 
 
@@ -100,8 +100,7 @@ def test_the_ground_truth_is_the_svd_of_the_centred_matrix(tmp_path, config, set
     np.testing.assert_allclose(overlap, 1.0, atol=1e-4)
     assert truth.principal.total_energy == pytest.approx(np.sum(oracle**2), rel=1e-5)
     assert truth.num_states == NUM_STATES
-    said = dict.fromkeys(settings, centring)
-    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9, **said}
+    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9, **settings}
     np.testing.assert_allclose(truth.cell_widths, [0.2, 0.2], rtol=1e-6)
 
 
@@ -117,9 +116,12 @@ def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each
         again = principal_subspace(store, EXACT_6).basis
         np.testing.assert_array_equal(again, bases[stores.index(store)])
         assert not np.array_equal(again, bases[0])
-    odd = create(tmp_path / "odd", {"bins": SIDE, "centring": "diagonally"})
-    with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
+    odd = create(tmp_path / "odd", {"bins": SIDE, "centred_on_reading": "diagonally"})
+    with pytest.raises(InputError, match="expected centred_on_reading to be one of both, columns"):
         load_ground_truth(odd.path, EXACT_6)
+    less = create(tmp_path / "less", {"bins": SIDE, "centring": "rows"})
+    with pytest.raises(InputError, match=r"expected a matrix that is stored as it is .*'rows'"):
+        load_ground_truth(less.path, EXACT_6)
 
 
 @pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
@@ -158,7 +160,9 @@ def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
     np.testing.assert_allclose(widths, 1.0 / 6.0)
     # A store of an arena with walls that is older than the record has all its cells as states.
     older = {"bins": SIDE, "environment": arena_settings(load_arena("two_room"))}
-    truth = load_ground_truth(create(tmp_path / "older", older).path, EXACT_6)
+    with pytest.warns(UserWarning, match=r"inside the walls of .*older count as states") as warned:
+        truth = load_ground_truth(create(tmp_path / "older", older).path, EXACT_6)
+    assert len(warned) == 1
     np.testing.assert_array_equal(truth.coordinates, Grid(SIDE).centres())
 
 
@@ -291,7 +295,7 @@ def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, co
 
 @pytest.mark.parametrize("centring", ["rows", "both"])
 def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
-    store = make(tmp_path / "psi", planted(0), centring=centring)
+    store = make(tmp_path / "psi", planted(0), centred_on_reading=centring)
     rows, difference = (values.astype(np.float64) for values in planted(0))
     bases = [
         np.linalg.svd(centred_exactly(half, centring))[0][:, :RANK]
@@ -308,7 +312,8 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     """The same arithmetic block by block; sums over other blocks round otherwise."""
     config = RANDOMIZED
     in_memory, streamed = (
-        make(tmp_path / name, planted(0), centring=centring) for name in ("memory", "disk")
+        make(tmp_path / name, planted(0), centred_on_reading=centring)
+        for name in ("memory", "disk")
     )
     expected = principal_subspace(in_memory.matrix, config)
     error = module.sampling_error(in_memory, config)

@@ -13,6 +13,7 @@ from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo, TransitionSettings
 from rlreps.successor.transition import estimator as transition
+from rlreps.successor.transition import matrix as one_step_matrix
 from rlreps.successor.transition.estimator import TransitionEstimator, aggregation_error
 from rlreps.successor.transition.matrix import one_step
 from rlreps.successor.transition.modes import slow_modes
@@ -69,6 +70,19 @@ def brute_force(arena, bins, refinement, horizon, discount, count_start):
     inside = np.flatnonzero(walls_of(arena, bins))
     assert not total[np.ix_(states, inside)].any()
     return total[np.ix_(states, states)]
+
+
+def test_a_move_that_counts_to_no_state_is_refused(monkeypatch):
+    def astray(environment, grid, window, points, seed):
+        entered = np.zeros((grid.num_cells, (2 * window + 1) ** 2), np.int32)
+        left = entered.copy()
+        origin = int(np.flatnonzero(~grid.is_state)[0]) - 1  # A state; to its right is none.
+        left[origin, window * (2 * window + 1) + window + 1] = 1
+        return left, entered, np.ones(grid.num_cells, np.int32)
+
+    monkeypatch.setattr(one_step_matrix, "_counts", astray)
+    with pytest.raises(InputError, match=r"expected moves that end in states; .* got 1$"):
+        one_step(load_arena("two_room"), Grid(10), points=4, seed=0)
 
 
 def walls_of(arena, bins):

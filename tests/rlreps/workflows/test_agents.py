@@ -26,11 +26,13 @@ from rlreps.agents.measures import make_measure, make_measurement
 from rlreps.agents.trainer import puddle_world_of
 from rlreps.config import as_json, from_json
 from rlreps.encoders import MLP
-from rlreps.envs import render_frame
+from rlreps.envs import arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import centring_of
+from rlreps.successor.measure import MonteCarlo
 from rlreps.workflows import agents
 from rlreps.workflows.agents import (
     METHODS,
@@ -46,6 +48,7 @@ from rlreps.workflows.agents import (
     mean_returns,
     run_agents,
 )
+from rlreps.workflows.generate import generate
 
 CONFIG = AgentConfig(
     environment="CartPole-v1",
@@ -211,6 +214,47 @@ def test_a_folder_of_another_configuration_is_refused(finished, files_below):
     assert files_below(finished) == before
 
 
+# What version 0.1 wrote of a store, and agents' runs of their ground truth.
+OLD_SETTINGS = {
+    "quantity": "successor measure",
+    "method": "monte_carlo",
+    "environment": arena_settings(load_arena("empty")),
+    "policy": "uniformly random",
+    "bins": 3,
+    "cell_index": "row * bins + column, row from y",
+    "start": "uniform inside the cell",
+    "rollouts": 2,
+    "rollouts_per_block": 250,
+    "halves": 2,
+    "random_numbers": "threefry2x32-13 by (seed, cell, block, rollout, step)",
+    "horizon": 4,
+    "discount": 0.5,
+    "count_start": True,
+    "formula": "sum_{t>=0} discount^t",
+    "row_sum": 1.875,
+    "centring": "none",
+    "seed": 0,
+}
+
+
+def test_a_run_of_an_earlier_version_finds_its_ground_truth_and_goes_on(tmp_path):
+    measure = MonteCarlo(arena="empty", bins=3, rollouts=2, horizon=4, discount=0.5)
+    store = tmp_path / "psi"
+    generate(measure, store, progress=False)
+    config = AgentConfig(environment="puddle-world:empty")
+    parts = {"arena": OLD_SETTINGS["environment"], "start": None, "own": None}
+    described = {**as_json(config), **parts, "ground_truth": OLD_SETTINGS}
+    provenance = {"store": str(store), "store_from_run": "../psi"}
+    options = {"kind": agents.KIND, "provenance": provenance}
+    old = RunFolder.create_or_resume(tmp_path / "run", config=described, **options)
+    truth = agents.ground_truth_of_run(old, config)
+    assert dict(truth.settings) == OLD_SETTINGS
+    assert centring_of(truth.settings) == "columns"
+    # Resumption compares the whole configuration.
+    today = {**described, "ground_truth": dict(truth.settings)}
+    assert RunFolder.find(tmp_path / "run", kind=agents.KIND, config=today) is not None
+
+
 @pytest.mark.integration
 def test_training_that_diverges_stops_with_the_step(tmp_path):
     config = dataclasses.replace(
@@ -323,13 +367,17 @@ def agent_in(environment, observation_shape, num_actions, number=0, **changes):
 
 def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     agent = agent_in("puddle-world:two_room", (2,), 4, dqn=DQNConfig(reward_scale=0.5))
-    found = np.asarray(map_of_values(agent, puddle_world_of(agent.config), 20))
+    world = puddle_world_of(agent.config)
+    found = np.asarray(map_of_values(agent, world, 20))
     centres = Grid(20).centres()
     x, y = centres.T
     walls = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
     np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
     expected = 2.0 * np.asarray(agent.trainer.agent.network.values(agent.params, centres))
     np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)
+    # As in maps of components, cells are missing that are no states, whatever their centres.
+    assert (~jax.vmap(Grid(6).within(world).is_free)(Grid(6).centres())).sum() > 0
+    assert np.isfinite(map_of_values(agent, world, 6)).all()
 
 
 @pytest.mark.integration

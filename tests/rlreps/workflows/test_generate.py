@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import shutil
 import threading
 from pathlib import Path
@@ -52,9 +51,13 @@ def test_settings_hold_every_choice_and_the_arena_itself(small_store):
     assert settings == json.loads(json.dumps(SMALL.store_settings()))
     decisive = dataclasses.asdict(SMALL)
     # The arena itself is there, not its name; and nothing of the other method.
-    for name in ("arena", "block_rows"):
+    for name in ("arena", "block_rows", "centring"):
         del decisive[name]
     assert {name: settings[name] for name in decisive} == decisive
+    # Nothing is taken off the bytes, whatever is on reading.
+    for centring in ("columns", "rows", "both"):
+        stored = dataclasses.replace(SMALL, centring=centring).store_settings()
+        assert (stored["centring"], centring_of(stored)) == ("none", centring)
     assert arena_from_settings(settings["environment"]) == load_arena("empty")
     provenance = small_store.provenance
     assert provenance["arena"] == "empty"
@@ -92,7 +95,7 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
         means = np.asarray(truth.matrix, np.float64).mean(axis=axis)
         np.testing.assert_allclose(means, 0.0, atol=1e-6)
     assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
-    with pytest.raises(InputError, match="expected centring='rows' as stored, got centring='bo"):
+    with pytest.raises(InputError, match="expected centred_on_reading='rows' as stored, got "):
         run(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
     with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
         dataclasses.replace(SMALL, centring="none")
@@ -100,10 +103,11 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
 
 def test_a_store_of_an_earlier_version_goes_on_as_what_it_was(small_store, tmp_path):
     shutil.copytree(small_store.path, tmp_path / "psi")
+    # Their settings have always said of the bytes that nothing was taken off.
     for metadata in (tmp_path / "psi").rglob("zarr.json"):
-        text = metadata.read_text()
-        assert '"centring": "columns"' in text or '"centring":"columns"' in text
-        metadata.write_text(re.sub(r'"centring":( ?)"columns"', r'"centring":\1"none"', text))
+        settings = json.loads(metadata.read_text())["attributes"]["rlreps"]["settings"]
+        assert settings["centring"] == "none"
+        assert "centred_on_reading" not in settings
     assert centring_of(open_store(tmp_path / "psi").settings) == "columns"
     open_store(tmp_path / "psi").block_file(1).unlink()
     assert run(SMALL, tmp_path / "psi")["computed_transitions"] == 3 * 6 * 5
