@@ -64,7 +64,7 @@ class Slowness(Operator):
 
     Rows i, i + b/l, i + 2b/l, ... of a batch are l consecutive states, a clip. The form is the mean
     over a clip's l − 1 steps, the measure that of its l states: of a sample, eigenvalues can reach
-    4l/(l − 1) where l > 2.
+    2(1 + cos(π/l)) l/(l − 1), which is 4 for l = 2.
 
     Attributes:
         clip_length: l.

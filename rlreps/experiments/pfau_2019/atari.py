@@ -10,10 +10,8 @@ Left open by the paper, and settled by the authors' code (its Atari example): th
 64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last four 84 x 84 grey
 frames, and no block sparsity. By public readings of Machado et al.'s Fig. 2: the widths 1024 and
 2048 of the other layers, and that the predictor multiplies the code by a linear map of the action.
-By nobody: γ, the decay of the successor network's RMSProp, frames skipped and actions repeated,
-the scale of inputs (here in [-1, 1], less the mean frame), whether a clip's ten frames make seven
-stacks (here) or thirteen make ten, and whether an eigenpurpose's activation is that of the
-successor features (here) or of the code.
+What nobody settles, and where we do otherwise (their example feeds grey levels 0 … 255, ours are
+less the mean frame, over 255), ``EXPERIMENT.deviations`` lists.
 """
 
 import contextlib
@@ -192,9 +190,12 @@ PRESETS = {
         num_features=2,
         hidden=16,
         clips=4,
+        optimizer=RMSProp(learning_rate=1e-3, schedule="linear", decay=0.999),
         steps=60,
         code_size=8,
         code_hidden=16,
+        # So few updates have no time for an average to come down from 1.
+        successor_optimizer=RMSProp(learning_rate=1e-3, schedule="linear", initial_scale=0.0),
         successor_steps=60,
         target_every=20,
         extremes=10,
@@ -913,5 +914,17 @@ EXPERIMENT = Experiment(
     deviations={
         "initial weights": "Machado et al. draw them as Oh et al. (2015) do, and the paper is "
         "silent on SpIN's; here all are LeCun-normal, as the authors' code has SpIN's.",
+        "scale of inputs": "Not told by the paper; the authors' example feeds grey levels 0 … 255. "
+        "Here they are less the mean training frame, over 255.",
+        "frames": "Not told; here ALE/<game>-v5 as it comes: every fourth frame, actions repeated "
+        "with probability 1/4.",
+        "held-out frames": "Not told how they were chosen; here another agent plays them after its "
+        "own reset, so no episode is in both sets.",
+        "stacks of a clip": "Not told; here a clip's ten frames make seven stacks of four. "
+        "Thirteen frames would make ten.",
+        "γ of the successor features": "Not told; here 0.99.",
+        "decay of the successor network's RMSProp": "Not told; here 0.9.",
+        "activation of an eigenpurpose": "Not told; here that of the centred successor features. "
+        "That of the code is the other reading.",
     },
 )

@@ -165,6 +165,11 @@ def test_clips_count_every_step_and_every_state_once(length):
     found = np.asarray(action.operator_matrix), np.asarray(action.covariance)
     np.testing.assert_allclose(found[0], steps.T @ steps / len(steps), rtol=1e-10)
     np.testing.assert_allclose(found[1], states.T @ states / len(states), rtol=1e-10)
+    # One clip, a function for each of its states: the greatest eigenvalue of any sample.
+    whole = act(Slowness(clip_length=length), lambda x: x, jnp.eye(length))
+    values = scipy.linalg.eigh(whole.operator_matrix, whole.covariance, eigvals_only=True)
+    most = 2.0 * (1.0 + np.cos(np.pi / length)) * length / (length - 1)
+    np.testing.assert_allclose(values[[0, -1]], [0.0, most], atol=1e-10)
     # A state's own image depends on its neighbours in the clip alone.
     moved = jnp.asarray(clips).at[:, 3].set(0.0).reshape(-1, 3)
     others = act(Slowness(clip_length=length), lambda x: x, moved).images

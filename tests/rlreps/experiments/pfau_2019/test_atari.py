@@ -418,6 +418,12 @@ def test_the_paper_preset_is_the_papers(check_protocol):
         *("discount", "evaluations", "seed"),
     }
     check_protocol("atari", published, silent)
+    # What the paper leaves open and no code of the authors settles, or settles otherwise.
+    assert {
+        *("initial weights", "scale of inputs", "frames", "held-out frames", "stacks of a clip"),
+        *("γ of the successor features", "decay of the successor network's RMSProp"),
+        "activation of an eigenpurpose",
+    } == set(atari.EXPERIMENT.deviations)
 
 
 @pytest.mark.parametrize(
@@ -481,10 +487,15 @@ def test_the_smoke_preset_learns_and_is_not_run_twice(tmp_path, monkeypatch):
         curves.setdefault(row["curve"], []).append((row["step"], row["held_out"]))
     assert [step for step, _ in curves["eigenvalue_1"]] == [0, 20, 40, 60]
     assert sorted(curves) == ["eigenvalue_1", "eigenvalue_2", "next_frame", "temporal_difference"]
-    for name in ("next_frame", "temporal_difference"):
-        assert curves[name][-1][1] < curves[name][0][1]
+    # Measured: 0.63 times the eigenvalues, 0.55 times the differences. Sixty updates hardly predict
+    # frames (0.999); that they do with more is another test.
     slow = [sum(curves[f"eigenvalue_{k}"][end][1] for k in (1, 2)) for end in (0, -1)]
-    assert slow[1] < slow[0]
+    assert slow[1] < 0.7 * slow[0]
+    differences, predicted = (
+        [curves[name][end][1] for end in (0, -1)] for name in ("temporal_difference", "next_frame")
+    )
+    assert differences[1] < 0.7 * differences[0]
+    assert predicted[1] < predicted[0]
     assert sorted(file.stem for file in (tmp_path / "figures").iterdir()) == [
         *("differences", "frames", "training")
     ]

@@ -63,29 +63,28 @@ def test_the_second_half_of_a_batch_is_the_first_one_frame_later(pairs):
         clips().sample(KEY, 5, 1)
 
 
-def test_inputs_of_a_clip_are_consecutive_frames_each_paired_with_the_next():
-    # Clips of five frames, two an input: inputs 01 12 23 34, three pairs.
-    draw = jax.jit(lambda key: [clips(2, 5, 40, each).sample(key, 36, 1) for each in (False, True)])
+def test_inputs_of_a_clip_are_consecutive_frames_each_a_frame_after_the_one_before():
+    # Clips of five frames, two an input: inputs 01 12 23 34, once each.
+    draw = jax.jit(lambda key: [clips(2, 5, 40, each).sample(key, 24, 1) for each in (False, True)])
     frames, centres = (np.asarray(batch.inputs) for batch in draw(KEY))
-    assert (frames.shape, centres.shape) == ((36, 16, 16, 2), (36, 3, 2))
-    before, after = frames.reshape(2, 6, 3, 16, 16, 2)
-    # A pair shares its middle frame; the next of a pair is the first of the pair after it.
-    np.testing.assert_array_equal(before[..., 1], after[..., 0])
-    np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
-    assert np.all(np.abs(before[..., 0] - before[..., 1]).max(axis=(2, 3)) > 0.01)
+    assert (frames.shape, centres.shape) == ((24, 16, 16, 2), (24, 3, 2))
+    inputs = frames.reshape(4, 6, 16, 16, 2)
+    np.testing.assert_array_equal(inputs[:-1, ..., 1], inputs[1:, ..., 0])
+    assert np.all(np.abs(inputs[..., 0] - inputs[..., 1]).max(axis=(2, 3)) > 0.01)
+    assert len(np.unique(centres, axis=0)) == 24
     # Centres are the mean over both frames: that of the brightness of their mean.
     brightness, ticks = frames.mean(axis=-1), (np.arange(16) + 0.5) / 16
     across = (brightness.sum(axis=1) * ticks).sum(axis=1) / brightness.sum(axis=(1, 2))
     np.testing.assert_allclose(across, centres[..., 0].mean(axis=1), atol=0.01)
-    with pytest.raises(InputError, match="a multiple of 6, got 32"):
-        clips(2, 5).sample(KEY, 32, 1)
+    with pytest.raises(InputError, match="a multiple of 4, got 30"):
+        clips(2, 5).sample(KEY, 30, 1)
 
 
 @pytest.mark.integration
 def test_a_video_has_as_many_clips_as_it_says_and_fresh_ones_never_come_twice():
     def starts(num_clips):
-        draw = jax.jit(lambda key: clips(1, 3, num_clips, True).sample(key, 400, 1).inputs)
-        return np.concatenate([np.asarray(draw(jax.random.key(seed)))[:200:2] for seed in (0, 1)])
+        draw = jax.jit(lambda key: clips(1, 3, num_clips, True).sample(key, 300, 1).inputs)
+        return np.concatenate([np.asarray(draw(jax.random.key(seed)))[:100] for seed in (0, 1)])
 
     # Two draws of a hundred from seven: all of them and nothing else.
     assert len(np.unique(starts(7), axis=0)) == 7
@@ -119,7 +118,7 @@ class MixedSignals:
 
 
 def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation():
-    sizes = {"clips": 250, "frames": 1, "clip_frames": 3, "linear_batches": 40, "test_batches": 40}
+    sizes = {"clips": 500, "frames": 1, "clip_frames": 2, "linear_batches": 40, "test_batches": 40}
     config, source = dataclasses.replace(SMOKE, num_features=3, **sizes), MixedSignals()
     linear = linear_slow_features(config, lambda inputs: inputs, source, 5)
     found = bouncing_balls.measure_spectra(config, *linear, source, "test")
@@ -185,7 +184,7 @@ def test_a_map_is_the_mean_over_states_with_a_ball_in_the_cell():
 
 def test_responses_follow_the_balls_and_exciting_frames_are_those_of_extreme_values():
     config = dataclasses.replace(
-        SMOKE, response_batches=40, map_bins=5, degree=4, frames=2, clips=16, clip_frames=4
+        SMOKE, response_batches=40, map_bins=5, degree=4, frames=2, clips=32, clip_frames=3
     )
 
     def centre_of_brightness(frames):
@@ -244,6 +243,10 @@ BEST = LINEAR / 2.0
         ({"config": {"steps": 500_000}}, [*[None] * 4, True, True]),
         ({"config": {"clips": 48}}, [*[None] * 4, True, True]),
         ({"config": {"frames": 1}}, [*[None] * 4, True, True]),
+        *(
+            ({"config": {name: 5}}, [*[None] * 4, True, True])
+            for name in ("degree", "response_batches", "test_batches")
+        ),
         ({"config": {"num_seeds": 2, "map_bins": 9}}, [True] * 6),
     ],
 )
@@ -327,6 +330,13 @@ def test_the_paper_preset_is_the_papers_protocol(check_protocol):
     assert (video.num_balls, video.frame_size) == (3, 64)
     assert PRESETS["paper"].is_published
     assert not PRESETS["laptop"].is_published
+    # 20,000 clips, of ten frames and nine inputs.
+    source = PRESETS["paper"].source(fresh=False)
+    assert (source.num_clips, source.clip_frames) == (20_000, 10)
+    assert (PRESETS["paper"].clip_inputs, PRESETS["paper"].rows) == (9, 24 * 9)
+    assert {"video", "inputs of a clip", "initial weights"} <= set(
+        bouncing_balls.EXPERIMENT.deviations
+    )
 
 
 @pytest.mark.experiments

@@ -246,10 +246,20 @@ def test_a_span_of_mixed_wavefunctions_has_the_right_energies_where_they_are_not
             jax.jit(hydrogen.make_evaluation(encoder, HALF_WIDTH, ordered=each))(())
             for each in (True, False)
         )
+        positions = np.random.default_rng(1).uniform(-9.0, 9.0, (400, 2))
+        pictures = [
+            hydrogen.eigenfunctions(encoder, (), positions, HALF_WIDTH, ordered=each)
+            for each in (True, False)
+        ]
     np.testing.assert_allclose(
         [float(span[f"energy_{index + 1}"]) for index in range(9)], ENERGIES, rtol=2e-3
     )
     assert float(ordered["worst_error"]) > 0.1 > float(span["worst_error"])
+    # So do their pictures: those in the features' order are mixtures.
+    exact = wavefunctions(positions)
+    exact /= np.linalg.norm(exact, axis=0)
+    wrong, right = (np.abs(hydrogen.aligned(each, exact) - exact).max() for each in pictures)
+    assert wrong > 0.1 > 0.01 > right
 
 
 def test_the_grid_solver_approaches_the_closed_form():
@@ -298,12 +308,14 @@ def test_claims_are_judged_under_the_papers_protocol_alone(
     config = dataclasses.replace(paper, num_seeds=2)
     errors = (ours, unaveraged, averaged, hasty)
 
-    def holds(contenders):
+    def holds(contenders, **change):
         results = [
             hydrogen.Result(contender, None, [0], None, np.asarray([worst]))
             for contender, worst in zip(contenders, errors, strict=True)
         ]
-        return [claim.holds for claim in hydrogen.judge(config, results)]
+        return [
+            claim.holds for claim in hydrogen.judge(dataclasses.replace(config, **change), results)
+        ]
 
     assert holds(paper.contenders) == verdicts
     shorter = [dataclasses.replace(each, steps=each.steps // 2) for each in paper.contenders]
@@ -321,6 +333,22 @@ def test_claims_are_judged_under_the_papers_protocol_alone(
     for change in changes:
         other = [dataclasses.replace(each, **change) for each in paper.contenders[1:]]
         assert holds([paper.contenders[0], *other])[1:] == [None, None, None]
+    for change in ({"half_width": 25.0}, {"tolerance": 0.06}):
+        assert holds(paper.contenders, **change)[1:] == [None, None, None]
+
+
+def test_ours_the_papers_ways_and_what_has_no_mask_are_drawn():
+    names = {
+        preset: [
+            each.contender.name
+            for each in hydrogen.drawn(
+                [hydrogen.Result(way, *[None] * 4) for way in PRESETS[preset].contenders]
+            )
+        ]
+        for preset in ("laptop", "paper")
+    }
+    assert names["laptop"] == ["ours", "ours, but without the mask"]
+    assert names["paper"] == ["ours", "Pfau et al., β = 1", "Pfau et al., β = 0.01"]
 
 
 @pytest.mark.parametrize(
