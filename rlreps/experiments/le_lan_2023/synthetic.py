@@ -469,7 +469,7 @@ Judged: TypeAlias = tuple[str, list[bool | None]]
 """What was found of one spectrum, and what it says of each part of a statement."""
 
 
-_SINGULAR = " (no verdict: singular for J ≤ d)"
+_SINGULAR = " (singular: no verdict)"
 
 
 @dataclasses.dataclass(frozen=True)
