@@ -44,7 +44,7 @@ from rlreps.plotting import save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.intervals import aggregate
+from rlreps.runs.intervals import Interval, aggregate
 from rlreps.runs.progress import progress_bar
 
 Config = TypeVar("Config")
@@ -73,6 +73,15 @@ def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Combine verdicts: False if one is, else None if one is or there is none, else True."""
     known = set(verdicts)
     return False if False in known else None if None in known or not known else True
+
+
+LEARNED = "judged: the mean distance ends below half of what it was at the start"
+"""The yardstick of ``learned``, in words."""
+
+
+def learned(start: Interval, end: Interval) -> bool | None:
+    """Return whether a mean distance ends below half of what it was at the start."""
+    return end.below(Interval(*(0.5 * part for part in start)))
 
 
 def curve_rows(

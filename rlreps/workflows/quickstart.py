@@ -238,13 +238,13 @@ class _Pipeline:
         ):
             out = self.runs / name
             summaries.append({"recipe": recipe, **found})
-            title, distance = training.objective.title, found["subspace_distance"]
-            self.say(f"{RECIPES[recipe]}, {title}, d = {found['d']}: distance {distance:.4f}")
+            label, distance = training.objective.label, found["subspace_distance"]
+            self.say(f"{RECIPES[recipe]}, {label}, d = {found['d']}: distance {distance:.4f}")
             if found["d"] == d:
                 steps, distances = distance_history(RunFolder(out))
-                curves.setdefault(recipe, []).append(Line.of_runs(title, steps, distances))
+                curves.setdefault(recipe, []).append(Line.of_runs(label, steps, distances))
                 maps, cosines = learned.setdefault(recipe, ({}, {}))
-                maps[title], cosines[title] = aligned_components(RunFolder(out), truth, d)
+                maps[label], cosines[label] = aligned_components(RunFolder(out), truth, d)
         for recipe, (maps, cosines) in learned.items():
             self.draw_components(f"components_{recipe}", maps, cosines, truth)
             figure = plotting.plot_curves(

@@ -29,6 +29,7 @@ from rlreps.sources.datasets import (
     write_idx_images,
 )
 from rlreps.sources.matrix import matrix_source
+from rlreps.training import Optimizer
 
 DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
 ROWS = DIGITS.reshape(-1, 64).astype(np.float32) / np.float32(255)
@@ -57,6 +58,7 @@ def test_exact_components_and_errors_are_those_of_scikit_learn(problem):
     np.testing.assert_allclose(found, errors[1], rtol=1e-5)
     assert problem.test_error == pytest.approx(np.mean(errors[1]), rel=1e-6)
     assert problem.train_error == pytest.approx(np.mean(errors[0]), rel=1e-6)
+    assert not problem.is_mnist
 
 
 def test_what_is_measured_during_a_run_is_the_error_of_the_images_themselves(problem):
@@ -141,11 +143,18 @@ def test_errors_on_subsets_are_means_of_their_images_and_ratios_are_of_the_same_
     assert mnist.on_subsets(problem._replace(subsets=None), exact[None]) == {}
 
 
-def claims_of(config, ratios=(1.003, 1.0031, 1.0032), *, exact=21.27, ends=None, labels=True):
+def claims_of(
+    config,
+    ratios=(1.003, 1.0031, 1.0032),
+    *,
+    exact=21.27,
+    ends=None,
+    labels=True,
+    is_mnist=True,
+):
     """The claims on three runs of each N, whose distances fall from 0.9 to ``ends``."""
-    images = np.broadcast_to(np.float32(0.0), (60_000, 784))
     subsets = np.zeros((5, 1000), np.int64) if labels else None
-    task = mnist.Problem(mnist.ImageSource(images), *[None] * 6, subsets=subsets)
+    task = mnist.Problem(*[None] * 7, subsets=subsets, is_mnist=is_mnist)
     on_subsets = {
         "subset_error": 21.3,
         "subset_error_ratio": list(ratios),
@@ -202,7 +211,8 @@ def test_claims_are_decided_by_intervals_at_the_papers_n_under_the_papers_settin
     same = {32: 0.2, 64: 0.2, 128: 0.1}
     assert verdicts(Config(), ends=same)[3:] == [True, None]
     assert verdicts(Config(), ends={32: 0.2, 64: 0.3, 128: 0.1})[4] is False
-    assert verdicts(Config(), ends={32: 1.2, 64: 0.3, 128: 0.1})[3] is False
+    # To learn is to halve the distance.
+    assert verdicts(Config(), ends={32: 0.5, 64: 0.3, 128: 0.1})[3] is False
 
 
 def test_other_tasks_and_settings_than_the_papers_and_missing_labels_decide_nothing():
@@ -211,6 +221,10 @@ def test_other_tasks_and_settings_than_the_papers_and_missing_labels_decide_noth
     assert verdicts(PRESETS["laptop"]) == [True, None, None, None, None]
     shorter = Config(danskin=DanskinConfig(steps=100))
     assert verdicts(shorter, exact=21.0) == [False, None, None, None, None]
+    assert verdicts(Config(headline_pixels=32)) == [True, None, None, None, None]
+    assert verdicts(Config(subset_images=50)) == [None] * 5
+    # Others come in files of MNIST's names and shapes.
+    assert verdicts(Config(), is_mnist=False) == [None] * 5
     alone = claims_of(Config(), labels=False)
     assert [claim.holds for claim in alone] == [True] * 3
     assert "on all test images" in alone[0].statement
@@ -242,6 +256,11 @@ SILENT = {
 
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
     check_protocol("mnist", PROTOCOL, SILENT)
+    learner = mnist.danskin_learner(PRESETS["paper"], 784, 32, 0.01)
+    assert learner.optimizer == Optimizer(
+        name="adam", learning_rate=0.01, schedule="constant", steps=2_500_000
+    )
+    assert (learner.rows, learner.tasks) == (5 * 32, 1)
 
 
 @pytest.mark.parametrize(

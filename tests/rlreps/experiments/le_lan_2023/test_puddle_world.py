@@ -269,6 +269,8 @@ SILENT = {
     *("successor.seed", "successor.block_rows", "objectives.1.weight_learning_rate"),
     *("training.seed", "training.evaluate_every", "training.checkpoint_every"),
     *("dimensions", "headline_dimension", "members"),
+    # How biases start.
+    "training.encoder.bias_scale",
     # Replaced run by run.
     *(f"training.objective.{name}" for name in ("name", "weight_rows", "ridge", "precondition")),
     *("training.objective.leave_one_out", "training.num_features"),
