@@ -922,8 +922,8 @@ EXPERIMENT = Experiment(
         "own reset, so no episode is in both sets.",
         "stacks of a clip": "Not told; here a clip's ten frames make seven stacks of four. "
         "Thirteen frames would make ten.",
-        "γ of the successor features": "Not told; here 0.99.",
-        "decay of the successor network's RMSProp": "Not told; here 0.9.",
+        "γ of the successor features": "The paper does not tell it; here 0.99.",
+        "decay of the successor network's RMSProp": "The paper does not tell it; here 0.9.",
         "activation of an eigenpurpose": "Not told; here that of the centred successor features. "
         "That of the code is the other reading.",
     },
