@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from rlreps.errors import InputError
@@ -39,9 +40,11 @@ def timed(recipe, d, distance, seconds, seed=0):
         ((0.031, 0.031), (9.6, 9.6), False),
         ((0.031, 0.031), (9.4, 9.4), None),
         # Times differ, but not their means.
-        ((0.01, 0.029), (8.0, 12.0), True),
+        ((0.0185, 0.0195), (8.0, 12.0), True),
+        # The half width of two runs' interval is 12.7 times half their difference.
+        ((0.018, 0.020), (8.0, 12.0), None),
         ((0.01, 0.045), (8.0, 12.0), None),
-        ((0.035, 0.045), (8.0, 12.0), False),
+        ((0.0395, 0.0405), (8.0, 12.0), False),
     ],
 )
 def test_a_verdict_is_of_means_at_one_d_and_gives_no_method_the_benefit_of_time(
@@ -49,7 +52,7 @@ def test_a_verdict_is_of_means_at_one_d_and_gives_no_method_the_benefit_of_time(
 ):
     runs = [timed(WINNER, d, 0.01, 10.0, seed) for d in SMOKE.dimensions for seed in (0, 1)]
     runs += map(timed, [DANSKIN] * 2, [FIRST] * 2, distances, seconds, (0, 1))
-    runs += map(timed, [DANSKIN] * 2, [SECOND] * 2, (0.04, 0.05), (10.0, 10.0), (0, 1))
+    runs += map(timed, [DANSKIN] * 2, [SECOND] * 2, (0.0445, 0.0455), (10.0, 10.0), (0, 1))
     found = puddle_world_fast.compare_at_equal_time(SMOKE, runs)
     assert [claim.holds for claim in found] == [holds, False]
     mean, time = sum(distances) / 2, sum(seconds) / 2
@@ -75,7 +78,9 @@ def test_a_verdict_is_of_means_at_one_d_and_gives_no_method_the_benefit_of_time(
 def test_a_goal_is_a_mean_distance_within_a_mean_time(distance, seconds, holds):
     goals = tuple(Goal(d=d, distance=0.02, seconds=10.0) for d in (FIRST, 77))
     config = dataclasses.replace(SMOKE, goals=goals)
-    runs = [timed(WINNER, FIRST, distance + 0.001 * sign, seconds + 0.1 * sign) for sign in (-1, 1)]
+    # Of two runs, intervals of half widths 0.001 and 0.1 s: Student's quantile is tan(0.475 π).
+    apart = np.array([-1.0, 1.0]) / np.tan(0.475 * np.pi)
+    runs = [timed(WINNER, FIRST, distance + 0.001 * each, seconds + 0.1 * each) for each in apart]
     (claim,) = puddle_world_fast.judge_goals(config, runs)
     assert claim.holds is holds
     (claim,) = puddle_world_fast.judge_goals(config, runs[:1])
