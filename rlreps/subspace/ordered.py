@@ -142,7 +142,8 @@ def first_dependent_feature(covariance: np.ndarray) -> int | None:
         scale = np.sqrt(np.diagonal(covariance)[: index + 1])
         leading = covariance[: index + 1, : index + 1] / (scale[:, None] * scale[None, :])
         before, along = leading[:index, :index], leading[:index, index]
-        explained = along @ np.linalg.solve(before, along) if index else 0.0
-        if 1.0 - explained < precision:
+        weights = np.linalg.solve(before, along) if index else np.zeros(0)
+        # Rounding of the correlations moves the unexplained part by (1 + Σ|w|)² as much at most.
+        if 1.0 - along @ weights < precision * (1.0 + np.abs(weights).sum()) ** 2:
             return index
     return None
