@@ -88,7 +88,7 @@ class Objective(abc.ABC):
 
     @property
     def needs_population(self) -> bool:
-        """Whether a batch must bring all states."""
+        """True if a batch must bring all states."""
         return False
 
     def init(self, key: Array) -> Any:

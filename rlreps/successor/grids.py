@@ -64,7 +64,7 @@ class Grid:
 
     @functools.cached_property
     def is_state(self) -> np.ndarray:
-        """Whether each cell is a state, [bins²]."""
+        """Mask of the cells that are states, [bins²]."""
         if not self.walls:
             return np.ones(self.num_cells, np.bool_)
         require(

@@ -43,7 +43,7 @@ CENTRING: Mapping[Centring, str] = {
     "rows": "row means over tasks removed",
     "both": "column means over states and row means over tasks removed",
 }
-"""What is removed, as the settings of kept subspaces say it."""
+"""Means that are removed, as the settings of kept subspaces say it."""
 
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""

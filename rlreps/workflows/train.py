@@ -35,7 +35,7 @@ METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 
 
 States: TypeAlias = Literal["centres", "uniform"]
-"""Where encoders see the states that are drawn: at cells' centres, or anywhere inside the cells."""
+"""Places of the states that encoders see: cells' centres, or anywhere inside the cells."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

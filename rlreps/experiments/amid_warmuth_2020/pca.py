@@ -531,7 +531,7 @@ def choose_rates(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
-    """What was measured of a contender for one k.
+    """Measurements of a contender for one k.
 
     Attributes:
         problem: The rows.

@@ -749,7 +749,7 @@ def _errors(problem: Problem, methods: Mapping[str, Method]) -> tuple[Rows, Tabl
 
 
 _FOLLOWED = ("subspace_distance", "train_error_ratio", "test_error_ratio")
-"""What is measured during training."""
+"""Measurements during training."""
 
 
 def _curves(run: Run[Config], methods: Mapping[str, Method]) -> list[tuple[Any, str]]:

@@ -102,7 +102,7 @@ class Config:
 
     @property
     def is_published(self) -> bool:
-        """Whether this is the paper's protocol, whatever is measured of it and when."""
+        """True for the paper's protocol, whatever is measured of it and when."""
         paper = PRESETS["paper"]
         pairs: list[tuple[Any, Any]] = [(self, paper), (self.training, paper.training)]
         return all(

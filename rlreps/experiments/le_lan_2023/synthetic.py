@@ -103,7 +103,7 @@ class Setting(NamedTuple):
 
     @property
     def is_singular(self) -> bool:
-        """Whether it inverts a singular covariance as it is, which decides nothing of a method.
+        """True if it inverts a singular covariance as it is, which decides nothing of a method.
 
         Of J = d rows, too: among a million updates, some draw a state twice.
         """
@@ -466,7 +466,7 @@ def compare_with_paper(config: Config, results: Results) -> list[Claim]:
 
 
 Judged: TypeAlias = tuple[str, list[bool | None]]
-"""What was found of one spectrum, and what it says of each part of a statement."""
+"""Findings of one spectrum, and what they say of each part of a statement."""
 
 
 _SINGULAR = " (singular: no verdict)"

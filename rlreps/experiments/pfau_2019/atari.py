@@ -207,7 +207,7 @@ PRESETS = {
 
 
 class Frames(NamedTuple):
-    """What an agent saw and did.
+    """Frames and actions of an agent.
 
     Attributes:
         images: Grey levels in the order in which they were seen, [n, height, width].

@@ -135,7 +135,7 @@ TWO_ROOM = load_arena("two_room")
 
 
 def walled(bins):
-    """Whether each cell [bins²] lies wholly in one of the walls of two_room."""
+    """Mask of the cells [bins²] that lie wholly in one of the walls of two_room."""
     low, high = np.arange(bins) / bins - 1e-9, np.arange(1, bins + 1) / bins + 1e-9
     columns, rows = (
         (low >= 0.4 - 2e-9) & (high <= 0.6 + 2e-9),

@@ -86,7 +86,7 @@ def test_a_move_that_counts_to_no_state_is_refused(monkeypatch):
 
 
 def walls_of(arena, bins):
-    """Whether each cell [bins²] lies wholly in a wall, from the corners of two_room's."""
+    """Mask of the cells [bins²] that lie wholly in a wall, from the corners of two_room's."""
     low, high = np.arange(bins) / bins + 1e-9, np.arange(1, bins + 1) / bins - 1e-9
     rows, columns = (high < 0.4) | (low > 0.6), (low > 0.4) & (high < 0.6)
     return (arena == "two_room") & (rows[:, None] & columns).ravel()

@@ -504,7 +504,7 @@ OF_RULES = {
     "rows_per_update": (1,) * 5,
     "variant": ("",) * 5,
 }
-"""What the paper says of its five rules, one after the other."""
+"""The paper's settings of its five rules, one after the other."""
 
 OF_SANGER = {
     "learning_rates": [
@@ -513,7 +513,7 @@ OF_SANGER = {
     ],
     "double": True,
 }
-"""What the authors' code settles of the fourth."""
+"""Settings of the fourth by the authors' code."""
 
 
 def protocol(others, open_fields, start, ours=0):

@@ -224,7 +224,7 @@ JUDGED = dataclasses.replace(
     more_dimensions=(10, 25, 45),
     kappa_values=(1.9, 2.1, 3.0),
 )
-"""What stands for the paper's preset while claims are judged."""
+"""Stand-in for the paper's preset while claims are judged."""
 (
     LEARNING,
     EASIER,
