@@ -11,7 +11,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from rlreps.errors import require
 from rlreps.losses.base import Batch, Population
@@ -61,7 +61,7 @@ class MatrixSource:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw independent rows and columns, whose indices are the batch's tasks [num_tasks]."""
         rows, tasks = draw_rows_and_tasks(key, self.matrix.shape, num_rows, num_tasks)
-        targets = self.matrix[rows[:, None], tasks[None, :]]
+        targets = entries(self.matrix, rows, tasks)
         population = None
         if self.with_population:
             population = Population(self.inputs, self.matrix[:, tasks])
@@ -80,6 +80,27 @@ def draw_rows_and_tasks(
     # One call of the generator for both: in a small training step its calls are what takes time.
     words = jax.random.bits(key, (num_rows + num_tasks,), jnp.uint32)
     return _scaled(words[:num_rows], shape[0]), _scaled(words[num_rows:], shape[1])
+
+
+_GATHERED_ROWS = 250
+
+
+def entries(matrix: Array, rows: Array, tasks: Array) -> Array:
+    """Return the entries of a matrix [n, t] at rows [r] and tasks [c], [r, c].
+
+    On a CPU they are read in a loop over groups of rows. At once, XLA would fuse the computation of
+    the indices into the gather and so repeat it for every entry, which takes longer than reading.
+    """
+
+    def at_once(matrix: Array, rows: Array, tasks: Array) -> Array:
+        return matrix[rows[:, None], tasks[None, :]]
+
+    def in_groups(matrix: Array, rows: Array, tasks: Array) -> Array:
+        found: Array = lax.map(lambda row: matrix[row, tasks], rows, batch_size=_GATHERED_ROWS)
+        return found
+
+    found: Array = lax.platform_dependent(matrix, rows, tasks, cpu=in_groups, default=at_once)
+    return found
 
 
 _POSITIONS = 0x706F73

@@ -131,7 +131,8 @@ def centred(source: RowBlocks, centring: Centring = "columns") -> RowBlocks:
     for start, rows in source.blocks():
         matrix[start : start + len(rows)] = rows
     centre_in_place(matrix, centring)
-    return ArrayBlocks(matrix)
+    # Products take groups of rows that are views of one block, and copies of several.
+    return ArrayBlocks(matrix, block_rows=len(matrix))
 
 
 def principal_subspace(

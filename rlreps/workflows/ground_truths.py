@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from rlreps.numerics import usable_cores
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.ground_truth import DEFAULT_DECOMPOSITION, GroundTruth, sampling_error
@@ -70,8 +72,9 @@ def own_ground_truth(
     generated = generate(config, path, progress=progress)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
-    # Each decomposition keeps one core busy.
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    # Half the cores for either: with all of them for both, OpenBLAS's threads spin against another.
+    threads = max(1, usable_cores() // 2)
+    with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(sampling_error, open_estimates(path), halves)
         truth = ground_truth_for(path, num_features, progress=progress)
         error = pending.result()

@@ -31,7 +31,12 @@ from rlreps.successor.measure import MonteCarlo
 from rlreps.training import Optimizer
 from rlreps.workflows.evaluate import distance_history
 from rlreps.workflows.figures import aligned_components
-from rlreps.workflows.ground_truths import STORE, generation_figures, own_ground_truth
+from rlreps.workflows.ground_truths import (
+    STORE,
+    OwnGroundTruth,
+    generation_figures,
+    own_ground_truth,
+)
 from rlreps.workflows.train import TrainingConfig, run_training
 
 KIND = "quickstart"
@@ -217,8 +222,8 @@ class _Pipeline:
             config.successor,
             self.folder,
             most,
-            # Five iterations give the floor at d = 10 to 2e-5 of itself.
-            halves=RandomizedSVD(rank=most, power_iterations=5),
+            # They give the floor at d = 10 to 5e-5 of itself.
+            halves=RandomizedSVD(rank=most, oversampling=20, power_iterations=3),
             progress=self.progress,
         )
         truth, floor = ground.truth, np.asarray(ground.noise_floor)
@@ -245,15 +250,9 @@ class _Pipeline:
                 curves.setdefault(recipe, []).append(Line.of_runs(label, steps, distances))
                 maps, cosines = learned.setdefault(recipe, ({}, {}))
                 maps[label], cosines[label] = aligned_components(RunFolder(out), truth, d)
-        for recipe, (maps, cosines) in learned.items():
-            self.draw_components(f"components_{recipe}", maps, cosines, truth)
-            figure = plotting.plot_curves(
-                curves[recipe],
-                x_label="update",
-                y_label=f"subspace distance (d = {d})",
-                noise_floor=float(floor[d - 1]) or None,
-            )
-            self.draw(f"curves_{recipe}", figure)
+                # Runs to come train on while the figures of a recipe are drawn.
+                if len(maps) == len(config.objectives):
+                    self.draw_recipe(recipe, curves[recipe], *learned[recipe], ground)
         if len(config.dimensions) > 1:
             rows = [
                 {
@@ -306,6 +305,25 @@ class _Pipeline:
             for found in pool.map(one, runs):
                 advance(1)
                 yield found
+
+    def draw_recipe(
+        self,
+        recipe: str,
+        curves: Sequence[Line],
+        maps: Mapping[str, Any],
+        cosines: Mapping[str, Any],
+        ground: OwnGroundTruth,
+    ) -> None:
+        """Draw what the methods learned under a recipe, and how the distance fell."""
+        d = self.config.headline_dimension
+        self.draw_components(f"components_{recipe}", maps, cosines, ground.truth)
+        figure = plotting.plot_curves(
+            curves,
+            x_label="update",
+            y_label=f"subspace distance (d = {d})",
+            noise_floor=ground.floor(d),
+        )
+        self.draw(f"curves_{recipe}", figure)
 
     def draw_components(
         self, name: str, maps: Mapping[str, Any], cosines: Mapping[str, Any], truth: Any
