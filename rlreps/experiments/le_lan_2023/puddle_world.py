@@ -4,8 +4,10 @@
 centres of all cells, means centred as by the authors' code. Its 10⁸ updates are for accelerators.
 ``trend`` shrinks it in three numbers alone, 20 x 20 cells, 3·10⁵ updates and three seeds: the same
 methods on a problem 25 times smaller, which shows which way distances move with d, and decides none
-of the paper's statements. ``laptop`` keeps the paper's grid; there weights from all 10,000 centres
-cost too much, and its Large Batch is another method, named so.
+of the paper's statements. Beside them it trains explicit weights from our start and with several
+columns an update, which the paper names as a remedy for stale weights. ``laptop`` keeps the paper's
+grid; there weights from all 10,000 centres cost too much, and its Large Batch is another method,
+named so.
 
 All d and seeds of a method train in one program: features beyond a member's d are masked. A masked
 feature is zero at every state, so LISSA, least squares and stored weights give it weight zero, and
@@ -61,6 +63,8 @@ class Config:
         successor: The ground truth.
         objectives: The methods.
         training: The protocol; objective and number of features are replaced run by run.
+        columns: Tasks an update with which every explicit objective is trained as well, beside
+            ``training.tasks``: fewer updates pass before a column's weights move again (Sec. 5.3).
         dimensions: d.
         headline_dimension: The d of the pictures of components.
         members: Most runs of one method in one program; beyond, it takes several programs.
@@ -69,14 +73,19 @@ class Config:
     successor: MonteCarlo = dataclasses.field(default=MonteCarlo(centring="rows"))
     objectives: tuple[Objective, ...] = _METHODS
     training: TrainingConfig
+    columns: tuple[int, ...] = ()
     dimensions: tuple[int, ...]
     headline_dimension: int = 10
     members: int = 64
 
     def __post_init__(self) -> None:
         require(len(self.objectives) >= 1, "at least one objective", self.objectives)
-        names = [objective.name for objective in self.objectives]
-        require(len(set(names)) == len(names), "every method once", names)
+        counts = [self.training.tasks, *self.columns]
+        require(len(set(counts)) == len(counts), "other columns than training.tasks, once", counts)
+        for count in self.columns:
+            require_positive("columns", count)
+        labels = [objective.label for objective in self.objectives]
+        require(len(set(labels)) == len(labels), "every method once", labels)
         for d in self.dimensions:
             require(1 <= d < self.successor.num_states, f"d in [1, {self.successor.num_states})", d)
         require(
@@ -96,9 +105,21 @@ class Config:
             objective.require_rows(self.training.rows)
 
     @property
-    def labels(self) -> dict[str, str]:
-        """Return what tables and figures call the methods, by name."""
-        return {str(objective.name): objective.label for objective in self.objectives}
+    def methods(self) -> dict[str, TrainingConfig]:
+        """Return how each method trains, with features enough for the largest d, by its label."""
+        most = max(self.dimensions)
+        found = {}
+        for objective in self.objectives:
+            training = dataclasses.replace(self.training, objective=objective, num_features=most)
+            found[objective.label] = training
+            for count in self.columns if isinstance(objective, Explicit) else ():
+                label = f"{objective.label}, {count} columns an update"
+                found[label] = dataclasses.replace(training, tasks=count)
+        return found
+
+    def label_of(self, name: str) -> str | None:
+        """Return the label of the first method of an objective, if there is one."""
+        return next((each.label for each in self.objectives if each.name == name), None)
 
     @property
     def is_published(self) -> bool:
@@ -110,12 +131,6 @@ class Config:
             for ours, theirs in pairs
             for field in dataclasses.fields(ours)
             if field.name not in _FREE
-        )
-
-    def method(self, objective: Objective) -> TrainingConfig:
-        """Return how a method's runs train, with features enough for the largest d."""
-        return dataclasses.replace(
-            self.training, objective=objective, num_features=max(self.dimensions)
         )
 
 
@@ -154,6 +169,8 @@ PRESETS: dict[str, Config] = {
     ),
     "paper": Config(training=_PROTOCOL, dimensions=(1, 2, 5, 10, 15, 20, 25, 50, 75, 100)),
     "trend": Config(
+        objectives=(*_METHODS, Explicit()),
+        columns=(20,),
         successor=MonteCarlo(bins=20, centring="rows"),
         training=dataclasses.replace(
             _PROTOCOL, steps=300_000, num_seeds=3, evaluate_every=5_000, checkpoint_every=10_000
@@ -164,7 +181,7 @@ PRESETS: dict[str, Config] = {
 """Preset name → configuration."""
 
 _FREE = (
-    *("dimensions", "headline_dimension", "members"),
+    *("dimensions", "headline_dimension", "members", "columns"),
     *("training", "seed", "evaluate_every", "checkpoint_every"),
 )
 """Fields that change no run, on which the paper is silent, and ``training``, which has others."""
@@ -239,10 +256,19 @@ class Member(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Runs of one method that one program makes."""
+    """Runs of one method that one program makes.
 
-    objective: Objective
+    Attributes:
+        label: Of the method.
+        members: The runs.
+    """
+
+    label: str
     members: tuple[Member, ...]
+
+    def described(self) -> dict[str, Any]:
+        """Return what is trained, as JSON values."""
+        return {"method": self.label, "members": [each._asdict() for each in self.members]}
 
 
 class Group(NamedTuple):
@@ -275,17 +301,19 @@ def cells(run: Run[Config]) -> dict[str, Cell]:
     """Split every method's runs into programs of no more members than the configuration lets."""
     config, seeds = run.config, run.config.training.seeds
     members = tuple(Member(d, seed) for d in config.dimensions for seed in seeds)
-    return {
-        f"{objective.name}-{number}": Cell(objective, members[start : start + config.members])
-        for objective in config.objectives
-        for number, start in enumerate(range(0, len(members), config.members))
-    }
+    found: dict[str, Cell] = {}
+    for label, training in config.methods.items():
+        name = str(training.objective.name)
+        for start in range(0, len(members), config.members):
+            number = sum(other.startswith(f"{name}-") for other in found)
+            found[f"{name}-{number}"] = Cell(label, members[start : start + config.members])
+    return found
 
 
 def measure(run: Run[Config], name: str, cell: Cell) -> Group:
     """Train a cell's members together."""
     config, ground = run.config, run.shared
-    training = config.method(cell.objective)
+    training = config.methods[cell.label]
     store = open_store(ground.path)
     learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
     inputs = inputs_for(learner.encoder, ground.truth)
@@ -300,10 +328,10 @@ def measure(run: Run[Config], name: str, cell: Cell) -> Group:
             evaluate=masked_evaluation(learner.encoder, inputs, basis),
             measured=mask,
             evaluate_every=training.evaluate_every,
-            folder=run.training_folder(name, members=[each._asdict() for each in cell.members]),
+            folder=run.training_folder(name, **cell.described()),
             checkpoint_every=training.checkpoint_every,
             devices=run.devices,
-            description=f"{cell.objective.name}, {len(cell.members)} runs",
+            description=f"{name}, {len(cell.members)} runs",
             progress=run.progress,
         )
     features, drawn = None, Member(config.headline_dimension, training.seed)
@@ -362,15 +390,18 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
     Seeds are common to all d, so a rise from the smallest d to the largest is one run's own.
     """
     few, many = min(config.dimensions), max(config.dimensions)
+    lissa, large, explicit = "danskin_lissa", "large_batch", "explicit"
+    labels = {name: config.label_of(name) for name in (lissa, large, explicit)}
     ends = {
-        name: {d: runs[:, -1] for d, runs in each.distances.items()}
-        for name, each in methods.items()
+        name: {d: runs[:, -1] for d, runs in methods[label].distances.items()}
+        for name, label in labels.items()
+        if label is not None and label in methods
     }
     rises = {name: mean_interval(each[many] - each[few]) for name, each in ends.items()}
 
     def found(*names: str) -> str:
         return "; ".join(
-            f"{config.labels[name]} "
+            f"{labels[name]} "
             + ", ".join(f"{ends[name][d].mean():.3f} (d = {d})" for d in (few, many))
             for name in names
             if name in ends
@@ -382,7 +413,6 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
         told = config.is_published and many > few and set(needed) <= set(ends)
         return harness.all_hold(verdicts()) if told else None
 
-    lissa, large, explicit = "danskin_lissa", "large_batch", "explicit"
     return [
         Claim(
             statement="Danskin-LISSA with growing d (Sec. 5.3, Fig. 4)",
@@ -419,29 +449,28 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
 
 def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
     """Draw distances and components, and judge the paper's ordering."""
-    config, ground, labels = run.config, run.shared, run.config.labels
+    config, ground = run.config, run.shared
     groups: dict[str, list[Group]] = {}
     for cell, group in zip(cells(run).values(), found.values(), strict=True):
-        groups.setdefault(str(cell.objective.name), []).append(group)
-    methods = {name: Method.of_groups(config, parts) for name, parts in groups.items()}
+        groups.setdefault(cell.label, []).append(group)
+    methods = {label: Method.of_groups(config, parts) for label, parts in groups.items()}
     rows = [
         {
-            "method": name,
-            "variant": labels[name],
+            "method": label,
             "d": d,
             "step": int(method.steps[-1]),
             "diverged": method.diverged[d],
             "noise_floor": ground.floor(d),
             **aggregate(distances[:, -1]),
         }
-        for name, method in methods.items()
+        for label, method in methods.items()
         for d, distances in method.distances.items()
     ]
     note = (
         f"mean over {config.training.num_seeds} seeds, 95 % interval; a run that diverged counts 1"
     )
     columns: dict[str, Any] = {
-        "method": lambda row: labels[row["method"]],
+        "method": "method",
         "d": "d",
         **harness.MEANS,
         "noise floor": "noise_floor",
@@ -456,11 +485,11 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
     dimensions = config.dimensions
     lines = [
         Line.of_runs(
-            labels[name],
+            label,
             dimensions,
             np.stack([method.distances[d][:, -1] for d in dimensions], axis=1),
         )
-        for name, method in methods.items()
+        for label, method in methods.items()
     ]
     by_dimension = plot_panels(
         [
@@ -479,13 +508,13 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
     curves = plot_panels(
         [
             Panel(
-                title=labels[name],
+                title=label,
                 lines=[
                     Line.of_runs(f"d = {d}", method.steps, distances)
                     for d, distances in method.distances.items()
                 ],
             )
-            for name, method in methods.items()
+            for label, method in methods.items()
         ],
         x_label="update",
         y_label=DISTANCE,
@@ -493,9 +522,9 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
     )
     points = [
         row
-        for name, method in methods.items()
+        for label, method in methods.items()
         for d, distances in method.distances.items()
-        for row in harness.curve_rows(method.steps, distances, method=name, d=d)
+        for row in harness.curve_rows(method.steps, distances, method=label, d=d)
     ]
     figures = [
         run.show(
@@ -521,24 +550,24 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
                 "standard_error": ground.standard_error,
             },
             "distances": rows,
-            "seconds": {name: round(method.seconds, 3) for name, method in methods.items()},
+            "seconds": {label: round(method.seconds, 3) for label, method in methods.items()},
         },
     )
 
 
 def _components(run: Run[Config], methods: Methods) -> tuple[Any, str]:
     """Draw the components of the headline d, rotated onto the true ones."""
-    config, truth, labels = run.config, run.shared.truth, run.config.labels
+    config, truth = run.config, run.shared.truth
     basis = truth.principal.truncated(config.headline_dimension).basis
-    learned = {labels[name]: method.features for name, method in methods.items()}
+    learned = {label: method.features for label, method in methods.items()}
     maps, cosines = harness.aligned(basis, learned)
     rows = []
-    for name, method in methods.items():
+    for label, method in methods.items():
         found = evaluation.evaluate_features(method.features, truth)
         pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
         rows += [
             {
-                "method": name,
+                "method": label,
                 "component": number,
                 "matched_cosine": cosine,
                 "principal_angle": angle,

@@ -133,7 +133,7 @@ SPREAD = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 def claims_of(ends, spread=0.01, config=PAPER):
     """The claims on five runs of each method about their ends at d = 2 and 50."""
     methods = {
-        name: Method(
+        config.label_of(name): Method(
             steps=np.array([0, 10**8]),
             distances={
                 d: np.stack([np.full(5, 0.9), end + spread * SPREAD], axis=1)
@@ -197,7 +197,7 @@ def test_other_settings_than_the_papers_and_missing_methods_decide_nothing():
         assert [claim.holds for claim in claims_of(FIGURE_4, config=config)] == [None] * 3
     # What changes no run changes no verdict.
     seed = dataclasses.replace(PAPER.training, seed=7, evaluate_every=10, checkpoint_every=10)
-    same = dataclasses.replace(PAPER, training=seed, members=2)
+    same = dataclasses.replace(PAPER, training=seed, members=2, columns=(10,))
     assert [claim.holds for claim in claims_of(FIGURE_4, config=same)] == [True] * 3
     for missing, expected in (
         ("danskin_lissa", [None, None, None]),
@@ -214,6 +214,8 @@ def test_other_settings_than_the_papers_and_missing_methods_decide_nothing():
         ({"dimensions": (5, 256)}, r"expected d in \[1, 256\), got 256"),
         ({"objectives": ()}, "at least one objective"),
         ({"objectives": (LargeBatch(), LargeBatch())}, "expected every method once"),
+        ({"columns": (1,)}, "expected other columns than training.tasks, once"),
+        ({"columns": (0,)}, "expected columns >= 1, got 0"),
         ({"members": 0}, "expected members >= 1, got 0"),
         ({"objectives": (DanskinChunked(),)}, "expected objectives"),
         ({"objectives": (LargeBatch(precondition=0.01),)}, "expected objectives"),
@@ -262,6 +264,7 @@ PROTOCOL = {
     "training.steps": 10**8,
     "training.rows": 250,
     "training.tasks": 1,
+    "columns": [],
     "training.states": "uniform",
     "training.num_seeds": 5,
 }
@@ -285,14 +288,25 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
 def test_the_trend_is_the_protocol_but_for_what_its_name_says():
     paper, trend = PRESETS["paper"], PRESETS["trend"]
     smaller = {"steps": 300_000, "num_seeds": 3, "evaluate_every": 5000, "checkpoint_every": 10_000}
+    published = set(PRESETS["paper"].methods)
+    # Beside the paper's methods: our start of the weights, and more columns from either.
+    more = "explicit (weights from N(0, 1²), one optimizer for all), 20 columns an update"
+    assert set(trend.methods) - published == {"explicit", "explicit, 20 columns an update", more}
+    assert {label: run.tasks for label, run in trend.methods.items() if run.tasks > 1} == {
+        "explicit, 20 columns an update": 20,
+        more: 20,
+    }
+    assert published < set(trend.methods)
     assert trend == dataclasses.replace(
         paper,
+        objectives=trend.objectives,
+        columns=trend.columns,
         successor=dataclasses.replace(paper.successor, bins=20),
         training=dataclasses.replace(paper.training, **smaller),
         dimensions=(2, 10, 50),
     )
     # All 400 centres fit the weights there; on the laptop's grid 10,000 would.
-    labels = [PRESETS[name].labels["large_batch"] for name in ("trend", "paper", "laptop")]
+    labels = [PRESETS[name].label_of("large_batch") for name in ("trend", "paper", "laptop")]
     assert labels == [
         *["large batch (weights from all states)"] * 2,
         "large batch (weights from the gradient's rows)",
@@ -305,7 +319,9 @@ def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_sam
 ):
     config = dataclasses.replace(
         SMOKE,
-        objectives=(Explicit(), LargeBatch(weight_rows="all")),  # The smoke preset has all three.
+        # The smoke preset has all three.
+        objectives=(Explicit(), LargeBatch(weight_rows="all")),
+        columns=(4,),
         successor=MonteCarlo(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
         training=dataclasses.replace(
             SMOKE.training,
@@ -332,9 +348,12 @@ def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_sam
     assert resumed["distances"] == whole["distances"]
     for file in (tmp_path / "whole" / "results").iterdir():
         assert (tmp_path / "run" / "results" / file.name).read_bytes() == file.read_bytes()
-    split = dataclasses.replace(config, objectives=config.objectives[1:], members=3)
+    several = [row["mean"] for row in whole["distances"][2:4]]
+    assert whole["distances"][2]["method"] == "explicit, 4 columns an update"
+    assert several != [row["mean"] for row in whole["distances"][:2]]
+    split = dataclasses.replace(config, objectives=config.objectives[1:], columns=(), members=3)
     split = EXPERIMENT.run(split, tmp_path / "split", progress=False)
-    for one, other in zip(whole["distances"][2:], split["distances"], strict=True):
+    for one, other in zip(whole["distances"][4:], split["distances"], strict=True):
         assert (one["method"], one["d"]) == (other["method"], other["d"])
         assert other["mean"] == pytest.approx(one["mean"], rel=2e-2)
 
@@ -342,7 +361,7 @@ def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_sam
 @pytest.mark.experiments
 def test_the_smoke_preset_leaves_every_method_and_d_and_resumes_as_it_was(tmp_path):
     summary = EXPERIMENT.run(SMOKE, tmp_path, progress=False)
-    expected = {(name, d) for name in puddle_world.MASKABLE for d in (2, 5)}
+    expected = {(label, d) for label in SMOKE.methods for d in (2, 5)}
     assert {(row["method"], row["d"]) for row in summary["distances"]} == expected
     assert all(0.0 < row["mean"] <= 1.0 and row["runs"] == 2 for row in summary["distances"])
     assert all(row["noise_floor"] > 0.0 for row in summary["distances"])
@@ -350,8 +369,7 @@ def test_the_smoke_preset_leaves_every_method_and_d_and_resumes_as_it_was(tmp_pa
     assert table == summary["distances"]
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
     ends = {(row["method"], row["d"]): row["mean"] for row in table}
-    assert f"{ends['explicit', 2]:.3f}" in summary["claims"][2]["found"]
-    assert {row["variant"] for row in table} == set(SMOKE.labels.values())
+    assert f"{ends[SMOKE.label_of('explicit'), 2]:.3f}" in summary["claims"][2]["found"]
     page = (tmp_path / "report.html").read_text()
     for text in (
         *("1,000,000 times fewer", "16 x 16 cells where the paper", "weights from all states"),
