@@ -38,7 +38,7 @@ PAPERS = {
     "pfau_2019": "Pfau et al. 2019",
     "amid_warmuth_2020": "Amid & Warmuth 2020",
 }
-VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
 def main() -> None:
@@ -91,23 +91,38 @@ def write_papers(docs: Path) -> Path:
     """Write ``papers.md``: the claims of every page on a paper's experiment, paper by paper."""
     parts = [
         "# The papers' statements",
-        "Every statement that an experiment here decides, and what was found: undecided where "
-        "the run is not the paper's protocol or where its intervals do not tell.",
+        "Every statement of the papers that an experiment here decides, what was found, and the "
+        "runs behind it.",
     ]
     for folder, title in PAPERS.items():
-        rows, commands = [], []
+        rows, runs = [], []
         for name in (key for key, entry in EXPERIMENTS.items() if entry.module.startswith(folder)):
-            for page in sorted(docs.glob(f"{name}*.md")):
+            # An experiment's page, or one of other data.
+            pages = [docs / f"{name}.md", *sorted(docs.glob(f"{name}-*.md"))]
+            for page in (each for each in pages if each.exists()):
+                if page.stem != name and page.stem in EXPERIMENTS:
+                    continue
                 link = f"[{page.stem}]({page.name})"
                 command, claims = _claims_of(page.read_text(encoding="utf-8"))
                 rows += [[link, *cells] for cells in claims]
-                run = command if claims else "no run of this version yet"
-                commands.append(f"- {link}: {run}")
-        table = _markdown(["run", "claim", "stated", "found", "verdict"], rows) if rows else None
-        parts += filter(None, [f"## {title}", table, "\n".join(commands)])
+                verdicts = [cells[-1] for cells in claims]
+                counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
+                found = [command, *counts, _reason(command) if VERDICTS[None] in verdicts else ""]
+                runs.append([link, *(found if claims else ["no run of this version", *[""] * 4])])
+        header = ["page", "command", *VERDICTS.values(), "why it cannot be told"]
+        parts += [f"## {title}", _markdown(header, runs)]
+        if rows:
+            parts.append(_markdown(["page", "claim", "stated", "found", "verdict"], rows))
     path = docs / "papers.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _reason(command: str) -> str:
+    """Say why a run's verdicts can be open."""
+    if "--preset paper" not in command:
+        return "not the paper's protocol"
+    return "not the paper's data" if "subset" in command else "intervals overlap"
 
 
 def _claims_of(page: str) -> tuple[str, list[list[str]]]:

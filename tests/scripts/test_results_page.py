@@ -81,11 +81,24 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     docs = tmp_path / "docs"
     for name in ("mnist", "hydrogen"):
         script.write_page(run, docs, f"rlreps experiment {name}", name)
+    claims = [{**CLAIM, "holds": holds} for holds in (True, None, None)]
+    (run / "summary.json").write_text(json.dumps({"claims": claims}))
+    # One experiment's name begins with another's; other data have pages of their own.
+    for name, options in {
+        "puddle-world": "--preset trend",
+        "puddle-world-fast": "",
+        "online-pca": "--preset paper",
+        "online-pca-subset": "--preset paper",
+    }.items():
+        script.write_page(run, docs, f"rlreps experiment {name} {options}", name)
     (docs / "synthetic.md").write_text("# synthetic\n\n| claim | stated |\n| --- | --- |\n")
     text = script.write_papers(docs).read_text()
     le_lan, pfau, amid = text.split("\n## ")[1:]
     assert "| [mnist](mnist.md) | it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in le_lan
-    assert "- [mnist](mnist.md): `rlreps experiment mnist`" in le_lan
-    assert "- [synthetic](synthetic.md): no run of this version yet" in le_lan
+    assert "| [mnist](mnist.md) | `rlreps experiment mnist` | 0 | 1 | 0 |  |" in le_lan
+    assert "| [synthetic](synthetic.md) | no run of this version |" in le_lan
+    assert "--preset trend` | 1 | 0 | 2 | not the paper's protocol |" in le_lan
+    assert "fast" not in text
     assert pfau.count("[hydrogen](hydrogen.md)") == 2
-    assert "[" not in amid
+    assert "online-pca --preset paper` | 1 | 0 | 2 | intervals overlap |" in amid
+    assert "online-pca-subset --preset paper` | 1 | 0 | 2 | not the paper's data |" in amid
