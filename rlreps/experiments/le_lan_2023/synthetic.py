@@ -693,20 +693,26 @@ class _Judges:
         """
         panel, texts, verdicts = panels["final_distance_by_method"], [], []
         for pair in pairs:
-            said = []
-            for total in (each for each in totals if all(each in panel[label] for label in pair)):
+            said: list[str] = []
+            unjudged: dict[str, list[int]] = {"singular": [], "every run infinite": []}
+            shared = [each for each in totals if all(each in panel[label] for label in pair)]
+            for total in shared:
                 settings = [panel[label][total] for label in pair]
                 near, far = (self.results[each] for each in settings)
-                undecided = (
-                    _SINGULAR
-                    if any(each.is_singular for each in settings)
-                    else " (no verdict: every run infinite)" * bool(far.diverged.all())
-                )
-                ends = near.distance(), far.distance()
-                said.append(f"{ends[0].value:.3f} and {ends[1].value:.3f} at {total}{undecided}")
-                if not undecided:
+                if any(each.is_singular for each in settings):
+                    unjudged["singular"].append(total)
+                elif far.diverged.all():
+                    unjudged["every run infinite"].append(total)
+                else:
+                    ends = near.distance(), far.distance()
+                    said.append(f"{ends[0].value:.3f} and {ends[1].value:.3f} at {total}")
                     verdicts.append(ends[0].below(ends[1]))
-            texts.append(f"{pair[0]} and {pair[1]} {', '.join(said) or 'not run'}")
+            said += [
+                f"no verdict at {', '.join(map(str, places))} ({why})"
+                for why, places in unjudged.items()
+                if places
+            ]
+            texts.append(f"{' and '.join(pair)}: {', '.join(said) or 'not run'}")
         return "; ".join(texts), verdicts
 
     def _by_kappa(self, panels: Panels) -> Iterator[tuple[str, dict[float, Result]]]:
