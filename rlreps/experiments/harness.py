@@ -30,7 +30,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,17 @@ def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Combine verdicts: False if one is, else None if one is or there is none, else True."""
     known = set(verdicts)
     return False if False in known else None if None in known or not known else True
+
+
+def agrees(config: object, paper: object, free: Iterable[str] = ()) -> bool:
+    """Return whether a configuration is that of the paper but for fields that are free to differ.
+
+    Verdicts on a paper's statements need this; free are fields that change no run, or on which the
+    paper is silent.
+    """
+    # Both are dataclasses of one type.
+    shared: Any = {name: getattr(paper, name) for name in free}
+    return bool(dataclasses.replace(cast(Any, config), **shared) == paper)
 
 
 LEARNED = "judged: the mean distance ends below half of what it was at the start"

@@ -448,10 +448,8 @@ def compare_with_paper(config: Config, results: Results) -> list[Claim]:
     A verdict rests on the intervals of means over runs: where two overlap, it cannot be told. Nor
     can it unless these are the paper's runs: a shorter run shows methods on their way.
     """
-    paper = PRESETS["paper"]
-    logged = (paper.evaluate_every, paper.checkpoint_every)
-    same = dataclasses.replace(config, evaluate_every=logged[0], checkpoint_every=logged[1])
-    judged, claims = same == paper, []
+    judged = harness.agrees(config, PRESETS["paper"], ("evaluate_every", "checkpoint_every"))
+    claims = []
     words = {True: "holds", False: "does not hold", None: "cannot be told"}
     for about, stated, normaliser, judge in _Judges(config, results).statements():
         texts, verdicts = [], []

@@ -33,7 +33,7 @@ from rlreps.encoders import (
 )
 from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, agrees
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
@@ -156,11 +156,10 @@ class Config:
     @property
     def is_published(self) -> bool:
         """Return whether networks, however many, are trained and judged as by ``paper``."""
-        paper = PRESETS["paper"]
         # Neither training nor what decides a statement of the paper knows of these.
         free = {"evaluations", "evaluation_batches", "seed", "num_seeds", "pooling", "components"}
         free |= {"linear_batches", "map_bins", "shown"}
-        return self == dataclasses.replace(paper, **{name: getattr(self, name) for name in free})
+        return agrees(self, PRESETS["paper"], free)
 
     @property
     def network(self) -> Encoder:
