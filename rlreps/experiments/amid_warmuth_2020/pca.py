@@ -305,7 +305,7 @@ class Repeated(NamedTuple):
     Attributes:
         mean: Their mean; a run that diverged counts with the loss of no components.
         deviation: Their standard deviation (n − 1); 0 of one run.
-        low: Lower end of the mean's 95 % interval: Student's of fewer than ten runs, else the
+        low: Lower end of the mean's 95 % interval: Student's of fewer than 20 runs, else the
             bootstrap's; NaN of one.
         high: Upper end.
         diverged: Runs, or workers of all runs, that did.
