@@ -93,15 +93,16 @@ class QuickstartConfig:
     def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
         """List every training run: folder's name → (recipe, configuration)."""
         found = {}
+        # The longest first: the last ones end together, and no core waits for another.
+        for objective in self.objectives:
+            for d in self.dimensions:
+                run = dataclasses.replace(self.recommended, objective=objective, num_features=d)
+                found[f"recommended-{objective.name}-d{d}"] = ("recommended", run)
         for objective in self.objectives:
             d = self.headline_dimension
             published = _PUBLISHED.get(type(objective), type(objective)())
             plain = dataclasses.replace(self.paper, objective=published, num_features=d)
             found[f"paper-{objective.name}-d{d}"] = ("paper", plain)
-        for objective in self.objectives:
-            for d in self.dimensions:
-                run = dataclasses.replace(self.recommended, objective=objective, num_features=d)
-                found[f"recommended-{objective.name}-d{d}"] = ("recommended", run)
         return found
 
 
