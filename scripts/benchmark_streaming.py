@@ -31,6 +31,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
+from rlreps.errors import InputError
 from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig, PcaProblem, make_problem
 from rlreps.plotting import save_figure
 from rlreps.plotting.style import plain_log_ticks, series_style, styled
@@ -204,7 +205,10 @@ def main() -> None:
     if options.data is None:
         observations = Observations("random rows", random_rows(20_000, 784), None)
     else:
-        observations = load_observations(options.data)
+        try:
+            observations = load_observations(options.data)
+        except InputError as error:
+            parser.error(str(error))
     problem = make_problem(PcaConfig(components=(options.k,)), observations)
     part = problem.rows[: options.rows]
 

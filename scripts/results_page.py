@@ -19,7 +19,9 @@ from typing import Any
 
 from PIL import Image
 
-from rlreps.experiments import EXPERIMENTS
+from rlreps.errors import InputError
+from rlreps.experiments import EXPERIMENTS, PAPERS
+from rlreps.experiments.harness import VERDICTS
 from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 
@@ -33,12 +35,6 @@ IDENTIFIERS = {
     *("d", "k", "num_features", "rows", "total_rows", "rows_per_update", "kappa0", "batch_size"),
     *("feature", "component", "eigenfunction", "index", "task"),
 }
-PAPERS = {
-    "le_lan_2023": "Le Lan et al. 2023",
-    "pfau_2019": "Pfau et al. 2019",
-    "amid_warmuth_2020": "Amid & Warmuth 2020",
-}
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
 def main() -> None:
@@ -51,7 +47,10 @@ def main() -> None:
     parser.add_argument("--name", help="of the page; the experiment's by default")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
     arguments = parser.parse_args()
-    print(write_page(arguments.run, arguments.docs, arguments.command, arguments.name))
+    try:
+        print(write_page(arguments.run, arguments.docs, arguments.command, arguments.name))
+    except InputError as error:
+        parser.error(str(error))
     print(write_papers(arguments.docs))
 
 
@@ -95,6 +94,8 @@ def write_papers(docs: Path) -> Path:
         "runs behind it.",
     ]
     for folder, title in PAPERS.items():
+        if folder == "ours":
+            continue
         rows, runs = [], []
         for name in (key for key, entry in EXPERIMENTS.items() if entry.module.startswith(folder)):
             # An experiment's page, or one of other data.
@@ -122,7 +123,9 @@ def _reason(command: str) -> str:
     """Say why a run's verdicts can be open."""
     if "--preset paper" not in command:
         return "not the paper's protocol"
-    return "not the paper's data" if "subset" in command else "intervals overlap"
+    return (
+        "not the paper's data" if "subset" in command else "runs differ by too little, or too few"
+    )
 
 
 def _claims_of(page: str) -> tuple[str, list[list[str]]]:
@@ -192,9 +195,10 @@ def _table(path: Path) -> str | None:
         rows = [_mean(group, keys) for group in groups.values()]
     rows = [_with_intervals(row) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
-    left = len(rows) - LONGEST_TABLE
+    # Of a paper's table every cell is shown.
+    left = 0 if "within" in header else len(rows) - LONGEST_TABLE
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    shown = [[row[name] for name in header] for row in rows[:LONGEST_TABLE]]
+    shown = [[row[name] for name in header] for row in rows[: len(rows) - max(left, 0)]]
     title = path.stem.replace("_", " ").capitalize()
     return f"### {title}\n\n{_markdown(header, shown)}{more}"
 

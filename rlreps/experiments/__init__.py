@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 PAPERS = {
     "le_lan_2023": "Le Lan et al. 2023",
     "pfau_2019": "Pfau et al. 2019",
-    "amid_warmuth_2020": "Amid and Warmuth 2020",
+    "amid_warmuth_2020": "Amid & Warmuth 2020",
     "ours": "ours",
 }
 """Folder → paper."""

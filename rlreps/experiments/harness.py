@@ -69,6 +69,14 @@ class Claim:
     holds: bool | None
 
 
+VERDICTS: Mapping[bool | None, str] = {
+    True: "holds",
+    False: "does not hold",
+    None: "cannot be told",
+}
+"""``Claim.holds`` → what reports call it."""
+
+
 def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Combine verdicts: False if one is, else None if one is or there is none, else True."""
     known = set(verdicts)
@@ -347,10 +355,9 @@ class Experiment(Generic[Config]):
 
 def print_claims(summary: Mapping[str, Any]) -> None:
     """Print a summary's claims beside what was found, and the report's path."""
-    verdicts = {True: "holds", False: "does not hold", None: "cannot be told"}
     print("What is stated, and what was found")
     for claim in summary["claims"]:
-        print(f"\n{claim['statement']}: {verdicts[claim['holds']]}")
+        print(f"\n{claim['statement']}: {VERDICTS[claim['holds']]}")
         print(f"  stated  {claim['stated']}")
         print(f"  found   {claim['found']}")
     print(f"\nReport: {summary['report']}")

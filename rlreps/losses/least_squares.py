@@ -113,8 +113,9 @@ class LargeBatch(Objective):
         require_interval("precondition", self.precondition, "(0, inf)")
         require(
             self.weight_rows == "gradient" or not self.leave_one_out,
-            "no leave_one_out for rows that fit no weights",
-            self.weight_rows,
+            f"leave_one_out=False with weight_rows={self.weight_rows!r}, where the gradient's rows "
+            "fit no weights",
+            self.leave_one_out,
         )
 
     @property

@@ -121,6 +121,13 @@ class Spin(Objective):
         require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
         if self.jacobian_rows_at_once is not None:
             require_positive("jacobian_rows_at_once", self.jacobian_rows_at_once)
+        for name in ("shifted", "starts_at_identity", "jacobian_rows_at_once"):
+            given, default = getattr(self, name), getattr(type(self), name)
+            require(
+                self.averaging_rate < 1.0 or given == default,
+                f"{name}={default} with averaging_rate = 1, which averages nothing",
+                given,
+            )
 
     @property
     def jacobian(self) -> "CovarianceJacobian":

@@ -348,11 +348,6 @@ class VisitEstimates:
     estimates: RowEstimates
     visits: np.ndarray
 
-    @property
-    def unvisited(self) -> np.ndarray:
-        """Cells without a row, rising, [m]."""
-        return np.flatnonzero(self.visits.sum(axis=0) == 0)
-
     def reduced(self, *, minimum_visits: int = 1) -> VisitedRows:
         """Return the rows of cells visited at least so often by each half; all columns stay.
 

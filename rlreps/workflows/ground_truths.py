@@ -72,7 +72,7 @@ def own_ground_truth(
     generated = generate(config, path, progress=progress)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
-    # Half the cores for either: with all of them for both, OpenBLAS's threads spin against another.
+    # Half the cores for either: given all, the threads of the two would wait for each other.
     threads = max(1, usable_cores() // 2)
     with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(sampling_error, open_estimates(path), halves)

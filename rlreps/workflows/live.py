@@ -83,8 +83,8 @@ class LiveConfig:
         )
         require(
             objective.live and not objective.needs_population,
-            "a method that needs no matrix, for live rollouts",
-            objective.name,
+            "a method and options that need no matrix, for live rollouts",
+            f"{objective.name} on all states" if objective.live else objective.name,
         )
         states = self.training.states
         require(states == "centres", "no states for live rollouts, which start anywhere", states)

@@ -223,7 +223,7 @@ class _Pipeline:
             config.successor,
             self.folder,
             most,
-            # They give the floor at d = 10 to 5e-5 of itself.
+            # These options give the floor at d = 10 to 5e-5 of itself.
             halves=RandomizedSVD(rank=most, oversampling=20, power_iterations=3),
             progress=self.progress,
         )

@@ -11,7 +11,7 @@ import itertools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import jax
 import numpy as np
@@ -200,7 +200,7 @@ def as_text(value: FieldValue) -> str:
 
 @functools.cache
 def sweepable_fields() -> Mapping[str, Any]:
-    """Map the name of every field that can be swept to its type."""
+    """Map the name of every field that can be swept to its type, of all classes that have it."""
     found: dict[str, Any] = {
         name: Literal[tuple(sorted(classes))] for name, (_, classes) in _CHOICES.items()
     }
@@ -210,7 +210,9 @@ def sweepable_fields() -> Mapping[str, Any]:
     for part, classes in {**parts, "optimizer": [Optimizer]}.items():
         for cls in classes:
             inner = get_type_hints(cls)
-            found |= {f"{part}.{field.name}": inner[field.name] for field in options(cls)}
+            for field in options(cls):
+                name, hint = f"{part}.{field.name}", inner[field.name]
+                found[name] = found.get(name, hint) | hint
     return found
 
 
@@ -228,10 +230,8 @@ def _a_field() -> str:
 
 def _parser(hint: Any) -> Callable[[str], FieldValue]:
     """Return what reads a value of a type from its text, or raises an ``InputError``."""
-    if get_origin(hint) is types.UnionType:
-        (inner,) = (kind for kind in get_args(hint) if kind is not type(None))
-        parse = _parser(inner)
-        return lambda text: None if text.lower() == "none" else parse(text)
+    if get_origin(hint) in (types.UnionType, Union):
+        return functools.partial(_first_fitting, get_args(hint))
     if get_origin(hint) is tuple:
         return lambda text: tuple(_number(int, part) for part in text.split() or [text])
     if get_origin(hint) is Literal:
@@ -241,6 +241,19 @@ def _parser(hint: Any) -> Callable[[str], FieldValue]:
     if hint is str:
         return str
     return functools.partial(_number, hint)
+
+
+def _first_fitting(kinds: Sequence[Any], text: str) -> FieldValue:
+    if type(None) in kinds and text.lower() == "none":
+        return None
+    expected = []
+    for kind in kinds:
+        if kind is not type(None):
+            try:
+                return _parser(kind)(text)
+            except InputError as error:
+                expected.append(str(error).removeprefix("expected ").rpartition(", got ")[0])
+    raise InputError(f"expected {' or '.join(expected)}, got {text!r}")
 
 
 def _choice(choices: Mapping[str, FieldValue], text: str) -> FieldValue:

@@ -100,5 +100,7 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     assert "--preset trend` | 1 | 0 | 2 | not the paper's protocol |" in le_lan
     assert "fast" not in text
     assert pfau.count("[hydrogen](hydrogen.md)") == 2
-    assert "online-pca --preset paper` | 1 | 0 | 2 | intervals overlap |" in amid
+    assert (
+        "online-pca --preset paper` | 1 | 0 | 2 | runs differ by too little, or too few |" in amid
+    )
     assert "online-pca-subset --preset paper` | 1 | 0 | 2 | not the paper's data |" in amid

@@ -2,7 +2,7 @@
 
 ``paper`` is the protocol: training states anywhere in the square, Large Batch with weights from the
 centres of all cells, means centred as by the authors' code. Its 10⁸ updates are for accelerators.
-``trend`` shrinks it in three numbers alone, 20 x 20 cells, 3·10⁵ updates and three seeds: the same
+``trend`` shrinks it to 20 x 20 cells, 3·10⁵ updates, three seeds and three d: the same
 methods on a problem 25 times smaller, which shows which way distances move with d, and decides none
 of the paper's statements. Beside them it trains explicit weights from our start and with several
 columns an update, which the paper names as a remedy for stale weights. ``laptop`` keeps the paper's
@@ -10,8 +10,8 @@ grid; there weights from all 10,000 centres cost too much, and its Large Batch i
 named so.
 
 All d and seeds of a method train in one program: features beyond a member's d are masked. A masked
-feature is zero at every state, so LISSA, least squares and stored weights give it weight zero, and
-the member learns as an encoder of d features would.
+feature is zero at every state: LISSA and least squares give it weight zero, stored weights have no
+effect, and the member learns as an encoder of d features would.
 """
 
 import dataclasses

@@ -134,7 +134,10 @@ PUBLISHED = Contender(
 )
 """The paper's protocol (App. C.1). The number of updates is that of its public code."""
 
-UNAVERAGED = _changed(PUBLISHED, "Pfau et al., β = 1", averaging_rate=1.0)
+# Without averages, how they start and what is taken off the operator have no effect.
+UNAVERAGED = _changed(
+    PUBLISHED, "Pfau et al., β = 1", averaging_rate=1.0, shifted=True, starts_at_identity=False
+)
 """The paper's protocol without bias correction (Fig. 1b, d)."""
 
 HASTY = dataclasses.replace(
@@ -826,4 +829,10 @@ EXPERIMENT = Experiment(
     report=report,
     keeps_parts=False,
     stated="goal or what the paper states",
+    deviations={
+        "updates": "The paper does not tell how many; here 10⁶, as in the authors' public code.",
+        "initial biases": "Not told by the paper; here those of the authors' public code.",
+        "units": "Whether units count from 0 or 1 in the blocks is not told; here from 1.",
+        "potential": "Eq. 20 prints V(x) = +1/|x|, a slip of sign; here it is -1/|x|.",
+    },
 )

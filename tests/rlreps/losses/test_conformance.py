@@ -275,7 +275,7 @@ REFUSALS = [
     (lambda: loss_of(LargeBatch(4, weight_rows=30)), "rows > 30, of which so many fit the weights"),
     (
         lambda: LargeBatch(weight_rows="all", leave_one_out=True),
-        "no leave_one_out for rows that fit no weights, got 'all'",
+        "leave_one_out=False with weight_rows='all', .* rows fit no weights, got True",
     ),
     (lambda: DanskinChunked(groups=2), "groups >= 3, got 2"),
     (lambda: DanskinChunked(chunks=0), "chunks >= 1, got 0"),
@@ -305,6 +305,14 @@ REFUSALS = [
     ),
     (lambda: Spin(operator=None), r"an Operator \(rlreps.operators\), got None"),
     (lambda: Spin(jacobian_rows_at_once=0), "jacobian_rows_at_once >= 1, got 0"),
+    *(
+        (lambda option=option: Spin(**option), "with averaging_rate = 1, which averages nothing")
+        for option in (
+            {"shifted": False},
+            {"starts_at_identity": True},
+            {"jacobian_rows_at_once": 2},
+        )
+    ),
     (lambda: loss_of(Spin(4, averaging_rate=0.5)), "an encoder for averaging_rate < 1, got None"),
     (
         lambda: loss_of(Spin(4, averaging_rate=0.5, separate=True, encoder=ENCODER)),

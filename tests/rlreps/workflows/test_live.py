@@ -157,9 +157,12 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
         ({"centring_starts": 0}, "expected centring_starts None or >= 1, got 0"),
         ({"states": "uniform"}, "no states for live rollouts, .*, got 'uniform'"),
         ({"encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
-        ({"objective": Explicit()}, "needs no matrix, .* got 'explicit'"),
-        ({"objective": Oracle()}, "needs no matrix, .* got 'oracle'"),
-        ({"objective": LargeBatch(weight_rows="all")}, "needs no matrix, .* got 'large_batch'"),
+        ({"objective": Explicit()}, "need no matrix, .* got 'explicit'"),
+        ({"objective": Oracle()}, "need no matrix, .* got 'oracle on all states'"),
+        (
+            {"objective": LargeBatch(weight_rows="all")},
+            "need no matrix, .* got 'large_batch on all states'",
+        ),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(changes, message):

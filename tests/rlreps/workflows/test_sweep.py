@@ -94,6 +94,11 @@ def test_methods_and_their_options_are_swept_together():
     objectives = [point.config.objective for point in config.points]
     assert objectives == [cls(whitening=w) for cls in (DanskinLissa, Naive) for w in (True, False)]
     assert all(point.config.encoder == MLP(hidden=(3,)) for point in config.points)
+    # Fields of one name are of several types in several classes.
+    (axis,) = parse_grid(["weight-rows=all,gradient,50,none"])
+    assert axis.values == ("all", "gradient", 50, None)
+    with pytest.raises(InputError, match=r"an integer or one of .*, got 'every' for objective"):
+        parse_grid(["weight-rows=every"])
     # A method's own options stay where it is the base's.
     base = Naive(gradient_rows=1, weight_rows=1, covariance_rows=1)
     config = sweep("method=naive", "objective.gradient-rows=20", "rows=22", objective=base, rows=3)
