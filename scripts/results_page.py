@@ -193,10 +193,11 @@ def _table(path: Path) -> str | None:
         for row in rows:
             groups.setdefault(tuple(row[name] for name in keys), []).append(row)
         rows = [_mean(group, keys) for group in groups.values()]
-    rows = [_with_intervals(row) for row in rows]
+    # A paper's table is shown whole, to the digits that it prints.
+    is_printed = "within" in rows[0]
+    rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
-    # Of a paper's table every cell is shown.
-    left = 0 if "within" in header else len(rows) - LONGEST_TABLE
+    left = 0 if is_printed else len(rows) - LONGEST_TABLE
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
     shown = [[row[name] for name in header] for row in rows[: len(rows) - max(left, 0)]]
     title = path.stem.replace("_", " ").capitalize()
@@ -226,23 +227,26 @@ def _mean(rows: list[dict[str, str]], keys: list[str]) -> dict[str, str]:
     return mean
 
 
-def _with_intervals(record: dict[str, str]) -> dict[str, str]:
-    """Fold ``X_low`` and ``X_high`` into the column before them; leave out single seeds."""
+def _with_intervals(record: dict[str, str], digits: int) -> dict[str, str]:
+    """Fold ``X_low`` and ``X_high`` into X, or the column before them; leave out single seeds."""
     folded: dict[str, str] = {}
     for name, text in record.items():
         if name.endswith("low") and folded:
             high = record[f"{name.removesuffix('low')}high"]
-            folded[[*folded][-1]] += f" [{_number(text)}, {_number(high)}]" if text else ""
+            # Of "low" and "high" alone, the mean's.
+            of = name.removesuffix("low").rstrip("_") or "mean"
+            column = of if of in folded else [*folded][-1]
+            folded[column] += f" [{_number(text, digits)}, {_number(high, digits)}]" if text else ""
         elif not name.endswith("high") and not re.fullmatch(r"seed_\d+", name):
-            folded[name] = _number(text)
+            folded[name] = _number(text, digits)
     return folded
 
 
-def _number(text: str) -> str:
+def _number(text: str, digits: int = 3) -> str:
     if _is_text(text) or not text:
         return {"True": "yes", "False": "no"}.get(text, text)
     value = float(text)
-    return format_number(int(value) if re.fullmatch(r"-?\d+", text) else value)
+    return format_number(int(value) if re.fullmatch(r"-?\d+", text) else value, digits=digits)
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:

@@ -13,6 +13,9 @@ lissa,5,100,0.25,0.2,0.3,0.25
 lissa,10,0,0.9,,,0.9
 lissa,10,100,0.5,,,0.5
 """
+PRINTED = "k,mean,deviation,low,high,printed,within\n" + "".join(
+    f"{k},35.1741,0.0212,35.16,35.19,35.17,within\n" for k in range(20)
+)
 SEEDS = """arm,seed,d,step,return
 none,0,2,0,9
 none,1,2,0,9
@@ -43,6 +46,7 @@ def run(tmp_path):
     (folder / "summary.json").write_text(json.dumps({"claims": [CLAIM], "seconds": 12.3}))
     (folder / "results" / "curves.csv").write_text(CURVES)
     (folder / "results" / "seeds.csv").write_text(SEEDS)
+    (folder / "results" / "printed.csv").write_text(PRINTED)
     noise = np.random.default_rng(0).integers(0, 255, (500, 2000, 3), np.uint8)
     noise[:, 600:] = 255
     Image.fromarray(noise).save(folder / "figures" / "curves.png")
@@ -59,6 +63,8 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
     assert "| it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in text
     assert "| lissa | 5 | 100 | 0.250 [0.200, 0.300] |\n| lissa | 10 | 100 | 0.500 |\n" in text
     assert "| none | 2 | 2 | 50 | 1.50 |\n" in text  # the mean over two seeds, at the end
+    # A paper's table is whole, to its digits.
+    assert text.count("| 35.17 [35.16, 35.19] | 0.02120 | 35.17 | within |\n") == 20
     assert "2026-01-02, 2 x cpu, rlreps 0.2.0, jax 0.10.2" in text
     figure = tmp_path / "docs" / "figures" / "trial" / "curves.png"
     assert "(figures/trial/curves.png)" in text
