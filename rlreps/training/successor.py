@@ -743,15 +743,23 @@ class Fit:
             "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
         }
 
+    def check(self) -> Networks:
+        """Return the encoders; an ``InputError`` for what does not fit, before any training."""
+        data, config = self.data, self.config
+        if isinstance(config.method, EpisodeSums):
+            complete_starts(data, config.discount, config.method.tolerance)
+            config.method.objective.require_rows(config.rows)
+        kind = "uniform" if self.behaviour is not None else config.behaviour
+        return _networks(Observed.of(data), config, self.backward_encoder, kind)
+
     def run(
         self, *, folder: RunFolder | None = None, progress: bool = False
     ) -> SuccessorRepresentation:
-        """Fit; see ``fit``."""
+        """Fit, in a folder or without; see ``fit``."""
         data, config = self.data, self.config
         observed = Observed.of(data)
         inputs = observed.inputs(data)
-        kind = "uniform" if self.behaviour is not None else config.behaviour
-        networks = _networks(observed, config, self.backward_encoder, kind)
+        networks = self.check()
         behaviour = self._behaviour_params(networks, inputs, progress)
         zero = jnp.zeros((config.num_features, config.num_features))
         arrays = Arrays((), (), behaviour, zero, zero, zero[0], zero, inputs)
@@ -965,7 +973,6 @@ def _fit_sums(
         encoder=networks.forward,
         encoder_learning_rate=config.optimizer.learning_rate,
     )
-    objective.require_rows(config.rows)
     source = TransitionSource(
         inputs,
         jnp.asarray(data.observation[starts]),
