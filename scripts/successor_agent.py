@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     free = Transitions.collect(CodedRing(task=False), steps=options.steps, seed=options.seed)
     rep = fit(
         free,
-        num_features=PLACES,
+        num_features=24,
         discount=0.9,
         encoder=MLP(hidden=(128,)),
         behaviour="uniform",
@@ -86,9 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         rows=256,
         seed=options.seed,
     )
+    # Unscaled: this agent moves the weights of all features by steps of one size.
     environments: dict[str, gymnasium.Env[Any, Any]] = {
         "codes": CodedRing(task=True),
-        "features": RepresentationObservation(CodedRing(task=True), rep),
+        "features": RepresentationObservation(CodedRing(task=True), rep, scaling="none"),
     }
     last = {}
     for name, environment in environments.items():
