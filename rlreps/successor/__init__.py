@@ -1,4 +1,6 @@
-"""The successor measure: two methods for it, storage, and released ground truths.
+"""The successor measure: two methods for it, storage, released ground truths, and features of it.
+
+``fit`` learns features of the measure from transitions of one's own.
 
 Names load on first use: reading a store needs no JAX, and the command line answers at once.
 """

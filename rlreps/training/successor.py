@@ -924,10 +924,7 @@ def _fit_td(
 ) -> _Learned:
     config, method = blank.config, blank.config.method
     assert isinstance(method, TemporalDifferences)
-    following = np.append(taken[1:], taken[:1], axis=0)
-    following[data.terminated] = 0.0
-    if data.truncated is not None and data.truncated.any():
-        following[data.truncated] = blank.probabilities(data.next_observation[data.truncated])
+    following = next_weights(data, taken, blank.probabilities)
     source = TransitionSource(
         blank.arrays.inputs,
         jnp.asarray(data.observation),
@@ -947,6 +944,25 @@ def _fit_td(
     params = _trained(config, encoder, objective, source, 1, folder, progress)
     unit = np.eye(config.num_features)
     return params["forward"], params["backward"], unit / (1.0 - config.discount), unit
+
+
+def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
+    """Return the weights of the actions that follow each row, [N, A].
+
+    A unit vector for the data's own next action, the behaviour policy's probabilities where the
+    record was cut, zero behind a terminal state.
+
+    Args:
+        data: The transitions.
+        taken: Unit vectors of the actions taken, [N, A].
+        behaviour: The policy that made the data.
+    """
+    weights = np.append(taken[1:], taken[:1], axis=0)
+    weights[data.terminated] = 0.0
+    assert data.truncated is not None  # As transitions fill it in.
+    if data.truncated.any():
+        weights[data.truncated] = behaviour(data.next_observation[data.truncated])
+    return weights
 
 
 def _fit_sums(

@@ -22,6 +22,7 @@ from rlreps.training.successor import (
     canonicalised,
     complete_starts,
     configured,
+    next_weights,
 )
 
 QUICK = {"steps": 2, "rows": 8}
@@ -236,6 +237,39 @@ def test_starts_with_sums_cut_short_are_left_out():
     np.testing.assert_array_equal(starts, (ended.steps_left >= 2) | (np.arange(40) < 10))
     with pytest.raises(InputError, match=r"have at least 31 rows .* got 'at most 10'"):
         complete_starts(data, 0.9, 0.04)
+
+
+def test_the_next_action_is_the_data_s_own_where_there_is_one():
+    kept = {f.name: getattr(walk(), f.name) for f in dataclasses.fields(Transitions) if f.init}
+    data = Transitions(**{**kept, "terminated": np.arange(40) == 19})
+    taken, seen = np.eye(3, dtype=np.float32)[data.action], []
+
+    def behaviour(observations):
+        seen.append(observations)
+        return np.tile(np.float32([0.5, 0.3, 0.2]), (len(observations), 1))
+
+    weights = next_weights(data, taken, behaviour)
+    np.testing.assert_array_equal(weights[19], 0.0)
+    cut = [9, 29, 39]
+    np.testing.assert_allclose(weights[cut], [[0.5, 0.3, 0.2]] * 3)
+    np.testing.assert_array_equal(seen, [data.next_observation[cut]])
+    others = np.setdiff1d(np.arange(40), [*cut, 19])
+    np.testing.assert_array_equal(weights[others], taken[others + 1])
+
+
+@pytest.mark.integration
+def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, size=(31, 8, 8, 1)).astype(np.uint8)
+    numbers = rng.normal(size=31).astype(np.float32)
+    for states, encoder in ((frames, None), (frames, MLP(hidden=(4,))), (numbers, None)):
+        given = {} if encoder is None else {"encoder": encoder}
+        arrays = (states[:-1], rng.integers(2, size=30), states[1:], np.zeros(30, bool))
+        rep = fit(arrays, num_features=2, **QUICK, **given)
+        folder = tmp_path / f"{rep.config.encoder.name}-{states.ndim}"
+        rep.save(folder)
+        again = SuccessorRepresentation.load(folder)
+        np.testing.assert_array_equal(again.features(states), rep.features(states))
 
 
 METHODS = {
