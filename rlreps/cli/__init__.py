@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("training:Train", "Train an encoder on a store."),
     "train-live": ("training:TrainLive", "Train an encoder on fresh rollouts, without a matrix."),
     "sweep": ("training:Sweep", "Train at every point of a grid and gather one table."),
+    "fit": ("training:Fit", "Fit successor features to transitions of your own."),
     "evaluate": ("training:Evaluate", "Measure a trained encoder against a ground truth."),
     "agent train": ("agent:TrainAgents", "Train agents, with an auxiliary task or without."),
     "agent evaluate": ("agent:EvaluateAgents", "Play greedy episodes and measure the torsos."),

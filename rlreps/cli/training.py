@@ -11,7 +11,9 @@ from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.training.devices import choose_devices
+from rlreps.training.successor import FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.evaluate import evaluate_run
+from rlreps.workflows.fit import Collection, run_fit
 from rlreps.workflows.live import LiveConfig, run_live_training
 from rlreps.workflows.train import TrainingConfig, run_training
 
@@ -131,12 +133,46 @@ class Sweep:
 
 
 @dataclasses.dataclass(frozen=True)
+class Fit:
+    """Fit successor features to transitions; the same command resumes an interrupted fit.
+
+    Attributes:
+        data: An .npz file with arrays as Minari, D4RL or OGBench name them (observations, actions,
+            terminals, timeouts, ...), or with --collect the id of a Gymnasium environment or
+            puddle-world[:ARENA], in which uniformly random actions are taken.
+        out: Folder of the run.
+        config: The fit.
+        collection: Where transitions come from.
+        quiet: Show no progress bar.
+    """
+
+    data: Positional[str]
+    out: Path
+    config: FitConfig = dataclasses.field(default=FitConfig())
+    collection: Collection = dataclasses.field(default=Collection())
+    quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = {
+        Encoder: Choice("encoder", ENCODERS),
+        FitMethod: Choice("method", FIT_METHODS),
+        Objective: Choice("objective", OBJECTIVES),
+        Cumulants: Choice("cumulants", CUMULANTS),
+    }
+    names: ClassVar[dict[str, str]] = NAMES
+
+    def run(self) -> None:
+        progress = not self.quiet
+        print_json(run_fit(self.config, self.data, self.out, self.collection, progress=progress))
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluate:
     """Measure a run's newest checkpoint against a ground truth.
 
     Attributes:
-        run_folder: Folder of the training run.
-        store: Ground truth to measure against; by default the one trained on.
+        run_folder: Folder of a run of train or fit.
+        store: Ground truth to measure against; by default the one trained on, which a run of fit
+            has not.
     """
 
     run_folder: Positional[Path]

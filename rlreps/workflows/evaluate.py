@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rlreps.config import name_of
 from rlreps.encoders import Encoder, Tabular
 from rlreps.errors import InputError, require
 from rlreps.numerics import jit
@@ -18,6 +19,8 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.store import open_store
 from rlreps.training import evaluation
+from rlreps.training.successor import KIND as SUCCESSOR
+from rlreps.training.successor import SuccessorRepresentation
 from rlreps.workflows.train import (
     KIND,
     MATRIX,
@@ -95,16 +98,21 @@ def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
 def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     """Measure a run's newest checkpoint against a ground truth.
 
-    Without ``store_path`` that is the ground truth trained on.
+    Without ``store_path`` that is the ground truth trained on; a successor representation fitted to
+    data (``rlreps fit``) has none and needs it.
 
     Returns:
         ``method``, ``encoder``, ``step``, ``store`` and the figures of
-        ``evaluation.evaluate_features``, as means over seeds and each seed's own.
+        ``evaluation.evaluate_features``, as means over seeds and each seed's own; without ``step``
+        for a successor representation, of whose d features d − 1 count
+        (``SuccessorRepresentation.components``).
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
     """
     folder = RunFolder(run)
+    if folder.kind == SUCCESSOR:
+        return _evaluate_successor(folder, store_path)
     config = load_config(folder)
     path = trained_store(folder) if store_path is None else store_path
     if path is None:
@@ -121,6 +129,24 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
         "step": trained.step,
         "store": str(path),
         **evaluation.summarise(figures),
+    }
+
+
+def successor_components(folder: RunFolder, truth: GroundTruth) -> Array:
+    """Return the features of a fitted successor representation at a truth's states, [n, k]."""
+    return jnp.asarray(SuccessorRepresentation.load(folder.path).components(truth))
+
+
+def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str, Any]:
+    if store_path is None:
+        raise InputError(f"expected a ground truth to measure {folder.path} against (--store)")
+    rep = SuccessorRepresentation.load(folder.path)
+    truth = ground_truth_for(store_path, max(1, rep.num_features - 1))
+    return {
+        "method": name_of(type(rep.config.method)),
+        "encoder": rep.config.encoder.name,
+        "store": str(store_path),
+        **evaluation.evaluate_features(jnp.asarray(rep.components(truth)), truth),
     }
 
 

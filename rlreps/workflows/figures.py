@@ -15,7 +15,14 @@ from rlreps.subspace.svd import Decomposition
 from rlreps.successor.ground_truth import GroundTruth, principal_subspace, sampling_error
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.workflows.evaluate import distance_history, load_config, load_encoder, trained_store
+from rlreps.training.successor import KIND as SUCCESSOR
+from rlreps.workflows.evaluate import (
+    distance_history,
+    load_config,
+    load_encoder,
+    successor_components,
+    trained_store,
+)
 from rlreps.workflows.train import ground_truth_for
 
 
@@ -59,7 +66,8 @@ def aligned_components(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotate a run's components within their span onto the true ones.
 
-    They are those of the first seed of the run's newest checkpoint.
+    They are those of the first seed of the run's newest checkpoint, or those that a successor
+    representation was fitted to.
 
     Returns:
         The components [n, d] and each one's |cosine| [d] with the true component.
@@ -67,10 +75,11 @@ def aligned_components(
     Raises:
         InputError: If the run has fewer than d features.
     """
-    available = load_config(folder).num_features
+    fitted = successor_components(folder, truth) if folder.kind == SUCCESSOR else None
+    available = load_config(folder).num_features if fitted is None else fitted.shape[1]
     require(d <= available, f"d <= {available}, the features of {folder.path}", d)
     basis = truth.principal.truncated(d).basis
-    features = load_encoder(folder, truth).features()[0]
+    features = load_encoder(folder, truth).features()[0] if fitted is None else fitted
     aligned = np.asarray(subspace.align(features, basis))
     return aligned, np.abs(np.sum(aligned * basis, axis=0))
 

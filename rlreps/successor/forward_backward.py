@@ -1,0 +1,474 @@
+"""The successor measure of state-action pairs as a product of features: mathematics.
+
+Data of a policy π have rows (s, a, s'), with distribution rho_sa of (s, a) and rho of the states s'
+reached. The successor measure, with its density m in the second argument,
+
+    m(s, a, s⁺) rho(ds⁺) = Σ_{t≥0} γᵗ P(S_{t+1} ∈ ds⁺ | S_0 = s, A_0 = a, π),
+
+counts from the state that the first action leads to; terminal states are counted once, on arrival.
+A factorisation of rank d is m ≈ F(s, a)ᵀB(s⁺), the best one in L2(rho_sa x rho) its truncated
+singular value decomposition (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2021).
+"""
+
+import dataclasses
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.config import configurable, leaf, size
+from rlreps.encoders import Encoder, Params
+from rlreps.errors import require_interval
+from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population
+from rlreps.numerics import matmul
+from rlreps.sources.matrix import draw_rows_and_tasks
+
+# --- Encoders of packed rows ----------------------------------------------------------------------
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class ActionHeads(Encoder):
+    """F(s, a): an encoder of states whose read-out has one block of d features for each action.
+
+    A row is packed as [s, w], s flat and w [A] the weights of the actions: a unit vector for an
+    action taken, probabilities for an average over a policy, zero where nothing follows.
+
+    Attributes:
+        encoder: Gives A · d features, those of action 0 first.
+        num_actions: A.
+        observation_shape: Of the encoder's input for one state.
+        indices: Whether inputs are indices of states.
+    """
+
+    encoder: Encoder = leaf()
+    _: dataclasses.KW_ONLY
+    num_actions: int = size(2)
+    observation_shape: tuple[int, ...] = size((2,))
+    indices: bool = size(False)
+
+    @property
+    def width(self) -> int:
+        """Length of a packed row."""
+        return math.prod(self.observation_shape) + self.num_actions
+
+    def init(self, key: Array) -> Params:
+        return self.encoder.init(key)
+
+    def heads(self, params: Params, observations: Array) -> Array:
+        """Compute the features of every action, [b, A, d]."""
+        features = self.encoder.apply(params, observations)
+        return features.reshape(len(features), self.num_actions, -1)
+
+    def states(self, rows: Array) -> Array:
+        """Return the encoder's inputs of packed rows."""
+        flat = rows[:, : rows.shape[1] - self.num_actions]
+        states: Array = flat.reshape(-1, *self.observation_shape)
+        return states.astype(jnp.int32) if self.indices else states
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        weights = inputs[:, -self.num_actions :]
+        heads = self.heads(params, self.states(inputs))
+        # A sum of few numbers, most of them zero: no product that an accelerator would round.
+        features: Array = jnp.sum(heads * weights[:, :, None], axis=1)
+        return features
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class ForwardBackward(Encoder):
+    """F and B along transitions: rows [s, w, s', w'] → [F(s, w), B(s'), F(s', w')], [b, 3d].
+
+    Attributes:
+        forward: F.
+        backward: B, which takes the states that F's encoder takes.
+    """
+
+    forward: ActionHeads = leaf()
+    backward: Encoder = leaf()
+
+    def init(self, key: Array) -> Params:
+        forward_key, backward_key = jax.random.split(key)
+        return {
+            "forward": self.forward.init(forward_key),
+            "backward": self.backward.init(backward_key),
+        }
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        first, then = inputs[:, : self.forward.width], inputs[:, self.forward.width :]
+        here = self.forward.apply(params["forward"], first)
+        there = self.forward.apply(params["forward"], then)
+        reached = self.backward.apply(params["backward"], self.forward.states(then))
+        return jnp.concatenate([here, reached, there], axis=1)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Map from observations to encoder inputs.
+
+    Attributes:
+        offset: Subtracted, of one observation's shape or [].
+        factor: Multiplied then, likewise.
+        indices: Whether observations are indices of states, which stay as they are.
+    """
+
+    offset: Array = leaf()
+    factor: Array = leaf()
+    _: dataclasses.KW_ONLY
+    indices: bool = False
+
+    def __call__(self, observations: Array) -> Array:
+        """Return inputs [b, ...], float32, or int32 for indices."""
+        if self.indices:
+            return observations.astype(jnp.int32)
+        values = observations.astype(jnp.float32)
+        shape = (1, *self.offset.shape) if self.offset.ndim else (1,) * values.ndim
+        inputs: Array = (values - self.offset.reshape(shape)) * self.factor.reshape(shape)
+        return inputs
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TransitionSource:
+    """Batches of transitions, drawn uniformly with replacement.
+
+    Inputs are states; with actions, packed rows of ``ActionHeads``; with next states, packed rows
+    of ``ForwardBackward``.
+
+    Attributes:
+        inputs: The map from observations.
+        observation: s, [N, ...].
+        targets: Columns to learn, [N, t].
+        weights: w, [N, A]; None for states alone.
+        next_observation: s', [N, ...].
+        next_weights: w', [N, A].
+        with_population: Whether batches bring all rows.
+    """
+
+    inputs: Inputs
+    observation: Array
+    targets: Array
+    weights: Array | None = None
+    next_observation: Array | None = None
+    next_weights: Array | None = None
+    with_population: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    @property
+    def num_tasks(self) -> int:
+        return self.targets.shape[1]
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw rows and columns."""
+        rows, tasks = draw_rows_and_tasks(key, self.targets.shape, num_rows, num_tasks)
+        population = None
+        if self.with_population:
+            every = jnp.arange(len(self.targets))
+            population = Population(self.packed(every), self.targets[:, tasks])
+        targets = self.targets[rows[:, None], tasks[None, :]]
+        return Batch(self.packed(rows), targets, tasks, population)
+
+    def packed(self, rows: Array) -> Array:
+        """Return the inputs of rows of the data."""
+        first = self.inputs(self.observation[rows])
+        if self.weights is None:
+            return first
+        parts = [_flat(first), self.weights[rows]]
+        if self.next_observation is not None and self.next_weights is not None:
+            parts += [_flat(self.inputs(self.next_observation[rows])), self.next_weights[rows]]
+        return jnp.concatenate(parts, axis=1)
+
+
+def _flat(states: Array) -> Array:
+    return states.reshape(len(states), -1).astype(jnp.float32)
+
+
+# --- Temporal differences -------------------------------------------------------------------------
+
+
+def td_loss(
+    forward: Array,
+    backward: Array,
+    reached: Array,
+    next_forward: Array,
+    next_backward: Array,
+    discount: float | Array,
+    pairs: Array | None = None,
+) -> Array:
+    """Compute E[(F(s, a)ᵀB(s⁺) − γ F̄(s', a')ᵀB̄(s⁺))²] − 2 E[F(s, a)ᵀB(s')], [].
+
+    The loss of forward-backward representations for a fixed policy (Blier, Tallec & Ollivier 2021,
+    Theorem 6; Touati & Ollivier 2021, Eq. 8). Its gradient in F and B is that of the squared
+    distance from the Bellman target in L2(rho_sa x rho), and vanishes where FᵀB is the measure.
+
+    Args:
+        forward: F at rows (s, a), [b, d].
+        backward: B at states s⁺, [g, d].
+        reached: B at the states s' that the rows led to, [b, d].
+        next_forward: F̄ at (s', a'), zero where the episode terminated, [b, d]; held.
+        next_backward: B̄ at the states s⁺, [g, d]; held.
+        discount: γ.
+        pairs: Weight of each pair of a row and a state, [b, g]; None is 1.
+
+    Returns:
+        The loss, means over pairs and over rows.
+    """
+    target = lax.stop_gradient(matmul(next_forward, next_backward.T)) * discount
+    squares = jnp.square(matmul(forward, backward.T) - target)
+    weights = jnp.ones_like(squares) if pairs is None else pairs
+    first = jnp.sum(weights * squares) / jnp.sum(weights)
+    loss: Array = first - 2.0 * jnp.mean(jnp.sum(forward * reached, axis=1))
+    return loss
+
+
+def orthonormality_loss(backward: Array) -> Array:
+    """Estimate ‖E[BBᵀ] − I‖² − d without bias from independent rows B [b, d], [].
+
+    The regulariser of Touati & Ollivier 2021 (App. B): E over pairs of different rows.
+    """
+    gram = matmul(backward, backward.T)
+    diagonal = jnp.diagonal(gram)
+    count = len(backward) * (len(backward) - 1)
+    off_diagonal = (jnp.sum(jnp.square(gram)) - jnp.sum(jnp.square(diagonal))) / count
+    return off_diagonal - 2.0 * jnp.mean(diagonal)
+
+
+class Averages(NamedTuple):
+    """A moving average of parameters.
+
+    Attributes:
+        total: Decayed sum, not corrected for its zero start.
+        weight: Total weight behind it, [].
+    """
+
+    total: Params
+    weight: Array
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForwardBackwardLoss(Objective):
+    """``td_loss`` on rows of a ``ForwardBackward`` encoder, towards averaged parameters.
+
+    The states s⁺ are those that the other rows of the batch reached: independent draws from rho.
+    The encoder's F is (1 − γ) times F, so that its size does not depend on γ; the loss is (1 − γ)²
+    times ``td_loss`` plus the regulariser, which chooses one among the factorisations with equal
+    product (B orthonormal) and so moves no minimum as long as rho has at least d states.
+
+    Attributes:
+        discount: γ.
+        averaging_rate: Share of the new parameters in the target network's average at each update.
+        orthonormality: Weight of ``orthonormality_loss``.
+        encoder: The encoder being trained.
+    """
+
+    discount: float = size(0.95)
+    averaging_rate: float = 0.1
+    orthonormality: float = 1.0
+    encoder: Encoder | None = size(None, leaf=True)
+
+    title: ClassVar[str] = "forward-backward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
+        require_interval("orthonormality", self.orthonormality, "[0, inf)")
+
+    def init(self, key: Array) -> Averages:
+        """Return the average before the first update."""
+        assert self.encoder is not None
+        shapes = jax.eval_shape(self.encoder.init, key)
+        return Averages(
+            jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), jnp.zeros(())
+        )
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Averages, key: Array
+    ) -> tuple[Array, tuple[Averages, Metrics]]:
+        """Compute the loss; ``batch.targets`` are ignored."""
+        # Targets are held: the gradient is a semi-gradient, as always with temporal differences.
+        now, started = lax.stop_gradient(params), state.weight > 0.0
+        weight = jnp.where(started, state.weight, 1.0)
+        held = jax.tree.map(
+            lambda total, new: jnp.where(started, total / weight, new), state.total, now
+        )
+        outputs, target = encode(params, batch.inputs), encode(held, batch.inputs)
+        forward, backward, _ = jnp.split(outputs, 3, axis=1)
+        _, next_backward, next_forward = jnp.split(lax.stop_gradient(target), 3, axis=1)
+        rest = 1.0 - self.discount
+        pairs = 1.0 - jnp.eye(len(outputs), dtype=outputs.dtype)
+        differences = td_loss(
+            forward / rest,
+            backward,
+            backward,
+            next_forward / rest,
+            next_backward,
+            self.discount,
+            pairs,
+        )
+        value = rest**2 * differences + self.orthonormality * orthonormality_loss(backward)
+        rate = self.averaging_rate
+        total = jax.tree.map(lambda total, new: (1.0 - rate) * total + rate * new, state.total, now)
+        return value, (Averages(total, (1.0 - rate) * state.weight + rate), {})
+
+
+# --- Sums along episodes --------------------------------------------------------------------------
+
+
+def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) -> np.ndarray:
+    """Sum the cumulants of the states that follow each row within its episode, [N, k].
+
+    Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}), whose expectation given (s, a) is
+    ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) where the episode is not cut.
+
+    Args:
+        cumulants: c(s') of every row, [N, k].
+        ends: Whether a row is the last of its episode, [N].
+        discount: γ.
+    """
+    sums = np.empty_like(cumulants)
+    running = np.zeros(cumulants.shape[1:], np.float64)
+    for row in range(len(cumulants) - 1, -1, -1):
+        running = cumulants[row] + (0.0 if ends[row] else discount) * running
+        sums[row] = running
+    return sums
+
+
+def eligibilities(
+    features: np.ndarray, starts: np.ndarray, ends: np.ndarray, discount: float
+) -> np.ndarray:
+    """Sum the discounted features of the rows before each state reached, [N, d].
+
+    Row t gets e_t = Σ_{k≤t} γ^{t−k} 1{k is a start} F(s_k, a_k) over its episode. For n starts
+    among N rows, with C = E[F Fᵀ] over the starts and rho the distribution of s' over all rows,
+
+        (N / n) E[e_t | s_{t+1} = s⁺] rho(ds⁺)
+            = (1/n) Σ_t e_t 1{s_{t+1} ∈ ds⁺}
+            = (1/n) Σ_k Σ_{t≥k} γ^{t−k} F(s_k, a_k) 1{s_{t+1} ∈ ds⁺}
+            → E_starts[F(s, a) m(s, a, s⁺)] rho(ds⁺) = C B(s⁺) rho(ds⁺),
+
+    where FᵀB is the projection of m on the span of F in L2(starts): the best B for this F. So
+    B(s⁺) = (N / n) C⁻¹ E[e | s⁺], a regression of eligibilities on the states reached. Whatever
+    rows are starts, as long as that does not depend on what follows them and the rows that follow
+    are in the data.
+
+    Args:
+        features: F of every row, [N, d].
+        starts: Whether a row is a start, [N].
+        ends: Whether a row is the last of its episode, [N].
+        discount: γ.
+    """
+    found = np.empty_like(features)
+    running = np.zeros(features.shape[1:], np.float64)
+    for row in range(len(features)):
+        running = running + features[row] if starts[row] else running
+        found[row] = running
+        running = (0.0 if ends[row] else discount) * running
+    return found
+
+
+# --- The canonical factorisation ------------------------------------------------------------------
+
+
+class Canonical(NamedTuple):
+    """Maps to the factors of the singular value decomposition of FᵀB.
+
+    Attributes:
+        forward: Takes F to u √σ, [d, d].
+        backward: Takes B to v √σ, [d, d].
+        singular_values: σ, falling, [d]; zero, as the maps' rows, beyond the rank.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray
+    singular_values: np.ndarray
+
+
+def canonical(forward_moment: np.ndarray, backward_moment: np.ndarray) -> Canonical:
+    """Rotate F and B so that FᵀB = Σ σ_i u_i v_i, u and v orthonormal in L2 of the data.
+
+    With C_F = E[F Fᵀ] = R², C_B = E[B Bᵀ] = T² and the SVD R T = U σ Vᵀ, these are
+    u = σ⁻¹ Vᵀ T F and v = σ⁻¹ Uᵀ R B: no moment is inverted.
+
+    Args:
+        forward_moment: C_F, [d, d].
+        backward_moment: C_B, [d, d].
+    """
+    roots = []
+    for moment in (forward_moment, backward_moment):
+        values, vectors = np.linalg.eigh(0.5 * (moment + moment.T))
+        roots.append((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+    left, values, right = np.linalg.svd(roots[0] @ roots[1])
+    # Moments of single-precision features: their roots are known to its root.
+    kept = values > math.sqrt(len(values) * np.finfo(np.float32).eps) * 1e-2 * values[0]
+    values = np.where(kept, values, 0.0)
+    scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
+    return Canonical(scale * (right @ roots[1]), scale * (left.T @ roots[0]), values)
+
+
+# --- Ridge regression with leave-one-out ----------------------------------------------------------
+
+
+class Ridge(NamedTuple):
+    """A ridge regression, its strength chosen by leave-one-out.
+
+    Attributes:
+        weights: [d].
+        intercept: Not penalised.
+        strength: λ of ‖y − Φw − c‖² + λ‖w‖².
+        error: Mean squared leave-one-out error at that strength.
+    """
+
+    weights: np.ndarray
+    intercept: float
+    strength: float
+    error: float
+
+
+STRENGTHS = np.logspace(-10.0, 2.0, 49)
+"""Candidates for λ, in units of the largest eigenvalue of ΦᵀΦ."""
+
+
+def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
+    """Fit targets [n] on features [n, d] with the λ of the least leave-one-out error.
+
+    That error is exact without refitting (Allen 1974, PRESS): residuals (y − ŷ)/(1 − h) with the
+    leverages h of the fit with all rows.
+    """
+    features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
+    centre, mean = features.mean(axis=0), targets.mean()
+    left, values, right = np.linalg.svd(features - centre, full_matrices=False)
+    overlap = left.T @ (targets - mean)
+    largest = max(float(values[0]) ** 2, np.finfo(np.float64).tiny)
+    best: tuple[float, float] | None = None
+    for strength in STRENGTHS * largest:
+        shrunk = values**2 / (values**2 + strength)
+        residuals = targets - mean - left @ (shrunk * overlap)
+        leverages = 1.0 / len(targets) + np.square(left) @ shrunk
+        # A row that alone decides its fit has no error without itself that could be known.
+        error = float(np.mean(np.square(residuals / np.maximum(1.0 - leverages, 1e-12))))
+        if best is None or error < best[0]:
+            best = error, float(strength)
+    assert best is not None
+    error, strength = best
+    weights = right.T @ (values / (values**2 + strength) * overlap)
+    return Ridge(weights, float(mean - centre @ weights), strength, error)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActionLikelihood(Objective):
+    """Cross entropy of actions under logits [b, A]; targets are the actions taken, [b, 1]."""
+
+    title: ClassVar[str] = "behaviour policy"
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute the mean negative log likelihood."""
+        logits = jax.nn.log_softmax(self.features(params, encode, batch.inputs))
+        taken = jnp.take_along_axis(logits, batch.targets.astype(jnp.int32), axis=1)
+        return -jnp.mean(taken), (state, {})

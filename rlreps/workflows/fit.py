@@ -1,0 +1,100 @@
+"""Successor representations of data in a folder of their own: ``rlreps fit``."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps.envs import load_arena
+from rlreps.errors import InputError, require
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
+from rlreps.successor.transitions import Terminals, Transitions
+from rlreps.training.successor import KIND, Fit, FitConfig
+
+_PUDDLE_WORLD = "puddle-world"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collection:
+    """Data that are collected, or how a file of them is read.
+
+    Attributes:
+        collect: Transitions to collect; for an environment alone.
+        environment_seed: Decides everything random of the collection.
+        terminals: Whether ``terminals`` of a file mark terminal states or any end of a trajectory.
+    """
+
+    collect: int | None = None
+    environment_seed: int = 0
+    terminals: Terminals = "terminated"
+
+
+def read_data(name: str, collection: Collection) -> Transitions:
+    """Read transitions from a file of arrays, or collect them in an environment.
+
+    Args:
+        name: An .npz file (see ``Transitions.from_dictionary``), ``puddle-world[:ARENA]`` or the id
+            of a Gymnasium environment, in which uniformly random actions are taken.
+        collection: How.
+
+    Raises:
+        InputError: If there is no such file or environment, or its data cannot be used.
+    """
+    steps = collection.collect
+    if name.endswith(".npz"):
+        require(steps is None, "no --collect with a file", steps)
+        try:
+            with np.load(name, allow_pickle=False) as file:
+                arrays = dict(file)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"expected a file of arrays, got {name}: {error}") from error
+        return Transitions.from_dictionary(arrays, terminals=collection.terminals)
+    if steps is None:
+        raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
+    if name.partition(":")[0] == _PUDDLE_WORLD:
+        environment: Any = load_arena(name.partition(":")[2] or "sutton")
+    else:
+        import gymnasium
+
+        try:
+            environment = gymnasium.make(name)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise InputError(
+                f"expected an environment of Gymnasium, got {name!r}: {error}"
+            ) from error
+    return Transitions.collect(environment, steps=steps, seed=collection.environment_seed)
+
+
+def run_fit(
+    config: FitConfig, name: str, out: Path, collection: Collection, *, progress: bool = True
+) -> dict[str, Any]:
+    """Fit a representation in a folder, resuming what was interrupted.
+
+    Args:
+        config: The fit.
+        name: The data, as of ``read_data``.
+        out: The folder; ``SuccessorRepresentation.load`` reads it.
+        collection: How the data are read or collected.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The summary.
+
+    Raises:
+        InputError: For data, options or a folder that do not fit.
+        TrainingDivergedError: If training became non-finite.
+    """
+    parts = Fit(data=read_data(name, collection), config=config)
+    description = parts.describe()
+    finished = finished_summary(out, KIND, description)
+    if finished is not None:
+        return finished
+    parts.check()
+
+    def compute(folder: RunFolder) -> dict[str, Any]:
+        return parts.run(folder=folder, progress=progress).write(folder)
+
+    return complete_run(
+        out, kind=KIND, config=description, compute=compute, origin={"source": name}
+    )

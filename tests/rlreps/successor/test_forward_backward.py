@@ -1,0 +1,181 @@
+"""The mathematics of FᵀB against dense linear algebra on small chains."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.successor.forward_backward import (
+    STRENGTHS,
+    canonical,
+    discounted_sums,
+    eligibilities,
+    orthonormality_loss,
+    ridge_by_leave_one_out,
+    td_loss,
+)
+
+
+def expected_loss(chain):
+    """The expectation of ``td_loss`` over a chain's data: (F [n, A, d], B [n, d]) → scalar."""
+    data = chain.transitions()
+    alive = jnp.asarray(~data.terminated, jnp.float32)[:, None]
+
+    def loss(factors, held):
+        (forward, backward), (next_forward, next_backward) = factors, held
+        reached = data.next_observation
+        return td_loss(
+            forward[data.observation, data.action],
+            backward[reached],
+            backward[reached],
+            alive * next_forward[reached].mean(axis=1),
+            next_backward[reached],
+            chain.discount,
+        )
+
+    return loss
+
+
+def test_the_expected_td_gradient_vanishes_at_the_measure_and_nowhere_near(chain):
+    density = chain.measure() / chain.reached()
+    gauge = np.random.default_rng(0).normal(size=(chain.size, chain.size)) + 2 * np.eye(chain.size)
+    exact = (
+        jnp.asarray(density @ gauge, jnp.float32),
+        jnp.asarray(np.linalg.inv(gauge).T, jnp.float32),
+    )
+    gradient = jax.jit(jax.grad(expected_loss(chain)))
+    scale = float(jnp.abs(exact[0]).max())
+    for found in gradient(exact, exact):
+        np.testing.assert_allclose(found, 0.0, atol=2e-4 * scale)
+    shorter = (0.9 * exact[0], exact[1])
+    assert float(jnp.abs(gradient(shorter, shorter)[1]).max()) > 2e-2 * scale
+
+
+def test_orthonormality_is_estimated_without_bias():
+    rows = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    # Every ordered pair of different rows is a pair of independent draws of this sample space.
+    every = [
+        float(orthonormality_loss(jnp.asarray(rows[list(pair)])))
+        for pair in itertools.product(range(5), repeat=2)
+    ]
+    moment = rows.T @ rows / 5
+    expected = np.sum((moment - np.eye(2)) ** 2) - 2
+    np.testing.assert_allclose(np.mean(every), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [3, 2])
+def test_canonical_factors_are_the_singular_value_decomposition(rank):
+    rng = np.random.default_rng(rank)
+    forward, backward = rng.normal(size=(40, rank)), rng.normal(size=(30, rank))
+    mix = rng.normal(size=(rank, 3))
+    forward, backward = forward @ mix, backward @ rng.normal(size=(rank, 3))
+    found = canonical(forward.T @ forward / 40, backward.T @ backward / 30)
+    left, right = forward @ found.forward.T, backward @ found.backward.T
+    np.testing.assert_allclose(left @ right.T, forward @ backward.T, atol=1e-9)
+    values = found.singular_values
+    exact = np.linalg.svd(forward @ backward.T, compute_uv=False)[:3] / np.sqrt(40 * 30)
+    np.testing.assert_allclose(values[:rank], exact[:rank], rtol=1e-9)
+    assert (values[rank:] == 0).all()
+    np.testing.assert_allclose(left.T @ left / 40, np.diag(values), atol=1e-9)
+    np.testing.assert_allclose(right.T @ right / 30, np.diag(values), atol=1e-9)
+
+
+# --- Sums along episodes: three states and a terminal one, all episodes as often as likely --------
+
+NEXT = {  # (state, action) → state → probability; from the last of them every episode ends
+    (0, 0): {1: 0.5, 2: 0.5},
+    (0, 1): {1: 0.25, 3: 0.75},
+    (1, 0): {2: 1.0},
+    (1, 1): {2: 0.5, 3: 0.5},
+    (2, 0): {3: 1.0},
+    (2, 1): {3: 1.0},
+}
+DISCOUNT = 0.7
+
+
+def every_episode(state=0):
+    """Yield (probability, rows (s, a, s')) of all episodes from a state under uniform actions."""
+    if state == 3:
+        yield 1.0, []
+        return
+    for action in (0, 1):
+        for end, chance in NEXT[state, action].items():
+            for rest, rows in every_episode(end):
+                yield 0.5 * chance * rest, [(state, action, end), *rows]
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    """Rows of all episodes, [N] each of s, a, s' and end."""
+    rows = []
+    for probability, episode in every_episode():
+        copies = 256 * probability
+        assert copies == int(copies)
+        ends = [False] * (len(episode) - 1) + [True]
+        rows += [(*row, end) for row, end in zip(episode, ends, strict=True)] * int(copies)
+    return np.array(rows).T
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """M [4, 2, 4], the exact measure; nothing follows the terminal state 3."""
+    probabilities = np.zeros((4, 2, 4))
+    for (state, action), ends in NEXT.items():
+        for end, chance in ends.items():
+            probabilities[state, action, end] = chance
+    return probabilities @ np.linalg.inv(np.eye(4) - DISCOUNT * probabilities.mean(axis=1))
+
+
+def test_sums_along_all_episodes_are_the_measure(episodes, exact):
+    states, actions, reached, ends = episodes
+    sums = discounted_sums(np.eye(4)[reached], ends, DISCOUNT)
+    for state, action in NEXT:
+        rows = (states == state) & (actions == action)
+        np.testing.assert_allclose(sums[rows].mean(axis=0), exact[state, action], atol=1e-12)
+
+
+@pytest.mark.parametrize("from_states", [(0, 1, 2), (0, 2)])
+def test_eligibilities_give_the_best_backward_factor(episodes, exact, from_states):
+    states, actions, reached, ends = episodes
+    features = np.random.default_rng(0).normal(size=(4, 2, 2))
+    starts = np.isin(states, from_states)
+    found = eligibilities(features[states, actions], starts, ends.astype(bool), DISCOUNT)
+    scale, rho = len(states) / starts.sum(), np.bincount(reached, minlength=4) / len(states)
+    of_starts = features[states[starts], actions[starts]]
+    moment = of_starts.T @ of_starts / len(of_starts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        density = exact[states[starts], actions[starts]] / rho  # m of every start
+    best = np.linalg.lstsq(of_starts, density[:, 1:], rcond=None)[0]
+    for state in (1, 2, 3):
+        mean = found[reached == state].mean(axis=0)
+        backward = scale * np.linalg.solve(moment, mean)
+        np.testing.assert_allclose(backward, best[:, state - 1], atol=1e-9)
+
+
+def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(12, 5)) * [4.0, 2.0, 1.0, 0.5, 0.1]
+    targets = features @ rng.normal(size=5) + 3.0 + rng.normal(size=12)
+    found = ridge_by_leave_one_out(features, targets)
+    largest = np.linalg.svd(features - features.mean(axis=0), compute_uv=False)[0] ** 2
+
+    def fitted(rows, strength):
+        design = np.column_stack([features[rows], np.ones(len(rows))])
+        penalty = strength * np.diag([1.0] * 5 + [0.0])
+        return np.linalg.solve(design.T @ design + penalty, design.T @ targets[rows])
+
+    errors = []
+    for strength in STRENGTHS * largest:
+        residuals = []
+        for row in range(12):
+            weights = fitted(np.delete(np.arange(12), row), strength)
+            residuals.append(targets[row] - features[row] @ weights[:5] - weights[5])
+        errors.append(np.mean(np.square(residuals)))
+    best = int(np.argmin(errors))
+    assert 0 < best < len(STRENGTHS) - 1
+    np.testing.assert_allclose(found.strength, STRENGTHS[best] * largest)
+    np.testing.assert_allclose(found.error, errors[best], rtol=1e-9)
+    weights = fitted(np.arange(12), found.strength)
+    np.testing.assert_allclose([*found.weights, found.intercept], weights, rtol=1e-9)

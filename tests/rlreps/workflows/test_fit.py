@@ -1,0 +1,104 @@
+"""Successor features from the command line: files, environments, measures and pictures."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rlreps.encoders import FourierMLP
+from rlreps.runs.folder import RunFolder
+from rlreps.successor import SuccessorRepresentation
+from rlreps.training.successor import FitConfig
+from rlreps.workflows import figures
+from rlreps.workflows.fit import Collection, run_fit
+
+words = str.split
+OPTIONS = words(
+    "--num-features 4 --steps 20 --rows 32 --hidden 16 --frequencies 2 --behaviour uniform --quiet"
+)
+PUDDLE = ["puddle-world:sutton", "--collect", 256, *OPTIONS]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of vectors in two episodes."""
+    rng = np.random.default_rng(0)
+    states = rng.uniform(size=(60, 2)).astype(np.float32)
+    terminals = np.isin(np.arange(60), (29, 59))
+    path = tmp_path / "data.npz"
+    actions = rng.integers(3, size=60)
+    np.savez(path, observations=states, actions=actions, terminals=terminals)
+    return path
+
+
+def test_a_fit_is_made_measured_and_drawn(rlreps, refused, toy_store, tmp_path):
+    run = tmp_path / "run"
+    summary = json.loads(rlreps("fit", *PUDDLE, "--out", run))
+    assert (summary["num_features"], summary["rows"]) == (4, 256)
+    assert summary["singular_values"] == sorted(summary["singular_values"], reverse=True)
+    assert json.loads(rlreps("fit", *PUDDLE, "--out", run)) == summary
+    measured = json.loads(rlreps("evaluate", run, "--store", toy_store))
+    assert (measured["method"], measured["d"]) == ("temporal_differences", 3)
+    assert 0.0 < measured["subspace_distance"] < 1.0
+    out = tmp_path / "components.png"
+    rlreps("plot", "components", toy_store, "--runs", run, "--d", "3", "--out", out)
+    assert out.stat().st_size > 1000
+    with pytest.raises(ValueError, match="d <= 3, the features of"):
+        figures.draw_components(toy_store, [run], out, d=4)
+    assert "ground truth to measure" in refused("evaluate", run)
+    said = refused("fit", *PUDDLE, "--seed", 1, "--out", run)
+    assert "holds another run: expected seed=0, got 1" in said
+
+
+@pytest.mark.integration
+def test_a_file_is_fitted_by_sums_along_episodes(rlreps, file, tmp_path):
+    method = words(
+        "--method monte_carlo --objective danskin_empirical --num-cumulants 8 --discount 0.8"
+    )
+    run = tmp_path / "run"
+    rlreps("fit", file, "--out", run, *method, "--length-scale", "0.5", *OPTIONS)
+    rep = SuccessorRepresentation.load(run)
+    # What the last row of either episode led to is not in the file.
+    assert rep.description["data"]["rows"] == 58
+    assert rep.config.method.cumulants.length_scale == 0.5
+    assert rep.features(np.zeros((3, 2))).shape == (3, 4)
+
+
+def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
+    out = ["--out", tmp_path / "run"]
+    broken = tmp_path / "broken.npz"
+    broken.write_text("nothing")
+    for arguments, expected in {
+        (file, "--collect", 10): "expected no --collect with a file, got 10",
+        ("CartPole-v1",): "or --collect with an environment, got 'CartPole-v1'",
+        ("Nowhere-v0", "--collect", 10): "expected an environment of Gymnasium, got 'Nowhere-v0'",
+        ("puddle-world:atlantis", "--collect", 10): "atlantis",
+        (broken,): "expected a file of arrays",
+        (tmp_path / "absent.npz",): "expected a file of arrays",
+        (file, "--method", "sarsa"): "expected method to be one of monte_carlo, td",
+        (file, "--tolerance", 0.1): "got --tolerance; options of td: --averaging-rate",
+        (file, "--encoder", "tabular"): "expected an option",
+    }.items():
+        assert expected in refused("fit", *arguments, *out, *OPTIONS)
+
+
+@pytest.mark.integration
+def test_an_interrupted_fit_ends_as_an_uninterrupted_one(
+    killed_when_logging, assert_same_metrics, tmp_path
+):
+    config = FitConfig(
+        num_features=3,
+        encoder=FourierMLP(hidden=(8,), frequencies=1),
+        steps=100,
+        rows=16,
+        behaviour="uniform",
+    )
+    arguments = (config, "puddle-world", tmp_path / "killed", Collection(collect=128))
+    killed_when_logging(60, run_fit, *arguments)
+    for name in ("killed", "whole"):
+        run_fit(config, "puddle-world", tmp_path / name, Collection(collect=128), progress=False)
+    assert_same_metrics(tmp_path / "killed", tmp_path / "whole")
+    one, other = (SuccessorRepresentation.load(tmp_path / name) for name in ("killed", "whole"))
+    seen = np.random.default_rng(0).uniform(size=(5, 2))
+    np.testing.assert_array_equal(one.features(seen), other.features(seen))
+    assert RunFolder(tmp_path / "whole").provenance["source"] == "puddle-world"
