@@ -29,6 +29,7 @@ from rlreps.agents.replay import (
 )
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder
+from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import optimizer_step
@@ -93,6 +94,9 @@ class AgentConfig:
     Attributes:
         environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
             environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments makes.
+        observation: What agents see of PuddleWorld.
+        goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
+            or the corner x + y >= 1.9.
         encoder: The torso.
         num_features: d, its features; values are linear in them.
         dqn: The agent.
@@ -112,6 +116,8 @@ class AgentConfig:
     """
 
     environment: str = "puddle-world"
+    observation: Observation = dataclasses.field(default=Position())
+    goal: tuple[float, float, float] | None = None
     encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
     num_features: int = 32
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)

@@ -12,6 +12,7 @@ from rlreps.agents.auxiliary import TASKS
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
+from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import require
 
 
@@ -32,12 +33,18 @@ class TrainAgents:
     store: Path | None = None
     quiet: Switch = False
 
-    choices: ClassVar[dict[Any, Choice]] = {**METHODS, Cumulants: Choice("auxiliary-tasks", TASKS)}
+    choices: ClassVar[dict[Any, Choice]] = {
+        **METHODS,
+        Cumulants: Choice("auxiliary-tasks", TASKS),
+        Observation: Choice("observation", OBSERVATIONS),
+    }
     names: ClassVar[dict[str, str]] = {
         **NAMES,
         "AgentConfig.environment": "env",
         "AuxiliaryConfig.weight": "auxiliary_weight",
         "Cells.bins": "cells_per_axis",
+        **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
+        "Image.size": "image_size",
     }
 
     def run(self) -> None:
