@@ -28,11 +28,14 @@ from rlreps.agents.replay import (
     transitions,
 )
 from rlreps.config import with_sizes
-from rlreps.encoders import MLP, Encoder
+from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import optimizer_step
+
+TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
+"""Name → class of the torsos that a configuration can name; images need the convolutional one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -474,17 +477,18 @@ def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder
     """Make the torso that a configuration names.
 
     Raises:
-        InputError: If observations are no vectors.
+        InputError: If observations are no vectors, or no images for a convolutional torso.
     """
-    require(
-        len(observation_shape) == 1,
-        f"observations that are vectors, for the torso {config.encoder.name}; images need a "
-        "convolutional one",
-        tuple(observation_shape),
-    )
+    shape, name = tuple(observation_shape), config.encoder.name
+    if isinstance(config.encoder, Convolutional):
+        require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
+    else:
+        expected = f"observations that are vectors, for the torso {name}"
+        require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
     return with_sizes(
         config.encoder,
-        num_inputs=observation_shape[0],
+        frame_shape=shape,
+        num_inputs=shape[0],
         num_states=1,
         num_features=config.num_features,
     )

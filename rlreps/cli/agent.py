@@ -9,9 +9,11 @@ from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.auxiliary import TASKS
+from rlreps.agents.dqn import TORSOS
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
+from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import require
 
@@ -35,6 +37,7 @@ class TrainAgents:
 
     choices: ClassVar[dict[Any, Choice]] = {
         **METHODS,
+        Encoder: Choice("encoder", TORSOS),
         Cumulants: Choice("auxiliary-tasks", TASKS),
         Observation: Choice("observation", OBSERVATIONS),
     }

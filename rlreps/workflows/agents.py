@@ -21,7 +21,7 @@ from PIL import Image
 
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
 from rlreps.agents.compiled import Trainer, TrainerState
-from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
+from rlreps.agents.dqn import TORSOS, AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
 from rlreps.agents.measures import COMPONENTS, default_ground_truth, make_measure, make_measurement
 from rlreps.agents.trainer import arena_of, make_trainer, puddle_world_of
@@ -48,7 +48,7 @@ from rlreps.workflows.train import METHODS as TRAINING_METHODS
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
 
-METHODS: dict[str, type] = {**TRAINING_METHODS, **TASKS, **OBSERVATIONS}
+METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
 """Name → class of everything that a stored configuration of agents can name."""
 
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")

@@ -138,6 +138,16 @@ def test_agents_in_a_maze_see_codes_and_have_a_goal_of_their_own(rlreps, tmp_pat
 
 
 @pytest.mark.integration
+def test_agents_see_a_maze_as_images_from_the_command_line(rlreps, tmp_path):
+    run = tmp_path / "run"
+    seen = words("--observation image --image-size 16 --encoder convolutional --channels 4 4")
+    rlreps("agent", "train", "--out", run, "--env", "puddle-world:spiral", *seen, *TOY)
+    assert RunFolder(run).config["observation"] == {"name": "image", "size": 16}
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "2"))
+    assert_evaluation(found, 400, 2, ALWAYS)
+
+
+@pytest.mark.integration
 def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_path):
     store = shutil.copytree(toy_store, tmp_path / "store")
     run = tmp_path / "run"
@@ -173,6 +183,8 @@ BAD_ARGUMENTS = {
     "--env CartPole-v1 --goal 0.2 0.5 0.1": "expected a goal for puddle-world alone, got 'CartPol",
     "--env CartPole-v1 --observation code": "expected a kind of observation for puddle-world alon",
     "--observation code --code-bins 0": "expected bins of codes to be an int >= 1, got 0",
+    "--encoder convolutional": "expected observations that are images, for the torso convolutional",
+    "--observation image": "expected observations that are vectors, for the torso mlp; images need",
     "--code-bins 3": "expected an option of rlreps agent train, got --code-bins; options of ",
     "--env Nowhere-v0": "expected an environment that can be made, got 'Nowhere-v0': Environment",
     "--env dm_env:nowhere:make": "expected an environment that can be made, got 'dm_env:nowhere:m",
