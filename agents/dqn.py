@@ -28,10 +28,14 @@ from rlreps.agents.replay import (
     transitions,
 )
 from rlreps.config import with_sizes
-from rlreps.encoders import MLP, Encoder
+from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
+from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import optimizer_step
+
+TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
+"""Name → class of the torsos that a configuration can name; images need the convolutional one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,9 @@ class AgentConfig:
     Attributes:
         environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
             environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments makes.
+        observation: What agents see of PuddleWorld.
+        goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
+            or the corner x + y >= 1.9.
         encoder: The torso.
         num_features: d, its features; values are linear in them.
         dqn: The agent.
@@ -112,6 +119,8 @@ class AgentConfig:
     """
 
     environment: str = "puddle-world"
+    observation: Observation = dataclasses.field(default=Position())
+    goal: tuple[float, float, float] | None = None
     encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
     num_features: int = 32
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
@@ -468,17 +477,18 @@ def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder
     """Make the torso that a configuration names.
 
     Raises:
-        InputError: If observations are no vectors.
+        InputError: If observations are no vectors, or no images for a convolutional torso.
     """
-    require(
-        len(observation_shape) == 1,
-        f"observations that are vectors, for the torso {config.encoder.name}; images need a "
-        "convolutional one",
-        tuple(observation_shape),
-    )
+    shape, name = tuple(observation_shape), config.encoder.name
+    if isinstance(config.encoder, Convolutional):
+        require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
+    else:
+        expected = f"observations that are vectors, for the torso {name}"
+        require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
     return with_sizes(
         config.encoder,
-        num_inputs=observation_shape[0],
+        frame_shape=shape,
+        num_inputs=shape[0],
         num_states=1,
         num_features=config.num_features,
     )

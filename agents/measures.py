@@ -157,7 +157,9 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
         ) as environments:
             probe = _sampled_probe(random_rows(environments, _STEPS, seed=_SEED))
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
+    see = jax.jit(jax.vmap(world.observe_position))
     probe = puddle_world_probe(world, discount=0.95, seed=_SEED)
+    probe = probe._replace(inputs=see(probe.inputs))
     truth = truth if truth is not None else default_ground_truth(config)
     if truth is None:
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
@@ -166,7 +168,7 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     require(same, f"a ground truth of the arena {arena}", measured)
     components = min(COMPONENTS, truth.principal.basis.shape[1])
     basis = jnp.asarray(truth.principal.truncated(components).basis)
-    return Measurement(inputs=jnp.asarray(truth.coordinates), basis=basis, probe=probe)
+    return Measurement(inputs=see(jnp.asarray(truth.coordinates)), basis=basis, probe=probe)
 
 
 def _sampled_probe(rows: Rows) -> ValueProbe:

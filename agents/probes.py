@@ -362,7 +362,7 @@ def _sampled_steps(
         start = grid.sample(start_key, cell)
         state = PuddleWorldState(start, jnp.zeros((), jnp.int32))
         step = jax.vmap(lambda action: environment.step(step_key, state, action))(actions)
-        ends = step.observation
+        ends = step.state.position
         targets = jax.vmap(grid.cell)(ends + _PULLED_BACK * (start[None] - ends))
         return targets, step.reward, step.terminated, jnp.all(ends == start[None])
 

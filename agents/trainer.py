@@ -1,6 +1,5 @@
 """Trainers: agents in their environments, made from a configuration."""
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,8 @@ from rlreps.agents.dqn import AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
-from rlreps.envs import PuddleWorld, load_arena
+from rlreps.envs import Position, PuddleWorld, load_arena
+from rlreps.envs.core import observation_struct
 from rlreps.errors import require
 
 PUDDLE_WORLD = "puddle-world"
@@ -34,12 +34,19 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     """Load the PuddleWorld, with its task, that a configuration names; None for any other.
 
     Raises:
+        InputError: For PuddleWorld's goal or observation in another environment.
         ArenaError: For an unknown or invalid arena.
     """
-    arena = arena_of(config)
+    arena, observation, goal = arena_of(config), config.observation, config.goal
     if arena is None:
+        require(goal is None, f"a goal for {PUDDLE_WORLD} alone", config.environment)
+        seen = observation == Position()
+        require(seen, f"a kind of observation for {PUDDLE_WORLD} alone", config.environment)
         return None
-    return dataclasses.replace(load_arena(arena).with_task(), max_steps=config.max_episode_steps)
+    # A file may have an observation and a goal of its own.
+    changes: dict[str, Any] = {} if observation == Position() else {"observation": observation}
+    changes |= {} if goal is None else {"goal": goal}
+    return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
 
 
 def make_trainer(
@@ -64,7 +71,10 @@ def make_trainer(
     own: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary}
     world = puddle_world_of(config)
     if world is not None:
-        agent = make_agent(config, (2,), world.num_actions, **own)
+        sight = observation_struct(world)
+        agent = make_agent(
+            config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
+        )
         return CompiledTrainer(config, world, agent, devices=devices)
     # Checkpoints, which cut episodes, must leave whole sequences.
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs

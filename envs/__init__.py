@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from rlreps.envs.core import Environment as Environment
     from rlreps.envs.core import TimeStep as TimeStep
     from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv as BouncingBallsDmEnv
+    from rlreps.envs.dm_env_adapter import FiveCorridorsDmEnv as FiveCorridorsDmEnv
+    from rlreps.envs.dm_env_adapter import FourRoomsDmEnv as FourRoomsDmEnv
     from rlreps.envs.dm_env_adapter import PuddleWorldDmEnv as PuddleWorldDmEnv
+    from rlreps.envs.dm_env_adapter import SpiralDmEnv as SpiralDmEnv
+    from rlreps.envs.dm_env_adapter import TwoRoomDmEnv as TwoRoomDmEnv
     from rlreps.envs.geometry import Capsule as Capsule
     from rlreps.envs.geometry import ConvexPolygon as ConvexPolygon
     from rlreps.envs.geometry import Disc as Disc
@@ -29,6 +33,11 @@ if TYPE_CHECKING:
     from rlreps.envs.gymnasium_adapter import BouncingBallsVectorEnv as BouncingBallsVectorEnv
     from rlreps.envs.gymnasium_adapter import PuddleWorldEnv as PuddleWorldEnv
     from rlreps.envs.gymnasium_adapter import PuddleWorldVectorEnv as PuddleWorldVectorEnv
+    from rlreps.envs.observations import OBSERVATIONS as OBSERVATIONS
+    from rlreps.envs.observations import Code as Code
+    from rlreps.envs.observations import Image as Image
+    from rlreps.envs.observations import Observation as Observation
+    from rlreps.envs.observations import Position as Position
     from rlreps.envs.puddle_world import Puddle as Puddle
     from rlreps.envs.puddle_world import PuddleWorld as PuddleWorld
     from rlreps.envs.puddle_world import PuddleWorldState as PuddleWorldState
@@ -39,10 +48,12 @@ _NAMES = {
     "arenas": "ARENAS arena_from_settings arena_settings load_arena",
     "bouncing_balls": "BouncingBalls BouncingBallsState",
     "core": "ArenaError Environment TimeStep",
-    "dm_env_adapter": "BouncingBallsDmEnv PuddleWorldDmEnv",
+    "dm_env_adapter": "BouncingBallsDmEnv FiveCorridorsDmEnv FourRoomsDmEnv PuddleWorldDmEnv "
+    "SpiralDmEnv TwoRoomDmEnv",
     "geometry": "Capsule ConvexPolygon Disc Shape",
     "gymnasium_adapter": "BouncingBallsEnv BouncingBallsVectorEnv PuddleWorldEnv "
     "PuddleWorldVectorEnv",
+    "observations": "Code Image OBSERVATIONS Observation Position",
     "puddle_world": "Puddle PuddleWorld PuddleWorldState",
     "rendering": "render_frame render_video_frame",
 }

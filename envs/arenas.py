@@ -10,6 +10,7 @@ import numpy as np
 
 from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
+from rlreps.envs.observations import Position
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
 
 
@@ -19,6 +20,21 @@ def _arena(multiplier: float, *shapes: Shape) -> PuddleWorld:
 
 def _rectangle(left: float, bottom: float, right: float, top: float) -> ConvexPolygon:
     return ConvexPolygon(((left, bottom), (right, bottom), (right, top), (left, top)))
+
+
+_HALF_THICKNESS = 0.01
+"""Half the thickness of a maze's walls."""
+
+
+def _maze(*walls: tuple[float, float, float, float]) -> PuddleWorld:
+    """Build thin walls about the segments (x, y) to (x, y), horizontal or vertical.
+
+    A wall is its segment and all within 0.01 of it along either axis: walls that meet overlap, and
+    nobody slips through the line where they touch.
+    """
+    half = np.array([-1.0, -1.0, 1.0, 1.0]) * _HALF_THICKNESS
+    corners = np.round(np.clip(np.asarray(walls) + half, 0.0, 1.0), 6).tolist()
+    return _arena(0.0, *(_rectangle(*each) for each in corners))
 
 
 _SUTTON = (Capsule((0.1, 0.75), (0.45, 0.75), 0.1), Capsule((0.45, 0.4), (0.45, 0.8), 0.1))
@@ -34,6 +50,31 @@ ARENAS: dict[str, PuddleWorld] = {
     "two_room": _arena(0.0, *_WALLS),
     # The same wall as a puddle that halves the speed.
     "two_room_slow": _arena(0.5, *_WALLS),
+    # Mazes: sealed thin walls about lines at fifths of the square, which are lines of every grid
+    # whose bins are a multiple of 5. Their goal corner is an end, or in the corner of a room.
+    # Five corridors up and down, joined in turn above and below, as one serpentine.
+    "five_corridors": _maze(
+        (0.2, 0.0, 0.2, 0.8), (0.4, 0.2, 0.4, 1.0), (0.6, 0.0, 0.6, 0.8), (0.8, 0.2, 0.8, 1.0)
+    ),
+    # One corridor from the goal corner left, down, right and up, and round again to the middle.
+    "spiral": _maze(
+        (0.2, 0.8, 1.0, 0.8),
+        (0.2, 0.2, 0.2, 0.8),
+        (0.2, 0.2, 0.8, 0.2),
+        (0.8, 0.2, 0.8, 0.6),
+        (0.4, 0.6, 0.8, 0.6),
+        (0.4, 0.4, 0.4, 0.6),
+        (0.4, 0.4, 0.6, 0.4),
+    ),
+    # Four rooms of different sizes in a ring, with doors a tenth of the square wide.
+    "four_rooms": _maze(
+        (0.6, 0.0, 0.6, 0.14),
+        (0.6, 0.26, 0.6, 0.64),
+        (0.6, 0.76, 0.6, 1.0),
+        (0.0, 0.4, 0.24, 0.4),
+        (0.36, 0.4, 0.74, 0.4),
+        (0.86, 0.4, 1.0, 0.4),
+    ),
 }
 """The arenas that come with the package, by name."""
 
@@ -50,8 +91,9 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
 
     A file has one ``[[puddles]]`` table per puddle, with ``multiplier``, ``shape`` and the shape's
     fields: "capsule" (start, end, radius), "disc" (centre, radius) or "polygon" (vertices). Beside
-    them it may set any other field of ``PuddleWorld``: step_size, noise, goal, step_penalty,
-    puddle_penalty, max_steps.
+    them it may set any other field of ``PuddleWorld``: step_size, noise, goal (a bool, or
+    [x, y, radius]), step_penalty, puddle_penalty, max_steps, observation ("position", "code" or
+    "image", or a table of that name and options).
 
     Args:
         name_or_path: a key of ``ARENAS``, or the path of a file that ends in .toml.
@@ -74,7 +116,7 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
 
 
 def resolve_arena(
-    arena: str | Path | PuddleWorld, *, task: bool, max_steps: int | None = None
+    arena: str | Path | PuddleWorld, *, task: bool, max_steps: int | None = None, **overrides: Any
 ) -> PuddleWorld:
     """Return an arena given by name, path or itself, changed by an adapter's arguments.
 
@@ -82,10 +124,16 @@ def resolve_arena(
         arena: as for ``load_arena``, or a world.
         task: whether to switch on every part of the task.
         max_steps: steps after which an episode is truncated; None for the arena's own limit.
+        **overrides: fields of ``PuddleWorld`` to replace.
+
+    Raises:
+        ArenaError: as ``load_arena``.
     """
-    environment = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
     if max_steps is not None:
-        environment = dataclasses.replace(environment, max_steps=max_steps)
+        overrides["max_steps"] = max_steps
+    environment = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
+    _check_keys(overrides, _fields(PuddleWorld), place="override")
+    environment = dataclasses.replace(environment, **overrides)
     return environment.with_task() if task else environment
 
 
@@ -118,9 +166,17 @@ def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
         values = {key: np.asarray(value).tolist() for key, value in vars(puddle.shape).items()}
         name, multiplier = names[type(puddle.shape)], float(puddle.multiplier)
         puddles.append({"shape": name, "multiplier": multiplier, **values})
-    fields = [field.name for field in dataclasses.fields(environment) if field.name != "puddles"]
+    kept = ("goal", "step_penalty", "puddle_penalty", "max_steps")
+    settings = {field: getattr(environment, field) for field in kept}
+    if isinstance(environment.goal, Disc):
+        centre, radius = environment.goal.centre, environment.goal.radius
+        settings["goal"] = [float(number) for number in (*centre, radius)]
+    # Not where it is the position: stores of earlier versions say nothing of it.
+    if environment.observation != Position():
+        seen = environment.observation
+        settings["observation"] = {"name": seen.name, **dataclasses.asdict(seen)}
     numbers = {"step_size": float(environment.step_size), "noise": float(environment.noise)}
-    return {**{name: getattr(environment, name) for name in fields}, **numbers, "puddles": puddles}
+    return {**settings, **numbers, "puddles": puddles}
 
 
 def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
@@ -163,7 +219,7 @@ def _puddle_from_settings(table: Any) -> Puddle:
 
 
 def _fields(cls: Any) -> set[str]:
-    return {field.name for field in dataclasses.fields(cls)}
+    return {field.name for field in dataclasses.fields(cls) if field.init}
 
 
 def _check_keys(found: Mapping[str, Any], allowed: set[str], *, place: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from jax.tree_util import GetAttrKey
 
 
@@ -58,7 +59,9 @@ class Environment(Protocol):
 T = TypeVar("T")
 
 
-def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
+def pytree_dataclass(
+    *, static: tuple[str, ...] = (), switches: tuple[str, ...] = ()
+) -> Callable[[type[T]], type[T]]:
     """Register a dataclass as a pytree whose children are its fields in order.
 
     JAX rebuilds nodes around tracers and placeholders. ``jax.tree_util.register_dataclass`` does so
@@ -67,22 +70,27 @@ def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], typ
 
     Args:
         static: fields that belong to the structure and not to the leaves; they must be hashable.
+        switches: fields that belong to the structure where they hold a bool.
 
     Returns:
         A class decorator, to be placed above ``@dataclass(frozen=True)``.
     """
 
     def register(cls: type[T]) -> type[T]:
-        names = [f.name for f in dataclasses.fields(cls) if f.name not in static]  # type: ignore[arg-type]
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
-        def flatten(node: T) -> tuple[list[tuple[GetAttrKey, Any]], tuple[Any, ...]]:
-            children = [(GetAttrKey(name), getattr(node, name)) for name in names]
-            return children, tuple(getattr(node, name) for name in static)
+        def flatten(node: T) -> tuple[list[tuple[GetAttrKey, Any]], tuple[tuple[str, Any], ...]]:
+            values = {name: getattr(node, name) for name in names}
+            switched = {name for name in switches if isinstance(values[name], bool)}
+            fixed = {*static, *switched}
+            children = [(GetAttrKey(name), values[name]) for name in names if name not in fixed]
+            return children, tuple((name, values[name]) for name in names if name in fixed)
 
-        def unflatten(fixed: tuple[Any, ...], children: Iterable[Any]) -> T:
+        def unflatten(fixed: tuple[tuple[str, Any], ...], children: Iterable[Any]) -> T:
             node = object.__new__(cls)
-            values = [*zip(names, children, strict=True), *zip(static, fixed, strict=True)]
-            for name, value in values:
+            given = dict(fixed)
+            rest = [name for name in names if name not in given]
+            for name, value in [*given.items(), *zip(rest, children, strict=True)]:
                 object.__setattr__(node, name, value)
             return node
 
@@ -155,12 +163,17 @@ def step_stream(
     return stream, environment.step(key, state, action)
 
 
-def observation_shape(environment: Environment) -> tuple[int, ...]:
-    """Return the shape of an observation, without computing one."""
-    shape: tuple[int, ...] = jax.eval_shape(
+def observation_struct(environment: Environment) -> jax.ShapeDtypeStruct:
+    """Return the shape and dtype of an observation, without computing one."""
+    struct: jax.ShapeDtypeStruct = jax.eval_shape(
         lambda key: environment.observe(environment.reset(key)), jax.random.key(0)
-    ).shape
-    return shape
+    )
+    return struct
+
+
+def observation_bounds(dtype: npt.DTypeLike) -> tuple[int, int]:
+    """Return the bounds of an observation's numbers: those of bytes for bytes, else 0 and 1."""
+    return (0, 255) if dtype == np.uint8 else (0, 1)
 
 
 def name_actions(environment: Environment) -> str:

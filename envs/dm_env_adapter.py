@@ -1,5 +1,6 @@
 """PuddleWorld and BouncingBalls for dm_env."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from rlreps.envs.core import (
     Environment,
     make_streams,
     name_actions,
-    observation_shape,
+    observation_bounds,
+    observation_struct,
     reset_stream,
     step_stream,
 )
 from rlreps.envs.puddle_world import PuddleWorld
+from rlreps.envs.registration import MAZE_STEPS
 from rlreps.envs.rendering import Draw, Picture, draw_arena, render_video_frame
 
 
@@ -26,7 +29,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
     """One environment of the core contract.
 
     Args:
-        environment: any whose observations lie in [0, 1].
+        environment: any whose observations lie in [0, 1] or are bytes.
         seed: decides everything random; only its remainder by 2^32 counts.
         observation_name: what the specification calls an observation.
         action_name: what the specification calls an action.
@@ -46,8 +49,10 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         self._stream = make_streams([seed])[0]
         self._state: Any = None
         self._running = False
+        struct = observation_struct(environment)
+        bounds = observation_bounds(struct.dtype)
         self._observation_spec = specs.BoundedArray(
-            observation_shape(environment), np.float32, 0.0, 1.0, name=observation_name
+            struct.shape, struct.dtype, *bounds, name=observation_name
         )
         self._action_spec = specs.DiscreteArray(environment.num_actions, name=action_name)
 
@@ -55,7 +60,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         """Start an episode in a random state."""
         self._stream, self._state, observation = reset_stream(self.environment, self._stream)
         self._running = True
-        return dm_env.restart(np.array(observation, np.float32))
+        return dm_env.restart(np.array(observation))
 
     def step(self, action: Any) -> dm_env.TimeStep:
         """Take an action; start an episode instead where none is running.
@@ -73,7 +78,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         )
         terminated, truncated = bool(taken.terminated), bool(taken.truncated)
         self._state, self._running = taken.state, not (terminated or truncated)
-        reward, observation = float(taken.reward), np.array(taken.observation, np.float32)
+        reward, observation = float(taken.reward), np.array(taken.observation)
         if terminated:
             return dm_env.termination(reward, observation)
         if truncated:
@@ -85,7 +90,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         return self._draw(self.environment, self._state)
 
     def observation_spec(self) -> specs.BoundedArray:
-        """Float32 arrays in [0, 1]."""
+        """Float32 arrays in [0, 1], or bytes."""
         return self._observation_spec
 
     def action_spec(self) -> specs.DiscreteArray:
@@ -94,14 +99,15 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
 
 
 class PuddleWorldDmEnv(JaxDmEnv):
-    """One PuddleWorld; observations are positions (float32 [2]), actions as in ``PuddleWorld``.
+    """One PuddleWorld; actions as in ``PuddleWorld``, observations called by their kind.
 
     Args:
         arena: the name of an arena, the path of a .toml file, or a ``PuddleWorld``.
-        task: whether to switch on the goal corner, the step penalty and the puddle penalty; if not,
-            the arena is used as it is.
+        task: whether to switch on a goal (the arena's own, or the corner), the step penalty and the
+            puddle penalty; if not, the arena is used as it is.
         max_steps: steps after which an episode is truncated; None for the arena's own limit.
         seed: as for ``JaxDmEnv``.
+        **fields: of ``PuddleWorld`` to replace, such as goal and observation.
     """
 
     def __init__(
@@ -111,9 +117,16 @@ class PuddleWorldDmEnv(JaxDmEnv):
         task: bool = True,
         max_steps: int | None = None,
         seed: int = 0,
+        **fields: Any,
     ) -> None:
-        environment = resolve_arena(arena, task=task, max_steps=max_steps)
-        super().__init__(environment, seed, "position", "direction", draw_arena)
+        environment = resolve_arena(arena, task=task, max_steps=max_steps, **fields)
+        super().__init__(environment, seed, environment.observation.name, "direction", draw_arena)
+
+
+FiveCorridorsDmEnv = partial(PuddleWorldDmEnv, "five_corridors", max_steps=MAZE_STEPS)
+SpiralDmEnv = partial(PuddleWorldDmEnv, "spiral", max_steps=MAZE_STEPS)
+FourRoomsDmEnv = partial(PuddleWorldDmEnv, "four_rooms", max_steps=MAZE_STEPS)
+TwoRoomDmEnv = partial(PuddleWorldDmEnv, "two_room", max_steps=MAZE_STEPS)
 
 
 class BouncingBallsDmEnv(JaxDmEnv):

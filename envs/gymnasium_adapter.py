@@ -24,14 +24,15 @@ from rlreps.envs.core import (
     TimeStep,
     make_streams,
     name_actions,
-    observation_shape,
+    observation_bounds,
+    observation_struct,
     reset_stream,
     step_stream,
 )
 from rlreps.envs.puddle_world import PuddleWorld
 from rlreps.envs.rendering import Draw, draw_arena, render_video_frame
 
-Observation = npt.NDArray[np.float32]
+Observation = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 Rewards = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
@@ -45,7 +46,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
     resets without a seed go on with it.
 
     Args:
-        environment: any whose observations lie in [0, 1].
+        environment: any whose observations lie in [0, 1] or are bytes.
         draw: what shows a state of it as a picture.
         render_mode: "rgb_array" or None.
 
@@ -72,7 +73,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
         if self._stream is None or seed is not None:
             self._stream = make_streams([_seed_or_draw(seed, self.np_random)])[0]
         self._stream, self._state, observation = reset_stream(self.environment, self._stream)
-        return np.array(observation, np.float32), {}
+        return np.array(observation), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Take an action, numbered as in the environment.
@@ -90,7 +91,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
             self.environment, self._stream, self._state, np.int32(action)
         )
         self._state = taken.state
-        observation = np.array(taken.observation, np.float32)
+        observation = np.array(taken.observation)
         return observation, float(taken.reward), bool(taken.terminated), bool(taken.truncated), {}
 
     def render(self) -> Any:
@@ -106,7 +107,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     end ignores its action and resets that copy: its reward is 0.
 
     Args:
-        environment: any whose observations lie in [0, 1].
+        environment: any whose observations lie in [0, 1] or are bytes.
         draw: what shows a state of it as a picture.
         num_envs: number of copies, at least 1.
         render_mode: "rgb_array" or None.
@@ -153,7 +154,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
             self._streams = make_streams(seed)
         self._streams, self._states, observations = _reset_many(self.environment, self._streams)
         self._ended = np.zeros(self.num_envs, np.bool_)
-        return np.array(observations, np.float32), {}
+        return np.array(observations), {}
 
     def step(
         self, actions: npt.NDArray[np.int64]
@@ -179,7 +180,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         self._states = taken.state
         terminated, truncated = np.array(taken.terminated), np.array(taken.truncated)
         self._ended = terminated | truncated
-        observations = np.array(taken.observation, np.float32)
+        observations = np.array(taken.observation)
         return observations, np.array(taken.reward, np.float64), terminated, truncated, {}
 
     def render(self) -> Any:
@@ -238,7 +239,8 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
 
 
 def _observation_space(environment: Environment) -> gymnasium.Space[Observation]:
-    box = spaces.Box(0.0, 1.0, observation_shape(environment), np.float32)
+    struct = observation_struct(environment)
+    box = spaces.Box(*observation_bounds(struct.dtype), struct.shape, struct.dtype)
     # Box's own type says float or integer, whatever its dtype.
     return cast(gymnasium.Space[Observation], box)
 
@@ -248,9 +250,10 @@ class PuddleWorldEnv(JaxEnv):
 
     Args:
         arena: the name of an arena, the path of a .toml file, or a ``PuddleWorld``.
-        task: whether to switch on the goal corner, the step penalty and the puddle penalty; if not,
-            the arena is used as it is.
+        task: whether to switch on a goal (the arena's own, or the corner), the step penalty and the
+            puddle penalty; if not, the arena is used as it is.
         render_mode: "rgb_array" or None.
+        **fields: of ``PuddleWorld`` to replace, such as goal and observation.
     """
 
     environment: PuddleWorld
@@ -261,8 +264,9 @@ class PuddleWorldEnv(JaxEnv):
         *,
         task: bool = True,
         render_mode: str | None = None,
+        **fields: Any,
     ) -> None:
-        super().__init__(resolve_arena(arena, task=task), draw_arena, render_mode)
+        super().__init__(resolve_arena(arena, task=task, **fields), draw_arena, render_mode)
 
 
 class PuddleWorldVectorEnv(JaxVectorEnv):
@@ -274,6 +278,7 @@ class PuddleWorldVectorEnv(JaxVectorEnv):
         task: as for ``PuddleWorldEnv``.
         render_mode: "rgb_array" or None.
         max_episode_steps: steps after which an episode is truncated; None for the arena's own.
+        **fields: as for ``PuddleWorldEnv``.
     """
 
     environment: PuddleWorld
@@ -286,8 +291,9 @@ class PuddleWorldVectorEnv(JaxVectorEnv):
         task: bool = True,
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
+        **fields: Any,
     ) -> None:
-        environment = resolve_arena(arena, task=task, max_steps=max_episode_steps)
+        environment = resolve_arena(arena, task=task, **{"max_steps": max_episode_steps, **fields})
         super().__init__(environment, draw_arena, num_envs, render_mode)
 
 

@@ -6,21 +6,24 @@ gradient descent algorithm for learning principal subspaces", App. C.3 (puddles 
 instead of costing it reward).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rlreps.envs.core import ArenaError, TimeStep, check_count, check_range, pytree_dataclass
-from rlreps.envs.geometry import Shape
+from rlreps.envs.geometry import ConvexPolygon, Disc, Shape
+from rlreps.envs.observations import Observation, Position, as_observation
 
 GOAL_SUM = 1.9
 """The goal corner: all points with x + y of at least this."""
+
+_CORNER = ConvexPolygon(((GOAL_SUM - 1.0, 1.0), (1.0, GOAL_SUM - 1.0), (1.0, 1.0)))
 
 PENALTY_PER_DEPTH = 400.0
 """Reward lost per unit of depth in a puddle (Sutton 1996)."""
@@ -74,7 +77,9 @@ class PuddleWorldState(NamedTuple):
     steps: jax.Array
 
 
-@pytree_dataclass(static=("goal", "step_penalty", "puddle_penalty", "max_steps"))
+@pytree_dataclass(
+    static=("step_penalty", "puddle_penalty", "max_steps", "observation"), switches=("goal",)
+)
 @dataclass(frozen=True, kw_only=True)
 class PuddleWorld:
     """The dynamics, and a task if switched on. By default: no reward, no end.
@@ -87,23 +92,29 @@ class PuddleWorld:
         puddles: applied in this order, each to the move that the one before it left.
         step_size: length of a move before noise, in units of the square's side.
         noise: standard deviation of the Gaussian noise added to each axis of a move.
-        goal: whether reaching x + y >= 1.9 terminates the episode.
+        goal: what terminates the episode: True is reaching the corner x + y >= 1.9; a disc, also
+            given as (x, y, radius), is reaching it, and no episode starts there. A move reaches a
+            goal if it ends there.
         step_penalty: whether each step costs a reward of 1.
         puddle_penalty: whether a step costs 400 times the depth, in the deepest puddle, of the
             position it ends in. Walls do not count.
         max_steps: steps after which an episode is truncated; None for never.
+        observation: what an agent sees: ``Position``, ``Code`` or ``Image``, or the name of one.
+        backdrop: what the observation draws in advance.
 
     Raises:
-        ArenaError: a value outside its range.
+        ArenaError: a value outside its range, or a goal about a place that no agent can reach.
     """
 
     puddles: tuple[Puddle, ...] = ()
     step_size: float = 0.05
     noise: float = 0.01
-    goal: bool = False
+    goal: bool | Disc = False
     step_penalty: bool = False
     puddle_penalty: bool = False
     max_steps: int | None = None
+    observation: Observation = field(default=Position())
+    backdrop: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         puddles = tuple(self.puddles) if isinstance(self.puddles, Iterable) else (self.puddles,)
@@ -116,10 +127,13 @@ class PuddleWorld:
         noise = check_range(self.noise, "noise", lambda s: s >= 0.0, "to be at least 0")
         for name, value in (("puddles", puddles), ("step_size", step_size), ("noise", noise)):
             object.__setattr__(self, name, value)
-        for name in ("goal", "step_penalty", "puddle_penalty"):
+        for name in ("step_penalty", "puddle_penalty"):
             if not isinstance(getattr(self, name), bool):
                 raise ArenaError(f"expected {name} to be a bool, got {getattr(self, name)!r}")
         check_count(self.max_steps, "max_steps", optional=True)
+        object.__setattr__(self, "goal", self._checked_goal())
+        object.__setattr__(self, "observation", as_observation(self.observation))
+        object.__setattr__(self, "backdrop", self.observation.backdrop(self))
 
     @property
     def num_actions(self) -> int:
@@ -131,18 +145,28 @@ class PuddleWorld:
         """The shapes of the puddles that are walls; multipliers must not be traced."""
         return tuple(puddle.shape for puddle in self.puddles if puddle.multiplier <= 0.0)
 
+    @property
+    def goal_region(self) -> Shape | None:
+        """What an agent has to reach; None without a goal."""
+        if isinstance(self.goal, bool):
+            return _CORNER if self.goal else None
+        return self.goal
+
     def with_task(self) -> "PuddleWorld":
-        """Return the same world with goal, step penalty and puddle penalty switched on."""
-        return replace(self, goal=True, step_penalty=True, puddle_penalty=True)
+        """Return the same world with goal, step penalty and puddle penalty switched on.
+
+        The goal is the world's own, or the corner.
+        """
+        return replace(self, goal=self.goal or True, step_penalty=True, puddle_penalty=True)
 
     def reset(self, key: jax.Array) -> PuddleWorldState:
-        """Draw a start position, uniform over the square outside the walls.
+        """Draw a start position, uniform over the square outside the walls and a goal's disc.
 
-        The first of ``RESET_DRAWS`` uniform draws that lies outside every wall; the first draw
-        itself where none does, which for walls over half the square is one start in 2^32.
+        The first of ``RESET_DRAWS`` uniform draws that lies outside them; the first draw itself
+        where none does, which for half the square is one start in 2^32.
         """
         draws = jax.random.uniform(key, (RESET_DRAWS, 2))
-        free = jax.vmap(self._is_free)(draws)
+        free = jax.vmap(self._is_start)(draws)
         return PuddleWorldState(draws[jnp.argmax(free)], jnp.zeros((), jnp.int32))
 
     def step(self, key: jax.Array, state: PuddleWorldState, action: jax.Array) -> TimeStep:
@@ -154,23 +178,27 @@ class PuddleWorld:
             action: integer scalar in {0, 1, 2, 3}; other values are not checked.
 
         Returns:
-            The new state, its position as observation, and the reward and flags of the task:
-            reward 0 and False where the task is switched off.
+            The new state, its observation, and the reward and flags of the task: reward 0 and
+            False where the task is switched off.
         """
         noise = jax.random.normal(key, (2,), state.position.dtype)
         position = self.move(state.position, action, noise)
         steps = state.steps + 1
         return TimeStep(
             state=PuddleWorldState(position, steps),
-            observation=position,
+            observation=self.observe_position(position),
             reward=self._reward(position),
             terminated=self._terminated(position),
             truncated=jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps,
         )
 
     def observe(self, state: PuddleWorldState) -> jax.Array:
-        """Return the position [2]."""
-        return state.position
+        """Return what an agent sees of a state; see ``observation``."""
+        return self.observe_position(state.position)
+
+    def observe_position(self, position: jax.Array) -> jax.Array:
+        """Return what an agent sees at a position [2]."""
+        return self.observation.observe(position, self.backdrop)
 
     def move(self, position: jax.Array, action: jax.Array, noise: jax.Array) -> jax.Array:
         """Return where a move ends: the deterministic part of ``step``.
@@ -233,6 +261,35 @@ class PuddleWorld:
             budget = jnp.maximum(entered + speed * (budget - entered), budget - inside * cost)
         return budget
 
+    def _checked_goal(self) -> bool | Disc:
+        """Return the goal as a bool or a disc whose centre is in the square, outside the walls."""
+        goal: Any = self.goal
+        if isinstance(goal, bool):
+            return goal
+        if isinstance(goal, Mapping) and goal.keys() == {"centre", "radius"}:
+            goal = Disc(**goal)
+        elif isinstance(goal, Sequence) and not isinstance(goal, str) and len(goal) == 3:
+            goal = Disc((goal[0], goal[1]), goal[2])
+        if not isinstance(goal, Disc):
+            raise ArenaError(
+                f"expected goal to be a bool or a disc (x, y, radius), got {self.goal!r}"
+            )
+        numbers = jax.tree.leaves((goal, self.puddles))
+        if any(isinstance(number, jax.Array) for number in numbers):
+            return goal
+        with jax.ensure_compile_time_eval():
+            free = bool(self._is_free(jnp.asarray(goal.centre, jnp.float32)))
+        if not free or not all(0.0 <= coordinate <= 1.0 for coordinate in goal.centre):
+            raise ArenaError(
+                "expected the goal's centre to be in the unit square, outside the walls, got "
+                f"{list(goal.centre)}"
+            )
+        return goal
+
+    def _is_start(self, position: jax.Array) -> jax.Array:
+        free = self._is_free(position)
+        return free & (self.goal.depth(position) <= 0.0) if isinstance(self.goal, Disc) else free
+
     def _is_free(self, position: jax.Array) -> jax.Array:
         blocked = jnp.asarray(False)
         for puddle in self.puddles:
@@ -250,6 +307,8 @@ class PuddleWorld:
         return reward - PENALTY_PER_DEPTH * deepest
 
     def _terminated(self, position: jax.Array) -> jax.Array:
+        if isinstance(self.goal, Disc):
+            return self.goal.depth(position) > 0.0
         if not self.goal:
             return jnp.asarray(False)
         return position[0] + position[1] >= GOAL_SUM

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
 from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
-from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld, PuddleWorldState
+from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
 
 # Blue, orange and yellow stay apart under the common kinds of colour blindness (Okabe & Ito 2008),
 # and puddles, walls and the agent also differ in lightness.
@@ -35,10 +35,10 @@ Draw = Callable[[Any, Any], Picture]
 def render_frame(
     environment: PuddleWorld, position: npt.ArrayLike | None = None, size: int = 256
 ) -> Picture:
-    """Draw puddles (the slower the darker, walls almost black), goal corner and agent.
+    """Draw puddles (the slower the darker, walls almost black), goal and agent.
 
     Args:
-        environment: what to draw. The goal corner shows only where it ends an episode.
+        environment: what to draw. The goal shows only where it ends an episode.
         position: [2], where to draw the agent; None for nowhere.
         size: side of the picture in pixels.
 
@@ -50,7 +50,7 @@ def render_frame(
     """
     if size < 1:
         raise ArenaError(f"expected a picture of at least 1 pixel a side, got {size}")
-    background = _background(environment, size)
+    background = _background_of(environment, size)
     if position is None:
         return background.copy()
     point = np.asarray(position, np.float64)
@@ -60,6 +60,11 @@ def render_frame(
     body = _coverage(Disc((point[0], point[1]), AGENT_RADIUS), size)
     picture = _paint(background.astype(np.float64), outline, OUTLINE_COLOUR)
     return _to_pixels(_paint(picture, body, AGENT_COLOUR))
+
+
+def render_arena(puddles: tuple[Puddle, ...], size: int) -> Picture:
+    """Draw puddles as ``render_frame`` does, without goal or agent; uint8 [size, size, 3]."""
+    return _background(puddles, None, size)
 
 
 def draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Picture:
@@ -87,11 +92,15 @@ def _video_frame(environment: BouncingBalls, state: BouncingBallsState) -> jax.A
 
 
 @lru_cache(maxsize=16)
-def _background(environment: PuddleWorld, size: int) -> Picture:
+def _background_of(environment: PuddleWorld, size: int) -> Picture:
+    return _background(environment.puddles, environment.goal_region, size)
+
+
+def _background(puddles: tuple[Puddle, ...], goal: Shape | None, size: int) -> Picture:
     """Draw everything that does not move."""
     speed = np.ones((size, size))
     walls = np.zeros((size, size))
-    for puddle in environment.puddles:
+    for puddle in puddles:
         covered = _coverage(puddle.shape, size)
         if puddle.multiplier > 0.0:
             speed *= 1.0 - covered * (1.0 - puddle.multiplier)
@@ -99,9 +108,8 @@ def _background(environment: PuddleWorld, size: int) -> Picture:
             walls = np.maximum(walls, covered)
     picture = np.broadcast_to(np.asarray(FLOOR_COLOUR, np.float64), (size, size, 3))
     picture = _paint(picture, 1.0 - speed, PUDDLE_COLOUR)
-    if environment.goal:
-        corner = ConvexPolygon(((GOAL_SUM - 1.0, 1.0), (1.0, GOAL_SUM - 1.0), (1.0, 1.0)))
-        picture = _paint(picture, _coverage(corner, size), GOAL_COLOUR)
+    if goal is not None:
+        picture = _paint(picture, _coverage(goal, size), GOAL_COLOUR)
     return _to_pixels(_paint(picture, walls, WALL_COLOUR))
 
 

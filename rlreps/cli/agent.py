@@ -9,9 +9,12 @@ from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.auxiliary import TASKS
+from rlreps.agents.dqn import TORSOS
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
+from rlreps.encoders import Encoder
+from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import require
 
 
@@ -32,12 +35,19 @@ class TrainAgents:
     store: Path | None = None
     quiet: Switch = False
 
-    choices: ClassVar[dict[Any, Choice]] = {**METHODS, Cumulants: Choice("auxiliary-tasks", TASKS)}
+    choices: ClassVar[dict[Any, Choice]] = {
+        **METHODS,
+        Encoder: Choice("encoder", TORSOS),
+        Cumulants: Choice("auxiliary-tasks", TASKS),
+        Observation: Choice("observation", OBSERVATIONS),
+    }
     names: ClassVar[dict[str, str]] = {
         **NAMES,
         "AgentConfig.environment": "env",
         "AuxiliaryConfig.weight": "auxiliary_weight",
         "Cells.bins": "cells_per_axis",
+        **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
+        "Image.size": "image_size",
     }
 
     def run(self) -> None:

@@ -18,16 +18,19 @@ class PlotEnv:
         out: Figure file (.png, .svg or .pdf).
         arena: Name of an arena, or path of a TOML file.
         bins: Also draw the cells of a bins x bins grid.
+        goal: Also draw a goal, a disc (x, y, radius).
     """
 
     out: Path
     arena: str = "sutton"
     bins: int | None = None
+    goal: tuple[float, float, float] | None = None
 
     def run(self) -> None:
         from rlreps.workflows import figures
 
-        _say_written(figures.draw_environment(self.arena, self.out, bins=self.bins))
+        written = figures.draw_environment(self.arena, self.out, bins=self.bins, goal=self.goal)
+        _say_written(written)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch, PathPatch, Polygon
+from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
@@ -48,8 +48,7 @@ _WALL: Mapping[str, Any] = {
 }
 _GOAL: Mapping[str, Any] = {"facecolor": "#a8dfca", "edgecolor": OKABE_ITO[2], "linewidth": 1.0}
 _GOAL_EDGE: Mapping[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (3, 1.5))}
-_GOAL_NAME = f"goal, x + y ≥ {GOAL_SUM:g}"
-_GOAL_CUT = GOAL_SUM - 1.0
+_CORNER_NAME = f"goal, x + y ≥ {GOAL_SUM:g}"
 _MOST_TICKS = 6
 
 _MOST_MAPS = 10
@@ -108,7 +107,7 @@ def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Fi
     exactly as multipliers compound: every shade stands for one product, as the colour bar shows.
 
     Args:
-        environment: Its `puddles`, and its goal corner where its task rewards reaching one.
+        environment: Its `puddles`, and its goal where its task rewards reaching one.
         bins: Draws the bins x bins cells of the successor measure.
 
     Raises:
@@ -121,10 +120,9 @@ def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Fi
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="x", ylabel="y", aspect="equal")
     axes.spines[:].set_visible(True)
     keys = []
-    if environment.goal:
-        corner = [(_GOAL_CUT, 1.0), (1.0, _GOAL_CUT), (1.0, 1.0)]
-        axes.add_patch(Polygon(corner, zorder=1.5, **_GOAL))
-        keys.append(Patch(label=_GOAL_NAME, **_GOAL))
+    if environment.goal_region is not None:
+        axes.add_patch(PathPatch(outline(environment.goal_region), zorder=1.5, **_GOAL))
+        keys.append(Patch(label=_goal_name(environment), **_GOAL))
     for puddle, multiplier in zip(environment.puddles, multipliers, strict=True):
         look: dict[str, Any] = {**_WALL, "zorder": 2.5}
         if multiplier:
@@ -152,6 +150,10 @@ def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Fi
         if products.size <= _MOST_TICKS:
             bar.set_ticks(products.tolist(), labels=[f"{product:.3g}" for product in products])
     return figure
+
+
+def _goal_name(environment: PuddleWorld) -> str:
+    return _CORNER_NAME if environment.goal is True else "goal"
 
 
 def _products(puddles: Sequence[Puddle], multipliers: Sequence[float]) -> FloatArray:
@@ -301,7 +303,7 @@ def plot_policy_and_value(
     """Draw two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
 
     Args:
-        environment: Draws the outlines of its puddles, and its goal corner if it has one.
+        environment: Draws the outlines of its puddles, and of its goal if it has one.
         values: Q at the cells' centres, [bins², 4]; entry row * bins + column is the cell's, where
             row counts upwards in y. Actions are up, right, down, left. A cell with a NaN is grey.
         value_label: Unit of the colour bar.
@@ -357,11 +359,14 @@ def plot_policy_and_value(
     ]
     for axes in (value_axes, policy_axes):
         draw_outlines(axes, environment, linewidth=1.0)
-        if environment.goal:
-            goal = axes.plot((_GOAL_CUT, 1.0), (1.0, _GOAL_CUT), label=_GOAL_NAME, **_GOAL_EDGE)
+        if environment.goal_region is not None:
+            # The corner's other sides are the square's.
+            edge = np.asarray(outline(environment.goal_region).to_polygons()[0])
+            edge = edge[:2] if environment.goal is True else edge
+            goal = axes.plot(*edge.T, label=_goal_name(environment), **_GOAL_EDGE)
         axes.set(xlabel="x", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.spines[:].set_visible(True)
-    if environment.goal:
+    if environment.goal_region is not None:
         handles += goal
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure

@@ -18,6 +18,12 @@ _LATTICE = 16
 """Points along each side of a cell that decide whether it is a state: part of what a walled store
 is, so changing it changes which cells its matrix has."""
 
+_EDGE = 1e-5
+"""More than the rounding by which an agent may stand beyond a wall's edge."""
+
+_WINDOWS_AT_ONCE = 2048
+"""Cells whose surroundings are looked at together."""
+
 _MOST_WALLED_BINS = 2048
 """Beyond, a matrix would take 70 TB and its lattice, minutes."""
 
@@ -62,11 +68,16 @@ class Grid:
         """The states' cells, rising, [n] (int32)."""
         return np.flatnonzero(self.is_state).astype(np.int32)
 
-    @functools.cached_property
+    @property
     def is_state(self) -> np.ndarray:
         """Mask of the cells that are states, [bins²]."""
+        return self._free_points > 0
+
+    @functools.cached_property
+    def _free_points(self) -> np.ndarray:
+        """How many of its 16 x 16 points a cell has outside the walls, [bins²]."""
         if not self.walls:
-            return np.ones(self.num_cells, np.bool_)
+            return np.full(self.num_cells, _LATTICE**2)
         require(
             self.bins <= _MOST_WALLED_BINS, f"bins <= {_MOST_WALLED_BINS} with walls", self.bins
         )
@@ -77,12 +88,52 @@ class Grid:
         def of_row(y: Array) -> Array:
             points = jnp.stack(jnp.meshgrid(places.ravel(), y), axis=-1)
             free = jax.vmap(jax.vmap(self.is_free))(points)
-            return jnp.any(free.reshape(_LATTICE, self.bins, _LATTICE), axis=(0, 2))
+            return jnp.sum(free.reshape(_LATTICE, self.bins, _LATTICE), axis=(0, 2))
 
         with jax.ensure_compile_time_eval():
             found = np.concatenate([np.asarray(of_row(y)) for y in places])
         require(bool(found.any()), "a cell outside the walls", f"none of {self.num_cells}")
         return found
+
+    @functools.cached_property
+    def divided(self) -> np.ndarray:
+        """Cells whose part outside the walls is in pieces that walls keep apart, rising, [m].
+
+        Pieces count as apart if no way leads from one to the other within the eight cells around:
+        about the end of a wall there is one. What joins such pieces to one state leads through the
+        wall. A cell reaches 1e-5 beyond its sides here, as agents stop at a wall's very edge. It is
+        judged from points a sixteenth of a cell apart: much thinner walls may pass unseen.
+        """
+        from scipy import ndimage  # As slow to import as it is seldom needed.
+
+        partial = np.flatnonzero((self._free_points > 0) & (self._free_points < _LATTICE**2))
+        offsets = (np.arange(-_LATTICE, 2 * _LATTICE) + 0.5) / _LATTICE
+        beyond = _EDGE * self.bins * np.array([-1.0, 1.0])
+        offsets = np.sort(np.concatenate([offsets, beyond, 1.0 + beyond]))
+        middle = slice(_LATTICE, len(offsets) - _LATTICE)
+
+        @jax.jit
+        def around(x: Array, y: Array) -> Array:
+            """Which points [c, 52, 52] on columns x and rows y, [c, 52], are free."""
+            shape = (*x.shape, y.shape[1])
+            points = jnp.broadcast_to(x[:, None, :], shape), jnp.broadcast_to(y[:, :, None], shape)
+            inside = jnp.all(jnp.stack([(p >= 0.0) & (p <= 1.0) for p in points]), axis=0)
+            free = jax.vmap(self.is_free)(jnp.stack([p.ravel() for p in points], axis=1))
+            return inside & free.reshape(shape)
+
+        found = []
+        for first in range(0, len(partial), _WINDOWS_AT_ONCE):
+            cells = partial[first : first + _WINDOWS_AT_ONCE]
+            padded = np.resize(cells, _WINDOWS_AT_ONCE)[:, None]
+            columns, rows = padded % self.bins + offsets, padded // self.bins + offsets
+            x, y = ((places / self.bins).astype(np.float32) for places in (columns, rows))
+            with jax.ensure_compile_time_eval():
+                windows = np.asarray(around(x, y))[: len(cells)]
+            for cell, window in zip(cells, windows, strict=True):
+                pieces = ndimage.label(window)[0][middle, middle]
+                if len(np.unique(pieces[pieces > 0])) > 1:
+                    found.append(cell)
+        return np.asarray(found, np.int32)
 
     def is_free(self, position: Array) -> Array:
         """Return whether a position [2] lies outside the walls."""
@@ -168,6 +219,15 @@ class Grid:
         axis = (np.arange(self.bins, dtype=np.float32) + 0.5) / np.float32(self.bins)
         centres = np.stack([np.tile(axis, self.bins), np.repeat(axis, self.bins)], axis=1)
         return centres[self.states] if self.walls else centres
+
+    def observations(self, environment: PuddleWorld) -> np.ndarray:
+        """Return what an agent sees at the states' centres, [n, *observation]: encoders' inputs.
+
+        The states are those with the environment's walls. Of codes this is the codes of the states'
+        cells where the grid has the codes' bins.
+        """
+        centres = self.within(environment).centres()
+        return np.asarray(jax.jit(jax.vmap(environment.observe_position))(centres))
 
     def on_cells(self, values: np.ndarray) -> np.ndarray:
         """Return values by state [n, ...] by cell, [bins², ...]: NaN in cells that are no state."""

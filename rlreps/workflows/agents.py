@@ -21,13 +21,13 @@ from PIL import Image
 
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
 from rlreps.agents.compiled import Trainer, TrainerState
-from rlreps.agents.dqn import AgentConfig, Use, agent_keys, keys_for
+from rlreps.agents.dqn import TORSOS, AgentConfig, Use, agent_keys, keys_for
 from rlreps.agents.environments import environment_seed, make_host_environments
 from rlreps.agents.measures import COMPONENTS, default_ground_truth, make_measure, make_measurement
 from rlreps.agents.trainer import arena_of, make_trainer, puddle_world_of
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
-from rlreps.envs import PuddleWorld, arena_settings, load_arena, render_frame
+from rlreps.envs import OBSERVATIONS, PuddleWorld, arena_settings, load_arena, render_frame
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
@@ -48,7 +48,7 @@ from rlreps.workflows.train import METHODS as TRAINING_METHODS
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
 
-METHODS: dict[str, type] = {**TRAINING_METHODS, **TASKS}
+METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
 """Name → class of everything that a stored configuration of agents can name."""
 
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
@@ -516,7 +516,8 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     """
     centres = jnp.asarray(Grid(bins).centres())
     network, scale = agent.trainer.agent.network, agent.config.dqn.reward_scale
-    values = network.values(agent.params, centres) / scale
+    seen = jax.vmap(world.observe_position)(centres)
+    values = network.values(agent.params, seen) / scale
     is_state = jnp.asarray(Grid(bins).within(world).is_state)
     shown: Array = jnp.where(is_state[:, None], values, jnp.nan)
     return shown
@@ -528,7 +529,11 @@ def torso_components(agent: TrainedAgent, truth: GroundTruth) -> npt.NDArray[Any
     Raises:
         InputError: If all states have the same features.
     """
-    features = agent.trainer.agent.network.features(agent.params["torso"], truth.coordinates)
+    seen = jnp.asarray(truth.coordinates)
+    world = puddle_world_of(agent.config)
+    if world is not None:
+        seen = jax.vmap(world.observe_position)(seen)
+    features = agent.trainer.agent.network.features(agent.params["torso"], seen)
     rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
     return exact_svd(centre_columns(features), rank, at_most=True).basis
 

@@ -26,9 +26,16 @@ from rlreps.workflows.evaluate import (
 from rlreps.workflows.train import ground_truth_for
 
 
-def draw_environment(arena: str, out: Path, *, bins: int | None = None) -> Path:
-    """Draw an arena by name or TOML file; return the figure's path."""
-    return plotting.save_figure(plotting.plot_environment(load_arena(arena), bins=bins), out)
+def draw_environment(
+    arena: str,
+    out: Path,
+    *,
+    bins: int | None = None,
+    goal: tuple[float, float, float] | None = None,
+) -> Path:
+    """Draw an arena by name or TOML file, with a goal's disc if any; return the figure's path."""
+    environment = load_arena(arena, **({} if goal is None else {"goal": goal}))
+    return plotting.save_figure(plotting.plot_environment(environment, bins=bins), out)
 
 
 def draw_spectrum(store_path: Path, decomposition: Decomposition, out: Path) -> Path:

@@ -28,7 +28,7 @@ from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.dqn import Use, agent_keys, keys_for
 from rlreps.agents.trainer import puddle_world_of
 from rlreps.encoders import MLP, FunctionEncoder
-from rlreps.envs import ArenaError, load_arena
+from rlreps.envs import ArenaError, Code, load_arena
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.envs.puddle_world import GOAL_SUM
@@ -587,6 +587,11 @@ def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
     for name, arena in (("puddle-world", "sutton"), ("puddle-world:two_room", "two_room")):
         world = puddle_world_of(config_for(name))
         assert world == dataclasses.replace(load_arena(arena).with_task(), max_steps=15)
+    seen = config_for("puddle-world:spiral", observation=Code(bins=7), goal=(0.1, 0.5, 0.05))
+    expected = load_arena("spiral", observation=Code(bins=7), goal=(0.1, 0.5, 0.05), max_steps=15)
+    assert puddle_world_of(seen) == expected.with_task()
+    with closing(make_trainer(seen)) as trainer:
+        assert trainer.agent.observation.shape == (16,)
 
 
 @pytest.mark.parametrize(

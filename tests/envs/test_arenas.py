@@ -9,6 +9,7 @@ from rlreps.envs import (
     ARENAS,
     ArenaError,
     Capsule,
+    Code,
     ConvexPolygon,
     Disc,
     Puddle,
@@ -21,22 +22,28 @@ from rlreps.envs import (
 DISC = 'shape = "disc"\ncentre = [0.5, 0.5]\nradius = 0.1\nmultiplier = 0.5\n'
 
 
+def inline(value):
+    """Write a value; tables of TOML have = where JSON has a colon."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {inline(item)}" for name, item in value.items()) + "}"
+    return json.dumps(value)
+
+
 def to_toml(world):
     """Write a world as an arena file; numbers, lists, words and truth values are as in JSON."""
     settings = arena_settings(world)
     tables = [settings, *settings.pop("puddles")]
     texts = [
-        "\n".join(
-            f"{name} = {json.dumps(value)}" for name, value in table.items() if value is not None
-        )
+        "\n".join(f"{name} = {inline(value)}" for name, value in table.items() if value is not None)
         for table in tables
     ]
     return "\n[[puddles]]\n".join(texts)
 
 
 def test_the_arenas_are_the_published_ones():
-    assert list(ARENAS) == ["empty", "sutton", "hydrogen", "two_room", "two_room_slow"]
-    for name in ARENAS:
+    published = ["empty", "sutton", "hydrogen", "two_room", "two_room_slow"]
+    assert list(ARENAS) == [*published, "five_corridors", "spiral", "four_rooms"]
+    for name in published:
         world = load_arena(name)
         assert (world.step_size, world.noise) == (0.05, 0.01)
         assert [world.goal, world.step_penalty, world.puddle_penalty] == [False] * 3
@@ -59,7 +66,11 @@ def test_the_arenas_are_the_published_ones():
 @pytest.mark.parametrize("name", ARENAS)
 def test_an_arena_comes_back_from_a_file_and_from_its_settings(name, tmp_path):
     path = tmp_path / "arena.toml"
-    for world in (load_arena(name), load_arena(name, noise=0.03, max_steps=7).with_task()):
+    for world in (
+        load_arena(name),
+        load_arena(name, noise=0.03, max_steps=7).with_task(),
+        load_arena(name, goal=(0.1, 0.9, 0.05), observation=Code(bins=7)),
+    ):
         path.write_text(to_toml(world))
         assert load_arena(path) == load_arena(str(path)) == world
         assert arena_from_settings(json.loads(json.dumps(arena_settings(world)))) == world
@@ -97,6 +108,13 @@ def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
         ("step_size =", "expected TOML, got"),
         (b"\xff\xfe", "expected TOML, got"),
         ("speed = 1", "expected only .*puddles.* as keys of arena, got 'speed'"),
+        ("goal = [0.5, 0.5]", "expected goal to be a bool or a disc"),
+        ('goal = {centre = [0.5, 0.5], radius = "far"}', "expected radius to be a finite number"),
+        ('observation = "smell"', "expected an observation .position, code, image., got 'smell'"),
+        (
+            'observation = {name = "code", colour = 3}',
+            "observation code .size, bins, seed., got 'c",
+        ),
         ("noise = nan", "expected noise to be a finite number, got nan"),
         ("puddles = 3", "expected puddles to be an array of tables"),
         ("puddles = [3]", r"puddles\[0\]: expected a table with shape and multiplier, got 3"),

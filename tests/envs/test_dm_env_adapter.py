@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from dm_env import test_utils
 
-from rlreps.envs import ArenaError, BouncingBallsDmEnv, PuddleWorldDmEnv, load_arena, render_frame
+from rlreps.envs import (
+    ArenaError,
+    BouncingBallsDmEnv,
+    FourRoomsDmEnv,
+    PuddleWorldDmEnv,
+    SpiralDmEnv,
+    load_arena,
+    render_frame,
+)
 
 
 class TestShortEpisodes(test_utils.EnvironmentTestMixin, unittest.TestCase):
@@ -23,6 +31,18 @@ class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.Tes
     def make_action_sequence(self):
         for step in range(80):
             yield step % 2  # up, right, up, ...
+
+
+@pytest.mark.integration
+class TestCodesInAMaze(test_utils.EnvironmentTestMixin, unittest.TestCase):
+    def make_object_under_test(self):
+        return SpiralDmEnv(observation="code", max_steps=9)
+
+
+@pytest.mark.integration
+class TestImagesInAMaze(test_utils.EnvironmentTestMixin, unittest.TestCase):
+    def make_object_under_test(self):
+        return FourRoomsDmEnv(observation="image", max_steps=9, goal=(0.9, 0.1, 0.05))
 
 
 @pytest.mark.integration

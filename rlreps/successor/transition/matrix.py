@@ -68,6 +68,12 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     require(points >= 1 and points & (points - 1) == 0, "points to be a power of two", points)
     require(0 <= seed < 2**32, "seed in [0, 2**32)", seed)
     grid = grid.within(environment)
+    require(
+        len(grid.divided) == 0,
+        "cells that no wall divides, or transitions would lead through it (bins or a refinement "
+        "for which walls lie along the cells' sides, more bins, or Monte Carlo)",
+        f"{len(grid.divided)} such cells of {grid.bins} x {grid.bins}",
+    )
     window = _window(environment, grid)
     left, entered, outside = _counts(environment, grid, window, points, seed)
     first = _sparse(left, grid.bins, window)

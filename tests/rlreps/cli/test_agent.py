@@ -114,6 +114,40 @@ def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size,
 
 
 @pytest.mark.integration
+def test_agents_in_a_maze_see_codes_and_have_a_goal_of_their_own(rlreps, tmp_path):
+    run = tmp_path / "run"
+    maze = words(
+        "--env puddle-world:five_corridors --observation code --code-bins 10 --goal 0.1 0.5 0.08"
+    )
+    rlreps("agent", "train", "--out", run, *maze, *TOY)
+    config = RunFolder(run).config
+    assert config["observation"] == {"name": "code", "size": 16, "bins": 10, "seed": 0}
+    assert config["goal"] == config["arena"]["goal"] == [0.1, 0.5, 0.08]
+    assert config["arena"]["observation"] == config["observation"]
+    summary = RunFolder(run).read_summary()
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5"))
+    assert_evaluation(found, 400, 5, ALWAYS)
+    assert found["measures"]["probe_error"]["values"] == pytest.approx(
+        summary["probe_error"], rel=1e-3
+    )
+    said = rlreps("agent", "render", run).splitlines()
+    names = ("episode.gif", "policy-and-value.png", "learning-curves.png")
+    assert [line for line in said if line.startswith("wrote")] == [
+        f"wrote {run / 'figures' / name}" for name in names
+    ]
+
+
+@pytest.mark.integration
+def test_agents_see_a_maze_as_images_from_the_command_line(rlreps, tmp_path):
+    run = tmp_path / "run"
+    seen = words("--observation image --image-size 16 --encoder convolutional --channels 4 4")
+    rlreps("agent", "train", "--out", run, "--env", "puddle-world:spiral", *seen, *TOY)
+    assert RunFolder(run).config["observation"] == {"name": "image", "size": 16}
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "2"))
+    assert_evaluation(found, 400, 2, ALWAYS)
+
+
+@pytest.mark.integration
 def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_path):
     store = shutil.copytree(toy_store, tmp_path / "store")
     run = tmp_path / "run"
@@ -145,6 +179,13 @@ BAD_ARGUMENTS = {
     "--method oracle": "expected an auxiliary objective that needs no exact expectations, got 'ora",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
     "--env puddle-world:nowhere": "expected an arena (empty, sutton, hydrogen, two_room, two_room_",
+    "--env puddle-world:spiral --goal 0.2 0.5 0.1": "expected the goal's centre to be in the unit ",
+    "--env CartPole-v1 --goal 0.2 0.5 0.1": "expected a goal for puddle-world alone, got 'CartPol",
+    "--env CartPole-v1 --observation code": "expected a kind of observation for puddle-world alon",
+    "--observation code --code-bins 0": "expected bins of codes to be an int >= 1, got 0",
+    "--encoder convolutional": "expected observations that are images, for the torso convolutional",
+    "--observation image": "expected observations that are vectors, for the torso mlp; images need",
+    "--code-bins 3": "expected an option of rlreps agent train, got --code-bins; options of ",
     "--env Nowhere-v0": "expected an environment that can be made, got 'Nowhere-v0': Environment",
     "--env dm_env:nowhere:make": "expected an environment that can be made, got 'dm_env:nowhere:m",
     "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",

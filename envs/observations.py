@@ -1,0 +1,176 @@
+"""Observations of a place in PuddleWorld: the position, a code of its cell, or a picture.
+
+Each is a frozen dataclass, its fields are its options, and it has two methods. ``backdrop`` draws
+what does not change from step to step, once for each world; ``observe`` is pure JAX.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.envs.core import ArenaError, check_count, pytree_dataclass
+
+if TYPE_CHECKING:
+    from rlreps.envs.puddle_world import PuddleWorld
+
+_LEAST_PIXELS = 8
+_AGENT_PIXELS = 1.5
+"""Least radius of the agent in a picture."""
+
+
+@pytree_dataclass()
+@dataclass(frozen=True)
+class Position:
+    """The agent's position (x, y), float [2] in [0, 1]."""
+
+    name: ClassVar[str] = "position"
+
+    def backdrop(self, world: "PuddleWorld") -> None:
+        """Draw nothing."""
+
+    def observe(self, position: jax.Array, backdrop: None) -> jax.Array:
+        """Return the position."""
+        return position
+
+
+@pytree_dataclass(static=("size", "bins", "seed"))
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """A fixed random code of the agent's cell, float32 [size] in [0, 1].
+
+    Two cells' codes have nothing to do with each other, however near the cells: an agent must find
+    out which are neighbours. The numbers are uniform draws that depend on the three options alone,
+    so a cell has the same code in every episode, process and arena.
+
+    A cell through which a wall passes has one code on both sides. Walls of the mazes lie about
+    lines of grids whose bins are a multiple of 5.
+
+    Attributes:
+        size: numbers in a code.
+        bins: cells along each axis.
+        seed: of the codes, at least 0.
+
+    Raises:
+        ArenaError: a value outside its range.
+    """
+
+    name: ClassVar[str] = "code"
+
+    size: int = 16
+    bins: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count(self.size, "size of a code")
+        check_count(self.bins, "bins of codes")
+        if type(self.seed) is not int or self.seed < 0:
+            raise ArenaError(f"expected seed of codes to be an int >= 0, got {self.seed!r}")
+
+    def table(self) -> npt.NDArray[np.float32]:
+        """Return the codes of all cells, [bins², size]; cell index = row · bins + column."""
+        return _codes(self.size, self.bins, self.seed).copy()
+
+    def backdrop(self, world: "PuddleWorld") -> None:
+        """Draw nothing: codes are the same in every world."""
+
+    def observe(self, position: jax.Array, backdrop: None) -> jax.Array:
+        """Return the code of the cell that holds a position [2]."""
+        column_row = jnp.clip((position * self.bins).astype(jnp.int32), 0, self.bins - 1)
+        cell = column_row[1] * self.bins + column_row[0]
+        return jnp.asarray(_codes(self.size, self.bins, self.seed))[cell]
+
+
+@pytree_dataclass(static=("size",))
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A picture of the arena with the agent in it, uint8 [size, size, 3], RGB, y pointing up.
+
+    Walls and puddles look as in ``render_frame``; the goal is not drawn, so that places look the
+    same whatever the task. The agent is a disc whose edge is a ramp one pixel wide: the picture
+    tells its place to a fraction of a pixel.
+
+    Attributes:
+        size: side in pixels, at least 8.
+
+    Raises:
+        ArenaError: a value outside its range.
+    """
+
+    name: ClassVar[str] = "image"
+
+    size: int = 32
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < _LEAST_PIXELS:
+            raise ArenaError(
+                f"expected size of an image to be an int >= {_LEAST_PIXELS}, got {self.size!r}"
+            )
+
+    def backdrop(self, world: "PuddleWorld") -> jax.Array:
+        """Draw the arena without the agent, uint8 [size, size, 3].
+
+        Raises:
+            ArenaError: the puddles' numbers are traced.
+        """
+        from rlreps.envs.rendering import render_arena  # It imports PuddleWorld, which imports us.
+
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(world.puddles)):
+            raise ArenaError("expected numbers in puddles that are to be drawn, got traced arrays")
+        with jax.ensure_compile_time_eval():
+            return jnp.asarray(render_arena(world.puddles, self.size))
+
+    def observe(self, position: jax.Array, backdrop: jax.Array) -> jax.Array:
+        """Draw the agent at a position [2] onto the backdrop."""
+        from rlreps.envs.rendering import AGENT_COLOUR, AGENT_RADIUS
+
+        centres = (jnp.arange(self.size, dtype=jnp.float32) + 0.5) / self.size
+        across = jnp.square(centres - position[0].astype(jnp.float32))
+        up = jnp.square(centres[::-1] - position[1].astype(jnp.float32))
+        distance = jnp.sqrt(up[:, None] + across[None, :])
+        radius = max(AGENT_RADIUS, _AGENT_PIXELS / self.size)
+        covered = jnp.clip((radius - distance) * self.size + 0.5, 0.0, 1.0)[..., None]
+        colour = jnp.asarray(AGENT_COLOUR, jnp.float32)[None, None]
+        picture = backdrop.astype(jnp.float32) * (1.0 - covered) + colour * covered
+        return jnp.rint(picture).astype(jnp.uint8)
+
+
+Observation: TypeAlias = Position | Code | Image
+
+OBSERVATIONS: dict[str, type[Position] | type[Code] | type[Image]] = {
+    cls.name: cls for cls in (Position, Code, Image)
+}
+"""The kinds of observation by name."""
+
+
+def as_observation(value: Any) -> Observation:
+    """Return an observation given as itself, by name, or as a mapping of name and options.
+
+    Raises:
+        ArenaError: an unknown name or option, or a value outside its range.
+    """
+    if isinstance(value, Observation):
+        return value
+    options = {"name": value} if isinstance(value, str) else value
+    name = options.get("name") if isinstance(options, Mapping) else None
+    if not isinstance(name, str) or name not in OBSERVATIONS:
+        known = ", ".join(OBSERVATIONS)
+        raise ArenaError(f"expected an observation ({known}), got {value!r}")
+    given = {key: option for key, option in options.items() if key != "name"}
+    allowed = [field.name for field in fields(OBSERVATIONS[name])]
+    if unknown := sorted(given.keys() - {*allowed}):
+        options_of = f"options of the observation {name} ({', '.join(allowed) or 'none'})"
+        raise ArenaError(f"expected {options_of}, got {unknown[0]!r}")
+    kind: Any = OBSERVATIONS[name]
+    observation: Observation = kind(**given)
+    return observation
+
+
+@lru_cache(maxsize=16)
+def _codes(size: int, bins: int, seed: int) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(seed).random((bins**2, size), np.float32)

@@ -1,0 +1,214 @@
+"""Goals anywhere, and what agents see: positions, codes, images."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.envs import (
+    ArenaError,
+    Code,
+    Disc,
+    Image,
+    Position,
+    PuddleWorld,
+    PuddleWorldDmEnv,
+    PuddleWorldEnv,
+    PuddleWorldState,
+    PuddleWorldVectorEnv,
+    arena_settings,
+    load_arena,
+)
+from rlreps.envs.rendering import AGENT_COLOUR, FLOOR_COLOUR, GOAL_COLOUR, WALL_COLOUR
+from rlreps.successor.grids import Grid
+
+RIGHT, KEY = jnp.asarray(1, jnp.int32), jax.random.key(0)
+MAZE = load_arena("five_corridors")
+
+
+def at(x, y):
+    return PuddleWorldState(jnp.asarray([x, y], jnp.float32), jnp.zeros((), jnp.int32))
+
+
+def test_a_goals_disc_ends_the_episode_of_an_agent_that_stops_in_it():
+    world = load_arena("empty", noise=0.0, goal=(0.5, 0.5, 0.02), step_penalty=True)
+    assert world.goal == Disc((0.5, 0.5), 0.02)
+    assert world == load_arena("empty", noise=0.0, goal=world.goal, step_penalty=True)
+    step = jax.jit(lambda state: world.step(KEY, state, RIGHT))
+    for x, y, ended in [
+        (0.44, 0.5, True),
+        (0.44, 0.521, False),
+        (0.475, 0.5, False),  # Through it.
+        (0.95, 0.99, False),  # The corner is none.
+    ]:
+        taken = step(at(x, y))
+        assert (bool(taken.terminated), float(taken.reward)) == (ended, -1.0)
+    task = world.with_task()
+    assert task.goal == world.goal
+    assert load_arena("empty").with_task().goal is True
+
+
+def test_no_episode_starts_in_a_goals_disc_or_a_wall():
+    world = load_arena("five_corridors", goal=(0.3, 0.5, 0.3))
+    keys = jax.random.split(KEY, 4000)
+    starts = np.asarray(jax.jit(jax.vmap(world.reset))(keys).position)
+    assert np.hypot(*(starts - [0.3, 0.5]).T).min() >= 0.3 - 1e-6
+    assert jax.vmap(Grid(1).within(world).is_free)(starts).all()
+    # Uniform elsewhere: in the fourth corridor, the fifth and the passage between them.
+    right = starts[starts[:, 0] > 0.61]
+    in_corridor = right[:, 0] < 0.79
+    free = [0.18, 0.19 + 0.02 * 0.19]
+    share, expected = in_corridor.mean(), free[0] / sum(free)
+    assert abs(share - expected) < 4.0 * np.sqrt(expected * (1.0 - expected) / len(right))
+
+
+@pytest.mark.integration
+def test_goals_can_be_traced_and_share_one_program():
+    calls = []
+
+    @jax.jit
+    def ends(world, state):
+        calls.append(None)
+        return world.step(KEY, state, RIGHT).terminated
+
+    found = [
+        bool(ends(load_arena("empty", noise=0.0, goal=(x, 0.5, 0.04)), at(0.45, 0.5)))
+        for x in (0.5, 0.9)
+    ]
+    assert found == [True, False]
+    assert len(calls) == 1
+    many = jax.vmap(
+        lambda x: (
+            load_arena("empty", noise=0.0, goal=(x, 0.5, 0.04))
+            .step(KEY, at(0.45, 0.5), RIGHT)
+            .terminated
+        )
+    )(jnp.asarray([0.5, 0.9]))
+    assert many.tolist() == [True, False]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["position", "code", "image"])
+def test_every_interface_shows_the_same_of_the_same_place(kind):
+    world = load_arena("spiral", observation=kind, noise=0.0)
+    single, interface = PuddleWorldEnv(world), PuddleWorldDmEnv(world, seed=3)
+    batch = PuddleWorldVectorEnv(2, arena=world)
+    seen = [single.reset(seed=3)[0], interface.reset().observation, batch.reset(seed=3)[0][0]]
+    places = [single._state.position, interface._state.position, batch._states.position[0]]
+    for action in (0, 3, 2):
+        seen += [
+            single.step(action)[0],
+            interface.step(action).observation,
+            batch.step(np.full(2, action))[0][0],
+        ]
+        places += [single._state.position, interface._state.position, batch._states.position[0]]
+    expected = jax.jit(jax.vmap(world.observe_position))(jnp.stack(places))
+    for one, other in zip(seen, np.asarray(expected), strict=True):
+        assert single.observation_space.contains(one)
+        assert one.dtype == other.dtype
+        # Batched code may round a place differently, and with it half a level of a colour.
+        np.testing.assert_allclose(
+            one.astype(np.float64), other.astype(np.float64), atol=1 if kind == "image" else 1e-6
+        )
+    interface.observation_spec().validate(seen[1])
+    assert interface.observation_spec().name == kind
+
+
+def test_codes_are_uniform_draws_of_the_cell_and_the_same_in_every_process():
+    code = Code(bins=5, size=4, seed=2)
+    table = code.table()
+    assert (table.shape, table.dtype) == ((25, 4), np.float32)
+    assert len(np.unique(table, axis=0)) == 25
+    observe = jax.jit(jax.vmap(load_arena("empty", observation=code).observe_position))
+    places = np.asarray([[0.01, 0.01], [0.99, 0.01], [0.3, 0.5], [1.0, 1.0], [0.39, 0.41]])
+    seen = observe(places.astype(np.float32))
+    np.testing.assert_array_equal(seen, table[[0, 4, 11, 24, 11]])
+    np.testing.assert_array_equal(table, np.random.default_rng(2).random((25, 4), np.float32))
+    script = "from rlreps.envs import Code\nprint(Code(bins=5, size=4, seed=2).table().tolist())"
+    told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    np.testing.assert_array_equal(np.asarray(eval(told.stdout), np.float32), table)
+    assert (Code(bins=5, size=4, seed=3).table() != table).all()
+    large = Code(bins=60).table()
+    np.testing.assert_allclose(large.mean(axis=0), 0.5, atol=4.0 / np.sqrt(12 * 3600))
+    assert np.abs(np.corrcoef(large.T) - np.eye(16)).max() < 5.0 / np.sqrt(3600)
+
+
+def test_an_image_shows_walls_and_the_agent_and_not_the_goal():
+    world = load_arena("five_corridors", goal=(0.1, 0.1, 0.05), observation=Image(size=40))
+    observe = jax.jit(world.observe_position)
+    image = np.asarray(observe(jnp.asarray([0.7, 0.3])))
+    assert (image.shape, image.dtype) == ((40, 40, 3), np.uint8)
+
+    def colour(x, y):
+        return tuple(image[int((1.0 - y) * 40), int(x * 40)].tolist())
+
+    assert colour(0.7, 0.3) == AGENT_COLOUR
+    assert colour(0.1, 0.1) == colour(0.3, 0.3) == FLOOR_COLOUR
+    assert GOAL_COLOUR not in map(tuple, image.reshape(-1, 3).tolist())
+    # A wall half a pixel either side of a line of pixels.
+    assert all(
+        abs(a - (b + c) / 2) < 25
+        for a, b, c in zip(colour(0.2, 0.5), FLOOR_COLOUR, WALL_COLOUR, strict=True)
+    )
+    # A tenth of a pixel to the right is another picture; so is any place a hundredth away.
+    assert (np.asarray(observe(jnp.asarray([0.7025, 0.3]))) != image).any()
+    assert load_arena("five_corridors", observation="image").backdrop.tolist() == (
+        world.__class__(puddles=world.puddles, observation="image").backdrop.tolist()
+    )
+
+
+def test_states_of_a_grid_have_observations():
+    for kind in (Position(), Code(bins=10), Image(size=8)):
+        world = load_arena("two_room", observation=kind)
+        grid = Grid(10).within(world)
+        seen = grid.observations(world)
+        assert len(seen) == grid.num_states == 84
+        expected = {
+            "position": grid.centres(),
+            "code": Code(bins=10).table()[grid.states],
+            "image": seen,
+        }[kind.name]
+        np.testing.assert_array_equal(seen, expected)
+        if kind.name == "image":
+            assert len(np.unique(seen, axis=0)) == 84
+
+
+@pytest.mark.integration
+def test_observations_change_neither_moves_nor_what_ground_truth_is_of():
+    plain = arena_settings(MAZE)
+    assert "observation" not in plain
+    for kind in ("code", "image"):
+        world = load_arena("five_corridors", observation=kind)
+        assert hash(world) != hash(MAZE)
+        taken, expected = (
+            jax.jit(lambda world: world.step(KEY, at(0.1, 0.5), RIGHT))(of) for of in (world, MAZE)
+        )
+        np.testing.assert_array_equal(taken.state.position, expected.state.position)
+        settings = arena_settings(world)
+        assert settings.pop("observation")["name"] == kind
+        assert settings == plain
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        ("smell", r"expected an observation \(position, code, image\), got 'smell'"),
+        (3, "expected an observation .*, got 3"),
+        ({"bins": 3}, "expected an observation .*, got {'bins': 3}"),
+        ({"name": "position", "bins": 3}, r"of the observation position \(none\), got 'bins'"),
+        ({"name": "code", "bins": 0}, "expected bins of codes to be an int >= 1, got 0"),
+        ({"name": "code", "seed": -1}, "expected seed of codes to be an int >= 0, got -1"),
+        ({"name": "image", "size": 7}, "expected size of an image to be an int >= 8, got 7"),
+    ],
+)
+def test_observations_that_cannot_be_made_say_what_was_expected(observation, message):
+    with pytest.raises(ArenaError, match=message):
+        load_arena("empty", observation=observation)
+
+
+def test_images_of_traced_puddles_are_refused():
+    with pytest.raises(ArenaError, match="expected numbers in puddles that are to be drawn"):
+        jax.jit(lambda world: PuddleWorld(puddles=world.puddles, observation="image"))(MAZE)
