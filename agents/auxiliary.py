@@ -65,13 +65,18 @@ from rlreps.config import registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.losses import LargeBatch, Objective
+from rlreps.losses import OBJECTIVES, LargeBatch, Objective
 from rlreps.losses.base import Batch, Encode, Metrics, Params
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.numerics import matmul
 
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)
 """Name → family of cumulants that task columns can have: those with known bounds."""
+
+AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
+    name: cls for name, cls in OBJECTIVES.items() if not cls().needs_population
+}
+"""Name → objective that replay can feed: those that need no exact expectations."""
 
 TargetName = Literal["bootstrapped", "monte_carlo"]
 

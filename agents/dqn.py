@@ -8,7 +8,7 @@ remembers, and how it learns from what it remembers. Whatever else shapes its to
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,16 @@ from rlreps.agents.replay import (
 )
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder
-from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.errors import (
+    InputError,
+    require,
+    require_choice,
+    require_interval,
+    require_positive,
+)
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import optimizer_step
+from rlreps.training.optimizers import SCHEDULES, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,11 +49,15 @@ class DQNConfig:
         double: Choose the next action by the online network and value it by the target network.
         n_step: Rewards of a transition before its value is bootstrapped.
         discount: γ, in [0, 1).
-        learning_rate: Adam's.
+        learning_rate: Adam's, at the first update.
+        schedule: What becomes of it over the run: ``constant``, or ``cosine`` or ``linear`` decay
+            to zero.
         adam_epsilon: Adam's ε.
         max_gradient_norm: Global norm beyond which gradients are scaled down.
         huber_delta: Where the loss of a temporal-difference error turns from square to linear.
-        target_every: Updates between copies of the parameters to the target network.
+        target_every: Updates between changes of the target network.
+        target_rate: Share of the way to the online parameters that it then goes, in (0, 1]; 1
+            copies them.
         reward_scale: What rewards are multiplied by before they are learned from.
         batch_size: Transitions of an update.
         warmup: Environment steps before learning starts.
@@ -61,10 +72,12 @@ class DQNConfig:
     n_step: int = 1
     discount: float = 0.99
     learning_rate: float = 1e-3
+    schedule: Schedule = "constant"
     adam_epsilon: float = 1e-5
     max_gradient_norm: float = 10.0
     huber_delta: float = 1.0
     target_every: int = 250
+    target_rate: float = 1.0
     reward_scale: float = 1.0
     batch_size: int = 64
     warmup: int = 1_000
@@ -82,6 +95,8 @@ class DQNConfig:
         sizes = ("learning_rate", "adam_epsilon", "max_gradient_norm", "huber_delta")
         for name in (*sizes, "reward_scale"):
             require_interval(name, getattr(self, name), "(0, inf)")
+        require_choice("schedule", self.schedule, get_args(Schedule))
+        require_interval("target_rate", self.target_rate, "(0, 1]")
         for name in ("epsilon_start", "epsilon_end"):
             require_interval(name, getattr(self, name), "[0, 1]")
 
@@ -104,7 +119,8 @@ class AgentConfig:
         steps: Environment steps of each agent.
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.
-        checkpoint_every: Environment steps between checkpoints; a multiple of ``evaluate_every``.
+        checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
+            None is the largest such within a quarter of the run, or ``evaluate_every``.
             Environments other than PuddleWorld begin new episodes there, as their state cannot be
             saved.
         seed: Seed of the first agent.
@@ -122,7 +138,7 @@ class AgentConfig:
     steps: int = 100_000
     evaluate_every: int = 5_000
     evaluation_episodes: int = 32
-    checkpoint_every: int = 25_000
+    checkpoint_every: int | None = None
     seed: int = 0
     num_seeds: int = 1
 
@@ -143,7 +159,7 @@ class AgentConfig:
             ("warmup", warmup, "steps_per_update", period),
             ("evaluate_every", self.evaluate_every, "steps_per_update", period),
             ("steps", self.steps, "evaluate_every", self.evaluate_every),
-            ("checkpoint_every", self.checkpoint_every, "evaluate_every", self.evaluate_every),
+            ("checkpoint_every", self.checkpoint_period, "evaluate_every", self.evaluate_every),
         ):
             fits = value >= 1 and value % base == 0
             require(fits, f"{name} to be a multiple of {unit} ({base})", value)
@@ -155,6 +171,13 @@ class AgentConfig:
         capacity = self.replay.capacity
         require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
         require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
+
+    @property
+    def checkpoint_period(self) -> int:
+        """Environment steps between checkpoints."""
+        quarter = self.steps // 4 // self.evaluate_every * self.evaluate_every
+        every = self.checkpoint_every
+        return max(quarter, self.evaluate_every) if every is None else every
 
     @property
     def sequence_length(self) -> int:
@@ -342,9 +365,11 @@ class DQN:
             self._optimizer(), gradients, state.optimizer, state.params
         )
         updates = state.updates + 1
-        refresh = updates % self.config.dqn.target_every == 0
+        options = self.config.dqn
+        refresh = updates % options.target_every == 0
+        share = jnp.where(refresh, options.target_rate, 0.0)
         target_params = jax.tree.map(
-            lambda new, old: jnp.where(refresh, new, old), params, state.target_params
+            lambda new, old: share * new + (1.0 - share) * old, params, state.target_params
         )
         learned = DQNState(params, target_params, optimizer_state, auxiliary_state, updates)
         return learned, errors, metrics
@@ -401,9 +426,11 @@ class DQN:
 
     def _optimizer(self) -> optax.GradientTransformation:
         options = self.config.dqn
+        updates = (self.config.steps - options.warmup) // options.steps_per_update
+        rate = SCHEDULES[options.schedule](options.learning_rate, updates)
         return optax.chain(
             optax.clip_by_global_norm(options.max_gradient_norm),
-            optax.adam(options.learning_rate, eps=options.adam_epsilon),
+            optax.adam(rate, eps=options.adam_epsilon),
         )
 
 

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
-from rlreps.agents.auxiliary import TASKS
+from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
 from rlreps.errors import require
+from rlreps.losses import Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,13 +33,18 @@ class TrainAgents:
     store: Path | None = None
     quiet: Switch = False
 
-    choices: ClassVar[dict[Any, Choice]] = {**METHODS, Cumulants: Choice("auxiliary-tasks", TASKS)}
+    choices: ClassVar[dict[Any, Choice]] = {
+        **METHODS,
+        Objective: Choice("method", AUXILIARY_OBJECTIVES),
+        Cumulants: Choice("auxiliary-tasks", TASKS),
+    }
     names: ClassVar[dict[str, str]] = {
         **NAMES,
         "AgentConfig.environment": "env",
         "AuxiliaryConfig.weight": "auxiliary_weight",
         "Cells.bins": "cells_per_axis",
     }
+    needs: ClassVar[dict[Any, str]] = {AuxiliaryConfig: "--auxiliary-weight"}
 
     def run(self) -> None:
         from rlreps.training.devices import devices_for_small_runs
@@ -67,17 +73,22 @@ class EvaluateAgents:
     Attributes:
         run_folder: Folder of the run.
         episodes: Episodes of each agent.
+        best: Take each agent as it was at its best evaluation during training.
         store: Ground truth to measure against (PuddleWorld); by default that of the run.
     """
 
     run_folder: Positional[Path]
     episodes: int = 100
+    best: Switch = False
     store: Path | None = None
 
     def run(self) -> None:
         from rlreps.workflows.agents import evaluate_agents
 
-        print_json(evaluate_agents(self.run_folder, episodes=self.episodes, store=self.store))
+        found = evaluate_agents(
+            self.run_folder, episodes=self.episodes, best=self.best, store=self.store
+        )
+        print_json(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +99,14 @@ class RenderAgents:
         run_folder: Folder of the run.
         out: Folder of the pictures; by default figures in that of the run.
         seed_index: Which agent, from 0.
+        best: Draw it as it was at its best evaluation during training.
         store: Ground truth of the components (PuddleWorld); by default that of the run.
     """
 
     run_folder: Positional[Path]
     out: Path | None = None
     seed_index: int = 0
+    best: Switch = False
     store: Path | None = None
 
     def run(self) -> None:
@@ -103,7 +116,11 @@ class RenderAgents:
         from rlreps.workflows.agents import render_agents
 
         pictures = render_agents(
-            self.run_folder, self.out, seed_index=self.seed_index, store=self.store
+            self.run_folder,
+            self.out,
+            seed_index=self.seed_index,
+            best=self.best,
+            store=self.store,
         )
         for path in pictures.written:
             print(f"wrote {path}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -118,15 +119,36 @@ def test_free_values_reach_those_of_value_iteration(double):
     np.testing.assert_allclose(found, exact_values(0.8), atol=0.02)
 
 
-def test_the_target_network_is_replaced_every_so_many_updates_and_never_between():
-    agent = agent_of(target_every=3)
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_the_target_network_follows_every_so_many_updates_and_never_between(rate):
+    agent = agent_of(target_every=3, target_rate=rate)
+
+    def mix(share, new, old):
+        return share * new + (1 - share) * old
+
     state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
     for number in range(1, 7):
         before = state.target_params
         state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
-        expected = state.params if number % 3 == 0 else before
-        jax.tree.map(np.testing.assert_array_equal, state.target_params, expected)
+        share = np.float32(rate if number % 3 == 0 else 0.0)
+        mixed = jax.tree.map(partial(mix, share), state.params, before)
+        same = np.testing.assert_array_equal if share in (0, 1) else np.testing.assert_allclose
+        jax.tree.map(same, state.target_params, mixed)
     assert int(state.updates) == 6
+
+
+def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
+    # (100,000 - 99,980) / 4 updates.
+    agent = agent_of(warmup=99_980, schedule="linear")
+    state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
+    moves = []
+    for number in range(7):
+        before = state.params["head"]["weights"]
+        state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
+        moves.append(float(np.abs(state.params["head"]["weights"] - before).max()))
+    assert moves[0] == pytest.approx(1e-3, rel=0.1)  # Adam's first step is its learning rate.
+    assert moves[4] > 0.0
+    assert moves[5:] == [0.0, 0.0]
 
 
 def test_a_frozen_torso_stays_as_it_is_while_values_learn():
@@ -213,6 +235,8 @@ BAD_VALUES = [
     (DQNConfig, {"n_step": 0}, "n_step >= 1", "0"),
     (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)", "1.0"),
     (DQNConfig, {"learning_rate": INFINITY}, r"learning_rate in \(0, inf\)", "inf"),
+    (DQNConfig, {"target_rate": 0.0}, r"target_rate in \(0, 1\]", "0.0"),
+    (DQNConfig, {"schedule": "steep"}, "schedule to be one of constant, cosine, linear", "'steep'"),
     (DQNConfig, {"reward_scale": 0.0}, r"reward_scale in \(0, inf\)", "0.0"),
     (DQNConfig, {"epsilon_end": -0.1}, r"epsilon_end in \[0, 1\]", "-0.1"),
     (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)", "-0.1"),
@@ -292,6 +316,17 @@ def test_sequences_are_as_long_as_what_needs_the_longest_ones():
     # A task without weight asks for nothing.
     unused = AuxiliaryConfig(objective=Oracle(), horizon=10_000, sequences=1)
     assert AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=12)).sequence_length == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"),
+    # The last has no multiple of evaluate_every within a quarter.
+    [(100_000, 5_000, 25_000), (70_000, 10_000, 10_000), (20_000, 10_000, 10_000)],
+)
+def test_checkpoints_are_made_at_least_every_quarter_of_a_run(steps, every, expected):
+    config = AgentConfig(steps=steps, evaluate_every=every)
+    assert config.checkpoint_period == expected
+    assert dataclasses.replace(config, checkpoint_every=steps).checkpoint_period == steps
 
 
 EVERYTHING = AgentConfig(

@@ -165,6 +165,22 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     assert_same_run(whole, folder.path)
 
 
+@pytest.mark.parametrize(
+    "run", ["finished", pytest.param("in_puddle_world", marks=pytest.mark.integration)]
+)
+def test_the_best_parameters_are_those_of_the_best_evaluation_of_each_agent(run, request):
+    folder = RunFolder(request.getfixturevalue(run))
+    config, summary = load_agent_config(folder), folder.read_summary()
+    steps, returns = history(folder, "returns")
+    assert summary["best_returns"] == returns.max(axis=1).tolist()
+    trainer, state, best = load_agents(folder, config, best=True)
+    assert best == summary["best_steps"] == steps[returns.argmax(axis=1)].tolist()
+    # The same episodes again: an evaluation's randomness is that of its step.
+    again = [np.mean(trainer.evaluate(state, step)[seed]) for seed, step in enumerate(best)]
+    np.testing.assert_allclose(again, summary["best_returns"], rtol=1e-6)
+    assert evaluate_agents(folder.path, episodes=2, best=True)["step"] == best
+
+
 @pytest.mark.integration
 def test_an_evaluation_is_of_episodes_that_training_never_saw(in_puddle_world):
     trained = RunFolder(in_puddle_world).read_summary()["final_returns"]
