@@ -94,7 +94,14 @@ class AuxiliaryConfig:
 
     Attributes:
         objective: The objective.
-        weight: Weight of its loss beside the temporal-difference loss; 0 is no auxiliary task.
+        weight: Weight of its gradient at the torso beside that of the temporal-difference loss; 0
+            is no auxiliary task.
+        relative: Whether the weight is in units of the other gradient's norm: the task's is scaled
+            to the same running norm at the torso before it is weighed, so that one weight means
+            the same for every objective, unit of targets and scale of rewards.
+        head: Units of hidden layers of a head of the task's own, between the torso's features and
+            as many that the objective sees; none shows it the torso's. ``explicit`` has linear
+            weights of its own behind either.
         tasks: Cumulants behind the task columns, one of ``TASKS``.
         num_tasks: Task columns, drawn once at the start; each of ``Cells`` is one.
         discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
@@ -109,6 +116,8 @@ class AuxiliaryConfig:
         default=LargeBatch(precondition=1e-2, leave_one_out=True)
     )
     weight: float = 0.0
+    relative: bool = True
+    head: tuple[int, ...] = ()
     tasks: Cumulants = dataclasses.field(default=RandomFourier(length_scale=0.2))
     num_tasks: int = 64
     discount_low: float = 0.9
@@ -124,6 +133,7 @@ class AuxiliaryConfig:
         require_choice("targets", self.targets, get_args(TargetName))
         for name in ("num_tasks", "horizon", "sequences"):
             require_positive(name, getattr(self, name))
+        require(all(units >= 1 for units in self.head), "units >= 1 in a head's layers", self.head)
         require(
             not isinstance(self.tasks, Cells) or self.num_tasks == AuxiliaryConfig.num_tasks,
             "no num_tasks for cells, each of which is a task",

@@ -42,6 +42,8 @@ class TrainAgents:
         **NAMES,
         "AgentConfig.environment": "env",
         "AuxiliaryConfig.weight": "auxiliary_weight",
+        "AuxiliaryConfig.relative": "relative_weight",
+        "AuxiliaryConfig.head": "auxiliary_head",
         "Cells.bins": "cells_per_axis",
     }
     needs: ClassVar[dict[Any, str]] = {AuxiliaryConfig: "--auxiliary-weight"}

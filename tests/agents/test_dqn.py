@@ -159,24 +159,28 @@ def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
 
-def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
-    task = AuxiliaryTask(
+def task_of(factor=1.0):
+    """An auxiliary task whose loss is a multiple of the sum of all features."""
+    return AuxiliaryTask(
         init=lambda key: jnp.zeros(()),
         loss=lambda params, target, encode, rows, state, key: (
-            jnp.sum(encode(params, rows.observation[:, 0])),
+            factor * jnp.sum(encode(params, rows.observation[:, 0])),
             (state + 1.0, {}),
         ),
         sequences=4,
         length=1,
     )
+
+
+def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
     rows, side, weights = walk(4, 16, 2), walk(5, 4, 1), jnp.linspace(0.0, 2.0, 16)
-    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=3.0))
+    agent = agent_of(task=task_of(), auxiliary=AuxiliaryConfig(weight=3.0, relative=False))
     state = started(agent)
-    gradient, (_, after, metrics) = jax.jit(jax.grad(agent.loss, has_aux=True))(
-        state.params, state, rows, weights, side, jax.random.key(1)
+    gradient, _, (after, _), metrics = jax.jit(agent.gradients)(
+        state, rows, weights, side, jax.random.key(1)
     )
     assert float(after) == 1.0
-    assert set(metrics) == {"value_loss", "auxiliary_loss"}
+    assert set(metrics) == {"value_loss", "auxiliary_loss", "gradient_ratio"}
 
     @jax.jit
     @jax.grad
@@ -199,6 +203,112 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss()
         by_hand(state.params),
     )
     assert np.abs(gradient["head"]["weights"]).max() > 0.0
+
+
+def norm_of(tree):
+    return float(
+        np.sqrt(sum(np.sum(np.square(leaf, dtype=float)) for leaf in jax.tree.leaves(tree)))
+    )
+
+
+def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
+    plain = agent_of()
+    learned = []
+    for factor in (1.0, 1e-4, 1e5):
+        agent = agent_of(task=task_of(factor), auxiliary=AuxiliaryConfig(weight=0.5))
+        state, gradients = started(agent), jax.jit(agent.gradients)
+        for number in range(5):
+            arguments = walk(number, 16, 2), ONES, walk(9, 4, 1), jax.random.key(number)
+            joint, _, _, metrics = gradients(state, *arguments)
+            own, _, _, _ = jax.jit(plain.gradients)(state, *arguments[:2], None, arguments[3])
+            added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
+            if number == 0:
+                # Half of the norm that the temporal-difference loss's gradient has.
+                assert norm_of(added) == pytest.approx(0.5 * norm_of(own["torso"]), rel=1e-3)
+            assert norm_of(added) <= 0.5 * 10.0 * norm_of(own["torso"])
+            np.testing.assert_array_equal(joint["head"]["weights"], own["head"]["weights"])
+            state, _, _ = jax.jit(agent.update)(state, *arguments)
+        learned.append((state.params, float(metrics["gradient_ratio"]) / factor))
+    for params, ratio in learned[1:]:
+        assert ratio == pytest.approx(learned[0][1], rel=1e-2)
+        jax.tree.map(
+            lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-5),
+            params,
+            learned[0][0],
+        )
+
+
+def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
+    def late(params, target, encode, rows, state, key):
+        loss = jnp.sum(encode(params, rows.observation[:, 0]))
+        return jnp.where(state < 3.0, 0.0, 1.0) * loss, (state + 1.0, {})
+
+    task = task_of()._replace(loss=late)
+    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
+    state, update = started(agent), jax.jit(agent.update)
+    for number in range(6):
+        rows, side = walk(number, 16, 2), walk(9, 4, 1)
+        joint, _, _, _ = jax.jit(agent.gradients)(state, rows, ONES, side, jax.random.key(0))
+        own, _, _, _ = jax.jit(agent_of().gradients)(state, rows, ONES, None, jax.random.key(0))
+        assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
+        state, _, _ = update(state, rows, ONES, side, jax.random.key(number))
+
+
+def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_it():
+    head = MLP(4, num_inputs=4, hidden=(6,))
+    network = dataclasses.replace(NETWORK, auxiliary_head=head)
+    agent = agent_of(network, task=task_of(), auxiliary=AuxiliaryConfig(weight=1.0))
+    start = started(agent)
+    rows, side = walk(4, 16, 2), walk(5, 4, 1)
+    after, _, _ = jax.jit(agent.update)(start, rows, ONES, side, jax.random.key(1))
+    moved = [
+        norm_of(jax.tree.map(np.subtract, after.params[n], start.params[n])) for n in start.params
+    ]
+    assert min(moved) > 0.0
+    features = network.auxiliary_features(
+        network.auxiliary_params(start.params), rows.observation[:, 0]
+    )
+    by_hand = head.apply(
+        start.params["auxiliary_head"],
+        network.features(start.params["torso"], rows.observation[:, 0]),
+    )
+    np.testing.assert_allclose(features, by_hand, rtol=1e-5)
+    without = {name: part for name, part in start.params.items() if name != "auxiliary_head"}
+    seen = rows.observation[:, 0]
+    np.testing.assert_array_equal(NETWORK.values(without, seen), network.values(start.params, seen))
+
+
+def test_features_that_grow_do_not_multiply_the_steps_of_a_head_that_normalises_them():
+    rows = walk(4, 64, 2)
+    seen, weights = rows.observation[:, 0], np.ones(64, np.float32)
+
+    def head_gradients(network):
+        """Norms of the head's gradient for features as they are and ten times as large."""
+        agent = agent_of(network)
+        start = started(agent)
+        torso, gradients = start.params["torso"], jax.jit(agent.gradients)
+        large = [*torso[:-1], jax.tree.map(lambda leaf: 10.0 * leaf, torso[-1])]
+        states = [start._replace(params={**start.params, "torso": part}) for part in (torso, large)]
+        return [
+            norm_of(gradients(state, rows, weights, None, jax.random.key(1))[0]["head"])
+            for state in states
+        ]
+
+    normalised = dataclasses.replace(NETWORK, normalised=True)
+    small, large = head_gradients(normalised)
+    assert large == pytest.approx(small, rel=1e-3)
+    small, large = head_gradients(NETWORK)
+    assert large > 4.0 * small
+    params = started(agent_of(normalised)).params
+    features = np.asarray(NETWORK.features(params["torso"], seen), np.float64)
+    unit = features / np.sqrt(np.mean(features**2, axis=1, keepdims=True))
+    head = jax.tree.map(np.asarray, params["head"])
+    expected = unit @ head["weights"] + head["biases"]
+    np.testing.assert_allclose(normalised.values(params, seen), expected, rtol=1e-3, atol=1e-5)
+    # Features of zero have values, and gradients, too.
+    nothing = {**params, "torso": jax.tree.map(np.zeros_like, params["torso"])}
+    gradient = jax.grad(lambda own: normalised.values(own, seen).sum())(nothing)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one():
@@ -240,6 +350,7 @@ BAD_VALUES = [
     (DQNConfig, {"reward_scale": 0.0}, r"reward_scale in \(0, inf\)", "0.0"),
     (DQNConfig, {"epsilon_end": -0.1}, r"epsilon_end in \[0, 1\]", "-0.1"),
     (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)", "-0.1"),
+    (AuxiliaryConfig, {"head": (8, 0)}, "units >= 1 in a head's layers", r"\(8, 0\)"),
     (AuxiliaryConfig, {"weight": NAN}, r"auxiliary weight in \[0, inf\)", "nan"),
     (
         AuxiliaryConfig,
@@ -338,6 +449,8 @@ EVERYTHING = AgentConfig(
     auxiliary=AuxiliaryConfig(
         objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
         weight=0.25,
+        relative=False,
+        head=(8,),
         tasks=RandomIndicators(hidden=(8,)),
         targets="bootstrapped",
         horizon=8,
