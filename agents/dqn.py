@@ -189,7 +189,7 @@ class AgentConfig:
     @property
     def sequence_length(self) -> int:
         """Rows of the longest sequence that is drawn from replay."""
-        horizon = self.auxiliary.horizon if self.auxiliary.weight > 0.0 else 1
+        horizon = self.auxiliary.length if self.auxiliary.weight > 0.0 else 1
         return max(self.dqn.n_step + 1, horizon)
 
 
@@ -583,6 +583,7 @@ def make_agent(
             num_features=config.num_features,
             observation_shape=observation.shape,
             observation_dtype=observation_dtype,
+            num_actions=num_actions,
             encoder=network.auxiliary_encoder,
             learning_rate=config.dqn.learning_rate,
         )
