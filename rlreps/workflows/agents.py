@@ -66,7 +66,8 @@ Picture = npt.NDArray[np.uint8]
 
 MEASURES = {
     "returns": "return of an evaluation episode",
-    "subspace_distance": "subspace distance to the ground truth",
+    "leading_distance": "distance to the ground truth's ten leading components",
+    "subspace_distance": "subspace distance to as many as there are features",
     "effective_rank": "effective rank of the features",
     "dormant_share": "share of dormant units",
     "probe_error": "value probe: share of variance not explained",

@@ -235,7 +235,7 @@ def transfer_claims(comparison: Comparison) -> list[Claim]:
         Claim(
             statement=f"{comparison.environment}: frozen torsos beat random frozen ones in mean "
             "return over training if they are pre-trained",
-            stated="a 95 % interval that excludes 0, not corrected",
+            stated="a 95 % interval of differences by seed that excludes 0, one comparison",
             found=signed(found.mean_return),
             holds=found.better_return if comparison.enough_seeds else None,
         ),

@@ -76,7 +76,7 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
     # Finished: nothing is done again, and the table is the same.
     said = rlreps("agent", "train", "--out", run, *TOY)
     assert said.startswith("puddle-world, auxiliary task large_batch: 2 x 400 steps in ")
-    measures = ("subspace_distance", *ALWAYS)
+    measures = ("leading_distance", "subspace_distance", *ALWAYS)
     assert_summary_is_shown(said, run, measures)
     assert_report_shows_the_run(run)
     found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5"))
