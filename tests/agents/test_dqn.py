@@ -388,7 +388,7 @@ BAD_VALUES = [
     (
         AgentConfig,
         {"replay": ReplayConfig(capacity=7)},
-        "a replay capacity of at least 12 rows, a sequence of 3 for each of 4 environments",
+        "a replay capacity of at least 20 rows, a sequence of 5 for each of 4 environments",
         "7",
     ),
     (
@@ -426,7 +426,7 @@ def test_sequences_are_as_long_as_what_needs_the_longest_ones():
         assert config.sequence_length == length
     # A task without weight asks for nothing.
     unused = AuxiliaryConfig(objective=Oracle(), horizon=10_000, sequences=1)
-    assert AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=12)).sequence_length == 2
+    assert AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=20)).sequence_length == 4
 
 
 @pytest.mark.parametrize(
