@@ -33,7 +33,7 @@ from rlreps.experiments.ours.agent_arms import (
 )
 from rlreps.losses import Explicit, Spin
 from rlreps.runs.folder import RunFolder
-from rlreps.subspace import subspace_distance
+from rlreps.subspace import PrincipalSubspace, subspace_distance
 from rlreps.workflows.agents import load_agents
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.ground_truths import STORE
@@ -239,31 +239,72 @@ def test_agents_are_judged_by_reaching_the_bar_and_staying_there(agents, reached
     assert all(f" of {len(agents.returns)}" in claim.found for claim in claims)
 
 
-def test_whitening_keeps_the_span_and_the_layers_below():
+@pytest.fixture(scope="module")
+def networks():
+    """Two perceptrons, the second of which lacks a direction, and their features at 300 states."""
     encoder = FourierMLP(4, num_inputs=2, hidden=(16,), frequencies=2)
     states = np.random.default_rng(0).uniform(size=(300, 2)).astype(np.float32)
     params = jax.jit(jax.vmap(encoder.init))(jax.random.split(jax.random.key(1), 2))
-    # The second network lacks a direction.
     kernel = np.array(params[-1]["kernel"])
     kernel[1, :, 3] = kernel[1, :, 0]
     params = [*params[:-1], {**params[-1], "kernel": kernel}]
-    copies = jax.tree.map(np.array, params)
     encode = jax.jit(jax.vmap(encoder.apply, in_axes=(0, None)))
+    return params, lambda of: np.asarray(encode(of, states), np.float64)
 
-    def features(of):
-        return np.asarray(encode(of, states), np.float64)
 
-    before, found = features(params), transfer.whitened(params, features(params))
+def measure_with(basis, values):
+    return PrincipalSubspace(
+        basis=basis,
+        singular_values=np.asarray(values),
+        total_energy=float(np.sum(np.square(values))),
+        method="exact",
+        settings={"rank": len(values)},
+    )
+
+
+@pytest.mark.parametrize("scaling", ["singular", "white", "none"])
+def test_scaling_keeps_the_span_and_the_layers_below(networks, scaling):
+    params, features = networks
+    noise = np.random.default_rng(2).normal(size=(300, 6))
+    principal = measure_with(np.linalg.qr(noise - noise.mean(axis=0))[0], [9.0, 5, 4, 3, 2, 1])
+    copies, before = jax.tree.map(np.array, params), features(params)
+    found = transfer.rescaled(params, before, scaling, principal)
     jax.tree.map(np.testing.assert_array_equal, params, copies)
     jax.tree.map(np.testing.assert_array_equal, found[0], copies[0])
-    white, lacking = features(found)
-    np.testing.assert_allclose(white.mean(axis=0), 0.0, atol=1e-4)
-    np.testing.assert_allclose(white.T @ white / len(white), np.eye(4), atol=1e-3)
+    ours, lacking = features(found)
     basis = np.linalg.svd(before[0] - before[0].mean(axis=0), full_matrices=False)[0]
-    assert subspace_distance(white.astype(np.float32), basis.astype(np.float32)) < 1e-4
+    centred = (ours - ours.mean(axis=0)).astype(np.float32)
+    assert subspace_distance(centred, basis.astype(np.float32)) < 1e-4
+    if scaling == "none":
+        np.testing.assert_array_equal(ours, before[0])
+        return
+    np.testing.assert_allclose(ours.mean(axis=0), 0.0, atol=1e-4)
+    covariance = ours.T @ ours / len(ours)
     values = np.linalg.svd(lacking, compute_uv=False) / np.sqrt(len(lacking))
-    np.testing.assert_allclose(values[:3], 1.0, atol=1e-3)
     assert values[3] < 1e-3
+    if scaling == "white":
+        np.testing.assert_allclose(covariance, np.eye(4), atol=1e-3)
+        np.testing.assert_allclose(values[:3], 1.0, atol=1e-3)
+    else:
+        # The measure's own projection on the span, by its singular values.
+        projected = basis.T @ (principal.basis * principal.singular_values)
+        sizes = np.linalg.svd(projected, compute_uv=False)
+        expected = np.diag(sizes**2) * 4 / np.sum(sizes**2)
+        np.testing.assert_allclose(covariance, expected, atol=1e-3)
+
+
+def test_singular_scaling_of_features_that_span_the_components_is_their_own(networks):
+    """Whatever invertible map training left: distances are those of the measure."""
+    params, features = networks
+    params = jax.tree.map(lambda leaf: leaf[:1], params)
+    before = features(params)
+    frame, _, _ = np.linalg.svd(before[0] - before[0].mean(axis=0), full_matrices=False)
+    principal = measure_with(frame[:, [2, 0, 1, 3]], [8.0, 4.0, 2.0, 1.0])
+    found = features(transfer.rescaled(params, before, "singular", principal))[0]
+    expected = principal.basis * principal.singular_values
+    expected *= np.sqrt(expected.size / np.sum(expected**2))
+    signs = np.sign(np.sum(found * expected, axis=0))
+    np.testing.assert_allclose(found * signs, expected, atol=2e-3)
 
 
 EXPLICIT = AuxiliaryConfig(objective=Explicit(), weight=0.5, num_tasks=7)
@@ -317,6 +358,7 @@ def test_arms_differ_in_what_is_compared_alone():
         (CONTROL, {"environments": ()}, "at least one environment"),
         (CONTROL, {"environments": (CARTPOLE, CARTPOLE)}, "different environments"),
         (CONTROL, {"environments": (MOUNTAIN_CAR,)}, "CartPole-v1, of the sanity bar"),
+        (TRANSFER, {"scaling": "tall"}, "scaling to be one of none, singular, white"),
         (TRANSFER, base(TRANSFER, environment="CartPole-v1"), "environment puddle-world"),
         (TRANSFER, base(TRANSFER, environment="puddle-world:empty"), "a successor measure of"),
         (TRANSFER, base(TRANSFER, num_seeds=3), "pretraining.num_seeds = 3"),
@@ -394,7 +436,7 @@ def check_transfer(out, summary):
     assert len(summary["pretraining"]["per_seed"]) == 2
     scratch, tuned, frozen, random = (metric(out, arm, "subspace_distance") for arm in ARMS)
     np.testing.assert_array_equal(tuned[0], frozen[0])
-    # Whitening keeps the span.
+    # Scaling keeps the span.
     np.testing.assert_allclose(scratch[0], random[0], atol=1e-3)
     assert np.all(frozen[0] < 0.8 * random[0])
     for kept in (frozen, random):
@@ -410,7 +452,10 @@ def check_transfer(out, summary):
         encode = jax.jit(jax.vmap(trainer.agent.network.features, in_axes=(0, None)))
         for table in np.asarray(encode(torsos, truth.coordinates), np.float64):
             covariance = table.T @ table / len(table)
-            np.testing.assert_allclose(np.linalg.eigvalsh(covariance)[-4:], 1.0, atol=1e-2)
+            sizes = np.diag(covariance)
+            np.testing.assert_allclose(covariance, np.diag(sizes), atol=1e-2 * sizes[0])
+            assert np.all(np.diff(sizes) < 1e-2 * sizes[0])
+            assert sizes.mean() == pytest.approx(1.0, abs=1e-2)
     return {"returns", "leading_distance", "subspace_distance"} | maps(*ARMS[:3])
 
 
