@@ -126,6 +126,20 @@ def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size,
 
 
 @pytest.mark.integration
+def test_a_task_takes_targets_per_action_a_head_and_the_discounts_horizon(rlreps, tmp_path):
+    run = tmp_path / "run"
+    options = "--per-action --auxiliary-head 8 --no-relative-weight --normalise-features"
+    horizon = "--horizon None --discount-low 0.5 --discount-high 0.7 --method danskin-empirical"
+    rlreps("agent", "train", "--out", run, *TOY, *words(options), *words(horizon))
+    folder = RunFolder(run)
+    task = folder.config["auxiliary"]
+    assert (task["per_action"], task["head"], task["relative"]) == (True, [8], False)
+    assert task["horizon"] is None
+    assert all(ratio > 0.0 for ratio in folder.read_metrics()[-1]["gradient_ratio"])
+    assert json.loads(rlreps("agent", "evaluate", run, "--episodes", "1"))["step"] == 400
+
+
+@pytest.mark.integration
 def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_path):
     store = shutil.copytree(toy_store, tmp_path / "store")
     run = tmp_path / "run"
@@ -277,6 +291,8 @@ def test_every_field_of_a_configuration_is_a_flag_of_its_own(capsys):
         *("n-step", "no-double", "discount", "target-every", "freeze-torso", "epsilon-end"),
         *("capacity", "prioritised", "priority-exponent"),
         *("auxiliary-weight", "method", "auxiliary-tasks", "num-tasks", "targets", "horizon"),
+        *("no-relative-weight", "auxiliary-head", "per-action", "schedule", "target-rate"),
+        *("normalise-features",),
         *("precondition", "discount-low", "sequences", "out", "store", "quiet"),
     ):
         assert re.search(rf"--{flag}[ ,\n]", said), flag
