@@ -231,7 +231,7 @@ class QNetwork:
         head = {"weights": weights, "biases": jnp.zeros((self.num_actions,), jnp.float32)}
         params = {"torso": self.torso.init(torso_key), "head": head}
         if self.auxiliary_head is not None:
-            params["auxiliary_head"] = self.auxiliary_head.init(jax.random.fold_in(key, 1))
+            params["auxiliary_head"] = self.auxiliary_head.init(jax.random.fold_in(head_key, 1))
         return params
 
     def features(self, torso_params: Params, observations: Array) -> Array:

@@ -15,6 +15,7 @@ from rlreps.encoders import Cosine, FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Experiment, Findings, Run, in_path
 from rlreps.experiments.ours.agent_arms import (
+    SIGNIFICANCE,
     Arm,
     ArmRuns,
     ComparedAgents,
@@ -168,9 +169,13 @@ def torso_changes(comparison: Comparison) -> dict[str, TorsoChange]:
 
 
 def rank_correlation(comparison: Comparison) -> float:
-    """Compute Spearman's correlation of last leading distance and mean return over all agents."""
-    distances = [run.measures["leading_distance"][:, -1] for run in comparison.runs]
-    returns = [run.mean_returns for run in comparison.runs]
+    """Compute Spearman's correlation of last leading distance and mean return over agents.
+
+    Those of the control are left out: their features were not learned.
+    """
+    runs = [run for run in comparison.runs if run.label != COSINES]
+    distances = [run.measures["leading_distance"][:, -1] for run in runs]
+    returns = [run.mean_returns for run in runs]
     return float(spearmanr(np.concatenate(distances), np.concatenate(returns)).statistic)
 
 
@@ -182,11 +187,15 @@ def reasons(comparison: Comparison, changes: Mapping[str, TorsoChange]) -> str:
     control = {run.label: run for run in comparison.others}.get(COSINES)
     own = {label: each for label, each in changes.items() if label != COSINES}
     taught = ", ".join(label for label, each in own.items() if each.better_torso)
-    better = ", ".join(label for label, each in own.items() if each.mean_return.low > 0.0)
+    better = ", ".join(
+        label
+        for label, each in own.items()
+        if each.mean_return.value > 0.0 and comparison.adjusted[label].mean_return < SIGNIFICANCE
+    )
     related = (
-        "Over all agents, the rank correlation of the last distance to the ten leading components "
-        f"and the mean return is {format_number(rank_correlation(comparison))} (below 0: closer "
-        "torsos, better returns)."
+        "Over all agents that learn features, the rank correlation of the last distance to the ten "
+        f"leading components and the mean return is {format_number(rank_correlation(comparison))} "
+        "(below 0: closer torsos, better returns)."
     )
     if control is not None:
         distance, error = (control.measures[name][:, -1] for name in TorsoChange._fields[:2])
@@ -201,7 +210,8 @@ def reasons(comparison: Comparison, changes: Mapping[str, TorsoChange]) -> str:
         )
     learned = (
         f"Torsos of {taught} end closer to the successor measure than those of {none}, and predict "
-        "values of random policies better: agents learn what the auxiliary task teaches."
+        "values of random policies better (95 % intervals, each by itself): agents learn what the "
+        "auxiliary task teaches."
     )
     if better:
         return f"{learned} Returns are better with {better}. {related}"

@@ -223,8 +223,8 @@ def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
 
 
 def test_a_folder_of_another_configuration_is_refused(finished, files_below):
-    before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=3)
-    for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=1")):
+    before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=5)
+    for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=3")):
         with pytest.raises(InputError, match=f"holds another run: expected {difference}"):
             run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
     assert files_below(finished) == before

@@ -186,6 +186,8 @@ def test_closer_torsos_that_always_earn_more_have_a_rank_correlation_of_minus_on
     for arm in arms:
         arm.returns[:] = -arm.measures["leading_distance"]
     assert agent_puddle_world.rank_correlation(compared(*arms)) == pytest.approx(-1.0)
+    control = runs(agent_puddle_world.COSINES, -900.0, distance=0.0)
+    assert agent_puddle_world.rank_correlation(compared(*arms, control)) == pytest.approx(-1.0)
 
 
 def test_fixed_cosines_are_a_control_that_no_claim_counts():
@@ -434,7 +436,7 @@ def check_control(out, summary):
 
 def check_transfer(out, summary):
     assert len(summary["pretraining"]["per_seed"]) == 2
-    scratch, tuned, frozen, random = (metric(out, arm, "subspace_distance") for arm in ARMS)
+    scratch, tuned, frozen, random = (metric(out, arm, "leading_distance") for arm in ARMS)
     np.testing.assert_array_equal(tuned[0], frozen[0])
     # Scaling keeps the span.
     np.testing.assert_allclose(scratch[0], random[0], atol=1e-3)
