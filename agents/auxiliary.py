@@ -65,7 +65,7 @@ from rlreps.config import registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.losses import LargeBatch, Objective
+from rlreps.losses import OBJECTIVES, LargeBatch, Objective, Spin
 from rlreps.losses.base import Batch, Encode, Metrics, Params
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.numerics import matmul
@@ -73,10 +73,18 @@ from rlreps.numerics import matmul
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)
 """Name → family of cumulants that task columns can have: those with known bounds."""
 
+AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
+    name: cls for name, cls in OBJECTIVES.items() if not cls().needs_population
+}
+"""Name → objective that replay can feed: those that need no exact expectations."""
+
 TargetName = Literal["bootstrapped", "monte_carlo"]
 
 _MOST_DIMENSIONS = 3
 """Coordinates beyond which cells of a grid are too many to be visited."""
+
+_LEFT_OUT = 0.05
+"""Largest share of a discounted sum beyond the horizon that is chosen for it."""
 
 _DECAY = 0.99
 _RELATIVE_FLOOR = 1e-5
@@ -89,48 +97,78 @@ class AuxiliaryConfig:
 
     Attributes:
         objective: The objective.
-        weight: Weight of its loss beside the temporal-difference loss; 0 is no auxiliary task.
+        weight: Weight of its gradient at the torso beside that of the temporal-difference loss; 0
+            is no auxiliary task.
+        relative: Whether the weight is in units of the other gradient's norm: the task's is scaled
+            to the same running norm at the torso before it is weighed, so that one weight means
+            the same for every objective, unit of targets and scale of rewards.
+        head: Units of hidden layers of a head of the task's own, between the torso's features and
+            as many that the objective sees; none shows it the torso's. ``explicit`` has linear
+            weights of its own behind either.
         tasks: Cumulants behind the task columns, one of ``TASKS``.
         num_tasks: Task columns, drawn once at the start; each of ``Cells`` is one.
         discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
         discount_high: Its upper end.
         targets: Discounted sums along replayed sequences (``monte_carlo``), or continued beyond
             them by a prediction from the target network's features (``bootstrapped``).
-        horizon: Rows of a sequence.
+        horizon: Rows of a sequence. Monte-Carlo targets leave out a share γ^horizon of what sums
+            to infinity could be; None is the fewest rows that leave out at most 5 % at the largest
+            discount, 299 at 0.99.
         sequences: Sequences of an update, each of which gives a row of the objective's batch.
+        per_action: Teach ψ(s, a), of the first action of a sequence and of the policies behind the
+            replay from then on, in place of ψ(s): the objective's weights are a head for each
+            action, and the torso's features are what the heads share. A batch has rows of every
+            action only as often as replay does.
     """
 
     objective: Objective = dataclasses.field(
         default=LargeBatch(precondition=1e-2, leave_one_out=True)
     )
     weight: float = 0.0
+    relative: bool = True
+    head: tuple[int, ...] = ()
     tasks: Cumulants = dataclasses.field(default=RandomFourier(length_scale=0.2))
     num_tasks: int = 64
     discount_low: float = 0.9
     discount_high: float = 0.99
     targets: TargetName = "monte_carlo"
-    horizon: int = 32
+    horizon: int | None = 32
     sequences: int = 256
+    per_action: bool = False
 
     def __post_init__(self) -> None:
         require_interval("auxiliary weight", self.weight, "[0, inf)")
         families = f"auxiliary tasks to be one of {', '.join(TASKS)}"
         require(type(self.tasks) in TASKS.values(), families, self.tasks)
         require_choice("targets", self.targets, get_args(TargetName))
-        for name in ("num_tasks", "horizon", "sequences"):
-            require_positive(name, getattr(self, name))
-        require(
-            not isinstance(self.tasks, Cells) or self.num_tasks == AuxiliaryConfig.num_tasks,
-            "no num_tasks for cells, each of which is a task",
-            self.num_tasks,
-        )
         require(
             0.0 <= self.discount_low <= self.discount_high < 1.0,
             "discounts 0 <= discount_low <= discount_high < 1",
             (self.discount_low, self.discount_high),
         )
+        for name in ("num_tasks", "length", "sequences"):
+            require_positive("horizon" if name == "length" else name, getattr(self, name))
+        require(
+            not (self.per_action and isinstance(self.objective, Spin)),
+            "an objective with weights, a head for each action, for targets per_action",
+            self.objective.name,
+        )
+        require(all(units >= 1 for units in self.head), "units >= 1 in a head's layers", self.head)
+        require(
+            not isinstance(self.tasks, Cells) or self.num_tasks == AuxiliaryConfig.num_tasks,
+            "no num_tasks for cells, each of which is a task",
+            self.num_tasks,
+        )
         if self.weight > 0.0:
             self.require_objective()
+
+    @property
+    def length(self) -> int:
+        """Rows of a sequence."""
+        if self.horizon is not None:
+            return self.horizon
+        high = self.discount_high
+        return math.ceil(math.log(_LEFT_OUT) / math.log(high)) if high > 0.0 else 1
 
     def require_objective(self) -> None:
         """Raise an ``InputError`` unless the objective can learn from so many sequences."""
@@ -425,6 +463,7 @@ def make_auxiliary_task(
     num_features: int,
     observation_shape: tuple[int, ...],
     observation_dtype: Any = jnp.float32,
+    num_actions: int | None = None,
     encoder: Encoder | None = None,
     learning_rate: float = 1e-3,
 ) -> AuxiliaryTask:
@@ -435,6 +474,7 @@ def make_auxiliary_task(
         num_features: d, features of the torso.
         observation_shape: Of one observation; bounded coordinates lie in [0, 1], or are bytes.
         observation_dtype: Of observations in replay.
+        num_actions: Of the agent; needed for targets per action.
         encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
         learning_rate: Of ``explicit``'s stored weights, where the configuration names none.
 
@@ -446,21 +486,25 @@ def make_auxiliary_task(
     config.require_objective()
     sequences = config.sequences
     require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
-    with_sizes(config.objective, num_features=num_features).require_rows(sequences)
+    seen_features = num_features
+    if config.per_action:
+        require(num_actions is not None, "num_actions for targets per_action", num_actions)
+        seen_features *= num_actions or 1
+    with_sizes(config.objective, num_features=seen_features).require_rows(sequences)
     bootstraps = config.targets == "bootstrapped"
     if bootstraps:
         enough = f"sequences > {num_features}, more than features, for bootstrapped targets"
         require(sequences > num_features, enough, sequences)
-        require(config.horizon >= 2, "horizon >= 2 for bootstrapped targets", config.horizon)
+        require(config.length >= 2, "horizon >= 2 for bootstrapped targets", config.length)
     columns = make_task_columns(config, observation_shape)
     objective = with_sizes(
         config.objective,
-        num_features=num_features,
+        num_features=seen_features,
         num_tasks=columns.num_tasks,
         encoder=encoder,
         encoder_learning_rate=learning_rate,
     )
-    expected = (sequences, config.horizon, *observation_shape)
+    expected = (sequences, config.length, *observation_shape)
     dtype = jnp.dtype(observation_dtype).name
 
     def init(key: Array) -> AuxiliaryState:
@@ -494,13 +538,37 @@ def make_auxiliary_task(
             _targets(columns, partial(encode, target_params), rows, state)
         )
         standardised, moments = standardise(state.moments, targets)
-        batch = Batch(seen[:, 0], standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
+        inputs = seen[:, 0]
+        if config.per_action:
+            inputs = _with_actions(inputs, rows.action[:, 0])
+            encode = _by_action(encode, observation_shape, observation_dtype, num_actions or 1)
+        batch = Batch(inputs, standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
         value, (objective_state, metrics) = objective.loss(
             params, encode, batch, state.objective, key
         )
         return value, (AuxiliaryState(state.columns, moments, last, objective_state), metrics)
 
-    return AuxiliaryTask(init, loss, sequences, config.horizon)
+    return AuxiliaryTask(init, loss, sequences, config.length)
+
+
+def _with_actions(observations: Array, actions: Array) -> Array:
+    """Put observations [b, *observation] and actions [b] into one array [b, inputs + 1]."""
+    flat = observations.reshape(len(observations), -1).astype(jnp.float32)
+    return jnp.concatenate([flat, actions.astype(jnp.float32)[:, None]], axis=1)
+
+
+def _by_action(encode: Encode, shape: tuple[int, ...], dtype: Any, num_actions: int) -> Encode:
+    """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of inputs as ``_with_actions`` makes them.
+
+    Weights [a d, t] on these features are a block [d, t] for each action: a head of its own.
+    """
+
+    def encode_pairs(params: Params, inputs: Array) -> Array:
+        features = encode(params, inputs[:, :-1].reshape(-1, *shape).astype(dtype))
+        chosen = jax.nn.one_hot(inputs[:, -1].astype(jnp.int32), num_actions, dtype=features.dtype)
+        return (chosen[:, :, None] * features[:, None, :]).reshape(len(inputs), -1)
+
+    return encode_pairs
 
 
 def _targets(

@@ -150,7 +150,9 @@ class HostTrainer(Trainer):
         At the first step, environments that are elsewhere are brought to where all begin.
         """
         step = count * self._config.num_envs
-        begins = self._stands_at != step or (step > 0 and step % self._config.checkpoint_every == 0)
+        begins = self._stands_at != step or (
+            step > 0 and step % self._config.checkpoint_period == 0
+        )
         # Wherever an error or an interruption leaves them.
         self._stands_at = None
         if begins:

@@ -126,7 +126,8 @@ class Measurement:
     Attributes:
         inputs: Observations for the effective rank and dormant units and, where there is a ground
             truth, its states, [n, *observation].
-        basis: The ground truth's leading components, [n, k]; None without one.
+        basis: The ground truth's leading components, [n, k], as many as features and at least ten
+            where it has as many; None without one.
         probe: Values of held-out policies and rewards.
     """
 
@@ -166,7 +167,7 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     measured = truth.settings.get("environment")
     same = measured == arena_settings(load_arena(arena))
     require(same, f"a ground truth of the arena {arena}", measured)
-    components = min(COMPONENTS, truth.principal.basis.shape[1])
+    components = min(max(COMPONENTS, config.num_features), truth.principal.basis.shape[1])
     basis = jnp.asarray(truth.principal.truncated(components).basis)
     return Measurement(inputs=see(jnp.asarray(truth.coordinates)), basis=basis, probe=probe)
 
@@ -212,8 +213,9 @@ def make_measure(
 ) -> Callable[[Params], Mapping[str, Array]]:
     """Make a jitted function from torsos' parameters [seeds, ...] to measures [seeds].
 
-    They are ``effective_rank``, ``probe_error`` and, where they can be told, ``dormant_share`` and
-    ``subspace_distance``.
+    They are ``effective_rank``, ``probe_error`` and, where they can be told, ``dormant_share``,
+    ``leading_distance`` (to the ten leading components, which d > 10 features can express beside
+    others) and ``subspace_distance`` (to the d leading ones, 0 for none but their span).
     """
 
     def one(torso: Any) -> dict[str, Array]:
@@ -227,7 +229,10 @@ def make_measure(
         if hidden is not None:
             found["dormant_share"] = dormant_share(hidden)
         if measurement.basis is not None:
-            found["subspace_distance"] = coverage_distance(features, measurement.basis)
+            basis, size = measurement.basis, network.num_features
+            found["leading_distance"] = coverage_distance(features, basis[:, :COMPONENTS])
+            if basis.shape[1] >= size:
+                found["subspace_distance"] = coverage_distance(features, basis[:, :size])
         return found
 
     # One torso at a time: the activations of all of them would be large.

@@ -79,11 +79,11 @@ def make_trainer(
     # Checkpoints, which cut episodes, must leave whole sequences.
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
     require(
-        config.checkpoint_every >= least,
+        config.checkpoint_period >= least,
         f"checkpoint_every >= {least} for {config.environment}, whose episodes are cut at "
         f"checkpoints ({_SEQUENCES_BETWEEN_CUTS} sequences of {config.sequence_length} rows of "
         f"{config.num_envs} environments)",
-        config.checkpoint_every,
+        config.checkpoint_period,
     )
     seen = describe(config.environment)
     agent = make_agent(

@@ -128,6 +128,7 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
         prog=f"rlreps {name}",
         choices=getattr(cls, "choices", {}),
         names=getattr(cls, "names", {}),
+        needs=getattr(cls, "needs", {}),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
-from rlreps.agents.auxiliary import TASKS
+from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
 from rlreps.agents.dqn import TORSOS
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
@@ -16,6 +16,7 @@ from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import require
+from rlreps.losses import Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class TrainAgents:
     choices: ClassVar[dict[Any, Choice]] = {
         **METHODS,
         Encoder: Choice("encoder", TORSOS),
+        Objective: Choice("method", AUXILIARY_OBJECTIVES),
         Cumulants: Choice("auxiliary-tasks", TASKS),
         Observation: Choice("observation", OBSERVATIONS),
     }
@@ -45,10 +47,13 @@ class TrainAgents:
         **NAMES,
         "AgentConfig.environment": "env",
         "AuxiliaryConfig.weight": "auxiliary_weight",
+        "AuxiliaryConfig.relative": "relative_weight",
+        "AuxiliaryConfig.head": "auxiliary_head",
         "Cells.bins": "cells_per_axis",
         **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
         "Image.size": "image_size",
     }
+    needs: ClassVar[dict[Any, str]] = {AuxiliaryConfig: "--auxiliary-weight"}
 
     def run(self) -> None:
         from rlreps.training.devices import devices_for_small_runs
@@ -77,17 +82,22 @@ class EvaluateAgents:
     Attributes:
         run_folder: Folder of the run.
         episodes: Episodes of each agent.
+        best: Take each agent as it was at its best evaluation during training.
         store: Ground truth to measure against (PuddleWorld); by default that of the run.
     """
 
     run_folder: Positional[Path]
     episodes: int = 100
+    best: Switch = False
     store: Path | None = None
 
     def run(self) -> None:
         from rlreps.workflows.agents import evaluate_agents
 
-        print_json(evaluate_agents(self.run_folder, episodes=self.episodes, store=self.store))
+        found = evaluate_agents(
+            self.run_folder, episodes=self.episodes, best=self.best, store=self.store
+        )
+        print_json(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +108,14 @@ class RenderAgents:
         run_folder: Folder of the run.
         out: Folder of the pictures; by default figures in that of the run.
         seed_index: Which agent, from 0.
+        best: Draw it as it was at its best evaluation during training.
         store: Ground truth of the components (PuddleWorld); by default that of the run.
     """
 
     run_folder: Positional[Path]
     out: Path | None = None
     seed_index: int = 0
+    best: Switch = False
     store: Path | None = None
 
     def run(self) -> None:
@@ -113,7 +125,11 @@ class RenderAgents:
         from rlreps.workflows.agents import render_agents
 
         pictures = render_agents(
-            self.run_folder, self.out, seed_index=self.seed_index, store=self.store
+            self.run_folder,
+            self.out,
+            seed_index=self.seed_index,
+            best=self.best,
+            store=self.store,
         )
         for path in pictures.written:
             print(f"wrote {path}")

@@ -63,11 +63,16 @@ class _Parser:
     """The options of one command line."""
 
     def __init__(
-        self, arguments: list[str], choices: Mapping[Any, Choice], names: Mapping[str, str]
+        self,
+        arguments: list[str],
+        choices: Mapping[Any, Choice],
+        names: Mapping[str, str],
+        needs: Mapping[Any, str],
     ) -> None:
-        self.arguments, self.choices, self.names = arguments, choices, names
+        self.arguments, self.choices, self.names, self.needs = arguments, choices, names, needs
         self.known = {"--help", "-h"}
         self.chosen: dict[str, set[str]] = {}
+        self.needed: dict[str, set[str]] = {}
 
     def form(self, cls: type, default: Any = None, *, first: Sequence[Any] = ()) -> _Form:
         """Make the form of a dataclass.
@@ -89,7 +94,10 @@ class _Parser:
             if bare in self.choices:
                 inner = self._chosen(self.choices[bare], value)
             elif dataclasses.is_dataclass(bare):
+                before = set(self.known)
                 inner = self.form(bare, None if value is dataclasses.MISSING else value)  # type: ignore[arg-type]
+                if bare in self.needs:
+                    self.needed[self.needs[bare]] = self.known - before
             else:
                 made.append(self._option(f"{cls.__name__}.{field.name}", hint, helps, value))
                 builders[field.name] = lambda parsed: parsed
@@ -151,13 +159,13 @@ class _Parser:
         return name, hint, dataclasses.field(default=default)
 
     def check(self, prog: str) -> None:
-        """Refuse options that the command does not have.
+        """Refuse options that the command does not have, or that need another one.
 
         Raises:
             InputError: Naming the options of the chosen classes and the closest spelling.
         """
-        for argument in self.arguments:
-            flag = _spelled(argument.partition("=")[0])
+        given = [_spelled(argument.partition("=")[0]) for argument in self.arguments]
+        for flag in given:
             if flag.startswith("--") and flag not in self.known:
                 close = difflib.get_close_matches(flag, sorted(self.known), 1, 0.75)
                 hint = f"; did you mean {close[0]}?" if close else ""
@@ -168,6 +176,10 @@ class _Parser:
                     shown = sorted(own for own in flags if not own.startswith("--no-"))
                     owned += f"; options of {name}: {', '.join(shown) or 'none'}"
                 raise InputError(f"expected an option of {prog}, got {flag}{hint}{owned}")
+        for key, flags in self.needed.items():
+            without = [flag for flag in given if flag in flags]
+            if without and key not in given:
+                raise InputError(f"expected {key} with {', '.join(without)}, got none")
 
 
 def _helps(cls: type) -> dict[str, str]:
@@ -190,6 +202,7 @@ def parse(
     prog: str,
     choices: Mapping[Any, Choice] | None = None,
     names: Mapping[str, str] | None = None,
+    needs: Mapping[Any, str] | None = None,
 ) -> C:
     """Build a command from its arguments.
 
@@ -199,6 +212,7 @@ def parse(
         prog: What help and messages call the command.
         choices: Annotated type of a field → how the user chooses its class.
         names: ``Class.field`` → option, where the option is not called after the field.
+        needs: Dataclass of a field → the option without which its others are refused.
 
     Returns:
         The command.
@@ -207,7 +221,7 @@ def parse(
         InputError: For arguments that do not fit, in one line.
         SystemExit: With code 0, after printing the help that was asked for.
     """
-    parser = _Parser(list(arguments), choices or {}, names or {})
+    parser = _Parser(list(arguments), choices or {}, names or {}, needs or {})
     form = parser.form(command)
     asked_for_help = {"-h", "--help"} & {*arguments}
     if not asked_for_help:

@@ -9,6 +9,7 @@ alone.
 import abc
 import contextlib
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -107,7 +108,7 @@ def run(
         folder: Where to log metrics and keep checkpoints.
         description: Title of the progress bar.
         unit: What the bar calls steps.
-        progress: Whether to show one.
+        progress: Whether to show one, and to say from which step an interrupted run goes on.
 
     Returns:
         The last state and the history.
@@ -133,7 +134,7 @@ def run(
             stack.callback(checkpoints.close)
             latest = checkpoints.latest_step()
         state, step, seconds, compile_seconds = program.init(), 0, 0.0, 0.0
-        history: list[dict[str, Any]] = []
+        said, history = "", list[dict[str, Any]]()
         prepared: set[int] = set()
 
         def record(metrics: Figures) -> State:
@@ -150,9 +151,14 @@ def run(
             state = program.put(checkpoints.restore(latest, program.collect(state)))
             history = log.resume(latest)
             step, seconds = latest, float(history[-1]["seconds"])
+            said = f"goes on from step {step:,} of {steps:,}"
         else:
+            if folder is not None and folder.read_metrics():
+                said = "starts over: it was interrupted before its first checkpoint"
             log.resume(-1)
             state = record({})
+        if said and progress:
+            print(f"{description} {said}", file=sys.stderr)
         bar = stack.enter_context(
             progress_bar(description, total=steps, done=step, unit=unit, show=progress)
         )

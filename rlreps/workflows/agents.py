@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array
+from matplotlib.figure import Figure
 from PIL import Image
 
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
@@ -32,6 +33,7 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
+from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
@@ -47,6 +49,8 @@ from rlreps.workflows.train import METHODS as TRAINING_METHODS
 
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
+CURVES = "learning-curves.png"
+REPORT = "report.html"
 
 METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
 """Name → class of everything that a stored configuration of agents can name."""
@@ -62,7 +66,8 @@ Picture = npt.NDArray[np.uint8]
 
 MEASURES = {
     "returns": "return of an evaluation episode",
-    "subspace_distance": "subspace distance to the ground truth",
+    "leading_distance": "distance to the ground truth's ten leading components",
+    "subspace_distance": "subspace distance to as many as there are features",
     "effective_rank": "effective rank of the features",
     "dormant_share": "share of dormant units",
     "probe_error": "value probe: share of variance not explained",
@@ -82,6 +87,32 @@ _HELD = 10
 """Frames for which the last one of an episode stands still."""
 
 _FRAMES_PER_SECOND = 25.0
+
+
+class Best(NamedTuple):
+    """Each agent's parameters at the evaluation with its greatest mean return so far.
+
+    Attributes:
+        params: Parameters of its network, every leaf with a leading seed axis.
+        returns: That mean return, [seeds]; of equal ones, the first counts.
+        steps: Environment steps at that evaluation, [seeds] (int32).
+    """
+
+    params: Params
+    returns: npt.NDArray[np.float32]
+    steps: npt.NDArray[np.int32]
+
+
+class Learning(NamedTuple):
+    """Everything that a checkpoint holds.
+
+    Attributes:
+        trainer: Agents as they are.
+        best: Agents at their best.
+    """
+
+    trainer: TrainerState
+    best: Best
 
 
 class StartingTorsos(NamedTuple):
@@ -171,7 +202,7 @@ def run_agents(
                 program,
                 steps=config.steps,
                 evaluate_every=config.evaluate_every,
-                checkpoint_every=config.checkpoint_every,
+                checkpoint_every=config.checkpoint_period,
                 folder=folder,
                 description=config.environment,
                 unit="steps of each agent",
@@ -182,7 +213,7 @@ def run_agents(
         return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
 
 
-class _Program(Program[TrainerState]):
+class _Program(Program[Learning]):
     """Agents as the host loop drives them."""
 
     def __init__(
@@ -195,8 +226,11 @@ class _Program(Program[TrainerState]):
         self._config, self._trainer, self._start = config, trainer, start
         self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
 
-    def init(self) -> TrainerState:
+    def init(self) -> Learning:
         """Make agents before their first step, with the torsos that they start from."""
+        return _unevaluated(self._start_agents())
+
+    def _start_agents(self) -> TrainerState:
         fresh = self._trainer.init()
         if self._start is None:
             return fresh
@@ -209,38 +243,64 @@ class _Program(Program[TrainerState]):
         learner = learner._replace(params=params, target_params=target_params)
         return self._trainer.put(fresh._replace(memory=fresh.memory._replace(learner=learner)))
 
-    def advance(
-        self, state: TrainerState, step: int, count: int
-    ) -> tuple[TrainerState, dict[str, Any]]:
-        state, metrics = self._trainer.advance(state, step, count)
-        jax.block_until_ready(state)
+    def advance(self, state: Learning, step: int, count: int) -> tuple[Learning, dict[str, Any]]:
+        agents, metrics = self._trainer.advance(state.trainer, step, count)
+        jax.block_until_ready(agents)
         losses = [value for name, value in metrics.items() if name.endswith("loss")]
-        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(state.memory.learner.params))]
-        agents = self._config.num_seeds
-        broken = [~np.isfinite(part).reshape(agents, -1).all(axis=1) for part in parts]
+        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(agents.memory.learner.params))]
+        seeds = self._config.num_seeds
+        broken = [~np.isfinite(part).reshape(seeds, -1).all(axis=1) for part in parts]
         bad = np.flatnonzero(np.any(broken, axis=0)) + self._config.seed
         if bad.size:
             raise TrainingDivergedError(
                 f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or "
                 f"infinite before step {step + count}; try a smaller --learning-rate"
             )
-        return state, metrics
+        return state._replace(trainer=agents), metrics
 
-    def evaluate(self, state: TrainerState, step: int) -> tuple[TrainerState, dict[str, Any]]:
-        """Compute mean evaluation returns and every measure, [seeds] each."""
-        returns = np.asarray(self._trainer.evaluate(state, step), np.float64)
-        measures = self._measure(state.memory.learner.params["torso"])
-        return state, {"returns": returns.mean(axis=1), **measures}
+    def evaluate(self, state: Learning, step: int) -> tuple[Learning, dict[str, Any]]:
+        """Compute mean evaluation returns and every measure, [seeds] each; keep what is best."""
+        params = state.trainer.memory.learner.params
+        returns = np.asarray(self._trainer.evaluate(state.trainer, step), np.float64).mean(axis=1)
+        best = _better(state.best, params, returns.astype(np.float32), step)
+        measures = self._measure(params["torso"])
+        return state._replace(best=best), {"returns": returns, **measures}
 
     def note(self, record: Mapping[str, Any]) -> str:
         return f"return {np.mean(record['returns']):.1f}"
 
-    def collect(self, state: TrainerState) -> TrainerState:
-        fetched: TrainerState = jax.device_get(state)
+    def collect(self, state: Learning) -> Learning:
+        fetched: Learning = jax.device_get(state)
         return fetched
 
-    def put(self, state: TrainerState) -> TrainerState:
-        return self._trainer.put(state)
+    def put(self, state: Learning) -> Learning:
+        return state._replace(trainer=self._trainer.put(state.trainer))
+
+
+def _unevaluated(agents: TrainerState) -> Learning:
+    """Put agents beside a best that any evaluation betters."""
+    # Copies: the agents' own arrays are used up where they go on learning.
+    params = jax.tree.map(np.array, agents.memory.learner.params)
+    seeds = len(jax.tree.leaves(params)[0])
+    nothing = np.full(seeds, -np.inf, np.float32), np.zeros(seeds, np.int32)
+    return Learning(agents, Best(params, *nothing))
+
+
+def _better(best: Best, params: Params, returns: npt.NDArray[np.float32], step: int) -> Best:
+    """Replace those agents whose returns [seeds] at a step are greater than at their best."""
+    improved = returns > best.returns
+
+    def chosen(new: Any, old: Any) -> npt.NDArray[Any]:
+        kept: npt.NDArray[Any] = np.where(
+            improved.reshape(-1, *(1,) * (np.ndim(old) - 1)), new, old
+        )
+        return kept
+
+    return Best(
+        jax.tree.map(chosen, params, best.params),
+        chosen(returns, best.returns),
+        chosen(np.int32(step), best.steps),
+    )
 
 
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
@@ -268,6 +328,9 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
     last = records[-1]
     seconds = last["seconds"]
     own_task = own.name if own.auxiliary is not None else None
+    steps, returns = history(folder, "returns")
+    # In single precision, as they were compared.
+    at_best = returns.astype(np.float32).argmax(axis=1)
     return {
         "environment": config.environment,
         "auxiliary": own_task or _auxiliary_of(config),
@@ -277,7 +340,9 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
         "steps_per_second": config.steps * config.num_seeds / seconds if seconds else None,
         "final_returns": last["returns"],
         "final_return": aggregate(last["returns"]),
-        "mean_return": aggregate(mean_returns(config, *history(folder, "returns"))),
+        "best_returns": returns.max(axis=1).tolist(),
+        "best_steps": steps[at_best].astype(int).tolist(),
+        "mean_return": aggregate(mean_returns(config, steps, returns)),
         **{name: last[name] for name in _OF_TORSOS if name in last},
     }
 
@@ -301,9 +366,20 @@ def load_agent_config(folder: RunFolder) -> AgentConfig:
 
 
 def load_agents(
-    folder: RunFolder, config: AgentConfig, *, devices: Sequence[jax.Device] | None = None
-) -> tuple[Trainer, TrainerState, int]:
+    folder: RunFolder,
+    config: AgentConfig,
+    *,
+    best: bool = False,
+    devices: Sequence[jax.Device] | None = None,
+) -> tuple[Trainer, TrainerState, int | list[int]]:
     """Load a run's newest checkpoint: its trainer, which the caller closes, its state and step.
+
+    Args:
+        folder: The run.
+        config: Its configuration.
+        best: Load the parameters of each agent's best evaluation so far in place of the newest,
+            with the step of each; target networks, replay and optimizers are the newest still.
+        devices: As for ``run_agents``.
 
     Raises:
         InputError: If there is no readable checkpoint.
@@ -313,8 +389,13 @@ def load_agents(
         if step is None:
             raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
         trainer = make_trainer(config, devices=devices)
-        like = jax.device_get(trainer.init())
-        return trainer, trainer.put(checkpoints.restore(step, like)), step
+        like = jax.device_get(_unevaluated(trainer.init()))
+        agents, kept = checkpoints.restore(step, like)
+        if not best:
+            return trainer, trainer.put(agents), step
+        learner = agents.memory.learner._replace(params=kept.params)
+        agents = agents._replace(memory=agents.memory._replace(learner=learner))
+        return trainer, trainer.put(agents), np.asarray(kept.steps).tolist()
 
 
 def train_agents(
@@ -328,7 +409,7 @@ def train_agents(
     """Train agents as ``run_agents`` does, measured against a store's ground truth.
 
     The ``store`` holds a successor measure of the same arena; None is the released one, for
-    ``sutton``.
+    ``sutton``. A finished run also leaves ``figures/learning-curves.png`` and ``report.html``.
 
     Raises:
         InputError: As ``run_agents``, or for a store that does not fit.
@@ -338,7 +419,45 @@ def train_agents(
         truth = ground_truth_of_store(config, store, progress=progress)
         path = store.absolute()
         origin = {"store": str(path), "store_from_run": os.path.relpath(path, out.absolute())}
-    return run_agents(config, out, truth=truth, origin=origin, devices=devices, progress=progress)
+    summary = run_agents(
+        config, out, truth=truth, origin=origin, devices=devices, progress=progress
+    )
+    folder = RunFolder(out)
+    # Last: where it is there, so is the figure.
+    if not (out / REPORT).exists():
+        _write_report(folder, config, summary)
+    return summary
+
+
+def _write_report(folder: RunFolder, config: AgentConfig, summary: Mapping[str, Any]) -> None:
+    curves = save_figure(_learning_curves(folder), folder.figures / CURVES)
+    task = summary["auxiliary"]
+    text = f"{_described(summary)}; {'; '.join(_interquartile_means(summary))}."
+    if task is not None:
+        text += f" The weight of the auxiliary task is {config.auxiliary.weight:g}."
+    write_report(
+        folder.path / REPORT,
+        title=f"Agents in {config.environment}",
+        summary=text,
+        sections=[
+            Section(
+                title="Learning",
+                text="Returns are undiscounted, means of greedy episodes apart from training. The "
+                "best evaluation is a maximum over noisy ones: rlreps agent evaluate --best plays "
+                "other episodes.",
+                tables=[_agents_table(summary, config.seed)],
+                figures=[(curves, "Every figure of the run's evaluations, over training.")],
+            )
+        ],
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
+    )
+
+
+def _learning_curves(folder: RunFolder) -> Figure:
+    known = folder.read_metrics()[-1]
+    tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
+    return plot_learning(history(folder, "returns")[0], tables)
 
 
 def ground_truth_of_store(
@@ -390,18 +509,23 @@ def ground_truth_of_run(
 
 
 def evaluate_agents(
-    run: Path, *, episodes: int = EPISODES, store: Path | None = None
+    run: Path, *, episodes: int = EPISODES, best: bool = False, store: Path | None = None
 ) -> dict[str, Any]:
     """Play greedy episodes with a run's newest checkpoint, and take all measures of its torsos.
+
+    What is best by a maximum of noisy evaluations is judged too well by that maximum; these are
+    other episodes.
 
     Args:
         run: The run's folder.
         episodes: Of each agent; their random keys are of no evaluation during training.
+        best: Take each agent as it was at its best evaluation during training.
         store: Ground truth to measure against; None is the run's own.
 
     Returns:
         JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
-        ``measures``, for each its ``values`` by agent beside their ``aggregate``.
+        ``measures``, for each its ``values`` by agent beside their ``aggregate``; ``step``, with
+        ``best`` one for each agent.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
@@ -410,7 +534,7 @@ def evaluate_agents(
     folder = RunFolder(run)
     config = dataclasses.replace(load_agent_config(folder), evaluation_episodes=episodes)
     truth = ground_truth_of_run(folder, config, store)
-    trainer, state, step = load_agents(folder, config)
+    trainer, state, step = load_agents(folder, config, best=best)
     with contextlib.closing(trainer):
         # Evaluations during training are of steps up to the last one.
         returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
@@ -468,7 +592,12 @@ class TrainedAgent(NamedTuple):
 
 
 def render_agents(
-    run: Path, out: Path | None = None, *, seed_index: int = 0, store: Path | None = None
+    run: Path,
+    out: Path | None = None,
+    *,
+    seed_index: int = 0,
+    best: bool = False,
+    store: Path | None = None,
 ) -> Pictures:
     """Draw one agent of a run, and the learning curves of all.
 
@@ -479,6 +608,7 @@ def render_agents(
         run: The run's folder.
         out: Folder of the pictures; by default ``figures`` in that of the run.
         seed_index: Which agent, from 0.
+        best: Draw it as it was at its best evaluation during training.
         store: Ground truth of the components; None is the run's own, or the released one.
 
     Raises:
@@ -490,7 +620,7 @@ def render_agents(
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     require(out is None or not out.is_file(), "a folder for the pictures", str(out))
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
-    trainer, state, _ = load_agents(folder, config)
+    trainer, state, _ = load_agents(folder, config, best=best)
     with contextlib.closing(trainer):
         params = jax.tree.map(lambda leaf: leaf[seed_index], state.memory.learner.params)
         agent = TrainedAgent(trainer, config, seed_index, params)
@@ -502,10 +632,7 @@ def render_agents(
             pictures.written.append(save_figure(figure, target / "policy-and-value.png"))
             truth = truth if truth is not None else default_ground_truth(config)
             _draw_components(agent, world, truth, target / "components.png", pictures)
-    known = folder.read_metrics()[-1]
-    tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
-    curves = plot_learning(history(folder, "returns")[0], tables)
-    pictures.written.append(save_figure(curves, target / "learning-curves.png"))
+    pictures.written.append(save_figure(_learning_curves(folder), target / CURVES))
     return pictures
 
 
@@ -632,17 +759,34 @@ def _picture(render: Callable[[], Picture]) -> Picture:
 
 def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
     """Print a run of agents: what was run, every agent, and what they come to together."""
+    print(_described(summary))
+    _agents_table(summary, first_seed).print()
+    for line in _interquartile_means(summary):
+        print(line)
+
+
+def _described(summary: Mapping[str, Any]) -> str:
     auxiliary = summary["auxiliary"]
-    print(
+    return (
         f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
         f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
         f"({format_number(summary['steps_per_second'])} a second)"
     )
+
+
+def _agents_table(summary: Mapping[str, Any], first_seed: int) -> Table:
     measures = [name for name in _OF_TORSOS if name in summary]
-    agents = zip(summary["final_returns"], *(summary[name] for name in measures), strict=True)
-    header = ("seed", "return", *(name.replace("_", " ") for name in measures))
+    columns = ("final_returns", "best_returns", "best_steps", *measures)
+    agents = zip(*(summary[name] for name in columns), strict=True)
+    header = ("seed", "return", "best", "at step", *(name.replace("_", " ") for name in measures))
     rows = [(seed, *row) for seed, row in enumerate(agents, start=first_seed)]
-    Table(header, rows, "Agents at the end of training").print()
-    for name, title in (("final_return", "last evaluation"), ("mean_return", "all evaluations")):
-        found = with_interval(summary[name], "interquartile_mean")
-        print(f"interquartile mean of returns, {title}: {found}")
+    return Table(header, rows, "Agents at the end of training, and their best evaluation")
+
+
+def _interquartile_means(summary: Mapping[str, Any]) -> list[str]:
+    parts = (("final_return", "last evaluation"), ("mean_return", "all evaluations"))
+    return [
+        f"interquartile mean of returns, {title}: "
+        + with_interval(summary[name], "interquartile_mean")
+        for name, title in parts
+    ]

@@ -375,7 +375,7 @@ def table(seed, num_features=3):
     return single(np.random.default_rng(seed).normal(size=(STATES, num_features)))
 
 
-def chain_task(num_features=3, name="large_batch", *, objective=None, **options):
+def chain_task(num_features=3, name="large_batch", *, objective=None, num_actions=None, **options):
     chain = {"tasks": Cells(bins=STATES), "discount_low": DISCOUNT, "discount_high": DISCOUNT}
     config = AuxiliaryConfig(
         objective=OBJECTIVES[name](**(objective or {})),
@@ -385,6 +385,7 @@ def chain_task(num_features=3, name="large_batch", *, objective=None, **options)
         config,
         num_features=num_features,
         observation_shape=(1,),
+        num_actions=num_actions,
         encoder=FunctionEncoder(lambda key: jnp.zeros((STATES, num_features)), encode),
         learning_rate=0.03,
     )
@@ -555,6 +556,97 @@ def test_targets_that_never_vary_teach_nothing_and_break_nothing():
         assert np.abs(gradient).max() < 1e-2
 
 
+# Left and right on the line, deterministic, which stays where it would leave it: each (s, a) once.
+PAIRS = np.stack(np.divmod(np.arange(2 * STATES), 2), axis=1)
+AFTER = np.clip(PAIRS[:, 0] + 2 * PAIRS[:, 1] - 1, 0, STATES - 1)
+
+
+def every_pair():
+    """Sequences of two rows, the first of each state and action."""
+    rows = unbroken(positions(np.stack([PAIRS[:, 0], AFTER], axis=1)))
+    return rows._replace(action=np.stack([PAIRS[:, 1], np.zeros_like(AFTER)], axis=1))
+
+
+def pair_targets():
+    """ψ(s, a) of two rows, standardised as a first batch is: [states, actions, t]."""
+    eye = np.eye(STATES)
+    targets = eye[PAIRS[:, 0]] + DISCOUNT * eye[AFTER]
+    centred = targets - targets.mean(axis=0)
+    return (centred / np.sqrt(np.mean(centred**2))).reshape(STATES, 2, STATES)
+
+
+def test_targets_per_action_teach_what_a_head_for_each_action_cannot_express():
+    task = chain_task(
+        3, objective={}, per_action=True, horizon=2, sequences=len(PAIRS), num_actions=2
+    )
+    value_and_gradient = jax.jit(jax.value_and_grad(task.loss, has_aux=True), static_argnums=2)
+    state, targets = jax.jit(task.init)(key(0)), pair_targets()
+
+    def found(features):
+        (value, _), gradient = value_and_gradient(
+            features, features, encode, every_pair(), state, key(0)
+        )
+        return float(value), np.asarray(gradient)
+
+    def by_hand(features):
+        """Half the mean square of what is left of each action's targets, and its gradient."""
+        residuals, gradient = [], np.zeros_like(features)
+        for action in (0, 1):
+            weights = np.linalg.lstsq(features, targets[:, action], rcond=None)[0]
+            residual = features @ weights - targets[:, action]
+            residuals.append(residual)
+            gradient += residual @ weights.T / targets.size
+        return 0.5 * np.mean(np.square(residuals)), gradient
+
+    features = np.random.default_rng(3).normal(size=(STATES, 3))
+    value, gradient = found(single(features))
+    expected = by_hand(features)
+    assert value == pytest.approx(expected[0], rel=1e-4)
+    np.testing.assert_allclose(gradient, expected[1], atol=1e-3 * np.abs(expected[1]).max())
+    # Both actions' targets side by side: their left singular vectors are what the torso is to span.
+    components = np.linalg.svd(np.concatenate([targets[:, 0], targets[:, 1]], axis=1))[0][:, :3]
+    least, flat = found(single(components))
+    assert least < 0.9 * value
+    assert np.abs(flat).max() < 1e-2 * np.abs(gradient).max()
+
+
+def test_images_and_actions_reach_the_objective_together():
+    config = AuxiliaryConfig(
+        objective=OBJECTIVES["explicit"](), sequences=6, horizon=2, num_tasks=4, per_action=True
+    )
+    task = make_auxiliary_task(
+        config,
+        num_features=2,
+        observation_shape=(3, 3, 1),
+        observation_dtype=jnp.uint8,
+        num_actions=3,
+    )
+    rows = unbroken(np.random.default_rng(0).integers(0, 256, (6, 2, 3, 3, 1), dtype=np.uint8))
+    params = single(np.random.default_rng(1).normal(size=(9, 2)))
+
+    def read(params, images):
+        assert images.dtype == jnp.uint8
+        assert images.shape[1:] == (3, 3, 1)
+        return images.reshape(len(images), -1).astype(jnp.float32) @ params
+
+    state = jax.jit(task.init)(key(0))
+    value, _ = jax.jit(functools.partial(task.loss, params, params, read))(rows, state, key(0))
+    assert np.isfinite(value)
+
+
+@pytest.mark.parametrize(("high", "rows"), [(0.0, 1), (0.9, 29), (0.95, 59), (0.99, 299)])
+def test_a_horizon_of_the_discount_leaves_out_a_twentieth(high, rows):
+    config = AuxiliaryConfig(discount_low=0.0, discount_high=high, horizon=None)
+    assert config.length == rows
+    assert high**rows <= 0.05
+    assert high == 0.0 or high ** (rows - 1) > 0.05
+    # A sum of ones, the one that a cut leaves shortest: 1 / (1 - γ) of all rows.
+    seen, ones = unbroken(np.zeros((1, rows, 1))), np.ones((1, rows, 1), np.float32)
+    found = monte_carlo_targets(jnp.asarray(ones), jnp.full(1, high), episode_window(seen))
+    assert float(found[0, 0]) == pytest.approx((1 - high**rows) / (1 - high), rel=1e-4)
+    assert float(found[0, 0]) >= 0.95 / (1 - high) * (1 - 1e-4)
+
+
 def assert_close(ours, theirs):
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -641,6 +733,12 @@ def test_images_in_bytes_are_kept_as_bytes(targets):
         ({"sequences": 1}, "expected sequences >= 2"),
         ({"targets": "bootstrapped", "sequences": 3}, "expected sequences > 3, more than features"),
         ({"targets": "bootstrapped", "horizon": 1}, "expected horizon >= 2 for bootstrapped"),
+        ({"per_action": True}, "expected num_actions for targets per_action, got None"),
+        ({"per_action": True, "name": "spin", "num_actions": 2}, "expected an objective with wei"),
+        (
+            {"per_action": True, "name": "danskin_lissa", "num_actions": 2, "sequences": 4},
+            "expected rows >= 5, one for each role",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_task_is_made(options, message):

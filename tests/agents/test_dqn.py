@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -118,15 +119,36 @@ def test_free_values_reach_those_of_value_iteration(double):
     np.testing.assert_allclose(found, exact_values(0.8), atol=0.02)
 
 
-def test_the_target_network_is_replaced_every_so_many_updates_and_never_between():
-    agent = agent_of(target_every=3)
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_the_target_network_follows_every_so_many_updates_and_never_between(rate):
+    agent = agent_of(target_every=3, target_rate=rate)
+
+    def mix(share, new, old):
+        return share * new + (1 - share) * old
+
     state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
     for number in range(1, 7):
         before = state.target_params
         state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
-        expected = state.params if number % 3 == 0 else before
-        jax.tree.map(np.testing.assert_array_equal, state.target_params, expected)
+        share = np.float32(rate if number % 3 == 0 else 0.0)
+        mixed = jax.tree.map(partial(mix, share), state.params, before)
+        same = np.testing.assert_array_equal if share in (0, 1) else np.testing.assert_allclose
+        jax.tree.map(same, state.target_params, mixed)
     assert int(state.updates) == 6
+
+
+def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
+    # (100,000 - 99,980) / 4 updates.
+    agent = agent_of(warmup=99_980, schedule="linear")
+    state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
+    moves = []
+    for number in range(7):
+        before = state.params["head"]["weights"]
+        state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
+        moves.append(float(np.abs(state.params["head"]["weights"] - before).max()))
+    assert moves[0] == pytest.approx(1e-3, rel=0.1)  # Adam's first step is its learning rate.
+    assert moves[4] > 0.0
+    assert moves[5:] == [0.0, 0.0]
 
 
 def test_a_frozen_torso_stays_as_it_is_while_values_learn():
@@ -137,24 +159,28 @@ def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
 
-def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
-    task = AuxiliaryTask(
+def task_of(factor=1.0):
+    """An auxiliary task whose loss is a multiple of the sum of all features."""
+    return AuxiliaryTask(
         init=lambda key: jnp.zeros(()),
         loss=lambda params, target, encode, rows, state, key: (
-            jnp.sum(encode(params, rows.observation[:, 0])),
+            factor * jnp.sum(encode(params, rows.observation[:, 0])),
             (state + 1.0, {}),
         ),
         sequences=4,
         length=1,
     )
+
+
+def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
     rows, side, weights = walk(4, 16, 2), walk(5, 4, 1), jnp.linspace(0.0, 2.0, 16)
-    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=3.0))
+    agent = agent_of(task=task_of(), auxiliary=AuxiliaryConfig(weight=3.0, relative=False))
     state = started(agent)
-    gradient, (_, after, metrics) = jax.jit(jax.grad(agent.loss, has_aux=True))(
-        state.params, state, rows, weights, side, jax.random.key(1)
+    gradient, _, (after, _), metrics = jax.jit(agent.gradients)(
+        state, rows, weights, side, jax.random.key(1)
     )
     assert float(after) == 1.0
-    assert set(metrics) == {"value_loss", "auxiliary_loss"}
+    assert set(metrics) == {"value_loss", "auxiliary_loss", "gradient_ratio"}
 
     @jax.jit
     @jax.grad
@@ -177,6 +203,112 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss()
         by_hand(state.params),
     )
     assert np.abs(gradient["head"]["weights"]).max() > 0.0
+
+
+def norm_of(tree):
+    return float(
+        np.sqrt(sum(np.sum(np.square(leaf, dtype=float)) for leaf in jax.tree.leaves(tree)))
+    )
+
+
+def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
+    plain = agent_of()
+    learned = []
+    for factor in (1.0, 1e-4, 1e5):
+        agent = agent_of(task=task_of(factor), auxiliary=AuxiliaryConfig(weight=0.5))
+        state, gradients = started(agent), jax.jit(agent.gradients)
+        for number in range(5):
+            arguments = walk(number, 16, 2), ONES, walk(9, 4, 1), jax.random.key(number)
+            joint, _, _, metrics = gradients(state, *arguments)
+            own, _, _, _ = jax.jit(plain.gradients)(state, *arguments[:2], None, arguments[3])
+            added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
+            if number == 0:
+                # Half of the norm that the temporal-difference loss's gradient has.
+                assert norm_of(added) == pytest.approx(0.5 * norm_of(own["torso"]), rel=1e-3)
+            assert norm_of(added) <= 0.5 * 10.0 * norm_of(own["torso"])
+            np.testing.assert_array_equal(joint["head"]["weights"], own["head"]["weights"])
+            state, _, _ = jax.jit(agent.update)(state, *arguments)
+        learned.append((state.params, float(metrics["gradient_ratio"]) / factor))
+    for params, ratio in learned[1:]:
+        assert ratio == pytest.approx(learned[0][1], rel=1e-2)
+        jax.tree.map(
+            lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-5),
+            params,
+            learned[0][0],
+        )
+
+
+def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
+    def late(params, target, encode, rows, state, key):
+        loss = jnp.sum(encode(params, rows.observation[:, 0]))
+        return jnp.where(state < 3.0, 0.0, 1.0) * loss, (state + 1.0, {})
+
+    task = task_of()._replace(loss=late)
+    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
+    state, update = started(agent), jax.jit(agent.update)
+    for number in range(6):
+        rows, side = walk(number, 16, 2), walk(9, 4, 1)
+        joint, _, _, _ = jax.jit(agent.gradients)(state, rows, ONES, side, jax.random.key(0))
+        own, _, _, _ = jax.jit(agent_of().gradients)(state, rows, ONES, None, jax.random.key(0))
+        assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
+        state, _, _ = update(state, rows, ONES, side, jax.random.key(number))
+
+
+def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_it():
+    head = MLP(4, num_inputs=4, hidden=(6,))
+    network = dataclasses.replace(NETWORK, auxiliary_head=head)
+    agent = agent_of(network, task=task_of(), auxiliary=AuxiliaryConfig(weight=1.0))
+    start = started(agent)
+    rows, side = walk(4, 16, 2), walk(5, 4, 1)
+    after, _, _ = jax.jit(agent.update)(start, rows, ONES, side, jax.random.key(1))
+    moved = [
+        norm_of(jax.tree.map(np.subtract, after.params[n], start.params[n])) for n in start.params
+    ]
+    assert min(moved) > 0.0
+    features = network.auxiliary_features(
+        network.auxiliary_params(start.params), rows.observation[:, 0]
+    )
+    by_hand = head.apply(
+        start.params["auxiliary_head"],
+        network.features(start.params["torso"], rows.observation[:, 0]),
+    )
+    np.testing.assert_allclose(features, by_hand, rtol=1e-5)
+    without = {name: part for name, part in start.params.items() if name != "auxiliary_head"}
+    seen = rows.observation[:, 0]
+    np.testing.assert_array_equal(NETWORK.values(without, seen), network.values(start.params, seen))
+
+
+def test_features_that_grow_do_not_multiply_the_steps_of_a_head_that_normalises_them():
+    rows = walk(4, 64, 2)
+    seen, weights = rows.observation[:, 0], np.ones(64, np.float32)
+
+    def head_gradients(network):
+        """Norms of the head's gradient for features as they are and ten times as large."""
+        agent = agent_of(network)
+        start = started(agent)
+        torso, gradients = start.params["torso"], jax.jit(agent.gradients)
+        large = [*torso[:-1], jax.tree.map(lambda leaf: 10.0 * leaf, torso[-1])]
+        states = [start._replace(params={**start.params, "torso": part}) for part in (torso, large)]
+        return [
+            norm_of(gradients(state, rows, weights, None, jax.random.key(1))[0]["head"])
+            for state in states
+        ]
+
+    normalised = dataclasses.replace(NETWORK, normalised=True)
+    small, large = head_gradients(normalised)
+    assert large == pytest.approx(small, rel=1e-3)
+    small, large = head_gradients(NETWORK)
+    assert large > 4.0 * small
+    params = started(agent_of(normalised)).params
+    features = np.asarray(NETWORK.features(params["torso"], seen), np.float64)
+    unit = features / np.sqrt(np.mean(features**2, axis=1, keepdims=True))
+    head = jax.tree.map(np.asarray, params["head"])
+    expected = unit @ head["weights"] + head["biases"]
+    np.testing.assert_allclose(normalised.values(params, seen), expected, rtol=1e-3, atol=1e-5)
+    # Features of zero have values, and gradients, too.
+    nothing = {**params, "torso": jax.tree.map(np.zeros_like, params["torso"])}
+    gradient = jax.grad(lambda own: normalised.values(own, seen).sum())(nothing)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one():
@@ -213,9 +345,12 @@ BAD_VALUES = [
     (DQNConfig, {"n_step": 0}, "n_step >= 1", "0"),
     (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)", "1.0"),
     (DQNConfig, {"learning_rate": INFINITY}, r"learning_rate in \(0, inf\)", "inf"),
+    (DQNConfig, {"target_rate": 0.0}, r"target_rate in \(0, 1\]", "0.0"),
+    (DQNConfig, {"schedule": "steep"}, "schedule to be one of constant, cosine, linear", "'steep'"),
     (DQNConfig, {"reward_scale": 0.0}, r"reward_scale in \(0, inf\)", "0.0"),
     (DQNConfig, {"epsilon_end": -0.1}, r"epsilon_end in \[0, 1\]", "-0.1"),
     (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)", "-0.1"),
+    (AuxiliaryConfig, {"head": (8, 0)}, "units >= 1 in a head's layers", r"\(8, 0\)"),
     (AuxiliaryConfig, {"weight": NAN}, r"auxiliary weight in \[0, inf\)", "nan"),
     (
         AuxiliaryConfig,
@@ -253,7 +388,7 @@ BAD_VALUES = [
     (
         AgentConfig,
         {"replay": ReplayConfig(capacity=7)},
-        "a replay capacity of at least 12 rows, a sequence of 3 for each of 4 environments",
+        "a replay capacity of at least 20 rows, a sequence of 5 for each of 4 environments",
         "7",
     ),
     (
@@ -291,7 +426,18 @@ def test_sequences_are_as_long_as_what_needs_the_longest_ones():
         assert config.sequence_length == length
     # A task without weight asks for nothing.
     unused = AuxiliaryConfig(objective=Oracle(), horizon=10_000, sequences=1)
-    assert AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=12)).sequence_length == 2
+    assert AgentConfig(auxiliary=unused, replay=ReplayConfig(capacity=20)).sequence_length == 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"),
+    # The last has no multiple of evaluate_every within a quarter.
+    [(100_000, 5_000, 25_000), (70_000, 10_000, 10_000), (20_000, 10_000, 10_000)],
+)
+def test_checkpoints_are_made_at_least_every_quarter_of_a_run(steps, every, expected):
+    config = AgentConfig(steps=steps, evaluate_every=every)
+    assert config.checkpoint_period == expected
+    assert dataclasses.replace(config, checkpoint_every=steps).checkpoint_period == steps
 
 
 EVERYTHING = AgentConfig(
@@ -303,6 +449,8 @@ EVERYTHING = AgentConfig(
     auxiliary=AuxiliaryConfig(
         objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
         weight=0.25,
+        relative=False,
+        head=(8,),
         tasks=RandomIndicators(hidden=(8,)),
         targets="bootstrapped",
         horizon=8,

@@ -200,10 +200,31 @@ def test_features_that_span_the_components_are_at_no_distance(measurement):
 
     network = QNetwork(FunctionEncoder(lambda key: jnp.ones(()), apply), COMPONENTS, 4)
     found = make_measure(network, measurement)(jnp.array([1.0, 0.0]))
-    assert float(found["subspace_distance"][0]) < 1e-4
-    assert float(found["subspace_distance"][1]) == pytest.approx(1.0)
+    for name in ("leading_distance", "subspace_distance"):
+        assert float(found[name][0]) < 1e-4
+        assert float(found[name][1]) == pytest.approx(1.0)
     # A torso without layers to tell of has no dormant units to count.
-    assert set(found) == {"effective_rank", "probe_error", "subspace_distance"}
+    assert set(found) == {"effective_rank", "probe_error", "leading_distance", "subspace_distance"}
+
+
+@pytest.mark.integration
+def test_the_leading_components_and_as_many_as_features_are_two_measures(truth):
+    """Features of components 1 to 10 and 13 to 16 lack two of the leading 14, and none of 10."""
+    config = dataclasses.replace(CONFIG, environment="puddle-world", num_features=14)
+    measurement = make_measurement(config, truth)
+    np.testing.assert_array_equal(measurement.basis, truth.principal.basis[:, :14])
+    chosen = single(np.delete(truth.principal.basis[:, :16], [10, 11], axis=1))
+
+    def apply(params, positions):
+        cells = (positions * 100).astype(jnp.int32)
+        return params * jnp.asarray(chosen)[cells[:, 1] * 100 + cells[:, 0]]
+
+    network = QNetwork(FunctionEncoder(lambda key: jnp.ones(()), apply), 14, 4)
+    found = make_measure(network, measurement)(jnp.ones(1))
+    assert float(found["leading_distance"][0]) < 1e-4
+    assert float(found["subspace_distance"][0]) == pytest.approx(2 / 14, abs=1e-3)
+    few = dataclasses.replace(measurement, basis=measurement.basis[:, :12])
+    assert "subspace_distance" not in make_measure(network, few)(jnp.ones(1))
 
 
 @pytest.mark.integration
@@ -219,7 +240,8 @@ def test_measures_are_those_of_each_agents_own_torso(measurement):
         return {
             "effective_rank": effective_rank(features),
             "dormant_share": dormant_share(torso.hidden_activations(own, measurement.inputs)),
-            "subspace_distance": coverage_distance(features, measurement.basis),
+            "leading_distance": coverage_distance(features, measurement.basis),
+            "subspace_distance": coverage_distance(features, measurement.basis[:, :8]),
             "probe_error": probe_error(of_probe, measurement.probe),
         }
 

@@ -541,6 +541,21 @@ def test_a_run_learns_a_users_own_environment_of_two_steps(tmp_path):
     assert np.all(history(folder, "training_return")[1][:, -1] > 0.8)
 
 
+@pytest.mark.experiments
+def test_agents_of_the_default_configuration_keep_what_they_learned():
+    """One-step agents at a constant learning rate fell from 417 to 171 in as many steps."""
+    config = AgentConfig(
+        environment="CartPole-v1", steps=20_000, evaluation_episodes=6, num_seeds=6
+    )
+    with closing(make_trainer(config)) as trainer:
+        state, returns = trainer.init(), []
+        for step in range(0, 20_000, 4_000):
+            state, _ = trainer.advance(state, step, 4_000)
+            returns.append(trainer.evaluate(state, step + 4_000).mean())
+    assert min(returns[1:]) > 400.0
+    assert returns[-1] > 425.0
+
+
 def own_parts():
     """A user's torso φ = (w x)², without hidden layers to tell of, and a task: small features."""
 
@@ -563,7 +578,11 @@ def test_a_users_own_torso_and_task_take_the_configured_ones_places():
     with closing(make_trainer(config, **own)) as trainer:
         assert trainer.agent.network.torso is own["torso"]
         assert trainer.agent.auxiliary is own["auxiliary"]
-    short = dataclasses.replace(config, auxiliary=AuxiliaryConfig(weight=1.0, horizon=2))
+    short = dataclasses.replace(
+        config,
+        dqn=dataclasses.replace(config.dqn, n_step=1),
+        auxiliary=AuxiliaryConfig(weight=1.0, horizon=2),
+    )
     with pytest.raises(InputError, match=r"an auxiliary task of at most 2 rows a sequence .*got 3"):
         make_trainer(short, **own)
 
@@ -611,5 +630,5 @@ def test_what_agents_cannot_act_in_is_refused(environment, error, message):
 
 def test_checkpoints_that_would_leave_no_whole_sequence_are_refused():
     config = config_for("Chain-v0", evaluate_every=4, checkpoint_every=12)
-    with pytest.raises(InputError, match=r"checkpoint_every >= 16 for Chain-v0, whose .*, got 12"):
+    with pytest.raises(InputError, match=r"checkpoint_every >= 32 for Chain-v0, whose .*, got 12"):
         make_trainer(config)

@@ -37,11 +37,12 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import (
     Interval,
     aggregate,
-    interquartile_mean_difference,
+    holm,
     interquartile_mean_interval,
+    paired_difference,
     probability_of_improvement,
-    samples_difference,
     samples_to_reach,
+    sign_flip_p_value,
 )
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
@@ -64,15 +65,18 @@ NO_TASK = "no auxiliary task"
 FEWEST_SEEDS = 10
 """Agents of each arm below which no verdict is given."""
 
-CONFIDENCE = 0.95
+SIGNIFICANCE = 0.05
 _RESAMPLES = 20_000
-"""Enough for the tails of corrected intervals."""
 
 MEASURES = {
+    "leading_distance": (
+        "distance to the ten leading components",
+        "The distance to the ten leading components is the share of them, of the successor measure "
+        "under a uniformly random policy, that the features cannot express.",
+    ),
     "subspace_distance": (
-        "subspace distance to the successor measure",
-        "The subspace distance is the share of the successor measure's leading components, under "
-        "a uniformly random policy, that the features cannot express.",
+        "subspace distance to all components",
+        "The subspace distance is the same of as many components as there are features.",
     ),
     "effective_rank": (
         "effective rank of the features",
@@ -94,13 +98,14 @@ MEASURES = {
 
 INTERVALS = (
     "Agents of an arm differ in their seeds alone. Arms share seeds, and with them starts and "
-    "fresh networks; intervals treat them as independent. Returns are undiscounted, of greedy "
-    "episodes apart from training. The mean return over training averages all evaluations after "
-    "the first update: the area under the learning curve divided by its length. Intervals are "
-    "percentile bootstraps over agents, resampled arm by arm (Agarwal et al. 2021); with ten "
-    "agents they are somewhat too narrow. A return counts as reached at the second evaluation at "
-    "or above it of any three in a row. An agent that never reaches it counts with the length of "
-    "training."
+    "fresh networks: differences are those of agents with the same seed. Returns are undiscounted, "
+    "of greedy episodes apart from training. The mean return over training averages all "
+    "evaluations after the first update: the area under the learning curve divided by its length. "
+    "Intervals are percentile bootstraps over agents, those of differences over pairs, those of "
+    "probabilities of improvement arm by arm (Agarwal et al. 2021); with ten agents they are "
+    "somewhat too narrow. p-values are two-sided, of sign flips of the differences, and adjusted "
+    "for their number (Holm 1979). A return counts as reached at the second evaluation at or above "
+    "it of any three in a row. An agent that never reaches it counts with the length of training."
 )
 
 
@@ -186,9 +191,9 @@ class Advantage(NamedTuple):
 
     Attributes:
         probability: That an agent of the arm has the greater mean return over training.
-        mean_return: Difference of interquartile means of the mean return over training.
-        samples: Of environment steps to the threshold, at most the length of training; negative
-            where the arm needs fewer.
+        mean_return: Interquartile mean over seeds of differences of the mean return over training.
+        samples: The same of environment steps to the threshold, at most the length of training;
+            negative where the arm needs fewer.
     """
 
     probability: Interval
@@ -206,18 +211,32 @@ class Advantage(NamedTuple):
         return bool(self.samples.high < 0.0)
 
 
-def advantage(
-    x: ArmRuns, y: ArmRuns, threshold: float, *, confidence: float = CONFIDENCE
-) -> Advantage:
-    """Compare one arm with another, with percentile bootstrap intervals."""
-    means = x.mean_returns, y.mean_returns
-    samples = x.samples(threshold), y.samples(threshold)
-    options: dict[str, Any] = {"confidence": confidence, "resamples": _RESAMPLES}
+class Adjusted(NamedTuple):
+    """Holm's p-values of an arm's differences to another; fields as in ``Advantage``."""
+
+    mean_return: float
+    samples: float
+
+
+def advantage(x: ArmRuns, y: ArmRuns, threshold: float) -> Advantage:
+    """Compare one arm with another of the same seeds, with percentile bootstrap intervals.
+
+    Raises:
+        InputError: For arms of other seeds.
+    """
+    ours, theirs = _paired(x, threshold), _paired(y, threshold)
+    seeds = [range(arm.config.seed, arm.config.seed + len(arm.returns)) for arm in (x, y)]
+    require(seeds[0] == seeds[1], f"agents of the seeds of {y.label}, {seeds[1]}", seeds[0])
+    options: dict[str, Any] = {"resamples": _RESAMPLES}
     return Advantage(
-        probability_of_improvement(*means, **options),
-        interquartile_mean_difference(*means, **options),
-        samples_difference(*samples, x.config.steps, **options),
+        probability_of_improvement(x.mean_returns, y.mean_returns, **options),
+        *(paired_difference(*pair, **options) for pair in zip(ours, theirs, strict=True)),
     )
+
+
+def _paired(arm: ArmRuns, threshold: float) -> tuple[FloatArray, FloatArray]:
+    """Return what agents are compared in: mean returns, and steps to a return, at most all."""
+    return arm.mean_returns, np.minimum(arm.samples(threshold), arm.config.steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -251,34 +270,25 @@ class Comparison:
 
     @property
     def num_comparisons(self) -> int:
-        """Number of intervals: two measures of every arm but the first."""
+        """Number of p-values: two measures of every arm but the first."""
         return 2 * len(self.others)
-
-    @property
-    def corrected_confidence(self) -> float:
-        """Bonferroni's confidence, with which all intervals together hold at 95 %."""
-        return 1.0 - (1.0 - CONFIDENCE) / self.num_comparisons
-
-    @property
-    def corrected_text(self) -> str:
-        """That confidence in percent."""
-        return f"{100 * self.corrected_confidence:.2f} %"
 
     @cached_property
     def advantages(self) -> dict[str, Advantage]:
         """Label of each arm but the first → its advantage over the first, at 95 %."""
-        return self._advantages(CONFIDENCE)
+        return {run.label: advantage(run, self.baseline, self.threshold) for run in self.others}
 
     @cached_property
-    def corrected(self) -> dict[str, Advantage]:
-        """The same at Bonferroni's confidence."""
-        return self._advantages(self.corrected_confidence)
-
-    def _advantages(self, confidence: float) -> dict[str, Advantage]:
-        return {
-            run.label: advantage(run, self.baseline, self.threshold, confidence=confidence)
+    def adjusted(self) -> dict[str, Adjusted]:
+        """Label of each arm but the first → p-values, adjusted for the number of all of them."""
+        first = _paired(self.baseline, self.threshold)
+        found = [
+            sign_flip_p_value(ours, theirs)
             for run in self.others
-        }
+            for ours, theirs in zip(_paired(run, self.threshold), first, strict=True)
+        ]
+        pairs = holm(found).reshape(-1, 2).tolist()
+        return {run.label: Adjusted(*pair) for run, pair in zip(self.others, pairs, strict=True)}
 
     @property
     def enough_seeds(self) -> bool:
@@ -288,6 +298,7 @@ class Comparison:
     def summary(self) -> dict[str, Any]:
         """Return this environment's part of a summary, JSON values."""
         against = {label: intervals_of(each) for label, each in self.advantages.items()}
+        adjusted = {label: each._asdict() for label, each in self.adjusted.items()}
         return {
             "environment": self.environment,
             "threshold": self.threshold,
@@ -301,6 +312,7 @@ class Comparison:
                     "final_returns": run.returns[:, -1].tolist(),
                     "samples": run.samples(self.threshold).tolist(),
                     "against_first": against.get(run.label),
+                    "p_values": adjusted.get(run.label),
                 }
                 for run in self.runs
             ],
@@ -377,55 +389,40 @@ def improvements(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
 def improvement_claims(
     comparison: Comparison, *, subject: str, labels: Sequence[str] | None = None
 ) -> list[Claim]:
-    """Claim that at least one arm beats the first, in return, in samples or in one of the two.
+    """Claim that at least one arm beats the first in return, and that one does in samples.
 
     Args:
         comparison: The arms.
         subject: What an arm is, such as "auxiliary objective".
-        labels: Arms that count; None is all. Intervals are corrected for all, as in the tables.
+        labels: Arms that count; None is all. p-values are adjusted for all, as in the tables.
     """
     counted = [run.label for run in comparison.others] if labels is None else labels
-    plain, strict = (
-        {label: found[label] for label in counted}
-        for found in (comparison.advantages, comparison.corrected)
-    )
-    goal = "a 95 % interval that excludes 0" + (
-        f", not corrected for the {len(plain)} arms" if len(plain) > 1 else ""
-    )
-    corrected = (
-        f"the same, corrected for {comparison.num_comparisons} comparisons (Bonferroni: intervals "
-        f"at {comparison.corrected_text})"
+    stated = (
+        f"p < {SIGNIFICANCE:g} of differences by seed, adjusted for {comparison.num_comparisons} "
+        "comparisons (Holm)"
     )
     beats = f"{comparison.environment}: at least one {subject} beats {comparison.baseline.label} in"
 
-    def claim(where: str, stated: str, found: list[str], verdicts: list[bool]) -> Claim:
-        holds = any(verdicts) if comparison.enough_seeds else None
+    def claim(where: str, name: str, sign: float) -> Claim:
+        found = {
+            label: (getattr(comparison.advantages[label], name), getattr(p_values, name))
+            for label, p_values in comparison.adjusted.items()
+            if label in counted
+        }
+        verdicts = [sign * each.value > 0.0 and p < SIGNIFICANCE for each, p in found.values()]
         return Claim(
-            statement=f"{beats} {where}", stated=stated, found="; ".join(found), holds=holds
+            statement=f"{beats} {where}",
+            stated=stated,
+            found="; ".join(
+                f"{label} {signed(each)}, p = {format_number(p)}"
+                for label, (each, p) in found.items()
+            ),
+            holds=any(verdicts) if comparison.enough_seeds else None,
         )
 
     return [
-        claim(
-            "mean return over training",
-            goal,
-            [f"{label} {signed(each.mean_return)}" for label, each in plain.items()],
-            [each.better_return for each in plain.values()],
-        ),
-        claim(
-            f"environment steps to a return of {comparison.threshold_text}",
-            goal,
-            [f"{label} {signed(each.samples)}" for label, each in plain.items()],
-            [each.fewer_samples for each in plain.values()],
-        ),
-        claim(
-            "one of the two",
-            corrected,
-            [
-                f"{label}: return {signed(each.mean_return)}, steps {signed(each.samples)}"
-                for label, each in strict.items()
-            ],
-            [each.better_return or each.fewer_samples for each in strict.values()],
-        ),
+        claim("mean return over training", "mean_return", 1.0),
+        claim(f"environment steps to a return of {comparison.threshold_text}", "samples", -1.0),
     ]
 
 
@@ -569,40 +566,37 @@ def _curve_rows(run: ArmRuns, values: FloatArray, name: str) -> list[dict[str, A
 def _differences_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
     baseline, differences, tables = comparisons[0].baseline.label, [], []
     for comparison in comparisons:
-        found = {"95 %": comparison.advantages, "corrected": comparison.corrected}
         differences += [
             {
                 "environment": comparison.environment,
                 "arm": label,
                 "against": baseline,
-                "interval": interval,
                 **{
                     f"{measure}_{end}": value
                     for measure, ends in intervals_of(each).items()
                     for end, value in ends.items()
                 },
+                **{f"{name}_p": p for name, p in comparison.adjusted[label]._asdict().items()},
             }
-            for interval, advantages in found.items()
-            for label, each in advantages.items()
+            for label, each in comparison.advantages.items()
         ]
-        share = comparison.corrected_text
-        header = ["", "probability of improvement", "mean return, 95 %", "steps, 95 %"]
-        header += [f"mean return, {share}", f"steps, {share}"]
+        header = ["", "probability of improvement", "mean return", "p", "steps", "p"]
         rows = [
             (
                 label,
                 probability_text(each.probability),
-                *(signed(x) for x in (each.mean_return, each.samples)),
-                *(signed(x) for x in comparison.corrected[label][1:]),
+                signed(each.mean_return),
+                comparison.adjusted[label].mean_return,
+                signed(each.samples),
+                comparison.adjusted[label].samples,
             )
             for label, each in comparison.advantages.items()
         ]
         caption = (
-            f"{comparison.environment}, against {baseline}: differences of interquartile means of "
-            "the mean return over training, and of environment steps to a return of "
-            f"{comparison.threshold_text} (negative: fewer). Intervals at 95 % are not corrected "
-            f"for their number; those at {share} are (Bonferroni, {comparison.num_comparisons} "
-            "comparisons)."
+            f"{comparison.environment}, against {baseline}: interquartile means over seeds of the "
+            "differences of mean returns over training, and of environment steps to a return of "
+            f"{comparison.threshold_text} (negative: fewer), with 95 % intervals. p-values are "
+            f"adjusted for {comparison.num_comparisons} comparisons (Holm)."
         )
         tables.append(Table(header, rows, caption))
     run.write_rows("differences", differences)

@@ -86,6 +86,7 @@ _COMMON = AgentConfig(
     num_features=64,
     dqn=DQNConfig(
         learning_rate=1e-3,
+        schedule="constant",
         adam_epsilon=1e-3,
         reward_scale=0.02,
         n_step=5,

@@ -1,6 +1,7 @@
 """Agents in PuddleWorld, goal and penalties on: no auxiliary task against each objective."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,10 +11,11 @@ from scipy.stats import spearmanr
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.measures import default_ground_truth
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import FourierMLP
+from rlreps.encoders import Cosine, FourierMLP
 from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Experiment, Findings, Run, in_path
 from rlreps.experiments.ours.agent_arms import (
+    SIGNIFICANCE,
     Arm,
     ArmRuns,
     ComparedAgents,
@@ -29,7 +31,8 @@ from rlreps.experiments.ours.agent_arms import (
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
-from rlreps.runs.intervals import Interval, interquartile_mean, interquartile_mean_difference
+from rlreps.runs.intervals import Interval, interquartile_mean, paired_difference
+from rlreps.workflows.agents import StartingTorsos
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,9 @@ class Config(ComparedAgents):
         name = self.base.environment.partition(":")[0]
         require(name == "puddle-world", "the environment puddle-world", self.base.environment)
 
+
+COSINES = "fixed cosines"
+"""Label of the control: agents whose features need no data."""
 
 _LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
 
@@ -76,7 +82,7 @@ LAPTOP = AgentConfig(
     num_features=32,
     # Sutton's penalties reach -40 a step: scaled, an error of one step of -1 is within the Huber
     # loss's square part, and values stay near 1.
-    dqn=DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000),
+    dqn=DQNConfig(reward_scale=0.1, n_step=5, warmup=5_000, schedule="constant"),
     num_envs=4,
     steps=100_000,
     evaluate_every=5_000,
@@ -130,22 +136,22 @@ PRESETS = {
 
 
 class TorsoChange(NamedTuple):
-    """Difference of an arm's last torsos to those of the first arm.
+    """Differences, by seed, of an arm's last torsos to those of the first arm.
 
     Attributes:
-        subspace_distance: To the leading components of the successor measure; better below 0.
+        leading_distance: To the ten leading components of the successor measure; better below 0.
         probe_error: Share of values' variance that features do not explain; better below 0.
         mean_return: Mean return over training; better above 0.
     """
 
-    subspace_distance: Interval
+    leading_distance: Interval
     probe_error: Interval
     mean_return: Interval
 
     @property
     def better_torso(self) -> bool:
         """Tell whether both intervals of the torso lie below 0."""
-        return bool(self.subspace_distance.high < 0.0 and self.probe_error.high < 0.0)
+        return bool(self.leading_distance.high < 0.0 and self.probe_error.high < 0.0)
 
 
 def torso_changes(comparison: Comparison) -> dict[str, TorsoChange]:
@@ -157,15 +163,19 @@ def torso_changes(comparison: Comparison) -> dict[str, TorsoChange]:
 
     first = figures(comparison.baseline)
     return {
-        run.label: TorsoChange(*map(interquartile_mean_difference, figures(run), first))
+        run.label: TorsoChange(*map(paired_difference, figures(run), first))
         for run in comparison.others
     }
 
 
 def rank_correlation(comparison: Comparison) -> float:
-    """Compute Spearman's correlation of last subspace distance and mean return over all agents."""
-    distances = [run.measures["subspace_distance"][:, -1] for run in comparison.runs]
-    returns = [run.mean_returns for run in comparison.runs]
+    """Compute Spearman's correlation of last leading distance and mean return over agents.
+
+    Those of the control are left out: their features were not learned.
+    """
+    runs = [run for run in comparison.runs if run.label != COSINES]
+    distances = [run.measures["leading_distance"][:, -1] for run in runs]
+    returns = [run.mean_returns for run in runs]
     return float(spearmanr(np.concatenate(distances), np.concatenate(returns)).statistic)
 
 
@@ -174,13 +184,25 @@ def reasons(comparison: Comparison, changes: Mapping[str, TorsoChange]) -> str:
     if not comparison.enough_seeds:
         return "There are too few agents to tell."
     none = comparison.baseline.label
-    taught = ", ".join(label for label, each in changes.items() if each.better_torso)
-    better = ", ".join(label for label, each in changes.items() if each.mean_return.low > 0.0)
-    related = (
-        "Over all agents, the rank correlation of the last subspace distance and the mean return "
-        f"is {format_number(rank_correlation(comparison))} (below 0: closer torsos, better "
-        "returns)."
+    control = {run.label: run for run in comparison.others}.get(COSINES)
+    own = {label: each for label, each in changes.items() if label != COSINES}
+    taught = ", ".join(label for label, each in own.items() if each.better_torso)
+    better = ", ".join(
+        label
+        for label, each in own.items()
+        if each.mean_return.value > 0.0 and comparison.adjusted[label].mean_return < SIGNIFICANCE
     )
+    related = (
+        "Over all agents that learn features, the rank correlation of the last distance to the ten "
+        f"leading components and the mean return is {format_number(rank_correlation(comparison))} "
+        "(below 0: closer torsos, better returns)."
+    )
+    if control is not None:
+        distance, error = (control.measures[name][:, -1] for name in TorsoChange._fields[:2])
+        related += (
+            f" As many {COSINES} are at distance {interquartile(distance)} with probe error "
+            f"{interquartile(error)}: what a task teaches is to be read beside these."
+        )
     if not taught:
         return (
             "No auxiliary task left torsos that are closer to the successor measure and predict "
@@ -188,23 +210,45 @@ def reasons(comparison: Comparison, changes: Mapping[str, TorsoChange]) -> str:
         )
     learned = (
         f"Torsos of {taught} end closer to the successor measure than those of {none}, and predict "
-        "values of random policies better: agents learn what the auxiliary task teaches."
+        "values of random policies better (95 % intervals, each by itself): agents learn what the "
+        "auxiliary task teaches."
     )
     if better:
         return f"{learned} Returns are better with {better}. {related}"
     return (
-        f"{learned} Returns are no better, so the torso does not limit these agents. What does was "
-        "not measured here; candidates are how seldom exploration finds the goal, and how values "
-        "spread from it, n steps with every copy of the target network. The experiment "
-        "representation-transfer goes further, with torsos that know the successor measure before "
-        f"the first step. {related}"
+        f"{learned} No difference in returns was found. In this environment that says little of "
+        f"torsos: (x, y) is observed, and its values are smooth. {related}"
     )
 
 
+def cosines(base: AgentConfig) -> tuple[AgentConfig, StartingTorsos]:
+    """Make agents with fixed features that need no data: cosines of the lowest frequencies.
+
+    The d products of cosines of x and y, without the constant, in order of k_x² + k_y².
+    """
+    size = base.num_features
+    frequencies = next(k for k in itertools.count(1) if (1 + k) ** 2 > size)
+    multiples = np.indices((1 + frequencies,) * 2).reshape(2, -1)
+    chosen = np.argsort(np.sum(multiples**2, axis=0), kind="stable")[1 : 1 + size]
+    weights = np.zeros((base.num_seeds, multiples.shape[1], size), np.float32)
+    weights[:, chosen, np.arange(size)] = 1.0
+    config = dataclasses.replace(
+        base,
+        encoder=Cosine(frequencies=frequencies),
+        dqn=dataclasses.replace(base.dqn, freeze_torso=True),
+        auxiliary=dataclasses.replace(base.auxiliary, weight=0.0),
+    )
+    return config, StartingTorsos(weights, f"the {size} cosines of the lowest frequencies")
+
+
 def cells(run: Run[Config]) -> dict[str, Arm]:
-    """List the arms."""
-    arms = run.config.arms().items()
-    return {in_path(label): Arm(label=label, config=agents) for label, agents in arms}
+    """List the arms, with fixed cosines as a control."""
+    arms = {
+        in_path(label): Arm(label=label, config=agents)
+        for label, agents in run.config.arms().items()
+    }
+    config, start = cosines(run.config.base)
+    return {**arms, in_path(COSINES): Arm(label=COSINES, config=config, start=start)}
 
 
 def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
@@ -221,25 +265,29 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
     def mean_return(arm: ArmRuns) -> float:
         return float(interquartile_mean(arm.mean_returns))
 
-    none, best = comparison.baseline, max(comparison.others, key=mean_return)
+    labels = [label for label in changes if label != COSINES]
+    taught = [arm for arm in comparison.others if arm.label in labels]
+    none, best = comparison.baseline, max(taught, key=mean_return)
     goals = Section(
         title="Goals",
         text=f"A {'double ' if base.dqn.double else ''}deep Q-network shares its torso with an "
-        f"auxiliary task: {', '.join(changes)}, or none. An episode starts anywhere, costs 1 a "
+        f"auxiliary task: {', '.join(labels)}, or none. An episode starts anywhere, costs 1 a "
         "step and up to 400 times the depth in a puddle (Sutton 1996), and ends in the corner "
         f"x + y ≥ 1.9 or after {base.max_episode_steps} steps. Everything but the auxiliary task "
-        "is the same. Fewer than ten agents an arm give no verdict; here there are "
-        f"{base.num_seeds}.",
+        "is the same. A control has frozen features that need no data: as many "
+        f"{COSINES} of x and y, of the lowest frequencies. Fewer than ten agents an arm give no "
+        f"verdict; here there are {base.num_seeds}.",
     )
     torsos = Section(
         title="Do better torsos make better agents?",
         text=reasons(comparison, changes),
         tables=[
             Table(
-                ("", "subspace distance", "probe error", "mean return over training"),
+                ("", "distance to ten components", "probe error", "mean return over training"),
                 [(label, *map(signed, change)) for label, change in changes.items()],
-                f"Against {none.label}: differences of interquartile means, with 95 % bootstrap "
-                "intervals. Distances and errors are of the last evaluation; smaller is better.",
+                f"Against {none.label}: interquartile means of differences by seed, with 95 % "
+                "bootstrap intervals. Distances and errors are of the last evaluation; smaller is "
+                "better.",
             )
         ],
     )
@@ -255,7 +303,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         "return over training (interquartile mean over agents with its 95 % interval): "
         f"{interquartile(none.mean_returns)} with {none.label}, "
         f"{interquartile(best.mean_returns)} with the best auxiliary objective, {best.label}.",
-        claims=improvement_claims(comparison, subject="auxiliary objective"),
+        claims=improvement_claims(comparison, subject="auxiliary objective", labels=labels),
         sections=[goals, *comparison_sections(run, [comparison]), torsos, maps],
         summary={
             "comparisons": [comparison.summary()],

@@ -2,14 +2,16 @@
 
 Objectives determine the span of features and leave the rest free. A linear read-out of values that
 learns by gradients does not: it learns directions in which features hardly vary last. So encoders
-are whitened before agents start from them. An invertible map keeps the span, and a network's last
-layer takes it up.
+are scaled before agents start from them: ``singular``, principal components as large as their
+singular values, in which distances between states are those of the successor measure; ``white``,
+all directions alike; or ``none``, as training left them. An invertible map keeps the span, and a
+network's last layer takes it up.
 """
 
 import contextlib
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import ArrayLike
 from rlreps.agents import AgentConfig
 from rlreps.agents.trainer import make_trainer
 from rlreps.encoders import MLP, FourierMLP
-from rlreps.errors import require, require_positive
+from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path
 from rlreps.experiments.ours import agent_puddle_world
 from rlreps.experiments.ours.agent_arms import (
@@ -37,6 +39,7 @@ from rlreps.losses import LargeBatch
 from rlreps.report.page import Section
 from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
+from rlreps.subspace import PrincipalSubspace
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.store import open_store
@@ -52,6 +55,8 @@ FROZEN = "pre-trained, frozen"
 RANDOM = "random, frozen"
 """Labels of the arms."""
 
+Scaling = Literal["singular", "white", "none"]
+
 _LEAST = 1e-6
 """Singular value, relative to the largest, below which a direction counts as rounding."""
 
@@ -65,6 +70,8 @@ class Config:
         pretraining: How encoders learn it: one for each agent, of the torso's shape.
         base: The agents, without an auxiliary task.
         threshold: Return whose samples are counted, undiscounted.
+        scaling: What is done to the features of all torsos that agents start from: ``singular``,
+            ``white`` or ``none``.
         components: Principal components of torsos to show, at most ten.
     """
 
@@ -72,11 +79,13 @@ class Config:
     pretraining: TrainingConfig
     base: AgentConfig
     threshold: float = -40.0
+    scaling: Scaling = "singular"
     components: int = 6
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.threshold), "a finite threshold", self.threshold)
         require_positive("components", self.components)
+        require_choice("scaling", self.scaling, get_args(Scaling))
         weight = self.base.auxiliary.weight
         require(weight == 0.0, "agents without an auxiliary task", weight)
         require(not self.base.dqn.freeze_torso, "agents that learn their torso", "freeze_torso")
@@ -156,30 +165,52 @@ PRESETS = {
 }
 
 
-def whitened(params: Any, features: ArrayLike) -> list[dict[str, Any]]:
-    """Map networks to the same networks with features of mean 0 and covariance I.
+def rescaled(
+    params: Any, features: ArrayLike, scaling: Scaling, principal: PrincipalSubspace
+) -> list[dict[str, Any]]:
+    """Map networks to the same networks with features of mean 0 and another scale.
 
-    The map is the symmetric one, Σ^(-1/2): no other moves the features less (ZCA). Directions
-    that features do not have stay without.
+    - ``white``: covariance I. The map is the symmetric one, Σ^(-1/2): no other moves the features
+      less (ZCA).
+    - ``singular``: left singular vectors of the measure's projection on the span, times their
+      singular values, and one factor with which the mean square of all features is 1. An encoder
+      that spans the d leading components has them, largest first.
+    - ``none``: as they are, without even their means taken off.
+
+    Directions that features do not have stay without.
 
     Args:
         params: Of perceptrons, a list of layers ``{"kernel": [seeds, h, d], "bias": [seeds, d]}``.
         features: φ of all states, [seeds, n, d].
+        scaling: Which.
+        principal: The measure's leading components and singular values, at the same states.
 
     Returns:
         New parameters, NumPy arrays.
     """
     layers = [{name: np.asarray(values) for name, values in layer.items()} for layer in params]
+    if scaling == "none":
+        return layers
     table = np.asarray(features, np.float64)
     means = table.mean(axis=1)
-    _, values, rows = np.linalg.svd(table - means[:, None], full_matrices=False)
+    left, values, rows = np.linalg.svd(table - means[:, None], full_matrices=False)
     known = values > _LEAST * values[:, :1]
-    scales = np.where(known, np.sqrt(table.shape[1]) / np.where(known, values, 1.0), 0.0)
-    roots = (rows.mT * scales[:, None]) @ rows  # Σ^(-1/2), [seeds, d, d]
+    inverses = np.where(known, 1.0 / np.where(known, values, 1.0), 0.0)
+    states, size = table.shape[1:]
+    if scaling == "white":
+        after = math.sqrt(states) * rows
+    else:
+        measure = np.asarray(principal.basis, np.float64) * np.asarray(principal.singular_values)
+        projected = np.where(known[:, :, None], left.mT @ measure, 0.0)
+        vectors, sizes, _ = np.linalg.svd(projected, full_matrices=False)
+        kept = np.zeros((len(table), size, size))
+        kept[:, :, : sizes.shape[1]] = vectors * sizes[:, None]
+        after = kept * np.sqrt(states * size / np.sum(sizes**2, axis=1))[:, None, None]
+    maps = (rows.mT * inverses[:, None]) @ after
     last = layers[-1]
     kernels, biases = (np.asarray(last[name], np.float64) for name in ("kernel", "bias"))
-    last["kernel"] = (kernels @ roots).astype(np.float32)
-    last["bias"] = np.einsum("sd,sde->se", biases - means, roots).astype(np.float32)
+    last["kernel"] = (kernels @ maps).astype(np.float32)
+    last["bias"] = np.einsum("sd,sde->se", biases - means, maps).astype(np.float32)
     return layers
 
 
@@ -187,7 +218,7 @@ def prepare(run: Run[Config]) -> tuple[GroundTruth, dict[str, Any], dict[str, St
     """Generate the successor measure in ``successor``, and train encoders in ``pretraining``.
 
     Returns:
-        The successor measure, the summary of the pre-training, and label → torsos with white
+        The successor measure, the summary of the pre-training, and label → torsos with scaled
         features that agents start from: the encoders, or the torsos that they would have had.
     """
     config, home = run.config, run.folder.path / "pretraining"
@@ -204,13 +235,20 @@ def prepare(run: Run[Config]) -> tuple[GroundTruth, dict[str, Any], dict[str, St
     )
     trained = load_encoder(RunFolder(home), ground.truth)
     matrix = describe_matrix(open_store(ground.path))["checksum"]
-    origin = f"whitened encoders of the successor measure {matrix}, after {trained.step} updates"
+    origin = (
+        f"encoders of the successor measure {matrix}, after {trained.step} updates, scaled: "
+        f"{config.scaling}"
+    )
     with contextlib.closing(make_trainer(config.base)) as trainer:
         fresh = trainer.init().memory.learner.params["torso"]
         encode = jax.jit(jax.vmap(trainer.agent.network.features, in_axes=(0, None)))
         features = encode(fresh, ground.truth.coordinates)
-    encoders = StartingTorsos(whitened(trained.params, trained.features()), origin)
-    random = StartingTorsos(whitened(fresh, features), "whitened fresh torsos")
+
+    def scaled(params: Any, features: ArrayLike) -> Any:
+        return rescaled(params, features, config.scaling, ground.truth.principal)
+
+    encoders = StartingTorsos(scaled(trained.params, trained.features()), origin)
+    random = StartingTorsos(scaled(fresh, features), f"fresh torsos, scaled: {config.scaling}")
     starts = {FINE_TUNED: encoders, FROZEN: encoders, RANDOM: random}
     return ground.truth, dict(summary), starts
 
@@ -224,6 +262,14 @@ def cells(run: Run[Config]) -> dict[str, Arm]:
     }
 
 
+_SAID: dict[Scaling, str] = {
+    "singular": "A linear map makes their features principal components as large as their singular "
+    "values, which changes no span.",
+    "white": "A linear map makes their features white over the grid, which changes no span.",
+    "none": "Their features stay as pre-training left them.",
+}
+
+
 def transfer_claims(comparison: Comparison) -> list[Claim]:
     """Claim that pre-training helps against learning from scratch, and frozen against chance."""
     runs = {run.label: run for run in comparison.runs}
@@ -235,7 +281,7 @@ def transfer_claims(comparison: Comparison) -> list[Claim]:
         Claim(
             statement=f"{comparison.environment}: frozen torsos beat random frozen ones in mean "
             "return over training if they are pre-trained",
-            stated="a 95 % interval that excludes 0, not corrected",
+            stated="a 95 % interval of differences by seed that excludes 0, one comparison",
             found=signed(found.mean_return),
             holds=found.better_return if comparison.enough_seeds else None,
         ),
@@ -256,11 +302,11 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         f"measure of the random policy on a grid of {bins} x {bins} cells "
         f"({config.pretraining.objective.title}, {config.pretraining.steps:,} "
         "updates), to a mean subspace distance of "
-        f"{format_number(trained['subspace_distance'])}. A linear map makes their features "
-        "white over the grid, which changes no span. Each is the torso that one agent starts "
+        f"{format_number(trained['subspace_distance'])} to as many components. "
+        f"{_SAID[config.scaling]} Each is the torso that one agent starts "
         "from, with a fresh read-out of the values: it learns on (fine-tuned), or stays as it is "
         "(frozen). Agents that learn from scratch have fresh torsos of the same shape. Random, "
-        "frozen torsos are whitened too, and only the read-out learns. Pre-training knows the "
+        "frozen torsos are scaled alike, and only the read-out learns. Pre-training knows the "
         "dynamics, but neither goal nor penalties, and took no step of the agents' own: counts of "
         "environment steps leave it out. Fewer than ten agents an arm give no verdict; here there "
         f"are {base.num_seeds}.",

@@ -38,7 +38,7 @@ def assert_summary_is_shown(said, out, measures):
         assert len(summary[name]) == 2
     rows = [line.split() for line in said.splitlines() if line.strip()[:2] in ("0 ", "1 ")]
     assert [row[0] for row in rows] == ["0", "1"]
-    assert all(len(row) == 2 + len(measures) for row in rows)
+    assert all(len(row) == 4 + len(measures) for row in rows)
 
 
 def assert_evaluation(found, step, episodes, measures):
@@ -58,6 +58,15 @@ def frames_of(path):
         return image.n_frames, image.size
 
 
+def assert_report_shows_the_run(run):
+    page, summary = (run / "report.html").read_text(), RunFolder(run).read_summary()
+    with Image.open(run / "figures" / "learning-curves.png") as image:
+        assert min(image.size) > 300
+    assert "data:image/png;base64," in page
+    for value in (f"2 x {summary['steps']} steps", *map(str, summary["best_steps"])):
+        assert value in page
+
+
 ALWAYS = ("effective_rank", "dormant_share", "probe_error")
 
 
@@ -67,8 +76,9 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
     # Finished: nothing is done again, and the table is the same.
     said = rlreps("agent", "train", "--out", run, *TOY)
     assert said.startswith("puddle-world, auxiliary task large_batch: 2 x 400 steps in ")
-    measures = ("subspace_distance", *ALWAYS)
+    measures = ("leading_distance", "subspace_distance", *ALWAYS)
     assert_summary_is_shown(said, run, measures)
+    assert_report_shows_the_run(run)
     found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5"))
     assert_evaluation(found, 400, 5, measures)
     summary = RunFolder(run).read_summary()
@@ -80,7 +90,9 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
     again = [json.loads(rlreps("agent", "evaluate", run, "--episodes", "4")) for _ in range(2)]
     assert again[0] == again[1]
     assert again[0]["returns"] != summary["final_returns"]
-    said = rlreps("agent", "render", run, "--seed-index", "1")
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "4", "--best"))
+    assert found["step"] == summary["best_steps"]
+    said = rlreps("agent", "render", run, "--seed-index", "1", "--best")
     names = ["episode.gif", "policy-and-value.png", "components.png", "learning-curves.png"]
     assert said.splitlines() == [f"wrote {run / 'figures' / name}" for name in names]
     frames, size = frames_of(run / "figures" / "episode.gif")
@@ -107,7 +119,7 @@ def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size,
     said = rlreps("agent", "render", run, "--out", pictures).splitlines()
     names = ("episode.gif", "learning-curves.png")
     assert said == [f"wrote {pictures / name}" for name in names]
-    assert not (run / "figures").exists()
+    assert [path.name for path in (run / "figures").iterdir()] == ["learning-curves.png"]
     frames, found_size = frames_of(pictures / "episode.gif")
     assert found_size == size
     assert frames >= 2
@@ -148,6 +160,20 @@ def test_agents_see_a_maze_as_images_from_the_command_line(rlreps, tmp_path):
 
 
 @pytest.mark.integration
+def test_a_task_takes_targets_per_action_a_head_and_the_discounts_horizon(rlreps, tmp_path):
+    run = tmp_path / "run"
+    options = "--per-action --auxiliary-head 8 --no-relative-weight --normalise-features"
+    horizon = "--horizon None --discount-low 0.5 --discount-high 0.7 --method danskin-empirical"
+    rlreps("agent", "train", "--out", run, *TOY, *words(options), *words(horizon))
+    folder = RunFolder(run)
+    task = folder.config["auxiliary"]
+    assert (task["per_action"], task["head"], task["relative"]) == (True, [8], False)
+    assert task["horizon"] is None
+    assert all(ratio > 0.0 for ratio in folder.read_metrics()[-1]["gradient_ratio"])
+    assert json.loads(rlreps("agent", "evaluate", run, "--episodes", "1"))["step"] == 400
+
+
+@pytest.mark.integration
 def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_path):
     store = shutil.copytree(toy_store, tmp_path / "store")
     run = tmp_path / "run"
@@ -176,7 +202,8 @@ BAD_ARGUMENTS = {
     "--auxiliary-weight -1": "expected auxiliary weight in [0, inf), got -1.0",
     "--auxiliary-weight nan": "expected auxiliary weight in [0, inf), got nan",
     "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
-    "--method oracle": "expected an auxiliary objective that needs no exact expectations, got 'ora",
+    "--method oracle": "expected method to be one of danskin_chunked, danskin_empirical, danskin_l",
+    "--method danskin-lissa --feature-norm population": "expected an auxiliary objective that ",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
     "--env puddle-world:nowhere": "expected an arena (empty, sutton, hydrogen, two_room, two_room_",
     "--env puddle-world:spiral --goal 0.2 0.5 0.1": "expected the goal's centre to be in the unit ",
@@ -208,6 +235,19 @@ def test_agents_that_cannot_be_trained_are_one_line_and_no_folder(refused, tmp_p
     run = tmp_path / "run"
     message = refused("agent", "train", "--out", run, *TOY, *arguments.split())
     assert message.startswith(BAD_ARGUMENTS[arguments])
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--method large_batch", "--horizon=32", "--auxiliary-tasks random-fourier"]
+)
+def test_options_of_a_task_without_a_weight_are_refused_even_at_their_defaults(
+    refused, tmp_path, arguments
+):
+    run = tmp_path / "run"
+    message = refused("agent", "train", "--out", run, *arguments.split())
+    flag = re.split("[ =]", arguments)[0]
+    assert message == f"expected --auxiliary-weight with {flag}, got none"
     assert not run.exists()
 
 
@@ -292,6 +332,8 @@ def test_every_field_of_a_configuration_is_a_flag_of_its_own(capsys):
         *("n-step", "no-double", "discount", "target-every", "freeze-torso", "epsilon-end"),
         *("capacity", "prioritised", "priority-exponent"),
         *("auxiliary-weight", "method", "auxiliary-tasks", "num-tasks", "targets", "horizon"),
+        *("no-relative-weight", "auxiliary-head", "per-action", "schedule", "target-rate"),
+        *("normalise-features",),
         *("precondition", "discount-low", "sequences", "out", "store", "quiet"),
     ):
         assert re.search(rf"--{flag}[ ,\n]", said), flag

@@ -8,12 +8,15 @@ from rlreps.errors import InputError
 from rlreps.runs.intervals import (
     Interval,
     aggregate,
+    holm,
     interquartile_mean_difference,
     interquartile_mean_interval,
     mean_interval,
+    paired_difference,
     probability_of_improvement,
     samples_difference,
     samples_to_reach,
+    sign_flip_p_value,
 )
 
 MEANS = ("mean", "interquartile_mean")
@@ -281,3 +284,56 @@ class TestComparisons:
     def test_what_is_no_table_of_runs_is_refused(self, compare, x, y, options):
         with pytest.raises(InputError, match=r"expected .*, got"):
             compare(x, y, **options)
+
+
+def test_what_pairs_have_in_common_widens_no_interval_of_their_difference():
+    rng = np.random.default_rng(0)
+    common, gain = 100.0 * rng.normal(size=10), 1.0 + 0.1 * rng.normal(size=10)
+    found = paired_difference(common + gain, common)
+    assert found == pytest.approx(interquartile_mean_interval(gain), rel=1e-9)
+    assert 0.5 < found.low < found.high < 1.5
+    apart = interquartile_mean_difference(common + gain, common)
+    assert apart.low < -10.0
+    assert apart.high > 10.0
+
+
+@pytest.mark.parametrize("runs", [5, 10])
+def test_flips_of_signs_are_counted_out(runs):
+    rng = np.random.default_rng(runs)
+    ours, theirs = rng.normal(size=(2, runs)) + np.array([[0.7], [0.0]])
+    signs = 1 - 2 * ((np.arange(2**runs)[:, None] >> np.arange(runs)) & 1)
+    means = np.abs(signs @ (ours - theirs))
+    expected = np.mean(means >= np.abs(np.sum(ours - theirs)) * (1 - 1e-12))
+    assert sign_flip_p_value(ours, theirs) == pytest.approx(expected)
+    assert sign_flip_p_value(theirs, ours) == pytest.approx(expected)
+    assert sign_flip_p_value(ours, ours) == 1.0
+    assert sign_flip_p_value(ours + 9.0, ours) == pytest.approx(2.0 ** (1 - runs))
+
+
+def test_one_pair_decides_nothing_and_many_are_sampled_the_same_way_every_time():
+    assert sign_flip_p_value([3.0], [1.0]) == 1.0
+    ours = np.random.default_rng(1).normal(0.4, 1.0, 40)
+    found = sign_flip_p_value(ours, np.zeros(40))
+    assert found == sign_flip_p_value(ours, np.zeros(40))
+    assert found == pytest.approx(stats.ttest_1samp(ours, 0.0).pvalue, abs=0.01)
+
+
+def test_p_values_are_adjusted_as_holm_did():
+    found = holm([0.01, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(found, [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_array_equal(holm([0.9, 0.8]), [1.0, 1.0])
+    assert holm([]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: holm([0.5, 1.5]), r"p-values \[k\] in \[0, 1\]"),
+        (lambda: holm([np.nan]), r"p-values \[k\] in \[0, 1\]"),
+        (lambda: paired_difference([1.0, 2.0], [1.0]), "the same seeds"),
+        (lambda: sign_flip_p_value([1.0, np.inf], [1.0, 2.0]), "finite values"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

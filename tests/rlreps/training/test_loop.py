@@ -97,6 +97,26 @@ def test_an_interrupted_run_ends_as_one_that_never_was(tmp_path, run_folder, die
         finish(run_folder(), steps=20)
 
 
+def test_a_run_says_where_it_goes_on_or_that_it_starts_over(run_folder, die_at, capsys):
+    def said():
+        return [
+            line
+            for line in capsys.readouterr().err.splitlines()
+            if "over" in line or "goes" in line
+        ]
+
+    options = {"progress": True, "description": "adding", "unit": "sums"}
+    for step, expected in (
+        (4, []),
+        (12, ["adding starts over: it was interrupted before its first checkpoint"]),
+        (20, ["adding goes on from step 8 of 24"]),
+    ):
+        die_at(step, lambda folder: finish(folder, **options))
+        assert [line.strip() for line in said()] == expected
+    finish(run_folder())
+    assert said() == []  # As quiet as it was asked to be.
+
+
 def test_without_a_period_the_last_state_alone_is_kept(tmp_path, run_folder):
     finish(run_folder(), checkpoint_every=None)
     assert [entry.name for entry in (tmp_path / "checkpoints").iterdir()] == ["24"]

@@ -165,6 +165,22 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     assert_same_run(whole, folder.path)
 
 
+@pytest.mark.parametrize(
+    "run", ["finished", pytest.param("in_puddle_world", marks=pytest.mark.integration)]
+)
+def test_the_best_parameters_are_those_of_the_best_evaluation_of_each_agent(run, request):
+    folder = RunFolder(request.getfixturevalue(run))
+    config, summary = load_agent_config(folder), folder.read_summary()
+    steps, returns = history(folder, "returns")
+    assert summary["best_returns"] == returns.max(axis=1).tolist()
+    trainer, state, best = load_agents(folder, config, best=True)
+    assert best == summary["best_steps"] == steps[returns.argmax(axis=1)].tolist()
+    # The same episodes again: an evaluation's randomness is that of its step.
+    again = [np.mean(trainer.evaluate(state, step)[seed]) for seed, step in enumerate(best)]
+    np.testing.assert_allclose(again, summary["best_returns"], rtol=1e-6)
+    assert evaluate_agents(folder.path, episodes=2, best=True)["step"] == best
+
+
 @pytest.mark.integration
 def test_an_evaluation_is_of_episodes_that_training_never_saw(in_puddle_world):
     trained = RunFolder(in_puddle_world).read_summary()["final_returns"]
@@ -196,7 +212,7 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     for name in ("effective_rank", "dormant_share", "probe_error"):
         assert len(summary[name]) == 2
     # CartPole has no ground truth.
-    assert "subspace_distance" not in summary
+    assert not {"leading_distance", "subspace_distance"} & set(summary)
 
 
 def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
@@ -207,8 +223,8 @@ def test_a_finished_run_is_not_run_again(finished, monkeypatch, files_below):
 
 
 def test_a_folder_of_another_configuration_is_refused(finished, files_below):
-    before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=3)
-    for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=1")):
+    before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=5)
+    for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=3")):
         with pytest.raises(InputError, match=f"holds another run: expected {difference}"):
             run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
     assert files_below(finished) == before
