@@ -135,18 +135,6 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
     return _bootstrap(samples, probability, entries=ours.size * len(theirs), **options)
 
 
-def interquartile_mean_difference(x: npt.ArrayLike, y: npt.ArrayLike, **options: Any) -> Interval:
-    """Compute the interquartile mean of one method's runs x, [runs], less that of another's y."""
-    tables = [_table(x), _table(y)]
-    require(all(table.shape[1] == 1 for table in tables), "runs [runs] of one task", np.shape(x))
-
-    def difference(one: FloatArray, other: FloatArray, axis: int = -1) -> Any:
-        return interquartile_mean(one, axis) - interquartile_mean(other, axis)
-
-    samples = [table[:, 0] for table in tables]
-    return _bootstrap(samples, difference, entries=sum(map(len, samples)), **options)
-
-
 def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike, **options: Any) -> Interval:
     """Compute the interquartile mean of x - y over pairs of runs that share a seed.
 
@@ -245,23 +233,6 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
     reached = 2 * recent > _RECENT
     first: FloatArray = np.where(reached.any(axis=1), when[reached.argmax(axis=1)], np.inf)
     return first
-
-
-def samples_difference(x: npt.ArrayLike, y: npt.ArrayLike, cap: float, **options: Any) -> Interval:
-    """Compute ``interquartile_mean_difference`` of samples to reach a threshold, capped.
-
-    A run that never got there counts as one that got there at the cap, so the difference between a
-    method that does and one that does not is a lower bound in size. Negative: x needs fewer.
-
-    Args:
-        x: Samples of one method's runs, [runs]; infinity for never.
-        y: Samples of the other's, [other runs].
-        cap: What counts at most, such as the length of training.
-        **options: As for ``mean_interval``.
-    """
-    require(math.isfinite(cap), "a finite cap", cap)
-    capped = [np.minimum(np.asarray(part, np.float64), cap) for part in (x, y)]
-    return interquartile_mean_difference(capped[0], capped[1], **options)
 
 
 def _table(values: npt.ArrayLike, *, finite: bool = True) -> FloatArray:
