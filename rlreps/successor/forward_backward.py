@@ -267,7 +267,7 @@ class ForwardBackwardLoss(Objective):
 
     discount: float = size(0.95)
     averaging_rate: float = 0.1
-    orthonormality: float = 1.0
+    orthonormality: float = 0.0
     encoder: Encoder | None = size(None, leaf=True)
 
     title: ClassVar[str] = "forward-backward"

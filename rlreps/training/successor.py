@@ -86,11 +86,12 @@ class TemporalDifferences:
 
     Attributes:
         averaging_rate: Share of the new parameters in the target network's average at each update.
-        orthonormality: Weight of the regulariser that keeps B orthonormal.
+        orthonormality: Weight of the regulariser that keeps B orthonormal; 0 leaves it out, as the
+            factors are rotated to orthonormal ones after the fit.
     """
 
     averaging_rate: float = 0.1
-    orthonormality: float = 1.0
+    orthonormality: float = 0.0
 
 
 @configurable
