@@ -83,15 +83,14 @@ def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     return False if False in known else None if None in known or not known else True
 
 
-def agrees(config: object, paper: object, free: Iterable[str] = ()) -> bool:
+def agrees(config: Config, paper: Config, free: Iterable[str] = ()) -> bool:
     """Return whether a configuration is that of the paper but for fields that are free to differ.
 
     Verdicts on a paper's statements need this; free are fields that change no run, or on which the
     paper is silent.
     """
-    # Both are dataclasses of one type.
-    shared: Any = {name: getattr(paper, name) for name in free}
-    return bool(dataclasses.replace(cast(Any, config), **shared) == paper)
+    names = {field.name for field in dataclasses.fields(cast(Any, paper))} - {*free}
+    return all(getattr(config, name) == getattr(paper, name) for name in names)
 
 
 LEARNED = "judged: the mean distance ends below half of what it was at the start"

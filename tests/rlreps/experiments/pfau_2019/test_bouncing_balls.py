@@ -329,7 +329,8 @@ def test_the_paper_preset_is_the_papers_protocol(check_protocol):
     video = bouncing_balls.VIDEO
     assert (video.num_balls, video.frame_size) == (3, 64)
     assert PRESETS["paper"].is_published
-    assert not PRESETS["laptop"].is_published
+    # Free fields need not fit the others of another preset.
+    assert not any(PRESETS[name].is_published for name in ("laptop", "smoke"))
     # 20,000 clips, of ten frames and nine inputs.
     source = PRESETS["paper"].source(fresh=False)
     assert (source.num_clips, source.clip_frames) == (20_000, 10)
