@@ -123,9 +123,9 @@ def _reason(command: str) -> str:
     """Say why a run's verdicts can be open."""
     if "--preset paper" not in command:
         return "not the paper's protocol"
-    return (
-        "not the paper's data" if "subset" in command else "runs differ by too little, or too few"
-    )
+    if "subset" in command:
+        return "not the paper's data"
+    return "runs differ by too little, or too few"
 
 
 def _claims_of(page: str) -> tuple[str, list[list[str]]]:
@@ -197,11 +197,12 @@ def _table(path: Path) -> str | None:
     is_printed = "within" in rows[0]
     rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
-    left = 0 if is_printed else len(rows) - LONGEST_TABLE
+    shown = rows if is_printed else rows[:LONGEST_TABLE]
+    left = len(rows) - len(shown)
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    shown = [[row[name] for name in header] for row in rows[: len(rows) - max(left, 0)]]
     title = path.stem.replace("_", " ").capitalize()
-    return f"### {title}\n\n{_markdown(header, shown)}{more}"
+    cells = [[row[name] for name in header] for row in shown]
+    return f"### {title}\n\n{_markdown(header, cells)}{more}"
 
 
 def _against_time(path: Path) -> bool:

@@ -244,6 +244,7 @@ def _parser(hint: Any) -> Callable[[str], FieldValue]:
 
 
 def _first_fitting(kinds: Sequence[Any], text: str) -> FieldValue:
+    """Read a text as the first of several types that it fits, or raise what each expected."""
     if type(None) in kinds and text.lower() == "none":
         return None
     expected = []
