@@ -17,26 +17,17 @@ from jax import Array
 
 from rlreps.agents.replay import Rows, episode_window
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
-from rlreps.envs import PuddleWorld, PuddleWorldState
+from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.numerics import matmul
 from rlreps.subspace import relative_tolerance
 from rlreps.successor.grids import Grid
+from rlreps.successor.transition.actions import cell_moves
 
 FloatArray = npt.NDArray[np.float64]
 
 POLICY_SHARPNESS = 2.0
 """Factor of the waves that are the logits of a random policy."""
-
-_SAMPLES = 256
-"""Moves from each cell by each action."""
-
-_PULLED_BACK = 1e-3
-"""Share of a move that is taken back before its end is given to a cell. An agent that a wall has
-stopped stands on the wall's edge, which may be the edge of a cell within the wall."""
-
-_LEAST_FREE = 0.05
-"""Share of a cell that must be outside the walls; of less there would be too few moves."""
 
 
 class ValueProbe(NamedTuple):
@@ -277,7 +268,7 @@ def puddle_world_probe(
     require_positive("num_policies", num_policies)
     require(bins >= 2, "bins >= 2", bins)
     grid, key = Grid(bins), jax.random.key(seed)
-    moves = _moves(environment, grid, jax.random.fold_in(key, 0))
+    moves = cell_moves(environment, grid, jax.random.fold_in(key, 0))
     centres = jnp.asarray(grid.centres()[moves.cells])
     actions = environment.num_actions
 
@@ -314,68 +305,3 @@ def _discounted_sums(
     chain = np.einsum("sa,ast->st", policy, moves)
     values: FloatArray = np.linalg.solve(np.eye(len(chain)) - discount * chain, rewards)
     return values
-
-
-class _Moves(NamedTuple):
-    """Steps between the n cells that are outside the walls.
-
-    Attributes:
-        cells: Their indices in the grid, [n].
-        to: P(S_1 in column | row, action), [actions, n, n].
-        on: P(S_1 in column and the episode goes on | row, action), [actions, n, n].
-        rewards: Expected reward of a step, [n, actions].
-    """
-
-    cells: npt.NDArray[np.int64]
-    to: FloatArray
-    on: FloatArray
-    rewards: FloatArray
-
-
-def _moves(environment: PuddleWorld, grid: Grid, key: Array) -> _Moves:
-    """Count steps from places drawn in each cell, but for those in a wall, which no move leaves."""
-    keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
-    targets, rewards, terminated, held = (
-        np.asarray(part) for part in _sampled_steps(environment, keys, grid)
-    )
-    cells = np.flatnonzero(1.0 - held.mean(axis=1) >= _LEAST_FREE)
-    places = np.full(grid.num_cells, -1)
-    places[cells] = np.arange(len(cells))
-    # [n, samples, actions] from here on.
-    targets, counted = places[targets[cells]], ~held[cells][:, :, None]
-    inside = counted & (targets >= 0)
-    to, on = (_counts(targets, chosen) for chosen in (inside, inside & ~terminated[cells]))
-    total = np.maximum(to.sum(axis=2, keepdims=True), 1.0)
-    mean_rewards = np.sum(rewards[cells] * counted, axis=1, dtype=np.float64) / counted.sum(axis=1)
-    return _Moves(cells, to / total, on / total, mean_rewards)
-
-
-@partial(jax.jit, static_argnums=2)
-def _sampled_steps(
-    environment: PuddleWorld, keys: Array, grid: Grid
-) -> tuple[Array, Array, Array, Array]:
-    """Sample targets, rewards, terminations [n, samples, actions]; held starts [n, samples]."""
-    actions = jnp.arange(environment.num_actions, dtype=jnp.int32)
-
-    def one(key: Array, cell: Array) -> tuple[Array, Array, Array, Array]:
-        start_key, step_key = jax.random.split(key)
-        start = grid.sample(start_key, cell)
-        state = PuddleWorldState(start, jnp.zeros((), jnp.int32))
-        step = jax.vmap(lambda action: environment.step(step_key, state, action))(actions)
-        ends = step.state.position
-        targets = jax.vmap(grid.cell)(ends + _PULLED_BACK * (start[None] - ends))
-        return targets, step.reward, step.terminated, jnp.all(ends == start[None])
-
-    cells = jnp.arange(grid.num_cells, dtype=jnp.int32)
-    sampled: tuple[Array, Array, Array, Array]
-    sampled = jax.vmap(jax.vmap(one, in_axes=(0, None)))(keys, cells)
-    return sampled
-
-
-def _counts(targets: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> FloatArray:
-    """Count chosen moves [n, samples, actions] from row to column by action, [actions, n, n]."""
-    num_cells, _, num_actions = targets.shape
-    sources, _, actions = np.nonzero(chosen)
-    index = (actions * num_cells + sources) * num_cells + targets[chosen]
-    counts = np.bincount(index, minlength=num_actions * num_cells**2).astype(np.float64)
-    return counts.reshape(num_actions, num_cells, num_cells)

@@ -8,7 +8,6 @@ import pytest
 from rlreps.agents.probes import (
     ValueProbe,
     _discounted_sums,
-    _moves,
     probe_error,
     puddle_world_probe,
     rollout_probe,
@@ -18,6 +17,7 @@ from rlreps.cumulants import RandomNetwork
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
+from rlreps.successor.transition.actions import cell_moves
 
 error_of = jax.jit(probe_error)
 single = np.float32
@@ -226,7 +226,7 @@ def reward_of(position):
 def sutton():
     """The task in Sutton's arena, and moves between its cells."""
     environment = load_arena("sutton").with_task()
-    return environment, _moves(environment, GRID, jax.random.key(0))
+    return environment, cell_moves(environment, GRID, jax.random.key(0))
 
 
 def test_values_are_those_of_rollouts_up_to_the_grid(sutton):
@@ -281,7 +281,7 @@ def test_probabilities_sum_to_one_and_episodes_end_only_at_the_goal(sutton):
 
 def test_walls_are_no_states_and_nothing_goes_through_them():
     # With this key, rounding lets one of 256 starts get out of a cell within a wall.
-    moves = _moves(load_arena("two_room"), GRID, jax.random.key(1))
+    moves = cell_moves(load_arena("two_room"), GRID, jax.random.key(1))
     x, y = GRID.centres().T
     wall = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
     np.testing.assert_array_equal(moves.cells, np.flatnonzero(~wall))
@@ -291,7 +291,7 @@ def test_walls_are_no_states_and_nothing_goes_through_them():
     assert moves.to[:, left & ~door][:, :, right].sum() == 0.0
     # Agents that a wall stops stay in the cells beside it: without noise they all stand on its
     # edge, which is the edge of a cell that is no state.
-    moves = _moves(load_arena("two_room", noise=0.0), GRID, jax.random.key(0))
+    moves = cell_moves(load_arena("two_room", noise=0.0), GRID, jax.random.key(0))
     x, y = GRID.centres()[moves.cells].T
     beside = np.flatnonzero((x > 0.36) & (x < 0.4) & (y > 0.6))
     np.testing.assert_allclose(moves.to[1, beside, beside], 1.0)

@@ -1,0 +1,155 @@
+"""What the experiments in mazes share: arenas, goals, data without rewards, exact values of cells.
+
+Agents see a fixed random code of their cell (``Code``): what is near what, and where the walls are,
+must be learned. ``sutton``, whose agents see their position, stands beside the mazes as the arena
+in which nothing is expected.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
+from rlreps.errors import require, require_interval
+from rlreps.successor.grids import Grid
+from rlreps.successor.transition.actions import CellMoves, cell_moves
+from rlreps.successor.transitions import Transitions
+
+FloatArray = npt.NDArray[np.float64]
+
+MAZES = ("five_corridors", "spiral", "four_rooms")
+"""Arenas in which learned features are expected to help."""
+
+NULL = "sutton"
+"""The arena in which they are not."""
+
+BINS = 20
+"""Cells along each axis, of codes and of exact values: walls lie along the cells' sides."""
+
+CAP = 300
+"""Steps of an episode."""
+
+GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
+"""Discs (x, y, radius) within a corridor or a room of every maze."""
+
+
+def observation_of(arena: str) -> Observation:
+    """Return what agents see: a code of their cell, or in ``sutton`` their position."""
+    return Position() if arena == NULL else Code(bins=BINS)
+
+
+def world_of(arena: str, **changes: Any) -> PuddleWorld:
+    """Load an arena with its observation and its cap; no goal, no reward unless changed."""
+    return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
+
+
+def free_transitions(arena: str, steps: int, seed: int) -> Transitions:
+    """Let the uniformly random policy act without goal or reward, from uniform starts.
+
+    Args:
+        arena: Its name.
+        steps: Rows, or somewhat more: one episode of at most ``CAP`` steps after another in each of
+            ``steps / CAP`` copies, at most 100.
+        seed: Of everything random.
+    """
+    copies = min(100, max(1, steps // CAP))
+    return Transitions.collect(world_of(arena), steps=steps, seed=seed, copies=copies)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellModel:
+    """An arena as a Markov decision process of its n cells, rewards counted on arrival.
+
+    An agent that enters a cell is taken to be anywhere in it.
+
+    Attributes:
+        arena: Its name.
+        moves: One-step probabilities.
+        centres: Of the cells, [n, 2].
+        observations: What an agent sees at the centres, [n, ...].
+    """
+
+    arena: str
+    moves: CellMoves
+    centres: npt.NDArray[np.float32]
+    observations: npt.NDArray[Any]
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells, n."""
+        return len(self.centres)
+
+    @functools.cached_property
+    def uniform(self) -> FloatArray:
+        """The uniformly random policy, [n, A]."""
+        actions = len(self.moves.to)
+        return np.full((self.num_cells, actions), 1.0 / actions)
+
+    def discs(self, goals: Any) -> FloatArray:
+        """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
+
+        The cell that holds a disc's centre belongs to it whatever its radius.
+        """
+        discs = np.asarray(goals, np.float64)
+        offsets = np.linalg.norm(self.centres[:, None] - discs[None, :, :2], axis=2)
+        inside = offsets <= discs[None, :, 2]
+        inside[np.argmin(offsets, axis=0), np.arange(len(discs))] = True
+        found: FloatArray = inside.astype(np.float64)
+        return found
+
+    def policy_values(
+        self, policy: npt.ArrayLike, rewards: npt.ArrayLike, discount: float
+    ) -> FloatArray:
+        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
+
+        Args:
+            policy: Probabilities [n, A], or actions [n].
+            rewards: The reward of arriving in each cell, [n, m].
+            discount: γ.
+        """
+        rewards = np.asarray(rewards, np.float64)
+        chain = np.einsum("sa,ast->st", self._probabilities(policy), self.moves.to)
+        kernel = np.eye(self.num_cells) - discount * chain
+        values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
+        return values
+
+    def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> FloatArray:
+        """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
+
+        Args:
+            rewards: The reward of arriving in each cell, [n, m].
+            discount: γ, in [0, 1).
+        """
+        require_interval("discount", discount, "[0, 1)")
+        rewards = np.asarray(rewards, np.float64)
+        require(
+            rewards.shape[:1] == (self.num_cells,), f"rewards [{self.num_cells}, m]", rewards.shape
+        )
+        best = np.zeros_like(rewards)
+        tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
+        while True:
+            values = np.einsum("ast,tm->sam", self.moves.to, rewards + discount * best)
+            new = values.max(axis=1)
+            if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
+                return values
+            best = new
+
+    def _probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+        given = np.asarray(policy)
+        table = np.eye(len(self.moves.to))[given] if given.ndim == 1 else given
+        found: FloatArray = table.astype(np.float64)
+        return found
+
+
+@functools.cache
+def cell_model(arena: str) -> CellModel:
+    """Estimate the cells' model of an arena, from 256 moves from each cell by each action."""
+    world, grid = world_of(arena), Grid(BINS)
+    moves = cell_moves(world, grid, jax.random.key(0))
+    centres = grid.centres()[moves.cells]
+    seen = jax.vmap(lambda place: world.observation.observe(place, world.backdrop))(centres)
+    return CellModel(arena, moves, centres, np.asarray(seen))
