@@ -140,9 +140,8 @@ class CellModel:
 
     def _probabilities(self, policy: npt.ArrayLike) -> FloatArray:
         given = np.asarray(policy)
-        table = np.eye(len(self.moves.to))[given] if given.ndim == 1 else given
-        found: FloatArray = table.astype(np.float64)
-        return found
+        table: FloatArray = np.eye(len(self.moves.to))[given] if given.ndim == 1 else given
+        return table
 
 
 @functools.cache
