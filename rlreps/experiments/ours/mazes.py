@@ -140,8 +140,9 @@ class CellModel:
 
     def _probabilities(self, policy: npt.ArrayLike) -> FloatArray:
         given = np.asarray(policy)
-        table: FloatArray = np.eye(len(self.moves.to))[given] if given.ndim == 1 else given
-        return table
+        if given.ndim == 2:
+            return np.asarray(given, np.float64)
+        return np.asarray(np.eye(len(self.moves.to))[given], np.float64)
 
 
 @functools.cache
