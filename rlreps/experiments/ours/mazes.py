@@ -142,7 +142,8 @@ class CellModel:
         given = np.asarray(policy)
         if given.ndim == 2:
             return np.asarray(given, np.float64)
-        return np.asarray(np.eye(len(self.moves.to))[given], np.float64)
+        chosen: FloatArray = np.eye(len(self.moves.to))[given]
+        return chosen
 
 
 @functools.cache
