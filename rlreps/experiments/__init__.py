@@ -137,5 +137,10 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents and larger ones",
         **_SMALL_MATRICES,
     ),
+    "few-labels": Entry(
+        "ours.few_labels",
+        "Values of policies from few labelled states: learned features against data-free bases.",
+        largest="has more replicates",
+    ),
 }
 """Name → experiment."""

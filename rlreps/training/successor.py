@@ -339,10 +339,12 @@ class FittedValues:
     ridge: Ridge
 
     def __call__(self, observations: Any) -> np.ndarray:
-        """Predict values [m] at observations [m, ...]."""
+        """Predict values [m] or [m, k] at observations [m, ...]."""
         features = self.representation.features(observations, scaling="singular")
-        weights = self.ridge.weights.astype(np.float32)
-        return np.asarray(features @ weights + np.float32(self.ridge.intercept))
+        weights, intercept = (
+            np.asarray(part, np.float32) for part in (self.ridge.weights, self.ridge.intercept)
+        )
+        return np.asarray(features @ weights + intercept)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -465,14 +467,15 @@ class SuccessorRepresentation:
         return lambda observations: np.argmax(self.action_values(observations, task), axis=1)
 
     def fit_values(self, observations: Any, returns: Any) -> FittedValues:
-        """Fit values to returns [m] by ridge regression on the features u.
+        """Fit values to returns [m], or k columns [m, k], by ridge regression on the features u.
 
         The prior variance of the weight of u_i is proportional to σ_i²; its scale is that of the
-        least leave-one-out error (``ridge_by_leave_one_out``).
+        least leave-one-out error, for each column (``ridge_by_leave_one_out``).
         """
         returns = np.asarray(returns, np.float64)
         features = self.features(observations, scaling="singular")
-        require(returns.shape == features.shape[:1], f"returns {features.shape[:1]}", returns.shape)
+        fits = returns.ndim in (1, 2) and returns.shape[:1] == features.shape[:1]
+        require(fits, f"returns {features.shape[:1]}, or columns of them", returns.shape)
         require(len(returns) >= 2, "at least two returns", len(returns))
         require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
         return FittedValues(representation=self, ridge=ridge_by_leave_one_out(features, returns))

@@ -13,11 +13,20 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.errors import require, require_interval
 from rlreps.successor.grids import Grid
 from rlreps.successor.transition.actions import CellMoves, cell_moves
 from rlreps.successor.transitions import Transitions
+from rlreps.training import Optimizer
+from rlreps.training.successor import (
+    FitConfig,
+    Scaling,
+    SuccessorRepresentation,
+    TemporalDifferences,
+    fit,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -35,6 +44,24 @@ CAP = 300
 
 GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
 """Discs (x, y, radius) within a corridor or a room of every maze."""
+
+TABLE = FitConfig(
+    method=TemporalDifferences(averaging_rate=0.3),
+    encoder=Tabular(),
+    optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
+    steps=3_000,
+    behaviour="uniform",
+)
+"""How a table over distinct codes is fitted; chosen on seeds from 1000 on."""
+
+NETWORK = FitConfig(
+    method=TemporalDifferences(averaging_rate=0.3),
+    encoder=FourierMLP(hidden=(64, 64), frequencies=8),
+    optimizer=Optimizer(learning_rate=2e-3, schedule="cosine"),
+    steps=3_000,
+    behaviour="uniform",
+)
+"""How a network of positions is fitted, in ``sutton``."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -112,7 +139,7 @@ class CellModel:
             discount: γ.
         """
         rewards = np.asarray(rewards, np.float64)
-        chain = np.einsum("sa,ast->st", self._probabilities(policy), self.moves.to)
+        chain = np.einsum("sa,ast->st", self.probabilities(policy), self.moves.to)
         kernel = np.eye(self.num_cells) - discount * chain
         values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
         return values
@@ -129,16 +156,19 @@ class CellModel:
         require(
             rewards.shape[:1] == (self.num_cells,), f"rewards [{self.num_cells}, m]", rewards.shape
         )
-        best = np.zeros_like(rewards)
+        best: FloatArray = np.zeros_like(rewards)
         tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
         while True:
-            values: FloatArray = np.einsum("ast,tm->sam", self.moves.to, rewards + discount * best)
+            values: FloatArray = np.einsum(
+                "ast,tm->sam", self.moves.to, rewards + discount * best, optimize=True
+            )
             new = values.max(axis=1)
             if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
                 return values
             best = new
 
-    def _probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+    def probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+        """Return a policy given as probabilities [n, A] or actions [n] as probabilities."""
         given = np.asarray(policy)
         if given.ndim == 2:
             return np.asarray(given, np.float64)
@@ -154,3 +184,79 @@ def cell_model(arena: str) -> CellModel:
     centres = grid.centres()[moves.cells]
     seen = jax.vmap(lambda place: world.observation.observe(place, world.backdrop))(centres)
     return CellModel(arena, moves, centres, np.asarray(seen))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AtCells:
+    """A representation of free transitions, at the cells of a model.
+
+    At a cell whose code the data do not hold features are 0 and the policy is uniform.
+
+    Attributes:
+        representation: It.
+        model: The cells.
+        inputs: What the representation takes at the cells, [n, ...].
+        known: Whether the data hold a cell's observation, [n].
+    """
+
+    representation: SuccessorRepresentation
+    model: CellModel
+    inputs: npt.NDArray[Any]
+    known: npt.NDArray[np.bool_]
+
+    def features(self, scaling: Scaling) -> FloatArray:
+        """Compute state features, [n, d]."""
+        found = self.representation.features(self.inputs, scaling=scaling)
+        table: FloatArray = np.where(self.known[:, None], found, 0.0)
+        return table
+
+    def policy(self, task: npt.NDArray[Any]) -> FloatArray:
+        """Return the probabilities of the policy of a task, [n, A]."""
+        greedy = self.model.probabilities(self.representation.policy(task)(self.inputs))
+        policy: FloatArray = np.where(self.known[:, None], greedy, self.model.uniform)
+        return policy
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Numbered:
+    """Free transitions whose observations are numbers of distinct codes, as a table takes them.
+
+    Whoever sees the same code again can know it again: no more is used.
+
+    Attributes:
+        data: The transitions.
+        places: The number of each cell's code, [n]; 0 where the data do not hold it.
+        known: Whether they do, [n].
+    """
+
+    data: Transitions
+    places: npt.NDArray[np.int64]
+    known: npt.NDArray[np.bool_]
+
+
+def numbered(data: Transitions, model: CellModel) -> Numbered:
+    """Number the distinct codes of some data, and look up those of the cells."""
+    states = np.concatenate([data.observation, data.next_observation])
+    codes, numbers = np.unique(states, axis=0, return_inverse=True)
+    first, then = numbers.reshape(2, -1)
+    known_codes = {code.tobytes(): number for number, code in enumerate(codes)}
+    places = np.array([known_codes.get(code.tobytes(), -1) for code in model.observations])
+    table = Transitions(
+        observation=first,
+        action=data.action,
+        next_observation=then,
+        terminated=data.terminated,
+        truncated=data.truncated,
+        num_actions=data.num_actions,
+    )
+    return Numbered(table, np.maximum(places, 0), places >= 0)
+
+
+def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
+    """Fit a representation to free transitions: a table over codes, or a network of positions."""
+    model = cell_model(arena)
+    if arena == NULL:
+        everywhere = np.ones(model.num_cells, np.bool_)
+        return AtCells(fit(data, config), model, model.observations, everywhere)
+    table = numbered(data, model)
+    return AtCells(fit(table.data, config), model, table.places, table.known)

@@ -135,6 +135,9 @@ def test_values_are_fitted_from_returns(exact_corridor, corridor):
     values = (corridor.measure() @ rewards).mean(axis=1)
     fitted = exact_corridor.fit_values(np.tile(np.arange(5), 3), np.tile(values, 3))
     np.testing.assert_allclose(fitted(np.arange(5)), values, atol=1e-3)
+    columns = np.tile(np.stack([values, 2.0 - values], axis=1), (3, 1))
+    found = exact_corridor.fit_values(np.tile(np.arange(5), 3), columns)(np.arange(5))
+    np.testing.assert_allclose(found, columns[:5], atol=1e-3)
     with pytest.raises(InputError, match="finite returns"):
         exact_corridor.fit_values([0, 1], [0.0, np.nan])
 
