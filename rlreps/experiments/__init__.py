@@ -142,5 +142,10 @@ EXPERIMENTS: dict[str, Entry] = {
         "Values of policies from few labelled states: learned features against data-free bases.",
         largest="has more replicates",
     ),
+    "zero-shot": Entry(
+        "ours.zero_shot",
+        "Policies for rewards named afterwards: learned features, a tabular model, DQN.",
+        largest="has more replicates",
+    ),
 }
 """Name → experiment."""

@@ -229,7 +229,9 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     def missing(effect: float) -> float:
         """Power that a mean of so many standard errors lacks."""
         found = scipy.stats.nct.sf(critical, freedom, effect)
-        return float(power - found - scipy.stats.nct.cdf(-critical, freedom, effect))
+        # SciPy gives NaN for some of the far tail's probabilities, which are below rounding.
+        wrong_side = np.nan_to_num(scipy.stats.nct.cdf(-critical, freedom, effect))
+        return float(power - found - wrong_side)
 
     high = 2.0 * critical
     while missing(high) > 0.0:

@@ -46,7 +46,7 @@ from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.errors import require, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import MAZES, NETWORK, NULL, TABLE, CellModel
+from rlreps.experiments.ours.mazes import MAZES, NETWORK, NULL, TABLE, CellModel, in_two_mazes
 from rlreps.numerics import seed_key
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section
@@ -346,15 +346,6 @@ def contrasts(config: Config, found: Sequence[Mapping[str, Any]]) -> list[Contra
             best = min(OF_PLACES, key=lambda arm: float(shares[arm].mean()))
             collected.append(Contrast(arena=arena, labels=labels, best=best, shares=shares))
     return collected
-
-
-def in_two_mazes(verdicts: Sequence[bool | None]) -> bool | None:
-    """Judge "in at least two of the mazes" from the verdict of each; None of fewer than two."""
-    if len(verdicts) < 2:
-        return None
-    if sum(each is True for each in verdicts) >= 2:
-        return True
-    return False if sum(each is not False for each in verdicts) < 2 else None
 
 
 def judge(found: Sequence[Contrast]) -> list[Claim]:

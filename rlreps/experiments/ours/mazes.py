@@ -7,9 +7,11 @@ in which nothing is expected.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -50,6 +52,7 @@ TABLE = FitConfig(
     encoder=Tabular(),
     optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
     steps=3_000,
+    rows=256,
     behaviour="uniform",
 )
 """How a table over distinct codes is fitted; chosen on seeds from 1000 on."""
@@ -59,6 +62,7 @@ NETWORK = FitConfig(
     encoder=FourierMLP(hidden=(64, 64), frequencies=8),
     optimizer=Optimizer(learning_rate=2e-3, schedule="cosine"),
     steps=3_000,
+    rows=256,
     behaviour="uniform",
 )
 """How a network of positions is fitted, in ``sutton``."""
@@ -115,6 +119,16 @@ class CellModel:
         """The uniformly random policy, [n, A]."""
         actions = len(self.moves.to)
         return np.full((self.num_cells, actions), 1.0 / actions)
+
+    def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the cells [m] of what agents see [m, ...]; -1 for what belongs to none."""
+        if self.arena != NULL:
+            return _places(self.observations, observations)
+        found = np.full(BINS**2, -1, np.int64)
+        found[self.moves.cells] = np.arange(self.num_cells)
+        inside = jax.vmap(Grid(BINS).cell)(jnp.asarray(observations))
+        cells: npt.NDArray[np.int64] = found[np.asarray(inside)]
+        return cells
 
     def discs(self, goals: Any) -> FloatArray:
         """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
@@ -194,12 +208,14 @@ class AtCells:
 
     Attributes:
         representation: It.
+        data: The transitions, as it took them.
         model: The cells.
         inputs: What the representation takes at the cells, [n, ...].
         known: Whether the data hold a cell's observation, [n].
     """
 
     representation: SuccessorRepresentation
+    data: Transitions
     model: CellModel
     inputs: npt.NDArray[Any]
     known: npt.NDArray[np.bool_]
@@ -217,46 +233,43 @@ class AtCells:
         return policy
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Numbered:
-    """Free transitions whose observations are numbers of distinct codes, as a table takes them.
+def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
+    """Replace codes by the numbers of the distinct codes that the data hold, [c, size].
 
-    Whoever sees the same code again can know it again: no more is used.
-
-    Attributes:
-        data: The transitions.
-        places: The number of each cell's code, [n]; 0 where the data do not hold it.
-        known: Whether they do, [n].
+    Whoever sees a code again can know it again: no more is used.
     """
-
-    data: Transitions
-    places: npt.NDArray[np.int64]
-    known: npt.NDArray[np.bool_]
-
-
-def numbered(data: Transitions, model: CellModel) -> Numbered:
-    """Number the distinct codes of some data, and look up those of the cells."""
     states = np.concatenate([data.observation, data.next_observation])
     codes, numbers = np.unique(states, axis=0, return_inverse=True)
     first, then = numbers.reshape(2, -1)
-    known_codes = {code.tobytes(): number for number, code in enumerate(codes)}
-    places = np.array([known_codes.get(code.tobytes(), -1) for code in model.observations])
-    table = Transitions(
-        observation=first,
-        action=data.action,
-        next_observation=then,
-        terminated=data.terminated,
-        truncated=data.truncated,
-        num_actions=data.num_actions,
-    )
-    return Numbered(table, np.maximum(places, 0), places >= 0)
+    return dataclasses.replace(data, observation=first, next_observation=then), codes
 
 
 def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
-    """Fit a representation to free transitions: a table over codes, or a network of positions."""
+    """Fit a representation to free transitions: a table over codes, or a network of positions.
+
+    Every row is taken for an episode of its own: behind it targets average over the actions of the
+    policy, which is known to be uniform, and so have less noise than with the data's next action.
+    """
     model = cell_model(arena)
+    single = dataclasses.replace(data, truncated=np.ones(len(data), np.bool_))
     if arena == NULL:
         everywhere = np.ones(model.num_cells, np.bool_)
-        return AtCells(fit(data, config), model, model.observations, everywhere)
-    table = numbered(data, model)
-    return AtCells(fit(table.data, config), model, table.places, table.known)
+        return AtCells(fit(single, config), single, model, model.observations, everywhere)
+    table, codes = numbered(single)
+    places = _places(codes, model.observations)
+    return AtCells(fit(table, config), table, model, np.maximum(places, 0), places >= 0)
+
+
+def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Find rows [m, c] among others [k, c], [m]; -1 for those that are not there."""
+    places = {row.tobytes(): place for place, row in enumerate(known)}
+    return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)
+
+
+def in_two_mazes(verdicts: Sequence[bool | None]) -> bool | None:
+    """Judge "in at least two of the mazes" from the verdict of each; None of fewer than two."""
+    if len(verdicts) < 2:
+        return None
+    if sum(each is True for each in verdicts) >= 2:
+        return True
+    return False if sum(each is not False for each in verdicts) < 2 else None

@@ -322,3 +322,13 @@ def test_what_one_pair_and_equal_pairs_could_have_shown():
 def test_pairs_that_are_none_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_few_pairs_at_a_small_level_detect_what_has_the_power_of_their_t_test(runs):
+    # Of so far a tail SciPy gives NaN.
+    level, values = 1e-3, np.arange(runs, dtype=float)
+    found = smallest_detectable(values, level)
+    errors = found / (values.std(ddof=1) / np.sqrt(runs))
+    critical = stats.t.isf(level / 2, runs - 1)
+    np.testing.assert_allclose(stats.nct.sf(critical, runs - 1, errors), 0.8, atol=1e-6)

@@ -81,6 +81,7 @@ def test_exact_components_are_eigenfunctions_of_a_symmetric_walk_as_large_as_the
     np.testing.assert_allclose(np.real(outside), 0.0, atol=1e-9)
 
 
+@pytest.mark.integration
 def test_bases_know_places_and_in_mazes_those_of_codes_do_not(ring):
     null = few_labels.bases(ring, seed=0)
     assert list(null) == list(few_labels.OF_PLACES)

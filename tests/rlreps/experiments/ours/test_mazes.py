@@ -11,7 +11,7 @@ import scipy.optimize
 from rlreps.envs import PuddleWorldState
 from rlreps.errors import InputError
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import AtCells, CellModel
+from rlreps.experiments.ours.mazes import NULL, AtCells, CellModel
 from rlreps.successor.grids import Grid
 from rlreps.successor.transition.actions import CellMoves
 
@@ -109,25 +109,29 @@ def test_policy_values_are_mean_returns_of_the_environment():
     assert np.corrcoef(returns, np.repeat(values, each))[0, 1] > 0.5
 
 
+@pytest.mark.integration
 def test_free_transitions_end_at_the_cap_alone_and_their_codes_are_numbered():
     data = mazes.free_transitions("five_corridors", 900, seed=0)
     assert len(data) == 900
     assert not data.terminated.any()
     assert np.flatnonzero(data.truncated).tolist() == [299, 599, 899]
-    codes = mazes.observation_of("five_corridors").table()
-    # Two cells of the data, one that is not in them.
-    seen = np.unique(np.concatenate([data.observation, data.next_observation]), axis=0)
-    unseen = next(code for code in codes if not (code == seen).all(axis=1).any())
-    shown = np.stack([data.observation[5], unseen, data.next_observation[-1]])
-    model = CellModel("five_corridors", None, codes[:3, :2], shown)
-    found = mazes.numbered(data, model)
-    assert found.known.tolist() == [True, False, True]
-    assert found.places[0] == found.data.observation[5]
-    assert found.places[2] == found.data.next_observation[-1]
-    assert len(np.unique(found.data.observation)) == len(np.unique(data.observation, axis=0))
-    same = (data.observation[1:] == data.observation[:-1]).all(axis=1)
-    numbers = found.data.observation
-    assert ((numbers[1:] == numbers[:-1]) == same).all()
+    table, codes = mazes.numbered(data)
+    np.testing.assert_array_equal(codes[table.observation], data.observation)
+    np.testing.assert_array_equal(codes[table.next_observation], data.next_observation)
+    assert len(np.unique(codes, axis=0)) == len(codes) == table.next_observation.max() + 1
+    # Cells are found by their codes; of one code there is no cell in a model without it.
+    every = mazes.observation_of("five_corridors").table()
+    model = CellModel("five_corridors", None, every[:, :2], every)
+    found = model.cells_of(data.observation)
+    np.testing.assert_array_equal(every[found], data.observation)
+    fewer = dataclasses.replace(model, observations=np.delete(every, found[0], axis=0))
+    assert ((fewer.cells_of(data.observation) < 0) == (found == found[0])).all()
+
+
+@pytest.mark.integration
+def test_cells_of_positions_are_those_of_the_grid():
+    model = mazes.cell_model(NULL)
+    np.testing.assert_array_equal(model.cells_of(model.observations), np.arange(model.num_cells))
 
 
 def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(small):
@@ -141,7 +145,7 @@ def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(s
 
     model, _ = small
     known = np.array([True, True, False, True, False])
-    rep = AtCells(Constant(), model, np.arange(5), known)
+    rep = AtCells(Constant(), None, model, np.arange(5), known)
     policy = rep.policy(np.ones(2))
     np.testing.assert_allclose(policy[~known], 1 / 3)
     assert policy[known].argmax(axis=1).tolist() == [0, 1, 0]
