@@ -186,7 +186,7 @@ class CompiledTrainer(Trainer):
             if length:
                 # Rows added before the chunk, and its periods between updates.
                 first, rows = start // self._config.num_envs, length // self._config.num_envs
-                span = jnp.asarray([first, rows // self._period], jnp.int32)
+                span = jnp.asarray([first, rows // self._period, self._period], jnp.int32)
                 state, found = self._advance_chunk[learns](state, span, self._keys, self._keys)
                 # Of a part without and one with learning, sums add and means are the second's.
                 sums = {
@@ -212,14 +212,19 @@ class CompiledTrainer(Trainer):
     def _chunk(
         self, learns: bool
     ) -> Callable[[TrainerState, Array, Array, Array], tuple[TrainerState, Metrics]]:
-        rows = self._period
+        def period(
+            carry: TrainerState, count: Array, rows: Array, keys: Array
+        ) -> tuple[TrainerState, Metrics]:
+            def step(
+                offset: Array, carry: tuple[TrainerState, Metrics]
+            ) -> tuple[TrainerState, Metrics]:
+                state, metrics = self._step(carry[0], count + offset, keys)
+                return state, {name: sums + metrics[name] for name, sums in carry[1].items()}
 
-        def period(carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
-            def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
-                return self._step(carry, count + offset, keys)
-
-            carry, metrics = lax.scan(step, carry, jnp.arange(rows, dtype=jnp.int32))
-            summed = {name: value.sum(axis=0) for name, value in metrics.items()}
+            # A number of rows that the compiler does not know: it would fuse the writing of a
+            # single row with the reading of what is learned from, and copy the memory every time.
+            zeros = {name: jnp.zeros(keys.shape, jnp.float32) for name in _SUMS}
+            carry, summed = lax.fori_loop(0, rows, step, (carry, zeros))
             if not learns:
                 return carry, summed
             memory, found = self._learn(carry.memory, count, keys)
@@ -228,15 +233,15 @@ class CompiledTrainer(Trainer):
         def chunk(
             state: TrainerState, span: Array, keys: Array, _: Array
         ) -> tuple[TrainerState, Metrics]:
-            first, periods = span
+            first, periods, rows = span
             # A loop of any number of periods is compiled once, whatever a warm-up leaves of one.
-            shapes = jax.eval_shape(period, state, first, keys)[1]
+            shapes = jax.eval_shape(period, state, first, rows, keys)[1]
             zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
             def body(
                 index: Array, carry: tuple[TrainerState, Metrics]
             ) -> tuple[TrainerState, Metrics]:
-                state, found = period(carry[0], first + rows * index, keys)
+                state, found = period(carry[0], first + rows * index, rows, keys)
                 return state, jax.tree.map(jnp.add, carry[1], found)
 
             state, metrics = lax.fori_loop(0, periods, body, (state, zeros))

@@ -253,7 +253,7 @@ def test_acting_moving_and_learning_draw_from_keys_of_their_own(loop, monkeypatc
         return keys_for(keys, use, count)
 
     monkeypatch.setattr("rlreps.agents.compiled.keys_for", recorded)
-    keys, span = agent_keys(CONFIG), jax.ShapeDtypeStruct((2,), jnp.int32)
+    keys, span = agent_keys(CONFIG), jax.ShapeDtypeStruct((3,), jnp.int32)
     jax.eval_shape(compiled()._chunk(True), state, span, keys, keys)
     assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}
 
