@@ -137,5 +137,11 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents and larger ones",
         **_SMALL_MATRICES,
     ),
+    "transfer-opaque": Entry(
+        "ours.transfer_opaque",
+        "Agents that see codes of a maze's cells: learned features against scratch and controls.",
+        largest="has more agents, five goals and longer training",
+        devices="shared",
+    ),
 }
 """Name → experiment."""
