@@ -147,5 +147,11 @@ EXPERIMENTS: dict[str, Entry] = {
         "Policies for rewards named afterwards: learned features, a tabular model, DQN.",
         largest="has more replicates",
     ),
+    "transfer-opaque": Entry(
+        "ours.transfer_opaque",
+        "Agents that see codes of a maze's cells: learned features against scratch and controls.",
+        largest="has more agents, five goals and longer training",
+        devices="shared",
+    ),
 }
 """Name → experiment."""
