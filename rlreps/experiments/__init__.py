@@ -137,5 +137,11 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents and larger ones",
         **_SMALL_MATRICES,
     ),
+    "shaping": Entry(
+        "ours.shaping",
+        "Shaped rewards: distances in learned features against Euclidean and exact ones.",
+        largest="has more agents, which learn for longer",
+        **_SMALL_MATRICES,
+    ),
 }
 """Name → experiment."""

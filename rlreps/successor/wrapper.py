@@ -83,9 +83,7 @@ class PotentialShaping(
         potential: Callable[[Any], Any],
         discount: float,
     ) -> None:
-        gymnasium.utils.RecordConstructorArgs.__init__(
-            self, potential=potential, discount=discount
-        )
+        gymnasium.utils.RecordConstructorArgs.__init__(self, potential=potential, discount=discount)
         super().__init__(env)
         require_interval("discount", discount, "[0, 1]")
         self._potential, self._discount = potential, float(discount)

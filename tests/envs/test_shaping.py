@@ -83,7 +83,9 @@ def test_n_step_targets_move_by_the_potential_across_terminations_and_truncation
             taken = environment.step(jax.random.key(0), state, action)
             fresh = (jnp.full((), 3), jnp.zeros((), jnp.int32))
             row = Rows(state[0], action, taken.reward, taken.terminated, ended)
-            following = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, taken.state)
+            following = jax.tree.map(
+                lambda new, old: jnp.where(ended, new, old), fresh, taken.state
+            )
             over = ~ended & (taken.terminated | taken.truncated)
             return (following, over), row
 
