@@ -216,7 +216,8 @@ def scaled(distances: npt.ArrayLike, at: int, spread: float) -> FloatArray:
 
     Distances that are the same everywhere stay without spread.
     """
-    potential = np.asarray(distances, np.float64)[at] - np.asarray(distances, np.float64)
+    given = np.asarray(distances, np.float64)
+    potential: FloatArray = given[at] - given
     deviation = float(potential.std())
     return potential * (spread / deviation) if deviation > 0.0 else potential
 
@@ -238,7 +239,10 @@ def distances_of(
     cell = jax.vmap(Grid(BINS).cell)
     states = np.full(BINS**2, -1)
     states[model.moves.cells] = np.arange(model.num_cells)
-    seen = [states[np.asarray(cell(jnp.asarray(each)))] for each in (data.observation, data.next_observation)]
+    seen = [
+        states[np.asarray(cell(jnp.asarray(each)))]
+        for each in (data.observation, data.next_observation)
+    ]
     # A cell that the model lacks lies in a wall; nobody is there by more than rounding.
     seen = [np.maximum(each, 0) for each in seen]
     data = dataclasses.replace(data, observation=seen[0], next_observation=seen[1])
