@@ -153,5 +153,11 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents, five goals and longer training",
         devices="shared",
     ),
+    "shaping": Entry(
+        "ours.shaping",
+        "Shaped rewards: distances in learned features against Euclidean and exact ones.",
+        largest="has more agents, which learn for longer",
+        **_SMALL_MATRICES,
+    ),
 }
 """Name → experiment."""

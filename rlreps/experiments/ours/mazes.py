@@ -78,7 +78,7 @@ def world_of(arena: str, **changes: Any) -> PuddleWorld:
     return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
 
 
-def free_transitions(arena: str, steps: int, seed: int) -> Transitions:
+def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Transitions:
     """Let the uniformly random policy act without goal or reward, from uniform starts.
 
     Args:
@@ -86,9 +86,10 @@ def free_transitions(arena: str, steps: int, seed: int) -> Transitions:
         steps: Rows, or somewhat more: one episode of at most ``CAP`` steps after another in each of
             ``steps / CAP`` copies, at most 100.
         seed: Of everything random.
+        **changes: To the arena, as of ``world_of``.
     """
     copies = min(100, max(1, steps // CAP))
-    return Transitions.collect(world_of(arena), steps=steps, seed=seed, copies=copies)
+    return Transitions.collect(world_of(arena, **changes), steps=steps, seed=seed, copies=copies)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,7 +13,13 @@ from rlreps.errors import InputError
 from rlreps.losses import DanskinEmpirical, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import PrincipalSubspace
-from rlreps.successor import RepresentationObservation, SuccessorRepresentation, Transitions, fit
+from rlreps.successor import (
+    PotentialShaping,
+    RepresentationObservation,
+    SuccessorRepresentation,
+    Transitions,
+    fit,
+)
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.successor import (
@@ -459,3 +465,41 @@ def test_the_wrapped_environment_passes_gymnasium_s_checker(exact_corridor):
     from gymnasium.utils.env_checker import check_env
 
     check_env(RepresentationObservation(Walk(), exact_corridor), skip_render_check=True)
+
+
+def test_shaped_rewards_have_differences_of_potentials_and_terminal_states_none():
+    potential = np.array([5.0, 1.0, 2.0, -3.0, 7.0])
+    # One of three steps: 2, 3, 2, 1 and cut there.
+    limited = gymnasium.wrappers.TimeLimit(Walk(), 3)
+    environment = PotentialShaping(limited, lambda places: potential[places], 0.5)
+    environment.reset(seed=0)
+    steps = [environment.step(action) for action in (1, 0, 0)]
+    assert [step[1] for step in steps] == [0.5 * -3 - 2, 0.5 * 2 + 3, 0.5 * 1 - 2]
+    assert steps[-1][2:4] == (False, True)
+    environment.reset()
+    first, last = (environment.step(1) for _ in range(2))
+    # At the terminal state 4 the potential is 0 and not 7.
+    assert (last[0], last[1], last[2]) == (4, 1.0 + 0.0 + 3.0, True)
+    assert (first[4]["unshaped_reward"], last[4]["unshaped_reward"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("potential", "discount", "said"),
+    [
+        (lambda places: np.zeros((2, 1)), 0.9, r"potentials \[m\] of observations"),
+        (lambda places: np.full(1, np.nan), 0.9, "a finite potential, got nan"),
+        (lambda places: np.zeros(1), 1.5, r"discount in \[0, 1\], got 1.5"),
+    ],
+)
+def test_potentials_that_cannot_shape_are_refused(potential, discount, said):
+    with pytest.raises(InputError, match=said):
+        PotentialShaping(Walk(), potential, discount)
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version:UserWarning")
+def test_the_shaped_environment_passes_gymnasium_s_checker(exact_corridor):
+    from gymnasium.utils.env_checker import check_env
+
+    shaped = PotentialShaping(Walk(), exact_corridor.potential(4), 0.95)
+    check_env(shaped, skip_render_check=True)
