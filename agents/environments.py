@@ -333,7 +333,15 @@ def _import_module(name: str) -> str:
 
 
 def _import_games(name: str) -> None:
-    """Import ale_py, whose import registers the Atari games, where a name is one of them."""
+    """Register the games of Atari or MinAtar where a name is one of them."""
+    if name.startswith("MinAtar/") and name not in gymnasium.registry:
+        try:
+            import minatar.gym  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise InputError(
+                f'expected the package minatar for {name}, got none: pip install "rlreps[minatar]"'
+            ) from error
+        minatar.gym.register_envs()
     if not name.startswith("ALE/"):
         return
     try:
