@@ -1,5 +1,6 @@
 """Successor features for any agent: wrappers for Gymnasium."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -47,8 +48,12 @@ class RepresentationObservation(
         self._representation, self._scaling = representation, scaling
         shape = (representation.num_features,)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
-        # An observation that it does not take is refused now and not in the first episode.
-        features = self.observation(env.observation_space.sample())
+        # An observation that it does not take is refused now and not in the first episode: of a
+        # copy, as a space has random numbers of its own, and of numbered states the last.
+        space: Any = copy.deepcopy(env.observation_space)
+        space.seed(0)
+        discrete = isinstance(space, gymnasium.spaces.Discrete)
+        features = self.observation(space.start + space.n - 1 if discrete else space.sample())
         require(features.shape == shape, f"features of shape {shape}", features.shape)
 
     def observation(self, observation: Any) -> np.ndarray:
