@@ -300,7 +300,7 @@ def learned_table(config: Config, arena: str, seed: int) -> npt.NDArray[np.float
         truncated=data.truncated,
         num_actions=data.num_actions,
     )
-    options = configured(indexed, config.fit(seed), {"method": "monte_carlo"})
+    options = configured(config.fit(seed), {"method": "monte_carlo"})
     representation = fit(indexed, options)
     table = np.zeros((_CELLS, config.num_features), np.float32)
     table[known] = scaled(representation.features(np.arange(len(known), dtype=np.int32)))
