@@ -146,7 +146,7 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     seconds = summary.get("seconds", {})
     times = seconds if isinstance(seconds, dict) else {"": seconds}
     took = ", ".join(f"{name} {format_number(each)} s".strip() for name, each in times.items())
-    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}. {took}".strip()
+    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}. {took}"
     return (
         f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}"
         if command
