@@ -132,7 +132,7 @@ class CellModel:
         best = np.zeros_like(rewards)
         tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
         while True:
-            values = np.einsum("ast,tm->sam", self.moves.to, rewards + discount * best)
+            values: FloatArray = np.einsum("ast,tm->sam", self.moves.to, rewards + discount * best)
             new = values.max(axis=1)
             if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
                 return values
