@@ -229,7 +229,9 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     def missing(effect: float) -> float:
         """Power that a mean of so many standard errors lacks."""
         found = scipy.stats.nct.sf(critical, freedom, effect)
-        return float(power - found - scipy.stats.nct.cdf(-critical, freedom, effect))
+        # SciPy's tail of the wrong sign is NaN where it is far below rounding.
+        wrong = np.nan_to_num(scipy.stats.nct.cdf(-critical, freedom, effect))
+        return float(power - found - wrong)
 
     high = 2.0 * critical
     while missing(high) > 0.0:
