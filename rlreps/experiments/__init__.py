@@ -159,5 +159,11 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents, which learn for longer",
         **_SMALL_MATRICES,
     ),
+    "auxiliary-online": Entry(
+        "ours.auxiliary_online",
+        "Auxiliary tasks of agents that learn online, against none and a data-free control.",
+        largest="has more agents, larger ones, which learn for longer",
+        **_SMALL_MATRICES,
+    ),
 }
 """Name → experiment."""

@@ -198,7 +198,9 @@ BAD_ARGUMENTS = {
     "--env Pendulum-v1": "expected Pendulum-v1 to have discrete actions, got Box(-2.0, 2.0",
     "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
     "--capacity 17": "expected a replay capacity of at least 18 rows, a sequence of 9 for each of ",
-    "--auxiliary-weight 0": "expected an --auxiliary-weight > 0 for options of an auxiliary task, ",
+    "--auxiliary-weight 0": "expected --auxiliary-weight > 0 with --horizon, ",
+    "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
+    "--auxiliary-rows warmup --capacity 300": "expected a replay capacity >= 400, all steps, to ",
     "--auxiliary-weight -1": "expected auxiliary weight in [0, inf), got -1.0",
     "--auxiliary-weight nan": "expected auxiliary weight in [0, inf), got nan",
     "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
@@ -248,6 +250,8 @@ def test_options_of_a_task_without_a_weight_are_refused_even_at_their_defaults(
     message = refused("agent", "train", "--out", run, *arguments.split())
     flag = re.split("[ =]", arguments)[0]
     assert message == f"expected --auxiliary-weight with {flag}, got none"
+    message = refused("agent", "train", "--out", run, "--auxiliary-weight=0", *arguments.split())
+    assert message == f"expected --auxiliary-weight > 0 with {flag}, got 0"
     assert not run.exists()
 
 
