@@ -145,6 +145,7 @@ EXPERIMENTS: dict[str, Entry] = {
     "zero-shot": Entry(
         "ours.zero_shot",
         "Policies for rewards named afterwards: learned features, a tabular model, DQN.",
+        devices="shared",
         largest="has more replicates",
     ),
     "transfer-opaque": Entry(

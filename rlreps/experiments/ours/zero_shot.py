@@ -94,7 +94,7 @@ def _agents(arena: str) -> AgentConfig:
         encoder=FourierMLP(hidden=(64, 64), frequencies=4) if positions else MLP(hidden=(64, 64)),
         num_features=32,
         # Rewards vary by about 1, and values by ten times as much.
-        dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1),
+        dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1, batch_size=32),
         max_episode_steps=CAP,
         steps=60_000,
         num_seeds=5,
@@ -351,8 +351,16 @@ class Rewarded:
         return taken._replace(reward=self.rewards[cell])
 
 
-def dqn_gains(config: Config, problem: Problem) -> FloatArray:
-    """Train agents for each reward, all in one program, and measure [snapshots, rewards, seeds]."""
+def dqn_gains(
+    config: Config, problem: Problem, devices: Sequence[jax.Device] | None = None
+) -> FloatArray:
+    """Train agents for each reward, by one program, and measure [snapshots, rewards, seeds].
+
+    Args:
+        config: The agents.
+        problem: The rewards.
+        devices: That rewards are shared out to; None is JAX's default device.
+    """
     model = problem.model
     agents = config.positions if model.arena == NULL else config.codes
     world = mazes.world_of(model.arena)
@@ -373,8 +381,14 @@ def dqn_gains(config: Config, problem: Problem) -> FloatArray:
 
     table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
     table[:, model.moves.cells] = problem.rewards.T
+    # One reward at a time: together, the agents of all would draw a reset at every step.
+    compiled, places = jax.jit(train), devices or jax.devices()[:1]
+    started = [
+        compiled(jax.device_put(rewards, places[index % len(places)]))
+        for index, rewards in enumerate(table)
+    ]
     # [rewards, snapshots, seeds, n, A]
-    values = np.asarray(jax.jit(jax.vmap(train))(jnp.asarray(table)))
+    values = np.stack([np.asarray(each) for each in started])
     gains = [
         [problem.gains(list(of_seed)) for of_seed in snapshot.swapaxes(0, 1)]
         for snapshot in values.argmax(axis=-1).swapaxes(0, 1)
@@ -433,7 +447,7 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
         )
         found = problem.gains(greedy(values))
     elif cell.arm == DQN:
-        found = dqn_gains(config, problem.chosen(_of_agents(config)))
+        found = dqn_gains(config, problem.chosen(_of_agents(config)), run.devices)
     else:
         assert cell.steps is not None
         assert cell.seed is not None
