@@ -743,6 +743,7 @@ def report(run: Run[Config], found: dict[str, Any]) -> Findings:
             y_label="gain (0 random, 1 optimal)",
             log_x=True,
             log_y=False,
+            x_ticks={steps: f"{steps / 1_000:g}k" for steps in config.steps},
         ),
     )
     every = table_of(
