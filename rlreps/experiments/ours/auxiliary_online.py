@@ -8,11 +8,11 @@ Registered before the run, in this file:
   dynamics, random functions of the observation itself (discount 0); no task with twice the units,
   whose updates cost about as much; where positions are seen, fixed cosines. All share seeds.
 - **Settings.** Three mazes whose cells are seen as random codes, with the goal in a corner; the
-  arena ``sutton``, seen as positions, where nothing is expected; Acrobot and MountainCar, with
-  fewer arms, as their environments run on the host.
-- **Weights.** One for each arm with a task, of a grid, by the mean return over training in the
-  first maze, of agents of other seeds (from 1000 on). Weights are relative to the norm of the
-  values' gradient, so one means the same in every setting.
+  arena ``sutton``, seen as positions, where nothing is expected; Acrobot and MountainCar, whose
+  environments run on the host. Settings beside the mazes have fewer arms in the laptop preset.
+- **Weights.** One for each objective and one for the control, of a grid, by the mean return over
+  training in the first maze, of agents of other seeds (from 1000 on). Weights are relative to the
+  norm of the values' gradient, so one means the same in every setting.
 - **Metric.** The mean return over training: of all greedy evaluations after the first update. A
   baseline's *gap* is that of an optimal policy minus its own. In mazes the optimum is exact in the
   model of cells; elsewhere it is the return at which the task counts as solved.
@@ -72,6 +72,9 @@ FIXED = "explicit per action, random policy"
 LARGE_BATCH = "large batch"
 DANSKIN = "Danskin-LISSA"
 
+_AS = {FIXED: FOLLOWING}
+"""Task → another of the same objective, whose weight it takes."""
+
 OBJECTIVES = (FOLLOWING, FIXED, LARGE_BATCH, DANSKIN)
 """Labels of the arms that can meet the goal."""
 
@@ -122,12 +125,14 @@ class Setting:
         length_scale: Of the random waves behind task columns, in units of observations.
         solved: Return of what counts as a solution; None in mazes, where the optimum is known.
         tasks: Labels of the auxiliary tasks, of ``TASKS``.
+        wider: Whether there is an arm without a task of twice the units.
     """
 
     base: AgentConfig
     length_scale: float
     solved: float | None = None
     tasks: tuple[str, ...] = tuple(TASKS)
+    wider: bool = True
 
     def __post_init__(self) -> None:
         require(self.base.auxiliary.weight == 0.0, "agents without an auxiliary task", self.base)
@@ -169,7 +174,7 @@ class Setting:
             agents = self.with_task(label, weights[label])
             found[label] = Arm(label=label, config=agents)
         encoder = self.base.encoder
-        if isinstance(encoder, (MLP, FourierMLP)):
+        if self.wider and isinstance(encoder, (MLP, FourierMLP)):
             hidden = tuple(2 * units for units in encoder.hidden)
             wider = dataclasses.replace(
                 self.base,
@@ -213,7 +218,7 @@ class Config:
             held_out = base.seed + base.num_seeds <= self.tuning_seed
             require(held_out, "seeds of agents below the tuning seed", base.seed)
         unknown = {label for each in self.settings for label in each.tasks}
-        unknown -= {*self.settings[0].tasks}
+        unknown = {_AS.get(label, label) for label in unknown} - {*self.settings[0].tasks}
         require(not unknown, "every task in the first setting, where weights are chosen", unknown)
 
 
@@ -413,8 +418,9 @@ _LAPTOP = AgentConfig(
     num_seeds=20,
 )
 
+_BESIDE = (FOLLOWING, LARGE_BATCH, CONTROL)
 _ON_HOST = (FOLLOWING, CONTROL)
-"""Tasks where environments run on the host, in a preset of minutes."""
+"""Tasks in ``sutton``, and where environments run on the host, in a preset of minutes."""
 
 
 def _mazes(base: AgentConfig) -> tuple[Setting, ...]:
@@ -427,7 +433,7 @@ def _mazes(base: AgentConfig) -> tuple[Setting, ...]:
     )
 
 
-def _null(base: AgentConfig) -> Setting:
+def _null(base: AgentConfig, tasks: tuple[str, ...]) -> Setting:
     """Make agents of Sutton's PuddleWorld, whose own goal and penalties are on."""
     positions = dataclasses.replace(
         base,
@@ -436,7 +442,7 @@ def _null(base: AgentConfig) -> Setting:
         goal=None,
         encoder=FourierMLP(hidden=(64, 64), frequencies=4),
     )
-    return Setting(base=positions, length_scale=0.2, solved=-40.0)
+    return Setting(base=positions, length_scale=0.2, solved=-40.0, tasks=tasks)
 
 
 def _control(base: AgentConfig, agents: AgentConfig, tasks: tuple[str, ...]) -> Setting:
@@ -452,13 +458,19 @@ def _control(base: AgentConfig, agents: AgentConfig, tasks: tuple[str, ...]) -> 
         **{name: getattr(base, name) for name in copied},
     )
     solved = agent_control.THRESHOLDS[agents.environment]
-    return Setting(base=agents, length_scale=0.5, solved=solved, tasks=tasks)
+    wider = len(tasks) == len(TASKS)
+    return Setting(base=agents, length_scale=0.5, solved=solved, tasks=tasks, wider=wider)
 
 
-def _preset(base: AgentConfig, on_host: tuple[str, ...] = tuple(TASKS), **tuning: Any) -> Config:
+def _preset(
+    base: AgentConfig,
+    beside: tuple[str, ...] = tuple(TASKS),
+    on_host: tuple[str, ...] = tuple(TASKS),
+    **tuning: Any,
+) -> Config:
     controls = (agent_control.ACROBOT, agent_control.MOUNTAIN_CAR)
     hosted = [_control(base, agents, on_host) for agents in controls]
-    return Config(settings=(*_mazes(base), _null(base), *hosted), **tuning)
+    return Config(settings=(*_mazes(base), _null(base, beside), *hosted), **tuning)
 
 
 _SMOKE = dataclasses.replace(
@@ -491,7 +503,7 @@ PRESETS = {
         tuning_agents=2,
         tuning_steps=1_280,
     ),
-    "laptop": _preset(_LAPTOP, _ON_HOST),
+    "laptop": _preset(_LAPTOP, _BESIDE, _ON_HOST),
     "paper": _preset(
         _PAPER, weights=(0.03, 0.1, 0.3, 1.0, 3.0), tuning_agents=20, tuning_steps=200_000
     ),
@@ -522,7 +534,8 @@ def tune(run: Run[Config]) -> Tuned:
     config = run.config
     first = config.settings[0]
     rows = []
-    for label in first.tasks:
+    labels = [label for label in first.tasks if label not in _AS]
+    for label in labels:
         for weight in config.weights:
             agents = dataclasses.replace(
                 first.with_task(label, weight),
@@ -541,10 +554,11 @@ def tune(run: Run[Config]) -> Tuned:
                 }
             )
     weights = {}
-    for label in first.tasks:
+    for label in labels:
         tried = [row for row in rows if row["arm"] == label]
         weights[label] = max(tried, key=lambda row: row["mean_return"])["weight"]
-    return Tuned(weights, rows)
+    shared = {label: weights[other] for label, other in _AS.items() if other in weights}
+    return Tuned({**weights, **shared}, rows)
 
 
 def cells(run: Run[Config]) -> dict[str, Arm]:

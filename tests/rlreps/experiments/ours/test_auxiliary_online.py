@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.experiments.ours import agent_arms
-from rlreps.experiments.ours.agent_arms import NO_TASK
+from rlreps.experiments.ours import agent_arms, auxiliary_online
+from rlreps.experiments.ours.agent_arms import NO_TASK, ArmRuns
 from rlreps.experiments.ours.auxiliary_online import (
     CONTROL,
     EXPERIMENT,
@@ -148,7 +148,7 @@ def test_presets_compare_twenty_agents_or_more_and_choose_weights_by_others():
 def test_the_smoke_preset_tunes_compares_and_resumes(tmp_path, monkeypatch, files_below):
     out, config = tmp_path / "run", PRESETS["smoke"]
     summary = EXPERIMENT.run(config, out, progress=False)
-    assert summary["weights"] == {FOLLOWING: 1.0, CONTROL: 1.0}
+    assert summary["weights"] == {FOLLOWING: 1.0, FIXED: 1.0, CONTROL: 1.0}
     arms = [NO_TASK, FOLLOWING, CONTROL, WIDER]
     assert [arm["arm"] for arm in summary["comparisons"][0]["arms"]] == arms
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 2
@@ -165,3 +165,32 @@ def test_the_smoke_preset_tunes_compares_and_resumes(tmp_path, monkeypatch, file
     before = files_below(out)
     assert EXPERIMENT.run(config, out, progress=False) == summary
     assert files_below(out) == before
+
+
+@pytest.mark.integration
+def test_a_report_has_effects_tuning_and_every_setting(tmp_path, monkeypatch):
+    """Made-up agents of the laptop preset's arms: nothing is trained."""
+    config = PRESETS["laptop"]
+    generator = np.random.default_rng(0)
+
+    def train(run, name, arm):
+        steps = np.arange(0, arm.config.steps + 1, arm.config.evaluate_every, dtype=float)
+        weight = arm.config.auxiliary.weight
+        shape = arm.config.num_seeds, len(steps)
+        returns = -250.0 + 50.0 * (weight == 0.3) + generator.normal(size=shape)
+        measures = {"effective_rank": generator.uniform(1.0, 16.0, size=shape)}
+        return ArmRuns(
+            **vars(arm), folder=None, steps=steps, returns=returns, measures=measures, seconds=1.0
+        )
+
+    monkeypatch.setattr(auxiliary_online, "train_arm", train)
+    made = dataclasses.replace(EXPERIMENT, measure=train)
+    summary = made.run(config, tmp_path / "run", progress=False)
+    assert set(summary["weights"].values()) == {0.3}
+    assert len(summary["effects"]) == 3 * 10 + 7 + 2 * 3
+    # Every task gains as much as the control does: no effect of what it teaches.
+    goal, seen, acrobot, car, null = (claim["holds"] for claim in summary["claims"])
+    assert (goal, seen, acrobot, car, null) == (False, True, False, False, True)
+    assert all(-300.0 < row["best"] < 0.0 for row in summary["effects"])
+    tuning = json.loads((tmp_path / "run" / "results" / "tuning.json").read_text())
+    assert len(tuning) == 4 * 3
