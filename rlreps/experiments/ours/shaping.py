@@ -86,6 +86,9 @@ TESTED = (NONE, EUCLIDEAN)
 FEWEST_PAIRS = 20
 """Pairs of agents below which no verdict is given."""
 
+_MOST_STEPS = 10_000.0
+"""Expected steps to a goal beyond which it counts as out of reach."""
+
 _RANDOM = 7
 """Stream of the seeds of untrained networks."""
 
@@ -99,6 +102,7 @@ class Config:
         fit: How representations are fitted; its seed counts for nothing.
         agents: Agents of each goal and arm.
         goals: Discs (x, y, radius).
+        arenas: Their names.
         free_steps: Reward-free steps of each representation.
         spread: Standard deviation of every potential over the cells, in units of reward.
         slack: The threshold is this many times the optimal expected number of steps.
@@ -109,6 +113,7 @@ class Config:
     fit: FitConfig
     agents: int = 4
     goals: tuple[tuple[float, float, float], ...] = GOALS
+    arenas: tuple[str, ...] = (*MAZES, NULL)
     free_steps: int = 30_000
     spread: float = 16.0
     slack: float = 2.0
@@ -118,6 +123,8 @@ class Config:
         for name in ("agents", "free_steps"):
             require_positive(name, getattr(self, name))
         require(len(self.goals) >= 1, "at least one goal", self.goals)
+        known = {*self.arenas} <= {*MAZES, NULL} and {*self.arenas} & {*MAZES}
+        require(bool(known), f"some of {', '.join(MAZES)}, {NULL}, a maze among them", self.arenas)
         require_interval("spread", self.spread, "(0, inf)")
         require_interval("slack", self.slack, "[1, inf)")
         require(isinstance(self.fit.encoder, Tabular), "a table over cells", self.fit.encoder)
@@ -140,7 +147,11 @@ class Config:
         return self.goals[pair % len(self.goals)]
 
 
-# Chosen in five_corridors on seeds from 1000 on.
+# Chosen in five_corridors on seeds from 1000 on, one agent a goal. Of spreads 8, 16 and 32, 16 had
+# the best mean return over training, averaged over Euclidean, learned, random and oracle
+# potentials: -192, -182 and -191; no shaping had -194. Of discounts, 0.99 ordered cells better (rank
+# correlation 0.78) than 0.98 (0.55) and, with other options, 0.95 (0.43). Exact components order
+# them still better beyond, but a fit takes the longer the larger it is.
 _FIT = FitConfig(
     num_features=64,
     discount=0.99,
@@ -178,6 +189,7 @@ PRESETS = {
         fit=dataclasses.replace(_FIT, num_features=8, steps=100, rows=64),
         agents=1,
         goals=GOALS[:2],
+        arenas=("four_rooms", NULL),
         free_steps=2_000,
     ),
     "laptop": Config(base=_AGENTS, fit=_FIT),
@@ -209,6 +221,8 @@ def steps_to_goals(model: CellModel, goals: Any) -> FloatArray:
         if float(np.abs(new - steps).max()) <= 1e-9:
             return new
         steps = new
+        most = float(steps.max())
+        require(most < _MOST_STEPS, "goals that can be reached from every cell", f"{most:g} steps")
 
 
 def scaled(distances: npt.ArrayLike, at: int, spread: float) -> FloatArray:
@@ -482,10 +496,10 @@ def goals_to_repay(free_steps: int, saved: Interval) -> Interval:
 
 
 def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
-    """Decide the claims; None with fewer pairs than were registered."""
-    enough = config.num_pairs >= FEWEST_PAIRS
+    """Decide the claims; None with fewer pairs or mazes than were registered."""
     tests = p_values(arenas)
     mazes = [each for each in arenas if each.name != NULL]
+    enough = config.num_pairs >= FEWEST_PAIRS and len(mazes) == len(MAZES)
     beaten = won(arenas, tests)
     found = [
         f"{each.name}: "
@@ -664,7 +678,7 @@ def report(run: Run[Config], found: dict[str, Any]) -> Findings:
         abstract=f"Agents that see their position, in {len(arenas)} arenas with "
         f"{len(config.goals)} goals each, learn from rewards shaped by six potentials of the same "
         f"spread ({config.spread:g}). Learned σ-scaled potentials beat both none and Euclidean "
-        f"ones in {len(won(arenas, tests))} of {len(MAZES)} mazes.",
+        f"ones in {len(won(arenas, tests))} of {len(tests) // len(TESTED)} mazes.",
         claims=claims,
         sections=sections,
         summary={"arms": returns, "tests": tested},
@@ -733,7 +747,7 @@ EXPERIMENT = Experiment(
     title="Shaping rewards by distance in learned features",
     paper="Our own experiment; shaping follows Ng, Harada & Russell 1999.",
     presets=PRESETS,
-    cells=lambda run: {arena: arena for arena in (*MAZES, NULL)},
+    cells=lambda run: {arena: arena for arena in run.config.arenas},
     measure=measure,
     report=report,
     counts_cells=True,

@@ -53,6 +53,13 @@ def test_steps_to_a_goal_in_a_corridor_are_cells_to_pass_divided_by_the_chance_t
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_goals_out_of_reach_are_refused():
+    model = corridor(0.0)
+    model.moves.to[:, 0] = np.eye(5)[0]
+    with pytest.raises(InputError, match="goals that can be reached from every cell"):
+        steps_to_goals(model, [(0.9, 0.5, 0.01)])
+
+
 def test_potentials_have_one_spread_and_are_nothing_at_the_goal():
     distances = np.array([3.0, 1.0, 0.0, 2.0, 7.0])
     found = scaled(distances, 2, 16.0)
@@ -118,6 +125,7 @@ def test_learned_potentials_have_to_beat_both_others_in_two_mazes(gains, beaten,
     assert [claim.holds for claim in claims] == [holds, True, True]
     few = dataclasses.replace(LAPTOP, agents=1)
     assert [claim.holds for claim in claims_of(few, arenas)] == [None] * 3
+    assert [claim.holds for claim in claims_of(LAPTOP, arenas[1:])] == [None] * 3
 
 
 def test_a_gain_in_the_null_arena_and_features_that_do_not_order_refute_the_other_claims():
@@ -153,8 +161,12 @@ def test_pairs_take_goals_in_turn_and_presets_are_as_registered():
     assert [LAPTOP.goal(pair) for pair in (0, 4, 5)] == [LAPTOP.goals[i] for i in (0, 4, 0)]
     assert len(LAPTOP.seeds) == PAIRS == 20 >= shaping.FEWEST_PAIRS
     assert LAPTOP.seeds[-1] < 1_000
-    with pytest.raises(InputError, match=r"spread in \(0, inf\), got 0.0"):
-        dataclasses.replace(LAPTOP, spread=0.0)
+    for change, said in (
+        ({"spread": 0.0}, r"spread in \(0, inf\), got 0.0"),
+        ({"arenas": (NULL,)}, "a maze among them"),
+    ):
+        with pytest.raises(InputError, match=said):
+            dataclasses.replace(LAPTOP, **change)
 
 
 @pytest.mark.experiments
@@ -162,20 +174,20 @@ def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, fil
     out = tmp_path / "run"
     summary = EXPERIMENT.run(SMOKE, out, progress=False)
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
-    assert {path.stem for path in (out / "parts").iterdir()} == {*MAZES, NULL}
-    for name in (*MAZES, NULL):
+    assert {path.stem for path in (out / "parts").iterdir()} == {*SMOKE.arenas}
+    for name in SMOKE.arenas:
         found = json.loads((out / "parts" / f"{name}.json").read_text())
         assert np.shape(found["returns"][LEARNED]) == (SMOKE.num_pairs, 3)
         # Agents of all arms start from the same networks.
         starts = [values[0][0] for values in found["returns"].values()]
         assert starts == starts[:1] * len(ARMS)
         assert all(np.std(values) == pytest.approx(16.0) for values in found["potentials"].values())
-    for name in ("arms", "tests", "returns", *(f"potentials_{name}" for name in (*MAZES, NULL))):
+    for name in ("arms", "tests", "returns", *(f"potentials_{name}" for name in SMOKE.arenas)):
         rows = json.loads((out / "results" / f"{name}.json").read_text())
         with (out / "results" / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == len(rows) > 0
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/png;base64,') == 5
+    assert page.count('src="data:image/png;base64,') == 3
     assert WHITENED in page
     before = files_below(out)
     assert EXPERIMENT.run(SMOKE, out, progress=False) == summary
