@@ -149,9 +149,9 @@ class Config:
 
 # Chosen in five_corridors on seeds from 1000 on, one agent a goal. Of spreads 8, 16 and 32, 16 had
 # the best mean return over training, averaged over Euclidean, learned, random and oracle
-# potentials: -192, -182 and -191; no shaping had -194. Of discounts, 0.99 ordered cells better (rank
-# correlation 0.78) than 0.98 (0.55) and, with other options, 0.95 (0.43). Exact components order
-# them still better beyond, but a fit takes the longer the larger it is.
+# potentials: -192, -182 and -191; no shaping had -194. Of discounts, 0.99 ordered cells better
+# (rank correlation 0.78) than 0.98 (0.55) and, with other options, 0.95 (0.43). Exact
+# components order them still better beyond, but a fit takes the longer the larger it is.
 _FIT = FitConfig(
     num_features=64,
     discount=0.99,
