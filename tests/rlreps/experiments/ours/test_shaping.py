@@ -123,8 +123,9 @@ def test_learned_potentials_have_to_beat_both_others_in_two_mazes(gains, beaten,
     assert len(won(arenas, tests)) == beaten
     claims = claims_of(LAPTOP, arenas)
     assert [claim.holds for claim in claims] == [holds, True, True]
-    few = dataclasses.replace(LAPTOP, agents=1)
-    assert [claim.holds for claim in claims_of(few, arenas)] == [None] * 3
+    for few in ({"agents": 2}, {"fits": 5}):
+        smaller = dataclasses.replace(LAPTOP, **few)
+        assert [claim.holds for claim in claims_of(smaller, arenas)] == [None] * 3
     assert [claim.holds for claim in claims_of(LAPTOP, arenas[1:])] == [None] * 3
 
 
@@ -144,9 +145,8 @@ def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s
         },
         "rank_correlation": {LEARNED: [1.0, 1.0]},
     }
-    config = dataclasses.replace(
-        LAPTOP, base=dataclasses.replace(LAPTOP.base, steps=6_000, evaluate_every=2_000)
-    )
+    base = dataclasses.replace(LAPTOP.base, steps=6_000, evaluate_every=2_000)
+    config = dataclasses.replace(SMOKE, base=base)
     read = Arena.of("spiral", found, config)
     np.testing.assert_array_equal(read.means[NONE], [-100.0, -100.0])
     # Thresholds -40 and -120, reached at the second evaluation in a row.
@@ -154,7 +154,15 @@ def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s
     np.testing.assert_array_equal(read.samples[LEARNED], [4_000.0, 4_000.0])
     # One that never gets there counts with the 6,000 steps of training.
     assert read.saved(LEARNED).value == 1_000.0
-    np.testing.assert_array_equal(read.difference(LEARNED, NONE), [70.0, 70.0])
+    np.testing.assert_array_equal(read.difference(LEARNED, NONE), [70.0])
+
+
+def test_pairs_that_share_a_representation_count_once():
+    read = arena("spiral", USELESS)
+    values = np.arange(20.0)
+    # Pairs i and i + 10 share one.
+    np.testing.assert_array_equal(read.by_fit(values), np.arange(10.0) + 5.0)
+    assert len(read.difference(LEARNED, NONE)) == LAPTOP.fits == shaping.FEWEST_FITS
 
 
 def test_pairs_take_goals_in_turn_and_presets_are_as_registered():
@@ -164,6 +172,7 @@ def test_pairs_take_goals_in_turn_and_presets_are_as_registered():
     for change, said in (
         ({"spread": 0.0}, r"spread in \(0, inf\), got 0.0"),
         ({"arenas": (NULL,)}, "a maze among them"),
+        ({"fits": 3}, "a number of fits that divides the 20 pairs, got 3"),
     ):
         with pytest.raises(InputError, match=said):
             dataclasses.replace(LAPTOP, **change)
