@@ -199,7 +199,8 @@ PRESETS = {
         agents=1,
         fits=1,
         goals=GOALS[:2],
-        arenas=("four_rooms", NULL),
+        # Compilation takes most of the time, and each arena is a program of its own.
+        arenas=("four_rooms",),
         free_steps=2_000,
     ),
     "laptop": Config(base=_AGENTS, fit=_FIT),
@@ -758,18 +759,21 @@ def _maps(run: Run[Config], found: Mapping[str, Any]) -> list[Any]:
     shown = []
     for name, each in found.items():
         model = cell_model(name)
-        table = {arm: np.full((BINS**2, 1), np.nan) for arm in ARMS[1:]}
-        for arm, values in each["potentials"].items():
-            table[arm][model.moves.cells, 0] = values
+        values = np.stack([np.asarray(each["potentials"][arm]) for arm in ARMS[1:]], axis=1)
+        table = np.full((BINS**2, len(ARMS) - 1), np.nan)
+        table[model.moves.cells] = values - values.mean(axis=0)
         rows = [
-            {"cell": cell, **{arm: float(table[arm][cell, 0]) for arm in table}}
-            for cell in model.moves.cells.tolist()
+            {"cell": cell, **dict(zip(ARMS[1:], of_cell, strict=True))}
+            for cell, of_cell in zip(model.moves.cells.tolist(), values.tolist(), strict=True)
         ]
         figure = plot_components(
-            table, bins=BINS, labels=["potential"], environment=load_arena(name)
+            {name: table}, bins=BINS, labels=ARMS[1:], environment=load_arena(name)
         )
         x, y, _ = run.config.goals[0]
-        caption = f"{name}: potentials of the first pair, with its goal at ({x:g}, {y:g})."
+        caption = (
+            f"{name}: potentials of the first pair, with its goal at ({x:g}, {y:g}), less their "
+            "means."
+        )
         shown.append(run.show(f"potentials_{name}", caption, rows, figure))
     return shown
 

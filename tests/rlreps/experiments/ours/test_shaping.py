@@ -182,7 +182,7 @@ def test_pairs_take_goals_in_turn_and_presets_are_as_registered():
 def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, files_below):
     out = tmp_path / "run"
     summary = EXPERIMENT.run(SMOKE, out, progress=False)
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
+    assert [claim["holds"] for claim in summary["claims"]] == [None] * 2
     assert {path.stem for path in (out / "parts").iterdir()} == {*SMOKE.arenas}
     for name in SMOKE.arenas:
         found = json.loads((out / "parts" / f"{name}.json").read_text())
@@ -196,7 +196,7 @@ def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, fil
         with (out / "results" / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == len(rows) > 0
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/png;base64,') == 3
+    assert page.count('src="data:image/png;base64,') == 2
     assert WHITENED in page
     before = files_below(out)
     assert EXPERIMENT.run(SMOKE, out, progress=False) == summary
