@@ -1,6 +1,7 @@
 """Successor features for any agent: wrappers for Gymnasium."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -99,8 +100,9 @@ class PotentialShaping(
         """Return the potential of an observation."""
         found = np.asarray(self._potential(np.asarray(observation)[None]), np.float64)
         require(found.shape == (1,), "potentials [m] of observations [m, ...]", found.shape)
-        require(bool(np.isfinite(found[0])), "a finite potential", found[0])
-        return float(found[0])
+        value = float(found[0])
+        require(math.isfinite(value), "a finite potential", value)
+        return value
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

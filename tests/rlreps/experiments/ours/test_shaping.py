@@ -53,6 +53,13 @@ def test_steps_to_a_goal_in_a_corridor_are_cells_to_pass_divided_by_the_chance_t
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_goals_out_of_reach_are_refused():
+    model = corridor(0.0)
+    model.moves.to[:, 0] = np.eye(5)[0]
+    with pytest.raises(InputError, match="goals that can be reached from every cell"):
+        steps_to_goals(model, [(0.9, 0.5, 0.01)])
+
+
 def test_potentials_have_one_spread_and_are_nothing_at_the_goal():
     distances = np.array([3.0, 1.0, 0.0, 2.0, 7.0])
     found = scaled(distances, 2, 16.0)
@@ -116,8 +123,10 @@ def test_learned_potentials_have_to_beat_both_others_in_two_mazes(gains, beaten,
     assert len(won(arenas, tests)) == beaten
     claims = claims_of(LAPTOP, arenas)
     assert [claim.holds for claim in claims] == [holds, True, True]
-    few = dataclasses.replace(LAPTOP, agents=1)
-    assert [claim.holds for claim in claims_of(few, arenas)] == [None] * 3
+    for few in ({"agents": 2}, {"fits": 5}):
+        smaller = dataclasses.replace(LAPTOP, **few)
+        assert [claim.holds for claim in claims_of(smaller, arenas)] == [None] * 3
+    assert [claim.holds for claim in claims_of(LAPTOP, arenas[1:])] == [None] * 3
 
 
 def test_a_gain_in_the_null_arena_and_features_that_do_not_order_refute_the_other_claims():
@@ -136,9 +145,8 @@ def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s
         },
         "rank_correlation": {LEARNED: [1.0, 1.0]},
     }
-    config = dataclasses.replace(
-        LAPTOP, base=dataclasses.replace(LAPTOP.base, steps=6_000, evaluate_every=2_000)
-    )
+    base = dataclasses.replace(LAPTOP.base, steps=6_000, evaluate_every=2_000)
+    config = dataclasses.replace(SMOKE, base=base)
     read = Arena.of("spiral", found, config)
     np.testing.assert_array_equal(read.means[NONE], [-100.0, -100.0])
     # Thresholds -40 and -120, reached at the second evaluation in a row.
@@ -146,36 +154,49 @@ def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s
     np.testing.assert_array_equal(read.samples[LEARNED], [4_000.0, 4_000.0])
     # One that never gets there counts with the 6,000 steps of training.
     assert read.saved(LEARNED).value == 1_000.0
-    np.testing.assert_array_equal(read.difference(LEARNED, NONE), [70.0, 70.0])
+    np.testing.assert_array_equal(read.difference(LEARNED, NONE), [70.0])
+
+
+def test_pairs_that_share_a_representation_count_once():
+    read = arena("spiral", USELESS)
+    values = np.arange(20.0)
+    # Pairs i and i + 10 share one.
+    np.testing.assert_array_equal(read.by_fit(values), np.arange(10.0) + 5.0)
+    assert len(read.difference(LEARNED, NONE)) == LAPTOP.fits == shaping.FEWEST_FITS
 
 
 def test_pairs_take_goals_in_turn_and_presets_are_as_registered():
     assert [LAPTOP.goal(pair) for pair in (0, 4, 5)] == [LAPTOP.goals[i] for i in (0, 4, 0)]
     assert len(LAPTOP.seeds) == PAIRS == 20 >= shaping.FEWEST_PAIRS
     assert LAPTOP.seeds[-1] < 1_000
-    with pytest.raises(InputError, match=r"spread in \(0, inf\), got 0.0"):
-        dataclasses.replace(LAPTOP, spread=0.0)
+    for change, said in (
+        ({"spread": 0.0}, r"spread in \(0, inf\), got 0.0"),
+        ({"arenas": (NULL,)}, "a maze among them"),
+        ({"fits": 3}, "a number of fits that divides the 20 pairs, got 3"),
+    ):
+        with pytest.raises(InputError, match=said):
+            dataclasses.replace(LAPTOP, **change)
 
 
 @pytest.mark.experiments
 def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, files_below):
     out = tmp_path / "run"
     summary = EXPERIMENT.run(SMOKE, out, progress=False)
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
-    assert {path.stem for path in (out / "parts").iterdir()} == {*MAZES, NULL}
-    for name in (*MAZES, NULL):
+    assert [claim["holds"] for claim in summary["claims"]] == [None] * 2
+    assert {path.stem for path in (out / "parts").iterdir()} == {*SMOKE.arenas}
+    for name in SMOKE.arenas:
         found = json.loads((out / "parts" / f"{name}.json").read_text())
         assert np.shape(found["returns"][LEARNED]) == (SMOKE.num_pairs, 3)
         # Agents of all arms start from the same networks.
         starts = [values[0][0] for values in found["returns"].values()]
         assert starts == starts[:1] * len(ARMS)
         assert all(np.std(values) == pytest.approx(16.0) for values in found["potentials"].values())
-    for name in ("arms", "tests", "returns", *(f"potentials_{name}" for name in (*MAZES, NULL))):
+    for name in ("arms", "tests", "returns", *(f"potentials_{name}" for name in SMOKE.arenas)):
         rows = json.loads((out / "results" / f"{name}.json").read_text())
         with (out / "results" / f"{name}.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == len(rows) > 0
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/png;base64,') == 5
+    assert page.count('src="data:image/png;base64,') == 2
     assert WHITENED in page
     before = files_below(out)
     assert EXPERIMENT.run(SMOKE, out, progress=False) == summary
