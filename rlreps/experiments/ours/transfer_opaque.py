@@ -59,7 +59,7 @@ from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.agents.dqn import agent_keys
 from rlreps.agents.trainer import puddle_world_of
 from rlreps.config import with_sizes
-from rlreps.encoders import MLP, Encoder, Params
+from rlreps.encoders import MLP, Encoder, Params, Tabular
 from rlreps.encoders.cosines import cosine_products
 from rlreps.envs import Position
 from rlreps.errors import require, require_interval, require_positive
@@ -190,6 +190,7 @@ class Config:
         return FitConfig(
             num_features=self.num_features,
             discount=self.discount,
+            encoder=Tabular(),
             optimizer=Optimizer(learning_rate=self.learning_rate, schedule="linear"),
             steps=self.updates,
             seed=seed,
