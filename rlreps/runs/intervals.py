@@ -228,10 +228,9 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
 
     def missing(effect: float) -> float:
         """Power that a mean of so many standard errors lacks."""
-        found = scipy.stats.nct.sf(critical, freedom, effect)
-        # SciPy gives NaN for some of the far tail's probabilities, which are below rounding.
-        wrong_side = np.nan_to_num(scipy.stats.nct.cdf(-critical, freedom, effect))
-        return float(power - found - wrong_side)
+        # Either way; SciPy's own lower tail is NaN where it is small.
+        ways = scipy.stats.nct.sf(critical, freedom, np.array([effect, -effect]))
+        return float(power - np.sum(ways))
 
     high = 2.0 * critical
     while missing(high) > 0.0:

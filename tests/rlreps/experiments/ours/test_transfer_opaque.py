@@ -160,7 +160,7 @@ def test_the_smoke_preset_leaves_tables_and_a_figure_and_resumes(
     config = PRESETS["smoke"]
     summary = experiment.run(config, out, progress=False)
     assert [claim["holds"] for claim in summary["claims"]] == [None, None]
-    assert [row["arm"] for row in summary["arms"]] == list(LABELS)
+    assert [row["arm"] for row in summary["arms"]] == list(config.labels)
     features = np.load(out / "features" / "five_corridors.npy")
     assert features.shape == (2, mazes.BINS**2, config.num_features)
     assert not np.array_equal(*features)
