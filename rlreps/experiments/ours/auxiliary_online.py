@@ -7,9 +7,12 @@ Registered before the run, in this file:
   Danskin-LISSA per state. Controls: ``explicit`` per action with targets that know nothing of the
   dynamics, random functions of the observation itself (discount 0); no task with twice the units,
   whose updates cost about as much; where positions are seen, fixed cosines. All share seeds.
-- **Settings.** Three mazes whose cells are seen as random codes, with the goal in a corner; the
+- **Settings.** Three mazes whose cells are seen as random codes, with the goal in the middle; the
   arena ``sutton``, seen as positions, where nothing is expected; Acrobot and MountainCar, whose
   environments run on the host. Settings beside the mazes have fewer arms in the laptop preset.
+- **Agents.** Chosen without an auxiliary task, by six of seeds from 1000 in ``five_corridors``: an
+  update every two steps rather than four (a mean return over 60,000 steps of -233 against -262),
+  and the goal in the middle rather than in a corner (-263).
 - **Weights.** One for each objective and one for the control, of a grid, by the mean return over
   training in the first maze, of agents of other seeds (from 1000 on). Weights are relative to the
   norm of the values' gradient, so one means the same in every setting.
@@ -397,20 +400,20 @@ _CODE_SCALE = 0.5
 _LAPTOP = AgentConfig(
     environment=f"puddle-world:{MAZES[0]}",
     observation=observation_of(MAZES[0]),
-    goal=GOALS[0],
+    goal=GOALS[-1],
     encoder=MLP(hidden=(64, 64)),
     num_features=16,
     normalise_features=True,
     dqn=DQNConfig(
         reward_scale=0.1,
-        n_step=5,
+        n_step=10,
+        target_every=100,
         warmup=8_000,
-        steps_per_update=8,
+        steps_per_update=2,
         epsilon_steps=16_000,
         epsilon_end=0.1,
-        schedule="constant",
     ),
-    num_envs=8,
+    num_envs=2,
     max_episode_steps=CAP,
     steps=40_000,
     evaluate_every=4_000,
