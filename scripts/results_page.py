@@ -29,6 +29,8 @@ BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 LARGEST_FIGURE = 120_000
 LONGEST_TABLE = 12
+MOST_ROWS = 100
+"""Of a table that a figure shows, too."""
 # Columns that say where a curve is, and numbers that name a row: other numbers are measurements.
 CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
 IDENTIFIERS = {
@@ -146,7 +148,8 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     seconds = summary.get("seconds", {})
     times = seconds if isinstance(seconds, dict) else {"": seconds}
     took = ", ".join(f"{name} {format_number(each)} s".strip() for name, each in times.items())
-    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}. {took}"
+    took = f" {took}." if took else ""
+    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
     return (
         f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}"
         if command
@@ -182,7 +185,8 @@ def _table(path: Path) -> str | None:
     """Summarise a CSV: the end of every curve, means over seeds, intervals in one column."""
     with path.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
-    if not rows:
+    drawn = (path.parents[1] / "figures" / f"{path.stem}.png").exists()
+    if not rows or (drawn and len(rows) > MOST_ROWS and not CURVES & {*rows[0]}):
         return None
     keys = [
         name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)
@@ -231,16 +235,17 @@ def _mean(rows: list[dict[str, str]], keys: list[str]) -> dict[str, str]:
 
 
 def _with_intervals(record: dict[str, str], digits: int) -> dict[str, str]:
-    """Fold ``X_low`` and ``X_high`` into X, or the column before them; leave out single seeds."""
+    """Fold ``X_low`` and ``X_high`` into X, or one column; leave out single seeds and pairs."""
     folded: dict[str, str] = {}
     for name, text in record.items():
         if name.endswith("low") and folded:
             high = record[f"{name.removesuffix('low')}high"]
             # Of "low" and "high" alone, the mean's.
             of = name.removesuffix("low").rstrip("_") or "mean"
-            column = of if of in folded else [*folded][-1]
-            folded[column] += f" [{_number(text, digits)}, {_number(high, digits)}]" if text else ""
-        elif not name.endswith("high") and not re.fullmatch(r"seed_\d+", name):
+            column = [*folded][-1] if of == "mean" and of not in folded else of
+            interval = f"[{_number(text, digits)}, {_number(high, digits)}]" if text else ""
+            folded[column] = f"{folded.get(column, '')} {interval}".strip()
+        elif not name.endswith("high") and not re.fullmatch(r"(seed|pair)_\d+", name):
             folded[name] = _number(text, digits)
     return folded
 
