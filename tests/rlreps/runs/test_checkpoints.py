@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import random
 import shutil
 from typing import NamedTuple
@@ -112,6 +113,8 @@ def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
 
 
+# Orbax meets the damage itself here, and leaves coroutines of a closed loop to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):
     """The reason for the seal: Orbax alone returns other numbers without a word."""
     silent = noticed = 0
@@ -136,6 +139,7 @@ def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp
             with pytest.raises(InputError, match="expected an undamaged checkpoint"):
                 restore(copy)
             noticed += 1
+    gc.collect()
     assert silent > 0
     assert noticed >= silent
 
