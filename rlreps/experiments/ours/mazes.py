@@ -55,7 +55,15 @@ TABLE = FitConfig(
     rows=256,
     behaviour="uniform",
 )
-"""How a table over distinct codes is fitted; chosen on seeds from 1000 on."""
+"""How a table over distinct codes is fitted.
+
+Chosen on one set of 30,000 transitions of ``five_corridors`` (seed 1000), by the gain of greedy
+policies for 20 smooth rewards and by the unexplained share of values at 50 and 100 labels: learning
+rates 0.02, 0.1 and 0.3 and averaging rates 0.05, 0.3 and 1 with 64 features and these steps and
+rows. A learning rate of 0.02 was far behind (a gain of 0.26 against 0.83); of the others none was
+ahead by more than 0.02. 10,000 steps, 512 and 1,024 rows gained about 0.01 to 0.02 more and took
+two to eight times as long: these are the cheap ones.
+"""
 
 NETWORK = FitConfig(
     method=TemporalDifferences(averaging_rate=0.3),
@@ -65,7 +73,10 @@ NETWORK = FitConfig(
     rows=256,
     behaviour="uniform",
 )
-"""How a network of positions is fitted, in ``sutton``."""
+"""How a network of positions is fitted, in ``sutton``.
+
+Not searched: two fits of 64 features with 2,000 steps were looked at (seed 1000).
+"""
 
 
 def observation_of(arena: str) -> Observation:

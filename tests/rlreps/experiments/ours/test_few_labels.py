@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from rlreps.errors import InputError
 from rlreps.experiments.ours import few_labels, mazes
@@ -136,6 +137,31 @@ def test_the_goal_is_half_the_share_of_the_best_basis_in_two_mazes(learned, maze
     assert [claim.holds for claim in few_labels.judge(found)] == [mazes_hold, null_holds]
     few = few_labels.contrasts(config, replicates(learned, count=9))
     assert [claim.holds for claim in few_labels.judge(few)] == [None, None]
+
+
+def test_what_is_detectable_is_what_sign_flips_of_so_few_pairs_detect():
+    # At level 1/256, nine pairs must all differ one way: a chance of 0.8 at Φ(effect)⁹ = 0.8.
+    differences = np.linspace(-1.0, 1.0, 9)
+    effect = scipy.stats.norm.ppf(0.8 ** (1 / 9))
+    found = few_labels.detectable(differences, 2.0**-8)
+    # 4,000 simulated sets tell a power of 0.8 to 0.013, twice its standard error.
+    below, above = (scipy.stats.norm.ppf(power ** (1 / 9)) for power in (0.787, 0.813))
+    spread = differences.std(ddof=1)
+    assert below < effect < above
+    assert below < found / spread < above
+    assert found > 1.1 * few_labels.smallest_detectable(differences, 2.0**-8)
+    assert few_labels.detectable(differences, 0.9 * 2.0**-8) is None
+    assert few_labels.detectable(np.zeros(1), 0.05) is None
+    np.testing.assert_allclose(few_labels.detectable(np.full(9, 0.3), 2.0**-8), 0.0, atol=1e-12)
+    many = np.linspace(-1.0, 1.0, 15)
+    assert few_labels.detectable(many, 0.01) == few_labels.smallest_detectable(many, 0.01)
+
+
+def test_the_p_value_of_the_goal_is_of_learned_less_half_the_best():
+    here = few_labels.contrasts(Config(labels=(50,)), replicates((0.0501, 0.09, 0.03, 0.2)))[0]
+    # All ten lie below the best; of half of it noise alone tells.
+    np.testing.assert_allclose(here.p_value, 2.0**-9)
+    assert here.half_p_value > 0.3
 
 
 def test_presets_have_enough_draws_and_value_functions():

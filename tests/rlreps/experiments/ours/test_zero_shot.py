@@ -12,12 +12,12 @@ from rlreps.errors import InputError
 from rlreps.experiments.ours import mazes, zero_shot
 from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
 from rlreps.experiments.ours.zero_shot import (
-    CEILING,
     DISCS,
     DQN,
     EXPERIMENT,
     LEARNED,
     PRESETS,
+    REFERENCE,
     SMOOTH,
     TABULAR,
     Config,
@@ -147,7 +147,7 @@ def test_rewards_of_agents_are_those_of_the_cell_reached_and_only_the_cap_ends()
     np.testing.assert_array_equal(environment.observe(state), world.observe(state))
 
 
-def gains_of(arena, learned, *, ceiling=0.95, agents=(0.0, 0.2, 0.5, 0.95), spread=0.01):
+def gains_of(arena, learned, *, reference=0.95, agents=(0.0, 0.2, 0.5, 0.95), spread=0.01):
     config = Config()
     noise = spread * np.linspace(-1.0, 1.0, 50)
     return Gains(
@@ -155,7 +155,7 @@ def gains_of(arena, learned, *, ceiling=0.95, agents=(0.0, 0.2, 0.5, 0.95), spre
         kind=SMOOTH,
         fits=dict.fromkeys(config.fits, learned + noise),
         tabular=dict.fromkeys(config.steps, 0.99 + noise),
-        ceiling=ceiling + noise,
+        reference=reference + noise,
         agents=np.stack([each + noise[:5] for each in agents]),
     )
 
@@ -174,11 +174,60 @@ def test_the_goal_is_an_interval_above_nine_tenths_in_two_mazes(learned, verdict
     found = [gains_of(arena, gain) for arena, gain in zip(MAZES, learned, strict=True)]
     claims = zero_shot.judge(config, [*found, gains_of(NULL, 0.93)])
     assert [claim.holds for claim in claims] == [verdict, True, True, False]
-    low = [gains_of(arena, 0.93, ceiling=0.85, agents=(0.0, 0.9, 0.99, 0.99)) for arena in MAZES]
+    low = [gains_of(arena, 0.93, reference=0.85, agents=(0.0, 0.9, 0.99, 0.99)) for arena in MAZES]
     low.append(gains_of(NULL, 0.5, agents=(0.0, 0.9, 0.99, 0.99)))
     assert [claim.holds for claim in zero_shot.judge(config, low)] == [True, False, False, True]
     few = [dataclasses.replace(each, fits={config.main: np.ones(19)}) for each in found]
     assert zero_shot.judge(config, few)[0].holds is None
+
+
+@pytest.mark.parametrize(
+    ("agents", "verdict"), [(0.93, None), (0.85, False), (0.99, True), (0.905, None), (0.955, None)]
+)
+def test_no_lead_in_the_null_is_an_interval_at_or_below_nought_and_not_one_that_is_wide(
+    agents, verdict
+):
+    gains = gains_of(NULL, 0.93, agents=(0.0, 0.2, 0.99, 0.3))
+    ours = gains.fits[Config().main][:5]
+    gains.agents[2] = ours - 0.93 + agents + 0.04 * np.linspace(-1.0, 1.0, 5)
+    *_, claim = zero_shot.judge(Config(), [gains])
+    assert claim.holds is verdict
+    assert "after 20,000 steps, fewer than the 30,000 free steps" in claim.statement
+    assert "(after 60,000 steps 0.63" in claim.found
+    fewer = Config(dqn_rewards=4)
+    cut = dataclasses.replace(gains, agents=gains.agents[:, :4])
+    assert zero_shot.judge(fewer, [cut])[-1].holds is None
+
+
+@pytest.mark.parametrize(
+    ("even", "free", "said"),
+    [
+        (0, 30_000, "never"),
+        (5_000, 30_000, "6"),
+        (20_000, 30_000, "2"),
+        (60_000, 30_000, "1"),
+        (None, 30_000, "1"),
+        (None, 100_000, "at most 2"),
+    ],
+)
+def test_free_steps_are_repaid_by_as_many_rewards_as_take_dqn_so_many_steps(even, free, said):
+    assert zero_shot.repaid(Config(main=(128, free)), even) == said
+
+
+def test_comparisons_with_agents_are_no_tests_and_change_no_other_tests_value():
+    config = Config()
+    rows = zero_shot.compared(zero_shot.contrasts(config, [gains_of("spiral", 0.9)]))
+    of_agents = [row for row in rows if row["against"].startswith(DQN)]
+    assert len(of_agents) == 4
+    for row in of_agents:
+        assert row["p_value"] is row["detectable"] is None
+        assert row["low"] <= row["difference"] <= row["high"]
+    tabular, reference = [row for row in rows if row not in of_agents]
+    # Two tests of fifty pairs that all differ one way, without spread: no random flip is as far.
+    for row in (tabular, reference):
+        np.testing.assert_allclose(row["p_value"], 2 * 2 / (2**14 + 1), rtol=0.01)
+        np.testing.assert_allclose(row["detectable"], 0.0, atol=1e-12)
+        assert row["higher"] == 0
 
 
 @pytest.mark.parametrize(
@@ -212,7 +261,7 @@ def test_measurements_are_sorted_by_arena_kind_and_arm():
     assert len(wanted) == 2
     np.testing.assert_allclose(smooth.fits[config.main], np.mean(wanted) + np.array([0.0, 0.1]))
     np.testing.assert_allclose(discs.fits[config.main], np.mean(wanted) + np.array([0.2, 0.3]))
-    np.testing.assert_allclose(discs.ceiling, [0.2, 0.3])
+    np.testing.assert_allclose(discs.reference, [0.2, 0.3])
     np.testing.assert_allclose(smooth.agents[:, 0], np.arange(4) + 0.1)
     np.testing.assert_allclose(discs.agents[:, 0], np.arange(4) + 0.6)
     pairs = zero_shot.contrasts(config, [smooth, discs])
@@ -241,10 +290,10 @@ def test_the_smoke_preset_measures_every_arm_and_resumes_as_it_was(tmp_path):
     smoke = PRESETS["smoke"]
     summary = EXPERIMENT.run(smoke, tmp_path, progress=False)
     rows = json.loads((tmp_path / "results" / "gains.json").read_text())
-    assert {row["arm"] for row in rows} == {LEARNED, TABULAR, CEILING, DQN}
+    assert {row["arm"] for row in rows} == {LEARNED, TABULAR, REFERENCE, DQN}
     gains = {(row["rewards"], row["arm"], row["steps"]): row["gain"] for row in rows}
     assert max(gains.values()) <= 1.0 + 1e-9
-    assert gains[SMOOTH, CEILING, None] > 0.7
+    assert gains[SMOOTH, REFERENCE, None] > 0.7
     assert gains[SMOOTH, TABULAR, 3_000] > 0.3
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
     assert (tmp_path / "figures" / "gains.png").exists()
