@@ -55,7 +55,10 @@ TABLE = FitConfig(
     rows=256,
     behaviour="uniform",
 )
-"""How a table over distinct codes is fitted; chosen on seeds from 1000 on."""
+"""How a table over distinct codes is fitted; chosen on seeds from 1000 on.
+
+Neither what else was tried nor by what it was judged was written down.
+"""
 
 NETWORK = FitConfig(
     method=TemporalDifferences(averaging_rate=0.3),
