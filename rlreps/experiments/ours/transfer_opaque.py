@@ -24,8 +24,9 @@ A table of the distinct codes is something every arm could have, and the embeddi
 more as the steps without rewards are.
 
 **Metrics.** Whether an agent reaches the threshold (a multiple of the optimal return, which is
-solved for) twice in three evaluations by the end, and its mean return over training. Agents of all
-arms are paired by seed. Several goals of one agent count as one, by their mean: they share a fit.
+solved for) twice in three evaluations by the end, and its mean return over the whole budget: during
+steps without rewards an agent counts as one that never arrives. Agents of all arms are paired by
+seed. Several goals of one agent count as one, by their mean: they share a fit.
 
 **Goal**: in at least two of three mazes 50 points more agents reach the threshold with learned
 components than from scratch, each by a paired exact test (of signs; McNemar's where there is one
@@ -39,6 +40,13 @@ alone: three-step returns and ten-step ones with a target network copied more of
 learning rates of 1e-3 and 3e-3. From scratch no agent came near the threshold with any (mean last
 returns of -261 to -271 after 60,000 or 88,000 steps, six to eight agents); those were kept with
 which exact components did best. With them all of six agents reached it in 60,000 steps.
+
+**Changed in development**, before the run of the laptop preset. The threshold had been two
+optimal returns and became three; why was not written down. Hyper-parameters were to be chosen for
+the arm from scratch; as no choice served it, they were chosen by exact components instead, an
+oracle of what is to be shown. Both may favour the goal. No arm has tuned ones of its own, and all
+learn by one update of eight environment steps: that others would learn from scratch is not
+excluded.
 """
 
 import dataclasses
@@ -84,7 +92,7 @@ from rlreps.successor.transition.actions import cell_moves
 from rlreps.successor.transitions import Transitions
 from rlreps.training import Optimizer
 from rlreps.training.successor import FitConfig, configured, fit
-from rlreps.workflows.agents import OwnParts, StartingTorsos
+from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -427,7 +435,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         reached: Share of goals for which it reached the threshold.
-        mean_return: Over training.
+        mean_return: Over the budget.
         final_return: Of the last evaluation.
     """
 
@@ -436,12 +444,23 @@ class Outcome(NamedTuple):
     final_return: FloatArray
 
 
-def outcome(runs: Sequence[ArmRuns], thresholds: Sequence[float]) -> Outcome:
-    """Collect what an arm achieved with each goal."""
+def over_budget(run: ArmRuns, free_steps: int) -> FloatArray:
+    """Average returns over the evaluations after the first update, free steps included, [seeds].
+
+    In place of evaluations during free steps stands the return of an agent that never arrives.
+    """
+    before = np.arange(0, free_steps, run.config.evaluate_every, dtype=np.float64)
+    idle = np.full((len(run.returns), len(before)), -float(mazes.CAP))
+    steps = np.concatenate([before, free_steps + run.steps])
+    return mean_returns(run.config, steps, np.concatenate([idle, run.returns], axis=1))
+
+
+def outcome(runs: Sequence[ArmRuns], thresholds: Sequence[float], free_steps: int = 0) -> Outcome:
+    """Collect what an arm achieved with each goal, after so many steps without rewards."""
     reached = [np.isfinite(run.samples(least)) for run, least in zip(runs, thresholds, strict=True)]
     return Outcome(
         np.mean(reached, axis=0, dtype=np.float64),
-        np.mean([run.mean_returns for run in runs], axis=0),
+        np.mean([over_budget(run, free_steps) for run in runs], axis=0),
         np.mean([run.returns[:, -1] for run in runs], axis=0),
     )
 
@@ -460,15 +479,52 @@ def sign_test(differences: npt.ArrayLike) -> float:
     return float(scipy.stats.binomtest(more, more + fewer).pvalue)
 
 
+def sign_test_detectable(differences: npt.ArrayLike, level: float, power: float = 0.8) -> float:
+    """Compute the smallest difference of shares that the exact sign test of pairs would detect.
+
+    Of as many pairs, of which as large a share differs against the trend as in these, each for
+    itself. Exact, by the trinomial distribution of pairs that differ one way, the other, and not.
+
+    Args:
+        differences: Of pairs, [pairs]; their signs count.
+        level: Of the two-sided test.
+        power: Chance of detecting it.
+
+    Returns:
+        The share of pairs that differ one way less that of those that differ the other; infinite
+        where even the largest possible would not do.
+    """
+    import scipy.optimize
+    import scipy.stats
+
+    values = np.asarray(differences, np.float64)
+    pairs = len(values)
+    against = min(np.sum(values > 0.0), np.sum(values < 0.0)) / pairs
+    more, fewer = np.indices((pairs + 1, pairs + 1))
+    fewest = np.minimum(more, fewer)
+    shown = 2.0 * scipy.stats.binom.cdf(fewest, more + fewer, 0.5) < level
+
+    def missing(gained: float) -> float:
+        """Power that a share of pairs that gain lacks."""
+        others = against / (1.0 - gained) if gained < 1.0 else 0.0
+        chances = scipy.stats.binom.pmf(more, pairs, gained)
+        chances = chances * scipy.stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
+        return float(power - np.sum(chances[shown]))
+
+    if missing(1.0 - against) > 0.0:
+        return math.inf
+    return float(scipy.optimize.brentq(missing, against, 1.0 - against)) - against
+
+
 class Gain(NamedTuple):
     """What an arm reaches beyond another; shares of agents.
 
     Attributes:
         share: Mean difference, with its 95 % interval.
         p_value: Of the sign test.
-        detectable: Smallest difference that would have been detected with 80 % power.
-        returned: Mean difference of mean returns over training.
-        returned_detectable: Smallest such difference.
+        detectable: Smallest difference that the sign test would have detected with 80 % power.
+        returned: Mean difference of mean returns over the budget.
+        returned_detectable: Smallest such difference that a t-test would have detected.
     """
 
     share: Interval
@@ -491,7 +547,7 @@ def gain(ours: Outcome, theirs: Outcome, level: float) -> Gain:
     return Gain(
         mean_interval(reached),
         sign_test(reached),
-        smallest_detectable(reached, level),
+        sign_test_detectable(reached, level),
         mean_interval(returned),
         smallest_detectable(returned, level),
     )
@@ -519,15 +575,16 @@ def claims_of(found: Mapping[str, Mapping[str, Outcome]], agents: int) -> list[C
             for (name, each), p in zip(gains.items(), adjusted, strict=True)
         }
         by_maze = [all(shown[name] for name in gains if name.startswith(a)) for a in in_mazes]
+        complete = all({*others} <= {*found[arena]} for arena in in_mazes)
         return Claim(
             statement=statement,
             stated=stated,
             found="; ".join(
                 f"{name}: {_points(each.share)}, p = {format_number(p)}, detectable "
-                f"{100.0 * each.detectable:.0f}"
+                f"{_detectable(each)}"
                 for (name, each), p in zip(gains.items(), adjusted, strict=True)
             ),
-            holds=sum(by_maze) >= MAZES_NEEDED if decided else None,
+            holds=sum(by_maze) >= MAZES_NEEDED if decided and complete else None,
         )
 
     claims = [
@@ -554,10 +611,22 @@ def claims_of(found: Mapping[str, Mapping[str, Outcome]], agents: int) -> list[C
                 statement=f"{mazes.NULL}, where positions are seen: no such difference",
                 stated=f"a 95 % interval below {100 * GAIN:.0f} points",
                 found=_points(null.share),
-                holds=bool(null.share.high < GAIN) if enough else None,
+                holds=_no_gain(null) if enough else None,
             )
         )
     return claims
+
+
+def _no_gain(found: Gain) -> bool | None:
+    """Judge that there is no gain as large as the goal's; None where the interval holds one."""
+    if found.share.value >= GAIN and found.p_value < SIGNIFICANCE:
+        return False
+    return True if found.share.high < GAIN else None
+
+
+def _detectable(found: Gain) -> str:
+    """Format the smallest detectable difference of shares in points."""
+    return f"{100.0 * found.detectable:.0f}" if math.isfinite(found.detectable) else "none"
 
 
 def _points(share: Interval) -> str:
@@ -582,7 +651,11 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
     }
     outcomes: dict[str, dict[str, Outcome]] = {
         arena: {
-            label: outcome([trained[Cell(arena, g, label)] for g in goals], thresholds[arena])
+            label: outcome(
+                [trained[Cell(arena, g, label)] for g in goals],
+                thresholds[arena],
+                config.free_steps if label in _SPARED else 0,
+            )
             for label in config.labels
             if Cell(arena, 0, label) in trained
         }
@@ -631,9 +704,13 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
                     for label, each in arms.items()
                 ],
                 f"{arena}: share of agents that reach {least}; differences are paired by seed, "
-                "with 95 % intervals; beside them the smallest that a two-sided test at 5 % / 3 "
-                "would have detected with 80 % power. p-values are of sign tests of the share, "
-                "adjusted for the arms of the arena (Holm).",
+                "with 95 % intervals; beside them the smallest that would have been detected "
+                "with 80 % power at 5 % / 3, two-sided: of shares (of agents that gain less those "
+                "that lose) by the exact sign test, with as many losing; of returns by a t-test. "
+                "p-values are of sign tests of the share, adjusted for the arms of the arena "
+                "(Holm). Mean returns are over the whole budget: in place of evaluations during "
+                f"free steps stands {format_number(-float(mazes.CAP))}, of an agent that never "
+                "arrives.",
             )
         )
     run.write_rows("arms", rows)
@@ -660,7 +737,11 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
         f"random policy without rewards for each agent, then {base.steps:,} steps of training; "
         f"other arms train for {base.steps + config.free_steps:,}. The threshold is "
         f"{config.threshold:g} optimal returns, to be reached at two evaluations of any three. "
-        f"Fewer than {FEWEST_AGENTS} agents give no verdict."
+        f"Fewer than {FEWEST_AGENTS} agents give no verdict. Disclosed: in development, before "
+        "the run of the laptop preset, the threshold was moved from two optimal returns to three, "
+        "and hyper-parameters, which were to be chosen for the arm from scratch, were chosen by "
+        "exact components, as no choice tried served the arm from scratch. Both may favour the "
+        f"goal. All arms update once in {base.dqn.steps_per_update} environment steps."
     )
     return Findings(
         abstract="Share of agents that reach the threshold: "
@@ -687,7 +768,7 @@ def _row(label: str, found: Outcome, against: Gain | None, p_value: float | None
     compared: list[object] = [None] * 3
     returned: list[object] = [None] * 2
     if against is not None:
-        compared = [_points(against.share), f"{100.0 * against.detectable:.0f}", p_value]
+        compared = [_points(against.share), _detectable(against), p_value]
         returned = [signed(against.returned), against.returned_detectable]
     return [
         label,

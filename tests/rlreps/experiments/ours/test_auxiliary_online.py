@@ -19,6 +19,7 @@ from rlreps.experiments.ours.auxiliary_online import (
     best_return,
     claims_of,
     effects_of,
+    met,
     met_in,
 )
 from rlreps.experiments.ours.mazes import MAZES, NULL
@@ -92,7 +93,8 @@ def test_effects_are_paired_corrected_for_all_and_beside_what_could_be_seen():
         ([{FOLLOWING: -30.0}] * 3, {}, False, True),
         # What a task without dynamics does as well is no effect of the representation.
         ([{FOLLOWING: 30.0, CONTROL: 29.0}] * 3, {}, False, True),
-        ([{}] * 3, {"noise": 60.0}, False, False),
+        # What could not be seen is not refuted.
+        ([{}] * 3, {"noise": 60.0}, None, False),
         ([{FOLLOWING: 30.0}] * 3, {"agents": 19}, None, None),
     ],
 )
@@ -105,16 +107,31 @@ def test_the_goal_is_one_objective_over_both_others_in_two_mazes(gains, options,
     assert "adjusted for 15 comparisons (Holm)" in claims[0].stated
 
 
-@pytest.mark.parametrize(("gain", "null", "control"), [(0.0, True, False), (30.0, False, True)])
-def test_other_settings_have_claims_of_their_own(gain, null, control):
+@pytest.mark.parametrize(
+    ("gain", "noise", "null", "control"),
+    [(0.0, 1.0, True, False), (30.0, 1.0, False, True), (0.0, 60.0, None, None)],
+)
+def test_other_settings_have_claims_of_their_own(gain, noise, null, control):
     arms = {FOLLOWING: gain, CONTROL: 0.0}
-    effects = effects_of(returns({NULL: arms, "Acrobot-v1": arms}), BEST)
+    effects = effects_of(returns({NULL: arms, "Acrobot-v1": arms}, noise=noise), BEST)
     claims = claims_of(effects, 20)
     assert [claim.holds for claim in claims] == [control, null]
     assert [claim.statement.partition(":")[0].partition(",")[0] for claim in claims] == [
         "Acrobot-v1",
         NULL,
     ]
+
+
+def test_an_objective_fails_in_a_maze_by_one_comparison_that_could_be_seen():
+    generator = np.random.default_rng(0)
+    base = np.full(20, -100.0)
+    noisy = base + generator.normal(scale=100.0, size=20)
+    alike = noisy + generator.normal(scale=0.1, size=20)
+    effects = effects_of({"spiral": {NO_TASK: base, FOLLOWING: noisy, CONTROL: alike}}, BEST)
+    assert [each.seen for each in effects] == [False, True, False]
+    assert met(effects, FOLLOWING, "spiral") is False
+    effects = effects_of({"spiral": {NO_TASK: base, FOLLOWING: noisy, CONTROL: base}}, BEST)
+    assert met(effects, FOLLOWING, "spiral") is None
 
 
 def test_a_baseline_that_is_better_than_solved_has_no_gap_and_no_share():

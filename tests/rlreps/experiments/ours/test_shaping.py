@@ -18,6 +18,7 @@ from rlreps.experiments.ours.shaping import (
     LEARNED,
     NONE,
     PRESETS,
+    RANDOM,
     WHITENED,
     Arena,
     claims_of,
@@ -134,6 +135,33 @@ def test_a_gain_in_the_null_arena_and_features_that_do_not_order_refute_the_othe
     assert [claim.holds for claim in claims_of(LAPTOP, arenas)] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([-3.0, 1.0, 2.0, 0.0, -1.0] * 2, True),
+        # Significant, however small.
+        (np.linspace(1.0, 2.0, 10), False),
+        ([-60.0, 40.0, 20.0, 0.0, -10.0] * 2, None),
+    ],
+)
+def test_that_there_is_no_gain_needs_an_interval_without_one(differences, expected):
+    assert shaping.no_gain(np.asarray(differences)) is expected
+
+
+def test_an_order_that_differs_from_fit_to_fit_cannot_be_told():
+    arenas = [arena(name, GOOD) for name in MAZES]
+    arenas[1].rank_correlation[LEARNED][::2] = 0.1
+    assert [claim.holds for claim in claims_of(LAPTOP, arenas)] == [True, None]
+
+
+def test_reports_say_what_random_features_are_of():
+    assert (
+        shaping.label_of(RANDOM, MAZES[0]) == shaping.label_of(RANDOM) == "random features of codes"
+    )
+    assert shaping.label_of(RANDOM, NULL) == "random features of positions"
+    assert shaping.label_of(LEARNED, NULL) == LEARNED
+
+
 def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s_own():
     steps = [0, 2_000, 4_000, 6_000]
     found = {
@@ -154,6 +182,7 @@ def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s
     np.testing.assert_array_equal(read.samples[LEARNED], [4_000.0, 4_000.0])
     # One that never gets there counts with the 6,000 steps of training.
     assert read.saved(LEARNED).value == 1_000.0
+    assert read.saved(LEARNED, LEARNED).value == 0.0
     np.testing.assert_array_equal(read.difference(LEARNED, NONE), [70.0])
 
 
@@ -162,6 +191,8 @@ def test_pairs_that_share_a_representation_count_once():
     values = np.arange(20.0)
     # Pairs i and i + 10 share one.
     np.testing.assert_array_equal(read.by_fit(values), np.arange(10.0) + 5.0)
+    curves = values[:, None] + [0.0, 100.0]
+    np.testing.assert_array_equal(read.by_fit(curves)[:, 1], np.arange(10.0) + 105.0)
     assert len(read.difference(LEARNED, NONE)) == LAPTOP.fits == shaping.FEWEST_FITS
 
 

@@ -1,16 +1,19 @@
 """What learned features buy agents that see codes: tables, budgets, verdicts, smoke preset."""
 
+import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from rlreps.encoders import MLP
 from rlreps.experiments import EXPERIMENTS
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours import transfer_opaque as transfer
+from rlreps.experiments.ours.agent_arms import ArmRuns
 from rlreps.experiments.ours.transfer_opaque import (
     EXACT,
     LABELS,
@@ -87,6 +90,49 @@ def test_the_sign_test_counts_pairs_that_differ(more, fewer, expected):
     assert sign_test(-differences) == pytest.approx(expected)
 
 
+def power_of(gain, against, pairs, level):
+    """Power of the exact test by SciPy's own, outcome by outcome."""
+    return sum(
+        scipy.stats.multinomial.pmf(
+            (more, fewer, pairs - more - fewer), pairs, (gain, against, 1.0 - gain - against)
+        )
+        for more in range(pairs + 1)
+        for fewer in range(pairs + 1 - more)
+        if more + fewer and scipy.stats.binomtest(more, more + fewer).pvalue < level
+    )
+
+
+@pytest.mark.parametrize("losing", [0, 2])
+def test_the_smallest_detectable_share_is_that_of_the_exact_test(losing):
+    level = 0.05 / 3
+    differences = np.repeat([1.0, -1.0, 0.0], [9, losing, 11 - losing])
+    least = transfer.sign_test_detectable(differences, level)
+    assert power_of(least + losing / 20, losing / 20, 20, level) == pytest.approx(0.8, abs=1e-6)
+    assert transfer.sign_test_detectable(-differences, level) == least
+
+
+def test_pairs_without_spread_could_not_have_shown_just_anything():
+    # Seven of 20 have to gain, if none loses: 2⁻⁶ is the first p-value below the level.
+    chance = transfer.sign_test_detectable(np.zeros(20), 0.05 / 3)
+    assert scipy.stats.binom.sf(6, 20, chance) == pytest.approx(0.8, abs=1e-6)
+    assert transfer.sign_test_detectable(np.ones(20), 0.05 / 3) == chance
+    # The smallest p-value of five pairs is 1 / 16.
+    assert transfer.sign_test_detectable(np.ones(5), 0.05 / 3) == np.inf
+
+
+def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving():
+    base = PRESETS["laptop"].base
+    base = dataclasses.replace(base, steps=8_000, evaluate_every=2_000)
+    assert base.dqn.warmup < 2_000
+    steps, returns = 2_000.0 * np.arange(5), np.array([[-290.0, -200.0, -100.0, -50.0, -40.0]])
+    run = ArmRuns(
+        label="", config=base, folder=None, steps=steps, returns=returns, measures={}, seconds=1.0
+    )
+    assert transfer.over_budget(run, 0) == pytest.approx(-97.5)
+    # Evaluations at 2,000 and 4,000 free steps; those at 6,000 and later are the agent's own.
+    assert transfer.over_budget(run, 6_000) == pytest.approx((-600.0 - 680.0) / 7)
+
+
 def outcome(reached, seeds=20):
     """The outcome of agents of which so many reach the threshold, the first ones."""
     flags = (np.arange(seeds) < reached).astype(float)
@@ -115,6 +161,8 @@ def found(learned, scratch, *, control=0, null=(20, 20), seeds=20):
         # The others were better.
         (found((0, 0, 0), (20, 20, 20)), (False, False, True)),
         (found((20, 20, 20), (0, 0, 0), null=(20, 0)), (True, True, False)),
+        # 40 points, and 50 within the interval.
+        (found((20, 20, 20), (0, 0, 0), null=(13, 5)), (True, True, None)),
         (found((19, 19, 19), (0, 0, 0), seeds=19), (None, None, None)),
     ],
 )
@@ -127,6 +175,14 @@ def test_a_run_of_some_mazes_gives_no_verdict():
     some = found((20, 20, 20), (0, 0, 0))
     del some["spiral"]
     assert [claim.holds for claim in claims_of(some, 20)] == [None, None, True]
+
+
+@pytest.mark.parametrize("missing", transfer.DATA_FREE)
+def test_a_run_without_one_of_the_data_free_arms_cannot_tell_what_helps(missing):
+    some = found((20, 20, 20), (0, 0, 0))
+    for arena in mazes.MAZES:
+        del some[arena][missing]
+    assert [claim.holds for claim in claims_of(some, 20)] == [True, None, True]
 
 
 @pytest.mark.integration
