@@ -660,7 +660,8 @@ def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
     def lead(each: Gains, index: int = snapshot) -> FloatArray:
         """Gains of the representation less those of agents at a snapshot."""
         theirs = each.agents[index]
-        return each.fits[config.main][: len(theirs)] - theirs
+        ahead: FloatArray = each.fits[config.main][: len(theirs)] - theirs
+        return ahead
 
     def behind(each: Gains) -> bool | None:
         """Whether agents gain less than the representation."""
