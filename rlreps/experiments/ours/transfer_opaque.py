@@ -798,7 +798,7 @@ def _figure(
         )
     return plot_panels(
         panels,
-        x_label="environment steps of an agent, with and without rewards",
+        x_label="environment steps, free ones included",
         y_label="return",
         log_y=False,
         note="interquartile mean over agents, 95 % bootstrap interval",
