@@ -7,6 +7,7 @@ Rows are in the order of time. Row i + 1 goes on where row i led to, unless row 
   have gone on.
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
@@ -319,19 +320,19 @@ class Transitions:
         )
 
 
-class _Episodes:
+class _Episodes(abc.ABC):
     """Episodes of an environment on the host, step by step."""
 
     num_actions: int
     first_action: int = 0
 
+    @abc.abstractmethod
     def start(self) -> Any:
         """Start an episode and return its first observation."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def step(self, action: int) -> tuple[Any, bool, bool]:
         """Return the next observation, whether it is terminal, and whether the record is cut."""
-        raise NotImplementedError
 
 
 class _GymnasiumEpisodes(_Episodes):

@@ -182,16 +182,6 @@ def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
     return np.concatenate(columns, axis=1)
 
 
-def exact_components(model: CellModel, size: int, discount: float) -> FloatArray:
-    """Compute σu of the random policy's successor measure on cells, uniformly weighted, [n, size].
-
-    States count from the first that is reached on, as of ``SuccessorRepresentation``.
-    """
-    measure = model.policy_values(model.uniform, np.eye(model.num_cells), discount)
-    left, values, _ = np.linalg.svd(measure)
-    return np.asarray(left[:, :size] * values[:size])
-
-
 def bases(model: CellModel, seed: int) -> dict[str, list[FloatArray]]:
     """List the candidates of each basis without data, tables [n, features] at the cells."""
     places = model.centres
@@ -284,7 +274,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
     tables = {
         LEARNED: [learned.features("singular").astype(np.float64)],
         WHITE: [learned.features("white").astype(np.float64)],
-        ORACLE: [exact_components(model, config.num_features, config.discount)],
+        ORACLE: [model.components(config.num_features, config.discount)],
         **bases(model, seed),
     }
     rng = np.random.default_rng((seed, 1))

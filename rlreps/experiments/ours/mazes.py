@@ -170,6 +170,15 @@ class CellModel:
         values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
         return values
 
+    def components(self, size: int, discount: float) -> FloatArray:
+        """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].
+
+        States count from the first that is reached on, as of ``SuccessorRepresentation``.
+        """
+        measure = self.policy_values(self.uniform, np.eye(self.num_cells), discount)
+        left, values, _ = np.linalg.svd(measure)
+        return np.asarray(left[:, :size] * values[:size])
+
     def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> FloatArray:
         """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
 

@@ -89,7 +89,6 @@ from rlreps.report.table import Table, format_number
 from rlreps.runs.intervals import Interval, holm, mean_interval, smallest_detectable
 from rlreps.successor.grids import Grid
 from rlreps.successor.transition.actions import cell_moves
-from rlreps.successor.transitions import Transitions
 from rlreps.training import Optimizer
 from rlreps.training.successor import FitConfig, configured, fit
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns
@@ -314,14 +313,7 @@ def learned_table(config: Config, arena: str, seed: int) -> npt.NDArray[np.float
         return_inverse=True,
     )
     first, then = found.astype(np.int32).reshape(2, -1)
-    indexed = Transitions(
-        observation=first,
-        action=data.action,
-        next_observation=then,
-        terminated=data.terminated,
-        truncated=data.truncated,
-        num_actions=data.num_actions,
-    )
+    indexed = dataclasses.replace(data, observation=first, next_observation=then)
     options = configured(config.fit(seed), {"method": "monte_carlo"})
     representation = fit(indexed, options)
     table = np.zeros((_CELLS, config.num_features), np.float32)
@@ -332,12 +324,8 @@ def learned_table(config: Config, arena: str, seed: int) -> npt.NDArray[np.float
 def exact_table(config: Config, arena: str) -> npt.NDArray[np.float32]:
     """Return the exact leading components of an arena's cells, [cells, d]."""
     model = mazes.cell_model(arena)
-    chain = np.einsum("sa,ast->st", model.uniform, model.moves.to)
-    measure = chain @ np.linalg.inv(np.eye(len(chain)) - config.discount * chain)
-    left, values, _ = np.linalg.svd(measure)
     table = np.zeros((_CELLS, config.num_features), np.float32)
-    leading = slice(config.num_features)
-    table[model.moves.cells] = scaled(left[:, leading] * values[leading])
+    table[model.moves.cells] = scaled(model.components(config.num_features, config.discount))
     return table
 
 

@@ -664,14 +664,14 @@ def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
         return ahead
 
     def behind(each: Gains) -> bool | None:
-        """Whether agents gain less than the representation."""
+        """Tell whether agents gain less than the representation."""
         if few:
             return None
         difference = mean_interval(lead(each))
         return True if difference.low > 0.0 else False if difference.high < 0.0 else None
 
     def no_better(each: Gains) -> bool | None:
-        """Whether the representation gains no more than agents."""
+        """Tell whether the representation gains no more than agents."""
         if few:
             return None
         difference = mean_interval(lead(each))

@@ -72,7 +72,7 @@ def test_value_functions_are_those_of_as_many_policies_and_rewards(ring):
 
 
 def test_exact_components_are_eigenfunctions_of_a_symmetric_walk_as_large_as_their_sums(ring):
-    found = few_labels.exact_components(ring, 5, discount=0.5)
+    found = ring.components(5, discount=0.5)
     steps = 0.1 + 0.9 * np.cos(2.0 * np.pi * np.array([0, 1, 1, 2, 2]) / 12)
     sizes = np.abs(steps / (1.0 - 0.5 * steps))
     np.testing.assert_allclose(np.linalg.norm(found, axis=0), sizes)
