@@ -40,7 +40,9 @@ def run_examples(page: str, *, expensive: bool) -> None:
 
 def pages_with(*, expensive: bool) -> list[Any]:
     """List the pages with such examples; of the cheap ones tier 0 runs README's."""
-    blocks = [(page, bool(mark)) for page in PAGES for mark, *_ in PYTHON.findall(PAGES[page])]
+    # Those of worked examples run as scripts.
+    own = [page for page in PAGES if not page.startswith("docs/examples/")]
+    blocks = [(page, bool(mark)) for page in own for mark, *_ in PYTHON.findall(PAGES[page])]
     pages = sorted({page for page, marked in blocks if marked == expensive})
     return [
         pytest.param(page, marks=[] if page == "README.md" else pytest.mark.integration)

@@ -39,29 +39,40 @@ ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/READ
 
 @event_priority(100)  # Before mkdocstrings reads where to look.
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Show mkdocstrings the sources as they are installed, and list the generated pages."""
+    """Show mkdocstrings the sources as they are installed; list the pages of whole folders."""
     sources = Path(tempfile.mkdtemp(prefix="rlreps-site-")) / "rlreps"
     sources.mkdir()
     for path in [*(ROOT / "rlreps").iterdir(), *(ROOT / name for name in ("envs", "agents"))]:
         (sources / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(sources.parent)]
-    for section in config.nav:
-        if "API reference" in section:
-            section["API reference"] += [
-                {f"rlreps.{name}": f"reference/{name}.md"} for name in FOLDERS
-            ]
+    sections = {name: value for section in config.nav for name, value in section.items()}
+    results = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("results/*.md"))
+    sections["Results"] += [path for path in results if path != "results/papers.md"]
+    sections["API reference"] += [{f"rlreps.{name}": f"reference/{name}.md"} for name in FOLDERS]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the API reference, the gallery and the pages that lie outside docs/."""
     pages = {f"reference/{name}.md": reference(name) for name in FOLDERS}
+    pages["reference/index.md"] = reference_index()
     pages["gallery.md"] = gallery()
     for source in ("CHANGELOG.md", "data/README.md"):
         pages[ELSEWHERE[source]] = (ROOT / source).read_text(encoding="utf-8")
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def reference_index() -> str:
+    """List the folders, each with the first sentence of its package."""
+    lines = ["# API reference", "One page a folder, from the docstrings.", "| package | contents |"]
+    lines[2] += "\n|---|---|"
+    for folder in FOLDERS:
+        tree = ast.parse((ROOT / FOLDERS[folder] / folder / "__init__.py").read_text("utf-8"))
+        first = (ast.get_docstring(tree) or "").partition("\n")[0]
+        lines[2] += f"\n| [`rlreps.{folder}`]({folder}.md) | {first} |"
+    return "\n\n".join(lines)
 
 
 def reference(folder: str) -> str:
@@ -124,9 +135,12 @@ def gallery() -> str:
 def _figures(text: str) -> Iterator[tuple[str, str, str | None]]:
     """Yield the text, path and command of each figure of a page."""
     command = None
-    pattern = r"```bash\n(?P<command>.*?)```|```.*?```|!\[(?P<alt>.*?)\]\((?P<target>[^)]*)\)"
+    pattern = (
+        r"```bash\n(?P<block>.*?)```|```.*?```|`(?P<script>python scripts/[^`]*)`"
+        r"|!\[(?P<alt>.*?)\]\((?P<target>[^)]*)\)"
+    )
     for match in re.finditer(pattern, text, re.S):
-        command = (match["command"] or "").strip() or command
+        command = (match["block"] or match["script"] or "").strip() or command
         if match["target"]:
             yield match["alt"], match["target"], command
 
