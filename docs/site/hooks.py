@@ -3,6 +3,7 @@
 import ast
 import functools
 import html
+import itertools
 import logging
 import re
 import tempfile
@@ -90,12 +91,7 @@ def reference(folder: str) -> str:
     ]
     said = f"Import these names from `rlreps.{folder}`." if exported else ""
     parts = [f"# rlreps.{folder}", ast.get_docstring(tree) or "", said]
-    own = [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-    ]
-    parts += [_object(f"rlreps.{folder}.{name}") for name in own]
+    parts += [_object(f"rlreps.{folder}.{name}") for name in _documented(tree)]
     for module in exported or whole:
         members = "".join(f"\n        - {name}" for name in exported.get(module, ()))
         options = f"\n      members:{members}" if members else ""
@@ -105,6 +101,17 @@ def reference(folder: str) -> str:
             f"      show_root_toc_entry: false{options}"
         )
     return "\n\n".join(parts)
+
+
+def _documented(tree: ast.Module) -> Iterator[str]:
+    """Yield the public names that a package itself defines and describes."""
+    for node, following in itertools.pairwise([*tree.body, ast.Pass()]):
+        name = getattr(node, "name", None)
+        described = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        if described and isinstance(node, ast.Assign | ast.AnnAssign):
+            name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        if name and not name.startswith("_"):
+            yield name
 
 
 def _object(name: str) -> str:

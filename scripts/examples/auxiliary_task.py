@@ -45,4 +45,4 @@ for name, records in found.items():
 figure = plotting.plot_curves(
     lines, x_label="environment steps of an agent", y_label="distance to ten components"
 )
-plotting.save_figure(figure, "distance.png")
+plotting.save_figure(figure, "distance-of-torsos-to-ten-components.png")

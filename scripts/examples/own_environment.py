@@ -53,4 +53,4 @@ truth = subspace.exact_svd(subspace.centre_columns(jnp.asarray(rows[:, :-1])), 6
 print("singular values", np.round(truth.singular_values, 2))
 print("noise floor at d = 1 ... 6", np.round(subspace.noise_floor(*halves), 3))
 figure = plotting.plot_components({"velocity by position": truth.basis}, bins=24)
-plotting.save_figure(figure, "mountain-car.png")
+plotting.save_figure(figure, "components-of-mountain-car.png")

@@ -47,7 +47,7 @@ curves = np.transpose([record["distance"] for record in result.history])
 print("subspace distance of each seed", curves[:, -1].round(4))
 lines = [plotting.Line.of_runs(f"seed {seed}", steps, curve) for seed, curve in enumerate(curves)]
 figure = plotting.plot_curves(lines, x_label="updates", y_label="subspace distance, d = 10")
-plotting.save_figure(figure, "distance.png")
+plotting.save_figure(figure, "subspace-distance-while-training.png")
 
 # %% [markdown]
 # One seed of three has not found its last direction yet. The best one's features, rotated onto
@@ -57,4 +57,4 @@ plotting.save_figure(figure, "distance.png")
 features = encoder.apply(result.params(int(curves[:, -1].argmin())), truth.coordinates)
 maps = {"ground truth": basis, "learned": align(features, basis)}
 figure = plotting.plot_components(maps, bins=40, environment=envs.load_arena("two_room"))
-plotting.save_figure(figure, "components.png")
+plotting.save_figure(figure, "components-of-two-rooms.png")

@@ -32,7 +32,7 @@ def task(centre):
 
 values = rep.action_values(Grid(40).centres(), task([0.75, 0.25]))
 figure = plotting.plot_policy_and_value(world, values, value_label="discounted visits of the disc")
-plotting.save_figure(figure, "policy.png")
+plotting.save_figure(figure, "values-and-greedy-actions.png")
 
 # %% [markdown]
 # Where are 200 agents after 40 steps of the greedy policy? The policy improves on random walking
