@@ -44,7 +44,8 @@ class Choice(NamedTuple):
     """A kind of thing that the user chooses by name.
 
     Attributes:
-        flag: Option that names the class, without dashes.
+        flag: Option that names the class, without dashes. Where the default is None, its value
+            without the option is None too.
         classes: Name → class.
     """
 
@@ -115,13 +116,19 @@ class _Parser:
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, or of the default's."""
-        (name,) = (name for name, cls in choice.classes.items() if cls is type(default))
-        name = self._named(choice.flag, tuple(choice.classes), name)
-        cls = choice.classes[name]
+        names = [name for name, cls in choice.classes.items() if cls is type(default)]
+        name = self._named(choice.flag, tuple(choice.classes), *names)
         kinds: Any = Literal[tuple(sorted(choice.classes))]
-        mark = tyro.conf.arg(help="Its options are those below.", name=choice.flag)
+        told = "Its options are those below." if name else "Its options appear where it is given."
+        mark = tyro.conf.arg(help=told, name=choice.flag)
         field = f"{choice.flag.replace('-', '_')}_name"
         first = (field, Annotated[kinds, mark], dataclasses.field(default=name))
+        if not name:
+            optional = (field, Annotated[kinds | None, mark], dataclasses.field(default=None))
+            self.known.add(f"--{choice.flag}")
+            made = dataclasses.make_dataclass("Default", [optional], kw_only=True, frozen=True)
+            return _Form(made, lambda values: None)
+        cls = choice.classes[name]
         before = set(self.known)
         form = self.form(cls, default if type(default) is cls else None, first=[first])
         self.chosen[name] = self.known - before

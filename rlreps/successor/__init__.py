@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rlreps.successor.transition.estimator import TransitionEstimator as TransitionEstimator
     from rlreps.successor.transition.estimator import aggregation_error as aggregation_error
     from rlreps.successor.transitions import Transitions as Transitions
+    from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
     from rlreps.training.successor import EpisodeSums as EpisodeSums
     from rlreps.training.successor import FitConfig as FitConfig
@@ -61,7 +62,7 @@ _NAMES = {
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
     "transition.estimator": "TransitionEstimator aggregation_error",
     "transitions": "Transitions",
-    "wrapper": "RepresentationObservation",
+    "wrapper": "PotentialShaping RepresentationObservation",
 }
 _ABOVE = "EpisodeSums FitConfig SuccessorRepresentation TemporalDifferences fit"
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

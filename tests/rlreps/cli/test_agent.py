@@ -307,6 +307,7 @@ def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
         ("rlax", "puddle-world", 'pip install "rlreps[agents]"'),
         ("Box2D", "LunarLander-v3", "pip install"),
         ("ale_py", "ALE/Pong-v5", 'pip install "rlreps[atari]"'),
+        ("minatar", "MinAtar/Breakout-v1", 'pip install "rlreps[minatar]"'),
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(
