@@ -82,8 +82,10 @@ def reference(folder: str) -> str:
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     exported: dict[str, list[str]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"rlreps.{folder}."):
-            exported.setdefault(node.module or "", []).extend(each.name for each in node.names)
+        for each in node.names if isinstance(node, ast.ImportFrom) else ():
+            own = (node.module or "").startswith(f"rlreps.{folder}.")
+            if own or each.name == each.asname:  # "import X as X" exports X.
+                exported.setdefault(node.module or "", []).append(each.name)
     whole = [
         ".".join(["rlreps", folder, *path.relative_to(package).with_suffix("").parts])
         for path in sorted(package.rglob("*.py"))
@@ -95,7 +97,7 @@ def reference(folder: str) -> str:
     for module in exported or whole:
         members = "".join(f"\n        - {name}" for name in exported.get(module, ()))
         options = f"\n      members:{members}" if members else ""
-        parts.append(f"## {module.removeprefix(f'rlreps.{folder}.')}")
+        parts.append(f"## {module.removeprefix(f'rlreps.{folder}.').removeprefix('rlreps.')}")
         parts.append(
             f"::: {module}\n    options:\n      show_root_heading: false\n"
             f"      show_root_toc_entry: false{options}"

@@ -53,7 +53,7 @@ carry = params, optimizer.init(params), objective.init(jax.random.key(1))
 
 # %%
 truth, features = subspace.exact_svd(matrix, 8).basis, encode(params, places)
-print("subspace distance", subspace.subspace_distance(features, truth).round(4))
+print(f"subspace distance {subspace.subspace_distance(features, truth):.4f}")
 maps = np.full((2, side * side, 8), np.nan)
 maps[:, free] = truth, subspace.align(features, truth)
 figure = plotting.plot_components({"exact": maps[0], "learned": maps[1]}, bins=side)
