@@ -40,7 +40,6 @@ from rlreps.successor.gymnasium import (
     GymnasiumRowSampler,
     VisitSettings,
     every_visit,
-    starts_in_cells,
 )
 from rlreps.successor.measure import RolloutSettings, RowEstimates
 from rlreps.successor.monte_carlo import RowSampler
@@ -139,10 +138,10 @@ def measure_mountain_car(size: Size, seed: int) -> Measured:
         max_episode_steps=settings.horizon,
         disable_env_checker=True,
     )
-    process = GymnasiumProcess(environment=environment, cell=cell, num_cells=grid.num_cells + 1)
-    sampler = GymnasiumRowSampler(process, set_state=starts_in_cells(grid), settings=settings)
-    cells = np.arange(grid.num_cells)
-    rows, half_difference = next(sampler.row_blocks([cells]))
+    process = GymnasiumProcess(
+        environment=environment, grid=grid, cell=cell, num_cells=grid.num_cells + 1
+    )
+    rows, half_difference = GymnasiumRowSampler(process, settings=settings).estimates()
     environment.close()
     assert half_difference is not None  # Rollouts were sampled.
     # The goal absorbs, but is no task: its one column would hold most of the matrix's energy.
@@ -152,7 +151,7 @@ def measure_mountain_car(size: Size, seed: int) -> Measured:
         title=f"MountainCar, γ = {settings.discount}",
         grid=grid,
         axes=("position (m)", "velocity (m per step)"),
-        cells=cells,
+        cells=np.arange(grid.num_cells),
         estimates=estimates,
         transitions=grid.num_cells * settings.rollouts * (settings.horizon - 1),
     )
@@ -173,8 +172,8 @@ def measure_pendulum(size: Size, seed: int) -> Measured:
     )
     process = GymnasiumProcess(
         environment=environment,
+        grid=grid,
         cell=lambda observations: grid.cell(pendulum_state(observations)),
-        num_cells=grid.num_cells,
     )
     estimates = every_visit(process, settings)
     environment.close()

@@ -113,6 +113,13 @@ def test_links_lead_to_files_and_headings(page):
         assert not heading or heading in slugs, f"{page}: {target}"
 
 
+def test_arena_files_of_the_pages_are_arenas(tmp_path):
+    for text in re.findall(r"```toml\n(.*?)```", "".join(PAGES.values()), re.S):
+        (tmp_path / "arena.toml").write_text(text, encoding="utf-8")
+        world = rlreps.envs.load_arena(tmp_path / "arena.toml")
+        assert len(world.puddles) == text.count("[[puddles]]") > 0
+
+
 def test_every_page_and_figure_is_linked():
     text = "".join(PAGES.values())
     unlinked = [

@@ -11,8 +11,8 @@ from typing import Any
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "grids": "BoxGrid Grid",
-    "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error",
-    "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit starts_in_cells",
+    "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error save_matrix",
+    "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit state_attribute",
     "measure": "METHODS MonteCarlo RolloutSettings RowEstimates SuccessorMeasure Transition "
     "TransitionSettings",
     "monte_carlo": "RowSampler",
