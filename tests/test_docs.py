@@ -146,6 +146,13 @@ def test_every_paper_that_is_cited_is_in_the_bibliography():
     assert [each for each in cited if each[:2] not in known] == []
 
 
+def test_arena_files_of_the_pages_are_arenas(tmp_path):
+    for text in re.findall(r"```toml\n(.*?)```", "".join(PAGES.values()), re.S):
+        (tmp_path / "arena.toml").write_text(text, encoding="utf-8")
+        world = rlreps.envs.load_arena(tmp_path / "arena.toml")
+        assert len(world.puddles) == text.count("[[puddles]]") > 0
+
+
 def test_every_page_and_figure_is_linked():
     text = "".join(PAGES.values())
     unlinked = [

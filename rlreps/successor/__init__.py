@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from rlreps.successor.ground_truth import load_ground_truth as load_ground_truth
     from rlreps.successor.ground_truth import principal_subspace as principal_subspace
     from rlreps.successor.ground_truth import sampling_error as sampling_error
+    from rlreps.successor.ground_truth import save_matrix as save_matrix
     from rlreps.successor.gymnasium import GymnasiumProcess as GymnasiumProcess
     from rlreps.successor.gymnasium import GymnasiumRowSampler as GymnasiumRowSampler
     from rlreps.successor.gymnasium import VisitSettings as VisitSettings
     from rlreps.successor.gymnasium import every_visit as every_visit
-    from rlreps.successor.gymnasium import starts_in_cells as starts_in_cells
+    from rlreps.successor.gymnasium import state_attribute as state_attribute
     from rlreps.successor.measure import METHODS as METHODS
     from rlreps.successor.measure import MonteCarlo as MonteCarlo
     from rlreps.successor.measure import RolloutSettings as RolloutSettings
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "grids": "BoxGrid Grid",
-    "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error",
-    "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit starts_in_cells",
+    "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error save_matrix",
+    "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit state_attribute",
     "measure": "METHODS MonteCarlo RolloutSettings RowEstimates SuccessorMeasure Transition "
     "TransitionSettings",
     "monte_carlo": "RowSampler",
