@@ -66,7 +66,7 @@ from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses import OBJECTIVES, LargeBatch, Objective, Spin
-from rlreps.losses.base import Batch, Encode, Metrics, Params
+from rlreps.losses.base import Batch, Encode, Metrics, Params, checked_loss
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.numerics import matmul
 
@@ -549,8 +549,8 @@ def make_auxiliary_task(
             inputs = _with_actions(inputs, rows.action[:, 0])
             encode = _by_action(encode, observation_shape, observation_dtype, num_actions or 1)
         batch = Batch(inputs, standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
-        value, (objective_state, metrics) = objective.loss(
-            params, encode, batch, state.objective, key
+        value, (objective_state, metrics) = checked_loss(
+            objective, params, encode, batch, state.objective, key
         )
         return value, (AuxiliaryState(state.columns, moments, last, objective_state), metrics)
 

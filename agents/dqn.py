@@ -216,7 +216,7 @@ class QNetwork:
     Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations that
     are bytes, as of images, are divided by 255 on their way in.
 
-    With ``normalised``, the head reads √d φ(s) / ‖φ(s)‖ (RMSNorm, Zhang & Sennrich 2019), so that
+    With ``normalised``, the head reads √d φ(s) / ‖φ(s)‖ (RMSNorm; Zhang & Sennrich 2019), so that
     features that grow do not multiply its steps. Values are then linear in directions of features,
     no longer in the features themselves.
 

@@ -5,6 +5,9 @@ import re
 import secrets
 from pathlib import Path
 
+README = "README.txt"
+"""Says in every run's folder and store what its files are."""
+
 _SUFFIX_BYTES = 8
 
 

@@ -101,6 +101,8 @@ def parse_command(words: list[str]) -> Any:
         _print_help(group, commands)
         return None
     known = {key.split()[1 if group else 0] for key in commands if key.startswith(group)}
+    if rest[0].startswith("-"):
+        known |= {"--help"} if group else {"--help", "--version"}
     close = difflib.get_close_matches(rest[0], sorted(known), 1)
     hint = f"; did you mean {close[0]}?" if close else ""
     place = f"rlreps {group}".strip()
@@ -149,11 +151,26 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
     print(f"usage: {place} COMMAND [OPTIONS]\n")
     if not group:
         print("State representations for reinforcement learning.\n")
-    print("commands:")
+    from rlreps.experiments import EXPERIMENTS, PAPERS
+
     width = max(len(name) for name in commands)
-    for name, (_, summary) in commands.items():
-        if name.startswith(group):
-            print(f"  {name:{width}}  {summary}")
+    listed = [name for name in COMMANDS if name.startswith(group)]
+    if listed:
+        print("commands:")
+    for name in listed:
+        print(f"  {name:{width}}  {commands[name][1]}")
+    if not group or group == "experiment":
+        gap = "\n" if listed else ""
+        print(
+            f"{gap}experiments, with the seconds of --preset smoke; laptop takes minutes on two "
+            "cores, paper is as published:"
+        )
+        for paper in PAPERS.values():
+            print(f" {paper}")
+            for name, entry in EXPERIMENTS.items():
+                if entry.paper == paper:
+                    seconds = f" ({entry.smoke} s)" if entry.smoke else ""
+                    print(f"  {f'experiment {name}':{width}}  {entry.description}{seconds}")
     print(
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
         f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."

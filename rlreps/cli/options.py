@@ -13,7 +13,10 @@ import json
 import math
 import os
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import (
     Annotated,
     Any,
@@ -36,6 +39,30 @@ C = TypeVar("C")
 
 Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A flag that is given or not, without a negation."""
+
+AUTOMATIC = "(default: automatic)"
+_METAVARS: dict[Any, str] = {
+    int | None: "INT",
+    float | None: "FLOAT",
+    str | None: "STR",
+    Path | None: "PATH",
+}
+
+
+def _arenas() -> str:
+    """Name the arenas, and what a file of one holds."""
+    from rlreps.envs.arenas import ARENAS
+
+    return (
+        f"Names: {', '.join(ARENAS)}. A TOML file has a table [[puddles]] for each puddle, with "
+        'multiplier (the fraction of full speed, 0 for a wall), shape = "disc" (centre, radius), '
+        '"capsule" (start, end, radius) or "polygon" (vertices), and above them goal, step_size, '
+        "noise and other fields of PuddleWorld (docs/arenas.md)."
+    )
+
+
+_NOTES: dict[str, Callable[[], str]] = {"arena": _arenas}
+"""Option → what its help says beside the docstring."""
 
 RENAMED = {"--data-dir": "--data"}
 """Options of earlier versions → what they are called now."""
@@ -73,6 +100,7 @@ class _Parser:
     ) -> None:
         self.arguments, self.choices, self.names, self.needs = arguments, choices, names, needs
         self.known = {"--help", "-h"}
+        self.menus: list[Choice] = []
         self.chosen: dict[str, set[str]] = {}
         self.needed: dict[str, set[str]] = {}
 
@@ -107,7 +135,7 @@ class _Parser:
             builders[field.name] = inner.build
             made.append((field.name, inner.cls, dataclasses.field()))
         form = dataclasses.make_dataclass(cls.__name__, made, kw_only=True, frozen=True)
-        form.__doc__ = (cls.__doc__ or "").strip().partition("\n")[0]
+        form.__doc__ = (cls.__doc__ or "").strip().partition("\n")[0].replace("``", "")
         return _Form(
             form,
             lambda values: cls(
@@ -117,6 +145,7 @@ class _Parser:
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, or of the default's."""
+        self.menus.append(choice)
         names = [name for name, cls in choice.classes.items() if cls is type(default)]
         name = self._named(choice.flag, tuple(choice.classes), *names)
         kinds: Any = Literal[tuple(sorted(choice.classes))]
@@ -161,10 +190,40 @@ class _Parser:
         self.known |= {f"--{dashed}", f"--no-{dashed}"}
         if get_origin(hint) is Literal:
             self._named(dashed, get_args(hint))
-        if name in helps or shown != name:
-            mark = tyro.conf.arg(help=helps.get(name), name=None if shown == name else dashed)
-            hint = Annotated[hint, mark]
+        note = _NOTES[shown]() if shown in _NOTES else ""
+        about = f"{helps.get(name, '')} {note}".strip()
+        marks: dict[str, Any] = {}
+        if default is None:
+            marks["help_behavior_hint"] = "" if "by default" in about else AUTOMATIC
+            marks["metavar"] = _METAVARS.get(hint)
+        if about or shown != name or marks:
+            known = None if shown == name else dashed
+            hint = Annotated[hint, tyro.conf.arg(help=about or None, name=known, **marks)]
         return name, hint, dataclasses.field(default=default)
+
+    def options_by_class(self, prog: str) -> str:
+        """List the options of every class that the user may choose, whichever is chosen now."""
+        width = max(60, shutil.get_terminal_size().columns)
+        text = ""
+        for flag, classes in self.menus:
+            text += f"\nOptions of each --{flag}; '{prog} --{flag} NAME --help' describes them:\n"
+            longest = max(map(len, classes))
+            for name, cls in sorted(classes.items()):
+                shown = [
+                    self.names.get(f"{cls.__name__}.{field.name}", field.name)
+                    for field in options(cls)
+                ]
+                listed = ", ".join(f"--{option.replace('_', '-')}" for option in shown) or "none"
+                space = " " * (longest + 4)
+                text += textwrap.fill(
+                    f"  {name:{longest}}  {listed}",
+                    width,
+                    subsequent_indent=space,
+                    break_on_hyphens=False,
+                    break_long_words=False,
+                )
+                text += "\n"
+        return text
 
     def check(self, prog: str) -> None:
         """Refuse options that the command does not have, or that need another one, not 0.
@@ -211,7 +270,7 @@ def _helps(cls: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         for entry in docstring_parser.parse(base.__doc__ or "").params:
-            found[entry.arg_name] = " ".join((entry.description or "").split())
+            found[entry.arg_name] = " ".join((entry.description or "").replace("``", "").split())
     return found
 
 
@@ -264,6 +323,7 @@ def parse(
             )
     except SystemExit as ending:
         if ending.code != 2:
+            print(parser.options_by_class(prog), end="")
             raise
         raise InputError(_one_line(said.getvalue())) from None
     built: C = form.build(values)

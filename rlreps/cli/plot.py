@@ -17,8 +17,8 @@ class PlotEnv:
     Attributes:
         out: Figure file (.png, .svg or .pdf).
         arena: Name of an arena, or path of a TOML file.
-        bins: Also draw the cells of a bins x bins grid.
-        goal: Also draw a goal, a disc (x, y, radius).
+        bins: Also draw the cells of a bins x bins grid; none by default.
+        goal: Also draw a goal, a disc (x, y, radius); none by default.
     """
 
     out: Path

@@ -122,7 +122,8 @@ class Compare:
     Attributes:
         store: Folder of a store.
         other: Folder of another over the same states.
-        figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf).
+        figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); nowhere
+            by default.
         quiet: Show no progress bar.
     """
 

@@ -69,7 +69,8 @@ class TrainLive:
     Attributes:
         out: Folder of the run.
         config: The run.
-        store: A successor measure of the same process, to measure the encoder against.
+        store: A successor measure of the same process, to measure the encoder against; none by
+            default.
         devices: As for ``train``.
         quiet: Show no progress bar.
     """

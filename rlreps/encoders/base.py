@@ -9,7 +9,7 @@ import jax
 from jax import Array
 
 from rlreps.config import configurable, name_of
-from rlreps.errors import require
+from rlreps.errors import InputError, require
 
 if TYPE_CHECKING:  # Flax takes longer to import than JAX.
     from flax import linen, nnx
@@ -80,12 +80,20 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
         The encoder; its parameters are nested dictionaries of arrays.
 
     Raises:
-        InputError: If the module keeps other state, such as batch statistics or random streams,
-            which an optimizer would take for parameters.
+        InputError: For a module in place of its constructor, or if the module keeps other state,
+            such as batch statistics or random streams, which an optimizer would take for
+            parameters.
     """
     from flax import nnx
 
-    module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    expected = "a function rngs → module, such as lambda rngs: nnx.Linear(2, 10, rngs=rngs)"
+    is_module = isinstance(build, nnx.Module)
+    require(not is_module, expected, f"a {type(build).__name__} that is made already")
+    try:
+        module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    except TypeError as error:
+        raise InputError(f"expected {expected}, got one that fails ({error})") from error
+    require(isinstance(module, nnx.Module), expected, f"one that makes a {type(module).__name__}")
     graph, _ = nnx.split(module)
     other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
     others = sorted({type(variable).__name__ for _, variable in other_state})
@@ -121,6 +129,9 @@ def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:
         InputError: If the module has other collections than ``params``, such as batch statistics,
             which an optimizer would take for parameters.
     """
+    from flax import linen
+
+    require(isinstance(module, linen.Module), "a Linen module, such as linen.Dense(10)", module)
     shapes = jax.eval_shape(module.init, jax.random.key(0), example_inputs)
     others = sorted(set(shapes) - {"params"})
     require(not others, "a module without mutable collections", ", ".join(others))

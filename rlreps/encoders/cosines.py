@@ -7,7 +7,7 @@ from jax import Array, lax
 
 from rlreps.config import configurable, size
 from rlreps.encoders.base import Encoder, Params
-from rlreps.encoders.networks import init_layers
+from rlreps.encoders.networks import init_layers, require_coordinates
 from rlreps.errors import require, require_positive
 
 _KNEE = 3.0
@@ -77,5 +77,6 @@ class Cosine(Encoder):
         return init_layers(key, [(self._products, self.num_features)])[0]["kernel"]
 
     def apply(self, params: Params, inputs: Array) -> Array:
+        require_coordinates(inputs, self.num_inputs)
         features: Array = cosine_products(inputs, self.frequencies) @ params
         return features

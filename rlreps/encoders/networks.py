@@ -50,6 +50,15 @@ def init_layers(
     ]
 
 
+def require_coordinates(inputs: Array, num_inputs: int) -> None:
+    """Raise an ``InputError`` unless inputs are [b, num_inputs]."""
+    require(
+        inputs.ndim == 2 and inputs.shape[1] == num_inputs,
+        f"inputs of shape (b, {num_inputs}), as the encoder's num_inputs is {num_inputs}",
+        inputs.shape,
+    )
+
+
 def dense(layer: Layer, inputs: Array) -> Array:
     """Apply a layer to inputs [b, in], giving [b, out]."""
     return inputs @ layer["kernel"] + layer["bias"][None]
@@ -130,6 +139,7 @@ class MLP(Encoder):
 
     def _values(self, params: list[Layer], inputs: Array) -> list[Array]:
         """Compute what each layer is applied to, the read-out last."""
+        require_coordinates(inputs, self.num_inputs)
         values = [self._first(inputs)]
         for layer in params[:-1]:
             values.append(ACTIVATIONS[self.activation](dense(layer, values[-1])))
@@ -193,6 +203,7 @@ class SeparateMLP(MLP):
         return [jnp.moveaxis(layer, 0, -1) for layer in self._values(params, inputs)[1:]]
 
     def _values(self, params: list[Layer], inputs: Array) -> list[Array]:
+        require_coordinates(inputs, self.num_inputs)
         values = [jnp.broadcast_to(inputs[None], (self.num_features, *inputs.shape))]
         for layer in params[:-1]:
             products = jnp.matmul(values[-1], layer["kernel"]) + layer["bias"]

@@ -27,6 +27,7 @@ class Entry:
             ``chosen``: the user chooses how many devices to train on; None: one device.
         takes_data: Whether there is an option ``data``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
+        smoke: Seconds of the preset ``smoke`` with its checks, two at once on two cores.
         largest: What the preset ``paper`` is.
         further: Presets beside ``smoke``, ``laptop`` and ``paper``, each with what it is.
     """
@@ -36,13 +37,18 @@ class Entry:
     devices: Literal["shared", "chosen"] | None = None
     takes_data: bool = False
     one_lapack_thread: bool = False
+    smoke: int = 0
     largest: str = "is the published protocol"
     further: tuple[tuple[str, str], ...] = ()
 
     @property
     def presets(self) -> dict[str, str]:
         """Return what each preset is, by name."""
-        always = {"smoke": "takes seconds", "laptop": "minutes", "paper": self.largest}
+        always = {
+            "smoke": f"takes about {self.smoke} seconds" if self.smoke else "takes seconds",
+            "laptop": "minutes",
+            "paper": self.largest,
+        }
         return {**always, **dict(self.further)}
 
     @property
@@ -64,77 +70,91 @@ EXPERIMENTS: dict[str, Entry] = {
         "le_lan_2023.synthetic",
         "Known spectra: the methods on matrices whose singular values are set.",
         devices="shared",
+        smoke=17,
     ),
     "mnist": Entry(
         "le_lan_2023.mnist",
         "Principal components of handwritten digits, learned from sampled pixels.",
         takes_data=True,
+        smoke=9,
     ),
     "puddle-world": Entry(
         "le_lan_2023.puddle_world",
         "Subspace distance against d on PuddleWorld, under the paper's protocol.",
         devices="chosen",
         further=(("trend", "is the protocol on 20 x 20 cells with fewer updates, hours"),),
+        smoke=12,
     ),
     "puddle-world-fast": Entry(
         "ours.puddle_world_fast",
         "Our best recipes on PuddleWorld: time to a given subspace distance.",
         devices="chosen",
         largest="has more seeds",
+        smoke=10,
     ),
     "hydrogen": Entry(
         "pfau_2019.hydrogen",
         "The hydrogen atom: nine eigenfunctions by spectral inference.",
         devices="shared",
+        smoke=22,
     ),
     "bouncing-balls": Entry(
         "pfau_2019.bouncing_balls",
         "Video of bouncing balls: deep slow feature analysis against linear.",
         devices="chosen",
         largest="is larger, for accelerators",
+        smoke=28,
     ),
     "slow-puddle": Entry(
         "ours.slow_puddle",
         "Slow features of PuddleWorld's random walk against the exact ones.",
         devices="chosen",
         largest="is larger, for accelerators",
+        smoke=22,
     ),
     "atari": Entry(
         "pfau_2019.atari",
         "Frames of an Atari game: slow features, successor features and PCA.",
         devices="chosen",
+        smoke=16,
     ),
     "online-pca": Entry(
         "amid_warmuth_2020.online_pca",
         "Online principal components: excess loss of every rule against rows and against time.",
+        smoke=12,
         **_ON_ROWS,
     ),
     "learning-rate-sensitivity": Entry(
         "amid_warmuth_2020.learning_rate_sensitivity",
         "Online principal components at a tenth, once and ten times the best learning rate.",
+        smoke=10,
         **_ON_ROWS,
     ),
     "distributed-pca": Entry(
         "amid_warmuth_2020.distributed_pca",
         "Online principal components by several workers, whose models are combined now and then.",
+        smoke=10,
         **_ON_ROWS,
     ),
     "agent-puddle-world": Entry(
         "ours.agent_puddle_world",
         "Agents in PuddleWorld: no auxiliary task against each objective.",
         largest="has more agents and larger ones",
+        smoke=38,
         **_SMALL_MATRICES,
     ),
     "agent-control": Entry(
         "ours.agent_control",
         "Agents in classic control and LunarLander: no auxiliary task against some.",
         largest="has more agents, which learn for longer",
+        smoke=22,
         **_SMALL_MATRICES,
     ),
     "representation-transfer": Entry(
         "ours.representation_transfer",
         "Torsos trained on the successor measure, then frozen or fine-tuned, against from scratch.",
         largest="has more agents and larger ones",
+        smoke=35,
         **_SMALL_MATRICES,
     ),
     "few-labels": Entry(

@@ -119,7 +119,12 @@ class Objective(abc.ABC):
     def features(self, params: Params, encode: Encode, inputs: Array) -> Array:
         """Encode inputs [b, ...]; an ``InputError`` unless features are [b, num_features]."""
         features, expected = encode(params, inputs), (len(inputs), self.num_features)
-        require(features.shape == expected, f"features of shape {expected}", features.shape)
+        require(
+            features.shape == expected,
+            f"an encoder of {self.num_features} features for {type(self).__name__}, "
+            f"features of shape {expected}",
+            features.shape,
+        )
         return features
 
     def at_all_states(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array]:
@@ -132,6 +137,21 @@ class Objective(abc.ABC):
             raise InputError("expected a batch with its population, got population=None")
         inputs, targets = batch.population
         return self.features(lax.stop_gradient(params), encode, inputs), targets
+
+
+def checked_loss(
+    objective: Objective, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+) -> tuple[Array, tuple[Any, Metrics]]:
+    """Compute ``objective.loss``; an ``InputError`` unless it returns what the contract says."""
+    found: Any = objective.loss(params, encode, batch, state, key)
+    pair = isinstance(found, tuple) and len(found) == 2
+    whole = pair and isinstance(found[1], tuple) and len(found[1]) == 2
+    expected = f"{type(objective).__name__}.loss to return (scalar, (state, metrics))"
+    said = f"a pair with a {type(found[1]).__name__}" if pair else type(found).__name__
+    require(whole, expected, said)
+    value, others = found
+    require(jnp.shape(value) == (), expected, f"a value of shape {jnp.shape(value)}")
+    return value, others
 
 
 class DecayedMean(NamedTuple):

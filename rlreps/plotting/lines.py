@@ -40,6 +40,9 @@ DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 
 _MEAN = "mean over seeds, 95 % interval"
+FEWEST_BANDED = 5
+"""Runs from which on a line has an interval; fewer are drawn themselves."""
+_EACH = "each run"
 _MOST_MARKERS = 10
 """On a line; one with no more points has bars instead of a band."""
 _MOST_COLUMNS = 3
@@ -117,9 +120,10 @@ class Line:
         *,
         middle: bool = False,
         counted: bool = False,
+        within: tuple[float, float] | None = None,
         **others: Any,
     ) -> "Line":
-        """Take the mean over runs with its 95 % interval.
+        """Take the mean over runs with its 95 % interval, or below five runs with the runs.
 
         Args:
             label: The line's name.
@@ -128,6 +132,7 @@ class Line:
                 point.
             middle: Whether to take the interquartile mean.
             counted: Whether the label says how many runs there are.
+            within: Smallest and largest value that there can be, which intervals stay within.
             **others: Further attributes.
 
         Raises:
@@ -145,9 +150,23 @@ class Line:
             points = (known == pattern[:, None]).all(axis=0)
             interval = interquartile_mean_interval if middle else mean_interval
             parts[:, points] = interval(table[pattern][:, points])
+        if within is not None:
+            parts[1:] = np.clip(parts[1:], *within)
+        if len(table) < FEWEST_BANDED:
+            parts[1:] = np.nan
+            if len(table) > 1:
+                others = {"runs": np.where(known, table, np.nan), **others}
         counts = known.sum(axis=0)[known.any(axis=0)]
         said = f"{label} ({_count(counts)})" if counted else label
         return cls(label=said, x=x, mean=parts[0], low=parts[1], high=parts[2], **others)
+
+
+def over_runs(count: int, what: str = "seed") -> str:
+    """Say what lines of so many runs show: "mean over 5 seeds, 95 % interval"."""
+    if count == 1:
+        return f"one {what}"
+    spread = "95 % interval" if count >= FEWEST_BANDED else "thin: each of them"
+    return f"mean over {count} {what}s, {spread}"
 
 
 def _count(counts: npt.NDArray[np.int64]) -> str:
@@ -299,7 +318,7 @@ def _draw(
             style["marker"] = ""
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
-            name = "each run" if number == 0 else None
+            name = _EACH if number == 0 else None
             axes.plot(x, run, color=style["color"], alpha=0.4, linewidth=0.7, label=name)
     if line.crossed is not None and np.any(line.crossed):
         crossed = np.asarray(line.crossed, bool)
@@ -385,6 +404,8 @@ def _legend(
     for variant, look in looks.items():
         line = {"linestyle": look.linestyle, "linewidth": look.linewidth}
         entries[variant] = Line2D([], [], color=MUTED, alpha=max(look.alpha, 0.5), **line)  # type: ignore[arg-type]
+    if _EACH in entries and len(series) > 1:
+        entries[_EACH] = Line2D([], [], color=MUTED, alpha=0.6, linewidth=0.7)
     if _CROSSED in entries:
         entries[_CROSSED] = entries.pop(_CROSSED)
     widest = max(map(len, entries), default=0)
@@ -468,7 +489,8 @@ def plot_distance_by_dimension(
         values = np.full((max(map(len, distances.values())), len(distances)), np.nan)
         for column, d in enumerate(sorted(distances)):
             values[: len(distances[d]), column] = distances[d]
-        lines.append(Line.of_runs(method, sorted(distances), values, counted=True))
+        line = Line.of_runs(method, sorted(distances), values, counted=True, within=(0.0, 1.0))
+        lines.append(line)
     dimensions = sorted({d for distances in tables.values() for d in distances})
     heights = _joined(found for distances in tables.values() for found in distances.values())
     return plot_panels(

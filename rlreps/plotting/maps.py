@@ -30,7 +30,7 @@ from rlreps.plotting.style import (
     signed_colormap,
     styled,
 )
-from rlreps.successor.grids import Grid
+from rlreps.successor.grids import BoxGrid, Grid
 
 ACTIONS = ("up", "right", "down", "left")
 _ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
@@ -51,6 +51,8 @@ _GOAL_EDGE: Mapping[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0
 _CORNER_NAME = f"goal, x + y ≥ {GOAL_SUM:g}"
 _MOST_TICKS = 6
 
+_SHORT_NAME = 3
+"""Characters of an axis' name that fit between the ends of a small map."""
 _MOST_MAPS = 10
 _NAME_WIDTH = 14
 """Most maps side by side, and most characters of a set's name in one line beside them."""
@@ -171,46 +173,58 @@ def _products(puddles: Sequence[Puddle], multipliers: Sequence[float]) -> FloatA
 def plot_components(
     components: Mapping[str, npt.ArrayLike],
     *,
-    bins: int,
+    bins: int | None = None,
+    grid: BoxGrid | None = None,
+    cells: npt.ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     environment: PuddleWorld | None = None,
     cosines: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Figure:
-    """Draw component i of every set in column i, one set under the other, as bins x bins maps.
+    """Draw component i of every set in column i, one set under the other, as maps over a grid.
 
     All maps of one component share their limits, symmetric about zero: the largest magnitude among
     them, written above the column. Signs and order are the caller's to match beforehand. More than
-    ten components wrap into blocks of rows.
+    ten components wrap into blocks of rows. A grid of one axis is drawn as lines; of one with more
+    than two, maps over the first two show means over the others.
 
     Args:
-        components: Sets by name, each [n, k] with n = bins * bins; entry row * bins + column is the
-            cell's, where row counts upwards in y and column to the right in x. NaN cells are grey.
-            Or, with an environment, n its number of states: cells inside walls are grey.
-        bins: Cells a side.
+        components: Sets by name, each [n, k] with n the number of cells or of states; entry
+            row * bins + column is the cell's, where row counts upwards in y and column to the right
+            in x. Cells that are NaN or no state are grey.
+        bins: Cells a side of the unit square; or instead
+        grid: The cells, with their box and the names of its axes.
+        cells: Cell of each state, [n]; by default every cell is one, but those inside the walls of
+            the environment.
         labels: Column titles [k]; the numbers 1 to k by default.
         environment: Draws the outlines of its puddles on every map.
         cosines: For sets named here, |cosine| [k] between each map and the true one, written below
             it.
 
     Raises:
-        InputError: No set, a shape that is not [bins * bins, k] with one k for all sets, labels or
+        InputError: No set, a shape that is not [cells, k] with one k for all sets, labels or
             cosines that do not match, or cosines of a set that is not there.
     """
     require(len(components) >= 1, "at least one set of components", "none")
     tables = {name: np.asarray(table, np.float64) for name, table in components.items()}
-    grid = Grid(bins) if environment is None else Grid(bins).within(environment)
-    tables = {
-        name: grid.on_cells(table) if len(table) == grid.num_states else table
-        for name, table in tables.items()
-    }
+    if grid is None:
+        require(bins is not None, "bins or a grid", "neither")
+        assert bins is not None
+        grid = BoxGrid.unit_square(bins)
+        if environment is not None:
+            cells = Grid(bins).within(environment).states
+    places = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
     widths = next(iter(tables.values())).shape[-1:]
+    maps = {}
     for name, table in tables.items():
+        if table.ndim == 2 and len(table) == len(places):
+            known, table = table, np.full((grid.num_cells, table.shape[1]), np.nan)
+            table[places] = known
         require(
-            table.shape == (bins * bins, *widths) and table.size > 0,
-            f"{name!r} to be [{bins * bins}, k] with one k for all sets",
+            table.shape == (grid.num_cells, *widths) and table.size > 0,
+            f"{name!r} to be [{grid.num_cells}, k] with one k for all sets",
             table.shape,
         )
-    maps = {name: table.T.reshape(-1, bins, bins) for name, table in tables.items()}
+        maps[name] = _shown(table.T.reshape(-1, *grid.bins[::-1]))
     count = widths[0]
     titles = [str(number + 1) for number in range(count)] if labels is None else labels
     matches = _magnitudes(cosines, maps, titles)
@@ -219,17 +233,11 @@ def plot_components(
     side = min(max(7.0 / columns, 0.9), 2.4)
     height = len(maps) * (side + (0.24 if matches else 0.08)) + 0.4
     figure = Figure(
-        figsize=(columns * (side + 0.06) + 1.2, blocks * height + 0.1),
+        figsize=(columns * (side + 0.06) + 1.2, blocks * height + (0.1 if _named(grid) else 0.45)),
         layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
     )
     panels = figure.subplots(len(maps) * blocks, columns, squeeze=False, sharex=True, sharey=True)
-    square: dict[str, Any] = {"origin": "lower", "extent": (0, 1, 0, 1)}
-    for axes, name, index, limit in _draw_signed(panels, maps, columns, **square):
-        # The axis names stand between the ends of the axes: beside 30 maps there is no room
-        # elsewhere.
-        axes.set_xticks([0, 0.5, 1], labels=["0", "x", "1"])
-        axes.set_yticks([0, 0.5, 1], labels=["0", "y", "1"])
-        axes.tick_params(labelsize=7.0, length=0.0, pad=1.5)
+    for axes, name, index, limit in _draw_signed(panels, maps, columns, grid=grid):
         axes.spines[:].set_visible(True)
         if environment is not None:
             draw_outlines(axes, environment, linewidth=0.6)
@@ -241,8 +249,62 @@ def plot_components(
             axes.set_xlabel(f"|cos| {matches[name][index]:.3f}", fontsize=8.0, labelpad=2)
     for axes in panels[-len(maps) :, count - columns * (blocks - 1) :].ravel():
         axes.remove()
-    _add_signed_bar(figure, "value relative to ± limit", aspect=25)
+    _name_axes(figure, grid)
+    if len(grid.bins) > 1:
+        rows = len(panels)
+        _add_signed_bar(
+            figure,
+            "value relative\nto ± limit" if rows == 1 else "value relative to ± limit",
+            aspect=8 if rows == 1 else 25,
+        )
     return figure
+
+
+def _shown(values: FloatArray) -> FloatArray:
+    """Return values by cell [count, ..., b₁, b₀] as images [count, b₁, b₀]; one axis is one row."""
+    if values.ndim == 2:
+        return values[:, None, :]
+    hidden = tuple(range(1, values.ndim - 2))
+    if not hidden:
+        return values
+    known = np.isfinite(values).sum(axis=hidden)
+    sums = np.nansum(values, axis=hidden)
+    means: FloatArray = np.where(known > 0, sums / np.maximum(known, 1), np.nan)
+    return means
+
+
+def _named(grid: BoxGrid) -> bool:
+    """Return whether the names of the axes fit between the ends of every map's."""
+    return len(grid.bins) == 2 and max(map(len, grid.names)) <= _SHORT_NAME
+
+
+def _name_axes(figure: Figure, grid: BoxGrid) -> None:
+    """Name the axes of all maps once; between the ends of the axes where names are short."""
+    names = grid.names if len(grid.bins) > 1 else (grid.names[0], "value")
+    if _named(grid):
+        return
+    size = 8.5
+    figure.supxlabel(names[0], fontsize=size)
+    text = names[1]
+    if len(grid.bins) > 2:
+        text += f"; means over {', '.join(names[2:])}"
+    figure.supylabel(text, fontsize=size)
+
+
+def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
+    """Mark the ends of a map's axes, and name short ones between: there is no room elsewhere."""
+    ends = list(zip(grid.low, grid.high, grid.names, strict=True))[:2]
+    axes.tick_params(labelsize=7.0, length=0.0, pad=1.5)
+    short = _named(grid)
+    for axis, (low, high, name) in zip((axes.xaxis, axes.yaxis), ends, strict=False):
+        numbers = [f"{end:.3g}".replace("-", "\N{MINUS SIGN}") for end in (low, high)]
+        labels = [numbers[0], name if short else "", numbers[1]]
+        texts = axis.set_ticks([low, (low + high) / 2, high], labels=labels)
+        if not short:  # Long numbers of two axes, or of two maps, would meet at a corner.
+            for tick, x, y in zip(
+                texts, ("left", "center", "right"), ("bottom", "center", "top"), strict=True
+            ):
+                tick.label1.set(**({"ha": x} if axis is axes.xaxis else {"va": y}))
 
 
 def _magnitudes(
@@ -266,9 +328,16 @@ def _require_known(given: Mapping[str, object], rows: Mapping[str, object], what
 
 
 def _draw_signed(
-    grid: npt.NDArray[np.object_], tables: Mapping[str, FloatArray], columns: int, **options: Any
+    panels: npt.NDArray[np.object_],
+    tables: Mapping[str, FloatArray],
+    columns: int,
+    *,
+    grid: BoxGrid | None = None,
 ) -> Iterator[tuple[Axes, str, int, float]]:
     """Draw images [count, height, width] by name, blocks of rows one under the other.
+
+    They lie over a grid, whose lines they are if it has one axis; without one their top row of
+    pixels comes first.
 
     Yields:
         Axes, name, index and limit of each image; those of one index share their limits, symmetric
@@ -279,8 +348,22 @@ def _draw_signed(
         limit = largest or 1.0
         block, column = divmod(index, columns)
         for row, (name, images) in enumerate(tables.items()):
-            axes = grid[block * len(tables) + row, column]
-            axes.imshow(images[index], cmap=signed_colormap(), vmin=-limit, vmax=limit, **options)
+            axes = panels[block * len(tables) + row, column]
+            signs: dict[str, Any] = {"cmap": signed_colormap(), "vmin": -limit, "vmax": limit}
+            if grid is None:
+                axes.imshow(images[index], origin="upper", **signs)
+            elif len(grid.bins) == 1:
+                axes.plot(grid.centres()[:, 0], images[index][0], color=OKABE_ITO[0], linewidth=1.0)
+                axes.axhline(0.0, color=MUTED, linewidth=0.5)
+                axes.set_ylim(-1.05 * limit, 1.05 * limit)
+                axes.set_yticks([])
+                _mark_ends(axes, grid)
+            else:
+                (left, bottom), (right, top) = grid.low[:2], grid.high[:2]
+                extent = (left, right, bottom, top)
+                axes.imshow(images[index], origin="lower", extent=extent, aspect="auto", **signs)
+                axes.set_box_aspect(1)
+                _mark_ends(axes, grid)
             yield axes, name, index, limit
 
 
@@ -472,7 +555,7 @@ def plot_signed_images(
     blocks = math.ceil(len(titles) / _MOST_MAPS)
     columns = math.ceil(len(titles) / blocks)
     figure, grid = _image_grid(tables, columns, blocks, text_height=_TITLE * (1 + len(matches)))
-    for axes, name, index, _ in _draw_signed(grid, tables, columns, origin="upper"):
+    for axes, name, index, _ in _draw_signed(grid, tables, columns):
         if name == next(iter(tables)):
             axes.set_title(titles[index], fontsize=8.5)
         if index % columns == 0:

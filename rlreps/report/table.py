@@ -70,7 +70,7 @@ class Table:
 
     Attributes:
         header: Column titles [columns].
-        rows: Cells [rows][columns]: text, numbers, booleans or None.
+        rows: Cells [rows, columns]: text, numbers, booleans or None.
         caption: What the table shows.
 
     Raises:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from rlreps import __version__
 from rlreps.errors import InputError
-from rlreps.files import unfinished_writes, write_atomically
+from rlreps.files import README, unfinished_writes, write_atomically
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.runs.provenance import provenance as current_provenance
@@ -21,6 +22,40 @@ _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 
 
+_MOST_DIFFERENCES = 8
+"""Listed in a message; a configuration may differ in hundreds."""
+_LONGEST_VALUE = 60
+"""Characters of a value in a message."""
+
+_RUNS = {
+    "train": "training run",
+    "train-live": "live training run",
+    "agent": "run of agents",
+    "sweep": "sweep",
+    "quickstart": "quickstart",
+    "successor representation": "successor representation",
+}
+
+
+def in_words(kind: str) -> str:
+    """Say what a folder of some kind holds: every other kind is that of an experiment."""
+    return _RUNS.get(kind, f"{kind} experiment")
+
+
+_README = """\
+{title} of rlreps {version}.
+
+config.json     all that decides the result, with versions, git revision and device
+metrics.jsonl   one line an evaluation
+checkpoints/    the newest state; parts/ and runs/: what is finished of a larger run
+results/        tables as CSV and JSON, with the numbers behind the figures
+figures/        pictures
+summary.json    the final figures; it is written last, when the run is done
+report.html     all of it on one page, where there is one
+The same command with the same folder goes on where it was interrupted.
+"""
+
+
 def differences(expected: Any, got: Any, name: str = "") -> list[str]:
     """List how two JSON values differ, as "expected name=a, got b" with dotted names."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
@@ -29,7 +64,14 @@ def differences(expected: Any, got: Any, name: str = "") -> list[str]:
             inner = f"{name}.{key}" if name else str(key)
             found += differences(expected.get(key), got.get(key), inner)
         return found
-    return [] if expected == got else [f"expected {name}={expected!r}, got {got!r}"]
+    if expected == got:
+        return []
+    return [f"expected {name}={_shortened(expected)}, got {_shortened(got)}"]
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def without_nan(value: Any) -> Any:
@@ -60,6 +102,8 @@ class RunFolder:
             InputError: If it is not the folder of a run, or its configuration cannot be read.
         """
         self.path = path
+        if (path / "zarr.json").is_file():
+            raise InputError(f"{path} holds a matrix store, not a run")
         stored = _read_object(path / _CONFIG)
         kinds = {"kind": str, "config": dict, "provenance": dict}
         if not all(isinstance(stored.get(name), kind) for name, kind in kinds.items()):
@@ -96,12 +140,13 @@ class RunFolder:
             raise InputError(f"expected a folder for the run, got the file {path}")
         if (path / _CONFIG).exists():
             folder = cls(path)
-            found = differences(
-                {"kind": folder.kind, **folder.config},
-                {"kind": kind, **json.loads(json.dumps(config))},
-            )
+            folder.require_kind(kind)
+            found = differences(folder.config, json.loads(json.dumps(config)))
             if found:
-                raise InputError(f"{path} holds another run: {'; '.join(found)}")
+                more = len(found) - _MOST_DIFFERENCES
+                rest = f"; and {more} more differences" if more > 0 else ""
+                listed = "; ".join(found[:_MOST_DIFFERENCES])
+                raise InputError(f"{path} holds another run: {listed}{rest}")
             return folder
         unfinished = unfinished_writes(path, _CONFIG)
         others = sorted(
@@ -144,11 +189,19 @@ class RunFolder:
                 leftover.unlink()
             described = {"kind": kind, "config": config, "provenance": provenance}
             _write_json(path / _CONFIG, {"format": FORMAT, **described})
+            title = in_words(kind)
+            text = _README.format(title=title[0].upper() + title[1:], version=__version__)
+            write_atomically(path / README, text.encode())
         except OSError as error:
             raise InputError(
                 f"expected a folder that can be written, got {error.strerror}: {path}"
             ) from error
         return cls(path)
+
+    def require_kind(self, kind: str) -> None:
+        """Raise an ``InputError`` unless the folder holds this kind of run."""
+        if self.kind != kind:
+            raise InputError(f"{self.path} holds a {in_words(self.kind)}, not a {in_words(kind)}")
 
     @property
     def figures(self) -> Path:

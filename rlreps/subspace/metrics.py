@@ -102,7 +102,7 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Compute the principal angles between the basis and the features' span.
 
     Cosines are the singular values of Q^T F, sines those of F - Q Q^T F; both enter, so small and
-    right angles keep their digits (Bjorck & Golub 1973).
+    right angles keep their digits (Björck & Golub 1973).
 
     Returns:
       [k] angles in radians, rising, in [0, pi/2]; directions that features of rank below k cannot

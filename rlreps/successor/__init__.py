@@ -6,13 +6,56 @@ Names load on first use: reading a store needs no JAX, and the command line answ
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlreps.successor.chains import MarkovChain as MarkovChain
+    from rlreps.successor.chains import environment_chain as environment_chain
+    from rlreps.successor.chains import puddle_world_chain as puddle_world_chain
+    from rlreps.successor.grids import BoxGrid as BoxGrid
+    from rlreps.successor.grids import Grid as Grid
+    from rlreps.successor.ground_truth import GroundTruth as GroundTruth
+    from rlreps.successor.ground_truth import load_ground_truth as load_ground_truth
+    from rlreps.successor.ground_truth import principal_subspace as principal_subspace
+    from rlreps.successor.ground_truth import sampling_error as sampling_error
+    from rlreps.successor.ground_truth import save_matrix as save_matrix
+    from rlreps.successor.gymnasium import GymnasiumProcess as GymnasiumProcess
+    from rlreps.successor.gymnasium import GymnasiumRowSampler as GymnasiumRowSampler
+    from rlreps.successor.gymnasium import VisitSettings as VisitSettings
+    from rlreps.successor.gymnasium import every_visit as every_visit
+    from rlreps.successor.gymnasium import state_attribute as state_attribute
+    from rlreps.successor.measure import METHODS as METHODS
+    from rlreps.successor.measure import MonteCarlo as MonteCarlo
+    from rlreps.successor.measure import RolloutSettings as RolloutSettings
+    from rlreps.successor.measure import RowEstimates as RowEstimates
+    from rlreps.successor.measure import SuccessorMeasure as SuccessorMeasure
+    from rlreps.successor.measure import Transition as Transition
+    from rlreps.successor.measure import TransitionSettings as TransitionSettings
+    from rlreps.successor.monte_carlo import RowSampler as RowSampler
+    from rlreps.successor.released import load as load
+    from rlreps.successor.released import released_names as released_names
+    from rlreps.successor.store import MatrixStore as MatrixStore
+    from rlreps.successor.store import VerifyReport as VerifyReport
+    from rlreps.successor.store import create_or_resume as create_or_resume
+    from rlreps.successor.store import open_estimates as open_estimates
+    from rlreps.successor.store import open_store as open_store
+    from rlreps.successor.store import verify as verify
+    from rlreps.successor.transition.estimator import TransitionEstimator as TransitionEstimator
+    from rlreps.successor.transition.estimator import aggregation_error as aggregation_error
+    from rlreps.successor.transitions import Transitions as Transitions
+    from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
+    from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
+    from rlreps.training.successor import EpisodeSums as EpisodeSums
+    from rlreps.training.successor import FitConfig as FitConfig
+    from rlreps.training.successor import SuccessorRepresentation as SuccessorRepresentation
+    from rlreps.training.successor import TemporalDifferences as TemporalDifferences
+    from rlreps.training.successor import fit as fit
 
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "grids": "BoxGrid Grid",
-    "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error",
-    "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit starts_in_cells",
+    "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error save_matrix",
+    "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit state_attribute",
     "measure": "METHODS MonteCarlo RolloutSettings RowEstimates SuccessorMeasure Transition "
     "TransitionSettings",
     "monte_carlo": "RowSampler",

@@ -267,11 +267,13 @@ class BoxGrid:
         low: Lower corner [k], in the units of the observations.
         high: Upper corner [k].
         bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 can tell apart.
+        names: Names of the axes with their units, [k], for figures; x0, x1, ... by default.
     """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
     bins: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, kind in (("low", float), ("high", float), ("bins", int)):
@@ -292,6 +294,14 @@ class BoxGrid:
             "cells that float32 can tell apart",
             f"{self.bins} cells between {self.low} and {self.high}",
         )
+        names = tuple(self.names) or tuple(f"x{axis}" for axis in range(len(self.bins)))
+        require(len(names) == len(self.bins), f"{len(self.bins)} names of axes", names)
+        object.__setattr__(self, "names", names)
+
+    @classmethod
+    def unit_square(cls, bins: int) -> "BoxGrid":
+        """Return the cells of ``Grid(bins)``, by the same index."""
+        return cls((0.0, 0.0), (1.0, 1.0), (bins, bins), ("x", "y"))
 
     @property
     def num_cells(self) -> int:
@@ -377,6 +387,10 @@ class BoxGrid:
         """Return the centres [n, k] (float32) with the box mapped to [0, 1]^k, for encoders."""
         steps = self._steps(np.arange(self.num_cells)).astype(np.float32)
         return np.asarray((steps + np.float32(0.5)) / np.asarray(self.bins, np.float32))
+
+    def unit_widths(self) -> np.ndarray:
+        """Return the extents of a cell [k] (float32) with the box mapped to [0, 1]^k."""
+        return np.float32(1.0) / np.asarray(self.bins, np.float32)
 
     @property
     def _strides(self) -> np.ndarray:

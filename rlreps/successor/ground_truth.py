@@ -10,15 +10,20 @@ kept beside the matrix.
 
 import contextlib
 import dataclasses
+import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import Array
 
+from rlreps import __version__
+from rlreps.encoders import Encoder, Params, Tabular
 from rlreps.errors import InputError, require, require_choice
 from rlreps.subspace import (
     ArrayBlocks,
@@ -29,14 +34,16 @@ from rlreps.subspace import (
     centre_in_place,
     centring_means,
     noise_floor,
+    numerical_rank,
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
-from rlreps.successor.grids import BoxGrid, Grid, spelled_cells
-from rlreps.successor.measure import CENTRED_ON_READING
+from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
+from rlreps.successor.measure import CENTRED_ON_READING, RowEstimates
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
-from rlreps.successor.store.estimates import EstimateStore
+from rlreps.successor.store.estimates import EstimateStore, create_estimates
+from rlreps.successor.store.format import as_bytes
 
 CENTRING: Mapping[Centring, str] = {
     "columns": "column means over states removed",
@@ -80,7 +87,8 @@ class GroundTruth:
         settings: The settings of the store it came from.
         error: Estimated subspace distance of its leading d components from the truth for
             d = 1 … k, [k], where it is known; see ``sampling_error`` for stores.
-        cell_widths: Extent of a cell along each coordinate, [k], where states are cells.
+        grid: The grid whose cells states are, with units and names, where they are cells.
+        cells: Cell of each state, rising, [n].
     """
 
     coordinates: Array
@@ -88,12 +96,18 @@ class GroundTruth:
     principal: PrincipalSubspace
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     error: np.ndarray | None = None
-    cell_widths: np.ndarray | None = None
+    grid: BoxGrid | None = None
+    cells: np.ndarray | None = None
 
     @property
     def num_states(self) -> int:
         """Number of states, n."""
         return len(self.principal.basis)
+
+    @property
+    def cell_widths(self) -> np.ndarray | None:
+        """Extent of a cell along each coordinate, [k], where states are cells."""
+        return None if self.grid is None else self.grid.unit_widths()
 
     def require_dimension(self, d: int) -> None:
         """Raise an ``InputError`` unless the subspace holds d components."""
@@ -107,6 +121,84 @@ class GroundTruth:
         self.require_dimension(d)
         basis = jnp.asarray(self.principal.truncated(d).basis)
         return float(subspace_distance(jnp.asarray(features), basis))
+
+    def inputs(self, encoder: Encoder) -> Array:
+        """Return an encoder's inputs for all states: indices if tabular, else positions."""
+        return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
+
+    def evaluation(
+        self, encoder: Encoder, inputs: Array | None = None
+    ) -> Callable[[Params], dict[str, Array]]:
+        """Return what ``training.train`` takes as ``evaluate`` to follow the subspace distance.
+
+        Args:
+            encoder: An encoder of d features.
+            inputs: Its inputs for all states, [n, ...]; None is ``inputs(encoder)``.
+
+        Returns:
+            Parameters → ``subspace_distance`` to the leading d components and ``feature_rank``,
+            both [].
+
+        Raises:
+            InputError: If the encoder gives no features [n, d] of the states, or d exceeds the
+                components.
+        """
+        given = self.inputs(encoder) if inputs is None else inputs
+        if isinstance(encoder, Tabular):
+            expected = f"a tabular encoder of the {self.num_states} states"
+            require(encoder.num_states == self.num_states, expected, encoder.num_states)
+        shape = encoder_shape(encoder, given)
+        require(
+            len(shape) == 2 and shape[0] == self.num_states,
+            f"an encoder with features of shape ({self.num_states}, d) of the states",
+            shape,
+        )
+        self.require_dimension(shape[1])
+        return distance_evaluation(encoder, given, self.principal.truncated(shape[1]).basis)
+
+
+def encoder_shape(encoder: Encoder, inputs: Array) -> tuple[int, ...]:
+    """Return the shape of an encoder's features of some inputs, computing none.
+
+    Raises:
+        InputError: If it cannot take them.
+    """
+
+    def features(inputs: Array) -> Array:
+        return encoder.apply(encoder.init(jax.random.key(0)), inputs)
+
+    try:
+        return tuple(jax.eval_shape(features, inputs).shape)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"expected an encoder of inputs of shape {inputs.shape}, got one that cannot take "
+            f"them ({first})"
+        ) from error
+
+
+def distance_evaluation(
+    encoder: Encoder, inputs: Array, basis: np.ndarray | Array
+) -> Callable[[Params], dict[str, Array]]:
+    """Return the evaluation of training: parameters → distance to a basis, and rank, both [].
+
+    Args:
+        encoder: The encoder.
+        inputs: Encoder inputs of all states, [n, ...].
+        basis: Orthonormal leading singular vectors, [n, d].
+    """
+    target = jnp.asarray(basis)
+
+    def evaluate(params: Params) -> dict[str, Array]:
+        features = encoder.apply(params, inputs)
+        return {
+            "subspace_distance": subspace_distance(features, target),
+            "feature_rank": numerical_rank(features),
+        }
+
+    return evaluate
 
 
 def centring_of(settings: Mapping[str, Any]) -> Centring:
@@ -156,7 +248,7 @@ def principal_subspace(
 
 
 def load_ground_truth(
-    path: Path,
+    path: str | Path,
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
@@ -170,16 +262,109 @@ def load_ground_truth(
             the matrix's.
     """
     store = open_store(path)
-    coordinates, widths = state_cells(store)
+    grid, cells = state_cells(store)
     matrix = _centred(store)
     principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
-        coordinates=jnp.asarray(coordinates),
+        coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
         principal=principal,
         settings=store.settings,
-        cell_widths=widths,
+        grid=grid,
+        cells=cells,
     )
+
+
+_BLOCK_ENTRIES = 2**20
+
+
+def save_matrix(
+    path: str | Path,
+    matrix: npt.ArrayLike | RowEstimates,
+    grid: BoxGrid | Grid | None = None,
+    *,
+    cells: npt.ArrayLike | None = None,
+) -> MatrixStore:
+    """Store a matrix of your own, so that every command and ``load`` work on it.
+
+    ``rlreps svd``, ``train`` and ``plot components`` take the folder then. Column means come off
+    when it is read, as of any store. Nothing is written before everything is checked.
+
+    Args:
+        path: A folder that does not exist, is empty, or holds this matrix already.
+        matrix: One row a state and one column a task, [n, tasks], finite; kept as float32. Of
+            ``RowEstimates`` the difference of the halves is kept too, from which ``rlreps
+            successor info`` and learning curves know the noise floor.
+        grid: The cells that the states are, for maps and for encoders of coordinates; None numbers
+            the states 0 … n − 1 along one axis.
+        cells: The cell of each state, [n], rising, where not every cell is a state.
+
+    Returns:
+        The store.
+
+    Raises:
+        InputError: For another shape, entries that are not finite, cells that do not fit, or a path
+            that holds something else.
+    """
+    rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
+    parts = [np.asarray(part) for part in (rows, half) if part is not None]
+    shape = parts[0].shape
+    require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
+    require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
+    states, tasks = shape
+    hasher, block_rows = hashlib.sha256(), min(states, max(1, _BLOCK_ENTRIES // tasks))
+    for part in parts:
+        require(part.dtype.kind in "iuf", "a matrix of real numbers", part.dtype.name)
+        for first in range(0, states, block_rows):
+            block = part[first : first + block_rows].astype(np.float32)
+            bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+            if bad.size:
+                raise InputError(
+                    f"expected a matrix of finite entries, got NaN or infinity in row "
+                    f"{first + int(bad[0])}; leave out the rows of states that are not known, and "
+                    "name the others by cells="
+                )
+            hasher.update(as_bytes(block))
+    if isinstance(grid, Grid):
+        cells = grid.states if cells is None else cells
+        grid = BoxGrid.unit_square(grid.bins)
+    elif grid is None:
+        grid = BoxGrid((0,), (states,), (states,), ("state",))
+    found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
+    inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
+    inside = inside and found[0] >= 0 and found[-1] < grid.num_cells
+    require(
+        bool(inside and (np.diff(found) > 0).all()),
+        f"cells in [0, {grid.num_cells}), rising, one for each state",
+        found,
+    )
+    require(
+        len(found) == states,
+        f"{len(found)} rows, one for each of the states, which are cells of the grid",
+        states,
+    )
+    others = np.setdiff1d(np.arange(grid.num_cells), found)
+    store = create_estimates(
+        Path(path),
+        shape=(states, tasks),
+        block_rows=block_rows,
+        settings={
+            "quantity": "matrix of a user's own",
+            "method": "given",
+            "box": dataclasses.asdict(grid),
+            **({"wall_cells": spell_cells(others)} if others.size else {}),
+            **({} if half is None else {"halves": 2}),
+            "centring": "none",
+            "sha256": hasher.hexdigest(),
+        },
+        provenance={"saved_by": f"rlreps {__version__}"},
+        sampled=half is not None,
+    )
+    for index in store.missing_blocks():
+        first, last = store.matrix.block_range(index)
+        written = (part[first:last].astype(np.float32) for part in parts)
+        store.write_block(index, RowEstimates(*written))
+    return store.matrix
 
 
 def _centred(store: MatrixStore) -> RowBlocks:
@@ -205,18 +390,24 @@ def _watched(
     return result
 
 
-def state_cells(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
-    """Return centres [n, k] and widths [k] of the states' cells in [0, 1]ᵏ, from the settings.
+def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
+    """Return the grid and the cell [n] of each state, from the settings.
 
     Raises:
         InputError: If the settings describe no grid of as many states.
     """
     bins, box = store.settings.get("bins"), store.settings.get("box")
+    # Stores without the record have all cells: of arenas without walls, or older than it.
+    record = store.settings.get("wall_cells")
     if isinstance(box, Mapping):
         grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
-        return grid.unit_centres(), np.float32(1.0) / np.asarray(grid.bins, np.float32)
-    # Stores without the record are of arenas without walls, or older than it: all cells are there.
-    record = store.settings.get("wall_cells")
+    else:
+        require(
+            isinstance(bins, int),
+            "a store over a grid of bins x bins states, or of a box as save_matrix writes it",
+            f"bins={bins!r}",
+        )
+        grid = BoxGrid.unit_square(int(cast(int, bins)))
     if record is None and _has_walls(store.settings.get("environment")):
         warnings.warn(
             f"the cells inside the walls of {store.path} count as states, since an earlier version "
@@ -224,10 +415,13 @@ def state_cells(store: MatrixStore) -> tuple[np.ndarray, np.ndarray]:
             UserWarning,
             stacklevel=2,
         )
-    inside = spelled_cells(record or "")
-    if not isinstance(bins, int) or bins**2 - len(inside) != store.shape[0]:
-        raise InputError(f"expected a store over a grid of bins x bins states, got bins={bins!r}")
-    return np.delete(Grid(bins).centres(), inside, axis=0), np.full(2, 1.0 / bins, np.float32)
+    cells = np.delete(np.arange(grid.num_cells), spelled_cells(record or ""))
+    require(
+        len(cells) == store.shape[0],
+        f"a store over a grid of bins x bins states ({len(cells)})",
+        f"{store.shape[0]} rows, bins={bins!r}",
+    )
+    return grid, cells
 
 
 def _has_walls(environment: object) -> bool:

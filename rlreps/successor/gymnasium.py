@@ -1,4 +1,4 @@
-"""The successor measure of any Gymnasium environment with a cell function.
+"""The successor measure of any Gymnasium environment with a grid or a cell function.
 
 The successor measure is that of a Markov chain on all states, whose transition kernel is
 stochastic (Blier et al. 2021). How episodes end is turned into such a chain as follows.
@@ -14,13 +14,16 @@ stochastic (Blier et al. 2021). How episodes end is turned into such a chain as 
 a cell, of the discounted cells from then on (every-visit Monte Carlo).
 """
 
+import copy
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlreps.errors import InputError, require, require_positive
@@ -36,67 +39,148 @@ CellFunction = Callable[[Any], Any]
 Policy = Callable[[Any, np.random.Generator], Any]
 """(Observations of all copies, generator) → actions of all copies."""
 
-SetState = Callable[[VectorEnv[Any, Any, Any], np.ndarray, np.random.Generator], Any]
-"""(Environment, cell [num_envs] for each copy, generator) → observations [num_envs, ...].
+SetState = Callable[[VectorEnv[Any, Any, Any], np.ndarray], Any]
+"""(Environment, a state for each copy) → observations of all copies, as ``reset`` returns them.
 
-Puts each copy into a state drawn from the start distribution of its cell.
+Puts each copy into its state: a point [k] of the grid, [num_envs, k] in all, or without a grid the
+number of a cell, [num_envs].
 """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GymnasiumProcess:
-    """A vector environment under a policy, seen through a cell function.
+    """A vector environment under a policy, seen through a grid or a cell function.
 
     Attributes:
         environment: From ``gymnasium.make_vec``, or any other vector environment, in whatever
-            autoreset mode. It is reset, reseeded and stepped at will.
-        cell: The cell function.
-        num_cells: Number of cells.
+            autoreset mode. It is reset, reseeded and stepped at will. Of an environment from
+            ``gymnasium.make``, or of your own, ``copies`` are made.
+        grid: Cells over the states. Observations are points of it, unless there is a ``cell``.
+        cell: The cell function; None is that of the grid.
+        num_cells: Number of cells; None is that of the grid.
         policy: None draws from the action space, uniformly where that is bounded.
+        copies: Copies that are stepped together, of an environment that is no vector.
     """
 
-    environment: VectorEnv[Any, Any, Any]
-    cell: CellFunction
-    num_cells: int
+    environment: VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any]
+    grid: BoxGrid | None = None
+    cell: CellFunction | None = None
+    num_cells: int | None = None
     policy: Policy | None = None
+    copies: int = 32
 
     def __post_init__(self) -> None:
+        if isinstance(self.environment, gymnasium.Env):
+            require_positive("copies", self.copies)
+            object.__setattr__(self, "environment", _copied(self.environment, self.copies))
         require(
             isinstance(self.environment, VectorEnv),
-            "a vector environment, such as gymnasium.make_vec gives",
+            "an environment, such as gymnasium.make or make_vec gives",
             type(self.environment).__name__,
         )
+        if self.grid is None:
+            both = self.cell is not None and self.num_cells is not None
+            require(both, "a grid, or a cell function and num_cells", "neither")
+        elif self.num_cells is None:
+            object.__setattr__(self, "num_cells", self.grid.num_cells)
+        assert self.num_cells is not None
         require_positive("num_cells", self.num_cells)
         require(
             isinstance(self.autoreset_mode, AutoresetMode),
             "a vector environment whose metadata has an autoreset_mode",
             self.autoreset_mode,
         )
+        for name, takes in (("cell", ("observations",)), ("policy", ("observations", "generator"))):
+            if getattr(self, name) is not None:
+                _require_arguments(name, getattr(self, name), takes)
 
     @property
     def num_copies(self) -> int:
         """Copies of the environment that are stepped together."""
-        return int(self.environment.num_envs)
+        return int(self.vector.num_envs)
+
+    @property
+    def vector(self) -> VectorEnv[Any, Any, Any]:
+        """The environment, a vector of copies."""
+        assert isinstance(self.environment, VectorEnv)
+        return self.environment
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        assert self.num_cells is not None
+        return self.num_cells
 
     @property
     def autoreset_mode(self) -> Any:
         """Behaviour of the environment after the end of an episode."""
         # Before 1.4, copies made by Gymnasium shared one metadata; the attribute is their own.
-        stated = (self.environment.metadata or {}).get("autoreset_mode")
-        return getattr(self.environment.unwrapped, "autoreset_mode", None) or stated
+        stated = (self.vector.metadata or {}).get("autoreset_mode")
+        return getattr(self.vector.unwrapped, "autoreset_mode", None) or stated
 
     def cells(self, observations: Any) -> np.ndarray:
         """Return the checked cells [m] (int64) of a batch of observations."""
-        cells = np.asarray(self.cell(observations))
+        if self.cell is not None:
+            cells = np.asarray(self.cell(observations))
+        else:
+            assert self.grid is not None
+            axes, shape = len(self.grid.bins), np.shape(observations)
+            require(
+                len(shape) == 2 and shape[1] == axes,
+                f"observations of {axes} numbers, one for each axis of the grid, or a cell "
+                "function that finds their cells",
+                f"shape {shape[1:]}",
+            )
+            cells = self.grid.cell(observations)
         require(
             np.issubdtype(cells.dtype, np.integer) and cells.ndim == 1,
             "a cell function that gives one integer for each observation",
             f"{cells.dtype} of shape {cells.shape}",
         )
         lowest, highest = int(cells.min()), int(cells.max())
-        inside = lowest >= 0 and highest < self.num_cells
-        require(inside, f"cells in [0, {self.num_cells})", (lowest, highest))
+        inside = lowest >= 0 and highest < self.size
+        require(inside, f"cells in [0, {self.size})", (lowest, highest))
         return cells.astype(np.int64)
+
+    def states(self, cells: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Draw a state uniformly inside each cell [m]: [m, k], or without a grid the cells."""
+        if self.grid is None:
+            return cells
+        beyond = int(np.max(cells, initial=0))
+        require(beyond < self.grid.num_cells, "starts in cells of the grid", beyond)
+        return self.grid.sample_with(generator, cells)
+
+
+def _copied(environment: gymnasium.Env[Any, Any], copies: int) -> VectorEnv[Any, Any, Any]:
+    """Make a vector of copies of an environment."""
+    spec = environment.spec
+
+    def make() -> gymnasium.Env[Any, Any]:
+        if spec is not None:
+            return gymnasium.make(spec, disable_env_checker=True)
+        return copy.deepcopy(environment)
+
+    try:
+        return SyncVectorEnv([make] * copies)
+    except Exception as error:
+        raise InputError(
+            "expected an environment that can be copied, or a vector environment such as "
+            f"gymnasium.make_vec gives, got {environment} ({error})"
+        ) from error
+
+
+def _require_arguments(name: str, function: Callable[..., Any], takes: Sequence[str]) -> None:
+    """Raise an ``InputError`` unless a function can be called with so many arguments."""
+    expected = f"{name}({', '.join(takes)})"
+    require(callable(function), f"a function {expected}", function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # Some compiled functions do not tell.
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError:
+        raise InputError(f"expected a function {expected}, got {name}{signature}") from None
 
 
 class CellStep(NamedTuple):
@@ -121,7 +205,7 @@ class CellStepper:
     def __init__(self, process: GymnasiumProcess, seeds: Sequence[int]) -> None:
         """Reset the environment; its randomness depends on the seeds alone."""
         self._process = process
-        self._environment = process.environment
+        self._environment = process.vector
         self._mode = process.autoreset_mode
         sequence = np.random.SeedSequence(list(seeds))
         self.generator = np.random.Generator(np.random.PCG64(sequence))
@@ -137,13 +221,29 @@ class CellStepper:
 
     def place(self, set_state: SetState, cells: np.ndarray) -> None:
         """Put every copy, just reset, into a state of its cell [e], and check that it is there."""
-        self._observations = set_state(self._environment, cells, self.generator)
+        states = self._process.states(cells, self.generator)
+        found = set_state(self._environment, states)
+        shape, single = None, self._environment.single_observation_space.shape
+        if single is not None:
+            shape = (len(cells), *single)
+        if found is None or (shape is not None and np.shape(found) != shape):
+            said = "None" if found is None else f"shape {np.shape(found)}"
+            wanted = "observations" if shape is None else f"observations of shape {shape}"
+            raise InputError(
+                f"expected set_state(environment, states) to return {wanted}, as reset does, "
+                f"got {said}"
+            )
+        self._observations = found
         for cell, reached in zip(cells, self.cells(), strict=True):
             if reached != cell:
                 raise InputError(
                     f"expected set_state to start in cell {cell}, "
                     f"got an observation in cell {reached}"
                 )
+
+    def observations_ahead(self) -> Any:
+        """Take one action of the action space in every copy, and return what is observed then."""
+        return self._environment.step(self._environment.action_space.sample())[0]
 
     def step(self) -> CellStep:
         """Take one action in every copy."""
@@ -184,31 +284,50 @@ class GymnasiumRowSampler:
     order, as long as the number of copies is the same.
 
     The environment must run for the whole horizon without truncation (pass ``max_episode_steps``
-    to ``gymnasium.make_vec``). Terminal states are absorbing once an episode has ended in them; a
-    start is never taken for terminal.
+    to ``gymnasium.make`` or ``make_vec``). Terminal states are absorbing once an episode has ended
+    in them; a start is never taken for terminal.
     """
 
     def __init__(
-        self, process: GymnasiumProcess, *, set_state: SetState, settings: RolloutSettings
+        self,
+        process: GymnasiumProcess,
+        *,
+        settings: RolloutSettings,
+        set_state: SetState | None = None,
     ) -> None:
         """Prepare the sampler.
 
         Args:
             process: The environment; rollouts fill its copies evenly if their number divides that
                 of the rollouts.
-            set_state: Puts copies into states drawn from their cells' start distributions.
             settings: The discounted sum and the number of rollouts from each cell: even, so that
                 it falls into two equal halves.
+            set_state: Puts copies into states, which are drawn uniformly inside the grid's cells;
+                None is ``state_attribute()``.
+
+        Raises:
+            InputError: For an odd number of rollouts, or a ``set_state`` of other arguments.
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
         self._process = process
-        self._set_state = set_state
+        self._set_state = state_attribute() if set_state is None else set_state
+        _require_arguments("set_state", self._set_state, ("environment", "states"))
+        self._obeyed = False
         self._settings = settings
         self._weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
 
     def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return rows [len(cells), num_cells] (float32) for start cells (see ``row_blocks``)."""
         return next(self.row_blocks([cells])).rows
+
+    def estimates(self, cells: Sequence[int] | np.ndarray | None = None) -> RowEstimates:
+        """Return the rows of start cells with the difference of their halves.
+
+        None is all cells, or all of the grid if there is one.
+        """
+        grid = self._process.grid
+        count = self._process.size if grid is None else grid.num_cells
+        return next(self.row_blocks([range(count) if cells is None else cells]))
 
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
@@ -217,11 +336,13 @@ class GymnasiumRowSampler:
 
         Raises:
             InputError: If a cell lies outside the grid, the environment truncates a rollout, or
-                ``set_state`` starts one in another cell.
+                ``set_state`` starts one in another cell or moves no copy of the environment.
         """
         rollouts = self._settings.rollouts
-        for block in [checked_cells(block, self._process.num_cells) for block in blocks]:
-            sums = np.zeros((2, len(block), self._process.num_cells))
+        for block in [checked_cells(block, self._process.size) for block in blocks]:
+            if not self._obeyed and len(block):
+                self._require_obeyed(block)
+            sums = np.zeros((2, len(block), self._process.size))
             for row, cell in enumerate(block):
                 sums[:, row] = self._visits_by_half(int(cell))
             yield RowEstimates(
@@ -232,15 +353,41 @@ class GymnasiumRowSampler:
     def _visits_by_half(self, cell: int) -> np.ndarray:
         """Sum discounted visits [2, num_cells] over the even and over the odd rollouts."""
         copies, rollouts = self._process.num_copies, self._settings.rollouts
-        visits = np.zeros((2, self._process.num_cells))
+        visits = np.zeros((2, self._process.size))
         for batch in range(math.ceil(rollouts / copies)):
             trajectories = self._trajectories(cell, batch)
             number = batch * copies + np.arange(copies)
             for half in range(2):
                 counted = trajectories[:, (number < rollouts) & (number % 2 == half)]
                 weights = np.repeat(self._weights, counted.shape[1])
-                visits[half] += np.bincount(counted.ravel(), weights, self._process.num_cells)
+                visits[half] += np.bincount(counted.ravel(), weights, self._process.size)
         return visits
+
+    def _require_obeyed(self, block: np.ndarray) -> None:
+        """Raise an ``InputError`` if no start state makes a difference to what comes next.
+
+        That is how it looks if ``set_state`` returns the right observations and sets an attribute
+        that the environment does not have. Up to three cells are tried, with the same actions.
+        """
+        untouched = []
+        for cell in {int(block[0]), int(block[len(block) // 2]), int(block[-1])}:
+            starts = np.full(self._process.num_copies, cell, np.int64)
+            ends = []
+            for placed in (True, False):
+                stepper = CellStepper(self._process, (self._settings.seed, cell, 0))
+                elsewhere = stepper.cells() != starts
+                if placed:
+                    stepper.place(self._set_state, starts)
+                ends.append(stepper.observations_ahead())
+            if elsewhere.any():
+                untouched.append(bool(_equal(*ends)[elsewhere].all()))
+        if untouched and all(untouched):
+            raise InputError(
+                "expected set_state to put every copy of the environment into its state, got "
+                "steps as if it had not been called; set the copies' own attributes, as "
+                "environment.set_attr(name, list(states)) does"
+            )
+        self._obeyed = True
 
     def _trajectories(self, cell: int, batch: int) -> np.ndarray:
         """Return counted cells [horizon, copies] of one rollout of every copy."""
@@ -260,42 +407,42 @@ class GymnasiumRowSampler:
             if time < last and np.any(running & step.truncated):
                 raise InputError(
                     f"expected an environment that runs for {last} steps, got one that is "
-                    f"truncated after {time}: pass max_episode_steps={last} to make_vec"
+                    f"truncated after {time}: pass max_episode_steps={last} to gymnasium.make"
                 )
         return trajectories[-self._settings.horizon :]
 
 
-def starts_in_cells(
-    grid: BoxGrid,
-    *,
-    attribute: str = "state",
-    observe: Callable[[np.ndarray], Any] = np.asarray,
+def _equal(first: Any, second: Any) -> np.ndarray:
+    """Return which copies [e] observe the same; observations that are no array count as others."""
+    if not isinstance(first, np.ndarray):
+        return np.zeros(len(first), np.bool_)
+    return np.asarray((first == second).reshape(len(first), -1).all(axis=1))
+
+
+def state_attribute(
+    name: str = "state", *, observe: Callable[[np.ndarray], Any] = np.asarray
 ) -> SetState:
     """Return a ``SetState`` for environments that keep their state in an attribute.
 
     Args:
-        grid: Cells over the *state* space; states are drawn uniformly inside them.
-        attribute: Its name, of the unwrapped environment of each copy; an ``InputError`` at the
-            first use if there is none.
+        name: Of the unwrapped environment of each copy; an ``InputError`` at the first use if there
+            is none.
         observe: States [m, k] → observations [m, ...]; by default they are the same.
 
     Returns:
-        The function, for ``gymnasium.make_vec(..., vectorization_mode="sync")`` or ``"async"``.
+        The function, for environments in this process and in others.
     """
 
-    def set_state(
-        environment: VectorEnv[Any, Any, Any], cells: np.ndarray, generator: np.random.Generator
-    ) -> Any:
+    def set_state(environment: VectorEnv[Any, Any, Any], states: np.ndarray) -> Any:
         copies: Any = environment.unwrapped
         try:
-            copies.get_attr(attribute)
+            copies.get_attr(name)
         except AttributeError as error:
             raise InputError(
-                f"expected copies of an environment with the attribute {attribute!r}, "
-                f"got {environment}"
+                f"expected copies of an environment with the attribute {name!r}, or another "
+                f"set_state, got {environment}"
             ) from error
-        states = grid.sample_with(generator, cells)
-        copies.set_attr(attribute, list(states))
+        copies.set_attr(name, list(states))
         return observe(states)
 
     return set_state
@@ -393,8 +540,8 @@ def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEsti
     if not np.any(counts):
         raise InputError(
             f"expected episodes of at least {ahead} steps, got truncation after "
-            f"{record.time_limit}: pass a larger max_episode_steps to make_vec, or use a shorter "
-            "horizon"
+            f"{record.time_limit}: pass a larger max_episode_steps to gymnasium.make, or use a "
+            "shorter horizon"
         )
     (rows_a, visits_a), (rows_b, visits_b) = (
         _mean_futures(record, np.flatnonzero(counts & (record.halves == half)), process, settings)
@@ -464,7 +611,7 @@ def _mean_futures(
 
     Visits are taken cell by cell, so that each row is summed in float64 within the cache.
     """
-    n = process.num_cells
+    n = process.size
     rows, visits = np.zeros((n, n), np.float32), np.bincount(record.cells[places], minlength=n)
     weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
     lags = np.arange(settings.steps_ahead + 1)[-settings.horizon :]

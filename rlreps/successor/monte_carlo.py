@@ -167,9 +167,10 @@ class RowSampler:
         """Return rows [len(cells), num_cells] (float32) of the matrix for the given start cells."""
         return self.estimates(cells).rows
 
-    def estimates(self, cells: Sequence[int] | np.ndarray) -> RowEstimates:
-        """Return the rows of the given start cells with the difference of their halves."""
-        with contextlib.closing(self.row_blocks([cells])) as blocks:
+    def estimates(self, cells: Sequence[int] | np.ndarray | None = None) -> RowEstimates:
+        """Return the rows of start cells (None: all) with the difference of their halves."""
+        given = range(self._chain.num_cells) if cells is None else cells
+        with contextlib.closing(self.row_blocks([given])) as blocks:
             return next(blocks)
 
     def row_blocks(

@@ -1,11 +1,12 @@
 """Ground truths that come with the package: targets to measure an encoder against at once."""
 
 import importlib.resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlreps.errors import InputError, require_choice
+from rlreps.errors import InputError
 from rlreps.successor.store.cache import read_archive
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ def released_names() -> list[str]:
     return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
 
 
-def load(name: str) -> "GroundTruth":
-    """Load a released ground truth: leading subspace, spectrum, error and conventions.
+def load(name: str | Path) -> "GroundTruth":
+    """Load a released ground truth by name, or that of a store by its folder.
+
+    A released one is the leading subspace, spectrum, error and conventions; a store has its matrix
+    too (``load_ground_truth``).
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
     ``coordinates``, d ≤ 100. ``sutton-100`` is PuddleWorld's ``sutton`` arena on 100 x 100 cells,
@@ -32,10 +36,16 @@ def load(name: str) -> "GroundTruth":
     import jax.numpy as jnp
 
     from rlreps.subspace import PrincipalSubspace
-    from rlreps.successor.grids import Grid
-    from rlreps.successor.ground_truth import GroundTruth
+    from rlreps.successor.grids import BoxGrid
+    from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 
-    require_choice("released ground truth", name, released_names())
+    if name not in released_names():
+        if Path(name).is_dir():
+            return load_ground_truth(name)
+        names = ", ".join(released_names())
+        raise InputError(
+            f"expected a released ground truth ({names}) or a store, got {str(name)!r}"
+        )
     file = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"
     with file.open("rb") as stream:
         arrays, record = read_archive(stream, f"{file}; install the package again")
@@ -50,10 +60,13 @@ def load(name: str) -> "GroundTruth":
     )
     if not np.isfinite(principal.basis).all():
         raise InputError(f"expected a finite basis in {file}, got NaN or infinity")
+    grid = BoxGrid.unit_square(int(settings["bins"]))
     return GroundTruth(
-        coordinates=jnp.asarray(Grid(int(settings["bins"])).centres()),
+        coordinates=jnp.asarray(grid.unit_centres()),
         matrix=None,
         principal=principal,
         settings={**settings, "command": record["command"]},
         error=arrays["error"],
+        grid=grid,
+        cells=np.arange(grid.num_cells),
     )

@@ -16,27 +16,6 @@ from rlreps.operators import Operator, Weights, act
 from rlreps.sources.matrix import Source
 from rlreps.subspace import RowBlocks
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.training.population import Evaluate
-
-
-def distance_evaluation(encoder: Encoder, inputs: Array, basis: np.ndarray | Array) -> Evaluate:
-    """Return the evaluation of training: parameters → distance to a basis, and rank, both [].
-
-    Args:
-        encoder: The encoder.
-        inputs: Encoder inputs of all states, [n, ...].
-        basis: Orthonormal leading singular vectors, [n, d].
-    """
-    target = jnp.asarray(basis)
-
-    def evaluate(params: Params) -> dict[str, Array]:
-        features = encoder.apply(params, inputs)
-        return {
-            "subspace_distance": subspace.subspace_distance(features, target),
-            "feature_rank": subspace.numerical_rank(features),
-        }
-
-    return evaluate
 
 
 def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from jax import Array
 
 from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
-from rlreps.errors import TrainingDivergedError, require, require_positive
+from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import Source
@@ -182,7 +182,20 @@ class Population(Program[TrainState]):
         """Measure every member, [members] each."""
         if self._evaluate is None:
             return {}
-        figures = self._evaluate(self._placement.collect(state.params), self._measured)
+        params = self._placement.collect(state.params)
+        try:
+            figures = self._evaluate(params, self._measured)
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+            raise InputError(
+                "expected an evaluate that JAX can trace, as it is jitted and mapped over seeds: "
+                "jax.numpy, no NumPy, float() or print of values, got "
+                f"{type(error).__name__} within it"
+            ) from error
+        require(
+            isinstance(figures, Mapping),
+            "an evaluate that returns a dictionary of scalars by name",
+            type(figures).__name__,
+        )
         return {name: np.asarray(value) for name, value in figures.items()}
 
     def _require_health(self, state: TrainState) -> None:
@@ -234,8 +247,9 @@ def train(
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
         seeds: One run each, vmapped; in [0, 2³²).
-        evaluate: One seed's parameters → named scalars, called every ``evaluate_every`` updates,
-            before the first and after the last.
+        evaluate: One seed's parameters → named scalars, every ``evaluate_every`` updates, before
+            the first and after the last; ``GroundTruth.evaluation(encoder)`` is one. It is traced
+            by ``jax.jit`` and mapped over seeds by ``jax.vmap``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``.

@@ -571,7 +571,7 @@ class SuccessorRepresentation:
             InputError: If the folder holds none, or parts of the user's own are missing.
         """
         folder = RunFolder(Path(path))
-        require(folder.kind == KIND, f"a {KIND} in {path}", folder.kind)
+        folder.require_kind(KIND)
         stored = dict(folder.config)
         named = {"encoder": encoder, "backward_encoder": backward_encoder}
         for name, own in named.items():

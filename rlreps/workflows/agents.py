@@ -358,7 +358,7 @@ def load_agent_config(folder: RunFolder) -> AgentConfig:
     Raises:
         InputError: If the folder holds another kind of run, or one with parts of the user's own.
     """
-    require(folder.kind == KIND, f"a run of agents in {folder.path}", f"kind {folder.kind!r}")
+    folder.require_kind(KIND)
     stored = dict(folder.config)
     own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
     require(own is None, "agents that their configuration describes", own)

@@ -26,7 +26,6 @@ from rlreps.workflows.train import (
     MATRIX,
     TrainingConfig,
     ground_truth_for,
-    inputs_for,
     learner_for,
 )
 
@@ -60,10 +59,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
     Raises:
         InputError: If the folder holds another kind of run.
     """
-    if folder.kind != KIND:
-        raise InputError(
-            f"expected a training run in {folder.path}, got one of kind {folder.kind!r}"
-        )
+    folder.require_kind(KIND)
     stored = {name: value for name, value in folder.config.items() if name != MATRIX}
     return TrainingConfig.from_json(stored)
 
@@ -85,7 +81,7 @@ def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
             truth.num_states,
         )
     learner = learner_for(config, truth, matrix["tasks"])
-    inputs = inputs_for(learner.encoder, truth)
+    inputs = truth.inputs(learner.encoder)
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
     with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
         step = checkpoints.latest_step()

@@ -59,10 +59,12 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
     cosines = {}
     for label, run in _labelled(runs):
         components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
+    arena = truth.settings.get("environment")
     figure = plotting.plot_components(
         components,
-        bins=int(truth.settings["bins"]),
-        environment=arena_from_settings(truth.settings["environment"]),
+        grid=truth.grid,
+        cells=truth.cells,
+        environment=None if arena is None else arena_from_settings(arena),
         cosines=cosines,
     )
     return plotting.save_figure(figure, out)
@@ -97,7 +99,9 @@ def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> P
     curves = []
     for label, run in _labelled(runs):
         steps, distances = distance_history(RunFolder(run))
-        curves.append(plotting.Line.of_runs(label, steps, distances, counted=True))
+        curves.append(
+            plotting.Line.of_runs(label, steps, distances, counted=True, within=(0.0, 1.0))
+        )
     figure = plotting.plot_curves(
         curves,
         x_label="update",

@@ -165,7 +165,8 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)
     require(d <= most, f"d <= {most} for {states} states and target_tasks cumulants", d)
-    centres, _ = state_cells(store)
+    grid, cells = state_cells(store)
+    centres = grid.unit_centres()[cells]
     key = jax.random.key(_TARGET_SEED, impl=PRNG)
     columns = np.asarray(cumulant_matrix(config.cumulants, key, centres, config.target_tasks))
     matrix = np.concatenate([rows @ columns for _, rows in centred(StoreBlocks(store)).blocks()])

@@ -21,6 +21,7 @@ from rlreps.envs import load_arena
 from rlreps.errors import require, require_positive
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.plotting import Line
+from rlreps.plotting.lines import over_runs
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run
@@ -248,7 +249,9 @@ class _Pipeline:
             self.say(f"{RECIPES[recipe]}, {label}, d = {found['d']}: distance {distance:.4f}")
             if found["d"] == d:
                 steps, distances = distance_history(RunFolder(out))
-                curves.setdefault(recipe, []).append(Line.of_runs(label, steps, distances))
+                curves.setdefault(recipe, []).append(
+                    Line.of_runs(label, steps, distances, within=(0.0, 1.0))
+                )
                 maps, cosines = learned.setdefault(recipe, ({}, {}))
                 maps[label], cosines[label] = aligned_components(RunFolder(out), truth, d)
                 # Runs to come train on while the figures of a recipe are drawn.
@@ -525,7 +528,7 @@ def _recipe_section(
             f"here, and it makes 1,000 rollouts a cell instead of {config.successor.rollouts}. "
             "The experiment puddle-world follows the protocol in all of this."
         )
-    curves = "one seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % interval"
+    curves = over_runs(seeds)
     return Section(
         title=RECIPES[recipe],
         text=text,

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_ori
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.config import as_json, options
@@ -532,6 +533,11 @@ _EXPLANATION = (
 )
 
 
+def _in_unit(ends: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Return ends of intervals of distances, [p], within [0, 1]; None becomes NaN."""
+    return np.clip(np.asarray(ends, np.float64), 0.0, 1.0)
+
+
 def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw distance against the first field with several numbers, a line for the others' values.
 
@@ -558,8 +564,8 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
                 x=places if numeric else [order.index(place) for place in places],
                 mean=[point["subspace_distance_mean"] for point in points],
                 # None, of a single run, becomes NaN.
-                low=np.array([point["subspace_distance_mean_low"] for point in points], float),
-                high=np.array([point["subspace_distance_mean_high"] for point in points], float),
+                low=_in_unit([point["subspace_distance_mean_low"] for point in points]),
+                high=_in_unit([point["subspace_distance_mean_high"] for point in points]),
                 crossed=[point["diverged"] > 0 for point in points],
             )
         )

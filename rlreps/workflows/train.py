@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from rlreps.config import as_json, from_json, with_sizes
@@ -22,7 +21,12 @@ from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, centring_of, load_ground_truth
+from rlreps.successor.ground_truth import (
+    GroundTruth,
+    centring_of,
+    distance_evaluation,
+    load_ground_truth,
+)
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
@@ -188,11 +192,6 @@ def learner_for(
     )
 
 
-def inputs_for(encoder: Encoder, truth: GroundTruth) -> Array:
-    """Return an encoder's inputs for all states: indices if tabular, else positions."""
-    return jnp.arange(truth.num_states) if isinstance(encoder, Tabular) else truth.coordinates
-
-
 @contextlib.contextmanager
 def batches_of(
     config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
@@ -242,7 +241,7 @@ def stored_problem(
     config: TrainingConfig, store: MatrixStore, truth: GroundTruth
 ) -> Iterator[Problem]:
     """Yield batches of a store for a run, and its ground truth; see ``batches_of``."""
-    inputs = inputs_for(config.encoder, truth)
+    inputs = truth.inputs(config.encoder)
     with batches_of(config, store, truth, inputs) as source:
         yield Problem(source, (truth, inputs))
 
@@ -379,7 +378,7 @@ def train_and_measure(
     if problem.target is not None:
         truth, inputs = problem.target
         basis = truth.principal.truncated(config.num_features).basis
-        distance = evaluation.distance_evaluation(learner.encoder, inputs, basis)
+        distance = distance_evaluation(learner.encoder, inputs, basis)
     result = train_population(
         learner,
         problem.source,

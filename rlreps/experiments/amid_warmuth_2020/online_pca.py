@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from rlreps.errors import require, require_positive
 from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, aligned, all_hold, table_of
-from rlreps.plotting.lines import Line, Panel, plot_panels
+from rlreps.plotting.lines import Line, Panel, over_runs, plot_panels
 from rlreps.plotting.maps import plot_signed_images
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -263,7 +263,7 @@ def figure_groups(curves: Sequence[pca.Result]) -> dict[str, list[pca.Result]]:
 def describe_lines(curves: Sequence[pca.Result]) -> str:
     """Say what lines and bands are, and what stands in brackets."""
     repeats = len(curves[0].losses())
-    text = "one run" if repeats == 1 else f"mean over {repeats} runs, 95 % interval"
+    text = over_runs(repeats, "run")
     if any(curve.contender.rows_per_update > 1 for curve in curves):
         text += "; in brackets: rows of an update, where more than one"
     return text

@@ -34,7 +34,7 @@ from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.numerics import matmul
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
-from rlreps.plotting.lines import DISTANCE, floor_of
+from rlreps.plotting.lines import DISTANCE, floor_of, over_runs
 from rlreps.report.page import Section
 from rlreps.runs.intervals import aggregate, mean_interval
 from rlreps.successor.ground_truth import CENTRING
@@ -42,7 +42,7 @@ from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
 from rlreps.training import Learner, Optimizer, evaluation, stack, train_population
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
-from rlreps.workflows.train import TrainingConfig, batches_of, inputs_for, learner_for
+from rlreps.workflows.train import TrainingConfig, batches_of, learner_for
 
 MASKABLE = ("danskin_lissa", "explicit", "large_batch")
 """Methods to which a feature that is zero at every state is the same as one that is not there."""
@@ -309,7 +309,7 @@ def measure(run: Run[Config], name: str, cell: Cell) -> Group:
     training = config.methods[cell.label]
     store = open_store(ground.path)
     learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
-    inputs = inputs_for(learner.encoder, ground.truth)
+    inputs = ground.truth.inputs(learner.encoder)
     basis = jnp.asarray(ground.truth.principal.truncated(training.num_features).basis)
     mask = masks([member.d for member in cell.members], training.num_features)
     with batches_of(training, store, ground.truth, inputs) as source:
@@ -459,9 +459,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
         for label, method in methods.items()
         for d, distances in method.distances.items()
     ]
-    note = (
-        f"mean over {config.training.num_seeds} seeds, 95 % interval; a run that diverged counts 1"
-    )
+    note = f"{over_runs(config.training.num_seeds)}; a run that diverged counts 1"
     columns: dict[str, Any] = {
         "method": "method",
         "d": "d",
@@ -481,6 +479,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
             label,
             dimensions,
             np.stack([method.distances[d][:, -1] for d in dimensions], axis=1),
+            within=(0.0, 1.0),
         )
         for label, method in methods.items()
     ]
@@ -503,7 +502,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
             Panel(
                 title=label,
                 lines=[
-                    Line.of_runs(f"d = {d}", method.steps, distances)
+                    Line.of_runs(f"d = {d}", method.steps, distances, within=(0.0, 1.0))
                     for d, distances in method.distances.items()
                 ],
             )

@@ -27,7 +27,7 @@ from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.plotting.lines import DISTANCE
+from rlreps.plotting.lines import DISTANCE, over_runs
 from rlreps.report.page import Section
 from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.matrix import MatrixSource
@@ -748,7 +748,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
         "seconds": round(seconds, 3),
         "member_updates_per_second": round(updates / max(seconds, 1e-9)),
     }
-    note = f"mean over {config.num_seeds} runs, 95 % interval; a run that diverged counts 1"
+    note = f"{over_runs(config.num_seeds, 'run')}; a run that diverged counts 1"
     described: dict[str, tuple[str, str, dict[str, Any]]] = {
         "distance_by_dimension": (
             "Fig. 1 left: distance during training, by d",
@@ -846,9 +846,10 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
 def _line(label: str, line: Mapping[float, Setting], results: Results, is_final: bool) -> Line:
     if is_final:
         ends = [results[setting].distances[:, -1] for setting in line.values()]
-        return Line.of_runs(label, list(line), np.stack(ends, axis=1))
+        return Line.of_runs(label, list(line), np.stack(ends, axis=1), within=(0.0, 1.0))
     (setting,) = line.values()
-    return Line.of_runs(label, results[setting].steps, results[setting].distances)
+    found = results[setting]
+    return Line.of_runs(label, found.steps, found.distances, within=(0.0, 1.0))
 
 
 def _abstract(config: Config, summary: Mapping[str, Any]) -> str:

@@ -16,18 +16,17 @@ from rlreps.errors import require, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold, in_path
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.plotting import Line, Panel, plot_distance_by_dimension, plot_panels
-from rlreps.plotting.lines import DISTANCE
+from rlreps.plotting.lines import DISTANCE, over_runs
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import Interval, mean_interval
-from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.ground_truth import GroundTruth, distance_evaluation
 from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.released import load
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer, train_population
-from rlreps.training.evaluation import distance_evaluation
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
-from rlreps.workflows.train import TrainingConfig, batches_of, inputs_for, learner_for
+from rlreps.workflows.train import TrainingConfig, batches_of, learner_for
 
 RELEASED = "sutton-100"
 
@@ -214,7 +213,7 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     (recipe, training), (ground, released) = cell, run.shared
     d, store = training.num_features, open_store(ground.path)
     learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
-    encoder, inputs = learner.encoder, inputs_for(learner.encoder, ground.truth)
+    encoder, inputs = learner.encoder, ground.truth.inputs(learner.encoder)
     distance = distance_evaluation(encoder, inputs, ground.truth.principal.truncated(d).basis)
     with batches_of(training, store, ground.truth, inputs) as source:
         result = train_population(
@@ -368,13 +367,14 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
                     recipe.name,
                     np.mean([each.seconds[1:] for each in _of(runs, recipe.name, d)], axis=0),
                     [each.distances[1:] for each in _of(runs, recipe.name, d)],
+                    within=(0.0, 1.0),
                 )
                 for recipe in config.recipes
             ],
         )
         for d in config.dimensions
     ]
-    note = f"mean over {config.num_seeds} seeds, 95 % interval; a run that diverged counts 1"
+    note = f"{over_runs(config.num_seeds)}; a run that diverged counts 1"
     by_time = plot_panels(
         panels, x_label="training time (s)", y_label=DISTANCE, log_x=True, note=note
     )

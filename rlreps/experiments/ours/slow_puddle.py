@@ -31,7 +31,7 @@ from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
 from rlreps.operators import GraphLaplacian, Operator, Sample, Slowness, graph_laplacian
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
-from rlreps.plotting.lines import DISTANCE
+from rlreps.plotting.lines import DISTANCE, over_runs
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import aggregate
@@ -701,7 +701,7 @@ def _show_lines(
     run: Run[Config], name: str, caption: str, rows: Rows, panels: Sequence[Panel], **axes: Any
 ) -> Shown:
     seeds = run.config.num_seeds
-    note = "1 seed" if seeds == 1 else f"mean over {seeds} seeds, 95 % interval"
+    note = over_runs(seeds)
     return run.show(name, f"{caption}: {note}.", rows, plot_panels(panels, note=note, **axes))
 
 
@@ -944,7 +944,7 @@ def _successor_section(
         ]
         for d in numbers.tolist()
     ]
-    lines = [Line.of_runs(name, numbers, distances) for name, distances in learned.items()]
+    lines = [Line.of_runs(name, numbers, each, within=(0.0, 1.0)) for name, each in learned.items()]
     lines.append(Line(label=TRUE, x=numbers, mean=floor, low=floor, high=floor))
     figure = _show_lines(
         run,

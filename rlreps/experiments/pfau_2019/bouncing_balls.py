@@ -39,6 +39,7 @@ from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
 from rlreps.operators import Slowness
 from rlreps.plotting import Line, Panel, plot_components, plot_panels, plot_reconstructions
+from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED, plain_log_ticks, styled
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -742,7 +743,7 @@ def report(run: Run[Config], found: Mapping[str, Network]) -> Findings:
     config, networks = run.config, list(found.values())
     exact = {name: run.shared[name] for name in (PIXELS, POSITIONS)}
     count, seconds = len(networks), sum(network.trained.seconds for network in networks)
-    note = f"mean over {count} networks, 95 % interval" if count > 1 else "one network"
+    note = over_runs(count, "network")
     seen = "one frame" if config.frames == 1 else f"{config.frames} consecutive frames"
     video = "new clips" if config.num_frames is None else f"a video of {config.num_frames:,} frames"
     return Findings(

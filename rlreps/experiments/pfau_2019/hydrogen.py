@@ -36,6 +36,7 @@ from rlreps.operators import (
     Weights,
 )
 from rlreps.plotting import Line, Panel, plot_panels, plot_signed_images
+from rlreps.plotting.lines import over_runs
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.subspace import orthonormal_basis, subspace_distance
@@ -624,7 +625,7 @@ def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
 def report(run: Run[Config], found: Mapping[str, Result]) -> Findings:
     """Draw wavefunctions and curves, tabulate energies and errors, and judge the claims."""
     config, grid, results = run.config, run.shared, list(found.values())
-    note = f"mean over {config.num_seeds} seeds, 95 % interval"
+    note = over_runs(config.num_seeds)
     seconds = sum(result.trained.seconds for result in results)
     maps = run.show(
         "wavefunctions",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlreps.errors import InputError
+from rlreps.files import README, write_atomically
 from rlreps.successor.store.format import (
     MatrixStore,
     create_or_resume,
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
     from rlreps.successor.measure import RowEstimates
 
 HALF_DIFFERENCE = "half_difference"
+
+_README = """\
+A {quantity}: {rows} states (rows) and {columns} tasks (columns), stored by rlreps.
+
+zarr.json         size, and under attributes the settings that determine the matrix
+c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
+half_difference/  the same for the difference of two halves of the samples, if it was sampled
+subspace/         principal components and noise floor, once computed; they may be deleted
+error.png         the error by number of components, once drawn
+Read it: rlreps.successor.load(folder), rlreps.successor.open_store(folder) or zarr.open(folder).
+Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --out RUN.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +108,11 @@ def create_estimates(
     create = functools.partial(
         create_or_resume, shape=shape, block_rows=block_rows, provenance=provenance
     )
+    new = find_store(path) is None
     matrix = create(path, settings=settings)
+    if new:
+        text = _README.format(quantity=settings["quantity"], rows=shape[0], columns=shape[1])
+        write_atomically(matrix.path / README, text.encode())
     if not sampled:
         return EstimateStore(matrix, None)
     other = {**settings, "quantity": f"half difference of a {settings['quantity']}"}

@@ -130,4 +130,7 @@ def test_help_lists_the_options_of_the_chosen_class_with_their_descriptions(caps
     assert ending.value.code == 0
     said = capsys.readouterr().out
     assert "Learning rate of the weights." in said
-    assert "--leave-one-out" not in said
+    described, _, listed = said.partition("Options of each --")
+    assert "--leave-one-out" not in described
+    assert "--leave-one-out" in listed
+    assert "(default: None)" not in said

@@ -9,6 +9,7 @@ from matplotlib.colors import to_rgb
 from rlreps import plotting
 from rlreps.errors import InputError
 from rlreps.plotting import Line, Look, Panel, plot_panels
+from rlreps.plotting.lines import over_runs
 from rlreps.runs.intervals import aggregate
 
 NAN = float("nan")
@@ -64,13 +65,35 @@ class TestLine:
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
     def test_missing_values_are_left_out_point_by_point_and_runs_are_counted(self, bad):
-        runs = RUNS[:3, :4].copy()
+        runs = RUNS[:5, :4].copy()
         runs[1:, 2] = runs[:, 3] = bad
         found = Line.of_runs("a", np.arange(4), runs, counted=True)
-        assert found.label == "a (1 to 3 seeds)"
+        assert found.label == "a (1 to 5 seeds)"
         np.testing.assert_allclose(found.mean, [*runs[:, :2].mean(axis=0), runs[0, 2], np.nan])
         np.testing.assert_array_equal(np.isnan(found.low), [False, False, True, True])
         np.testing.assert_array_equal(found.high[:2], aggregate(runs[:, :2])["mean_high"])
+
+    def test_fewer_than_five_runs_are_drawn_in_place_of_an_interval(self):
+        found = Line.of_runs("a", np.arange(30), RUNS[:4])
+        np.testing.assert_array_equal(found.runs, RUNS[:4])
+        np.testing.assert_array_equal(found.mean, RUNS[:4].mean(axis=0))
+        assert np.isnan(found.low).all()
+        assert np.isnan(found.high).all()
+        assert "each run" in legend(panels_of([[found, Line.of_runs("b", np.arange(30), RUNS)]]))
+        assert [over_runs(count) for count in (1, 4)] == [
+            "one seed",
+            "mean over 4 seeds, thin: each of them",
+        ]
+        assert over_runs(5, "run") == "mean over 5 runs, 95 % interval"
+
+    def test_intervals_stay_within_what_there_can_be(self):
+        runs = np.array([[0.0, 0.9], [0.5, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.5]])
+        free = Line.of_runs("a", [0, 1], runs)
+        assert free.low[0] < 0.0
+        assert free.high[1] > 1.0
+        held = Line.of_runs("a", [0, 1], runs, within=(0.0, 1.0))
+        assert (held.low[0], held.high[1]) == (0.0, 1.0)
+        assert (held.low[1], held.high[0]) == (free.low[1], free.high[0])
 
     def test_one_run_and_no_value_are_said(self):
         assert Line.of_runs("a", [1, 2], [3.0, 4.0], counted=True).label == "a (1 seed)"

@@ -31,6 +31,7 @@ from rlreps.plotting import (
 )
 from rlreps.plotting.maps import ACTIONS, outline
 from rlreps.plotting.style import MISSING, OKABE_ITO
+from rlreps.successor.grids import BoxGrid
 
 HALF = 1.5 / 255  # Colours are stored as whole numbers of 255ths.
 SUTTON = load_arena("sutton")
@@ -104,6 +105,33 @@ class TestComponents:
         for text in (*expected, "|cos| 0.500", "value relative to ± limit"):
             assert text in written
         assert {"x", "y"} <= set(written.split("\n"))
+
+    def test_any_box_grid_has_its_extent_names_and_cells_and_nothing_is_clipped(self):
+        grid = BoxGrid((-1.2, -0.07), (0.6, 0.07), (4, 3), ("position (m)", "velocity (m/step)"))
+        values = np.arange(11.0)[:, None] * np.ones(8) - 5.0
+        figure = plot_components({"ground truth": values}, grid=grid, cells=np.arange(1, 12))
+        first = maps_of(figure)[0]
+        shown = np.asarray(first.images[0].get_array().filled(np.nan))
+        np.testing.assert_array_equal(shown.ravel(), [np.nan, *values[:, 0]])
+        assert first.images[0].get_extent() == [-1.2, 0.6, -0.07, 0.07]
+        for text in ("position (m)", "velocity (m/step)", "ground truth", "\u22121.2", "0.07"):
+            assert text in texts(figure)
+        figure.draw_without_rendering()
+        tight, size = figure.get_tightbbox(), figure.get_size_inches()
+        assert tight.x0 >= -0.02
+        assert tight.y0 >= -0.02
+        assert tight.x1 <= size[0] + 0.02
+        assert tight.y1 <= size[1] + 0.02
+
+    def test_a_grid_of_one_axis_is_drawn_as_lines_and_of_three_as_means(self):
+        line = plot_components({"a": np.eye(5)[:, :2]}, grid=BoxGrid((0,), (9,), (5,), ("depth",)))
+        drawn = line.axes[0].lines[0].get_xydata()
+        np.testing.assert_allclose(drawn, np.stack([[0.9, 2.7, 4.5, 6.3, 8.1], np.eye(5)[0]], 1))
+        values = np.random.default_rng(0).normal(size=(2 * 3 * 4, 1))
+        cube = plot_components({"a": values}, grid=BoxGrid((0,) * 3, (1,) * 3, (2, 3, 4)))
+        shown = np.asarray(maps_of(cube)[0].images[0].get_array())
+        np.testing.assert_allclose(shown, values.reshape(4, 3, 2).mean(axis=0))
+        assert "means over x2" in texts(cube)
 
     def test_more_than_ten_components_wrap_into_blocks_without_empty_axes(self):
         components = {name: np.eye(16)[:, :13] for name in ("truth", "learned")}

@@ -33,7 +33,7 @@ def test_a_run_starts_in_a_new_or_empty_folder(tmp_path, place):
     expected = {"format": 2, "kind": "train", "config": CONFIG, "provenance": PROVENANCE}
     assert stored == expected
     assert (folder.kind, folder.config, folder.provenance) == ("train", CONFIG, PROVENANCE)
-    assert sorted(contents(tmp_path / place)) == ["config.json"]
+    assert sorted(contents(tmp_path / place)) == ["README.txt", "config.json"]
 
 
 def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
@@ -65,9 +65,19 @@ def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):
     ):
         assert part in message
     assert "hidden" not in message
-    with pytest.raises(InputError, match="expected kind='train', got 'quickstart'"):
+    with pytest.raises(InputError, match="holds a training run, not a quickstart"):
         start(tmp_path, kind="quickstart")
+    with pytest.raises(InputError, match=r"holds a training run, not a hydrogen experiment$"):
+        start(tmp_path, kind="hydrogen")
+    many = {f"field{number}": "x" * 1000 for number in range(100)}
+    with pytest.raises(InputError, match=r"x\.\.\.; and 9\d more differences") as caught:
+        start(tmp_path, many)
+    assert len(str(caught.value)) < 2000
     assert contents(tmp_path) == before
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "zarr.json").write_text("{}")
+    with pytest.raises(InputError, match="store holds a matrix store, not a run"):
+        RunFolder(tmp_path / "store")
 
 
 def test_looking_for_a_run_changes_nothing(tmp_path):
@@ -140,7 +150,10 @@ def test_a_start_that_was_killed_while_writing_its_configuration_can_be_made_aga
     (leftover,) = tmp_path.iterdir()
     assert unfinished_writes(tmp_path, "config.json") == [leftover]
     start(tmp_path)
-    assert sorted(contents(tmp_path)) == ["config.json"]
+    assert sorted(contents(tmp_path)) == ["README.txt", "config.json"]
+    said = (tmp_path / "README.txt").read_text()
+    assert said.startswith("Training run of rlreps ")
+    assert len(said.splitlines()) == 10
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):

@@ -20,9 +20,9 @@ from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.subspace import centre_in_place, exact_svd
 from rlreps.successor.chains import MarkovChain
 from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import distance_evaluation
 from rlreps.successor.store import open_store
 from rlreps.training import train
-from rlreps.training.evaluation import distance_evaluation
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
 TRANSITIONS = np.random.default_rng(0).dirichlet([0.4] * NUM_STATES, NUM_STATES)

@@ -154,10 +154,11 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
 
 def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
     store = create(tmp_path / "psi", {"bins": 6, "wall_cells": "0-4, 7-7, 31-35"})
-    found, widths = module.state_cells(store)
+    grid, cells = module.state_cells(store)
     inside = [0, 1, 2, 3, 4, 7, 31, 32, 33, 34, 35]
+    found = grid.unit_centres()[cells]
     np.testing.assert_array_equal(found, np.delete(Grid(6).centres(), inside, axis=0))
-    np.testing.assert_allclose(widths, 1.0 / 6.0)
+    np.testing.assert_allclose(grid.unit_widths(), 1.0 / 6.0)
     # A store of an arena with walls that is older than the record has all its cells as states.
     older = {"bins": SIDE, "environment": arena_settings(load_arena("two_room"))}
     with pytest.warns(UserWarning, match=r"inside the walls of .*older count as states") as warned:

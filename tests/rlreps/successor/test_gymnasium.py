@@ -14,7 +14,7 @@ from rlreps.successor.gymnasium import (
     GymnasiumRowSampler,
     VisitSettings,
     every_visit,
-    starts_in_cells,
+    state_attribute,
 )
 from rlreps.successor.measure import RolloutSettings
 
@@ -96,9 +96,9 @@ def walk_process(
     )
 
 
-def set_walk_state(environment, cells, generator):
-    environment.set_attr("state", [int(cell) for cell in cells])
-    return cells
+def set_walk_state(environment, states):
+    environment.set_attr("state", [int(state) for state in states])
+    return states
 
 
 def row_sampler(process, **changes):
@@ -240,9 +240,9 @@ def test_classic_control_environments_can_be_started_in_any_cell(name):
     environment = gymnasium.make_vec(name, 4, vectorization_mode="sync")
     grid = BoxGrid(low, high, (3,) * len(low))
     environment.reset(seed=0)
-    start = starts_in_cells(grid)
+    start = state_attribute()
     cells = np.array([0, 1, 2, grid.num_cells - 1])
-    states = start(environment, cells, np.random.default_rng(0))
+    states = start(environment, grid.sample_with(np.random.default_rng(0), cells))
     np.testing.assert_array_equal(grid.cell(states), cells)
     np.testing.assert_array_equal(np.stack(environment.get_attr("state")), states)
     environment.close()
@@ -250,8 +250,19 @@ def test_classic_control_environments_can_be_started_in_any_cell(name):
 
 def test_mistakes_in_a_process_are_named():
     environment = walk_process(2).environment
-    with pytest.raises(InputError, match=r"make_vec gives, got 'Walk'"):
-        GymnasiumProcess(environment=Walk(), cell=lambda states: states, num_cells=SIZE)
+    with pytest.raises(InputError, match=r"make_vec gives, got 'type'"):
+        GymnasiumProcess(environment=Walk, cell=lambda states: states, num_cells=SIZE)
+    with pytest.raises(InputError, match="a grid, or a cell function and num_cells, got 'neither'"):
+        GymnasiumProcess(environment=environment, cell=lambda states: states)
+    with pytest.raises(
+        InputError, match=r"policy\(observations, generator\), got policy\(states\)"
+    ):
+        walk_process(2, policy=lambda states: states)
+    with pytest.raises(InputError, match=r"an environment that can be copied, .* \(no copies\)"):
+        GymnasiumProcess(environment=Uncopied(), cell=lambda states: states, num_cells=SIZE)
+    points = GymnasiumProcess(environment=environment, grid=BoxGrid((0, 0), (8, 8), (8, 8)))
+    with pytest.raises(InputError, match=r"observations of 2 numbers, .* got 'shape \(\)'"):
+        every_visit(points, visit_settings(steps=200))
     with pytest.raises(InputError, match="num_cells >= 1"):
         GymnasiumProcess(environment=environment, cell=lambda states: states, num_cells=0)
     for cell, message in (
@@ -271,11 +282,21 @@ def test_mistakes_in_settings_starts_and_copies_are_named():
     for cells in ([SIZE], [-1], [0.5]):
         with pytest.raises(InputError, match="start cells"):
             sampler.rows(cells)
-    astray = GymnasiumRowSampler(
-        walk_process(2), set_state=lambda _, cells, __: (cells + 1) % SIZE, settings=settings
-    )
-    with pytest.raises(InputError, match="start in cell 3, got an observation in cell 4"):
-        astray.rows([3])
+    for set_state, message in (
+        (lambda _, states: (states + 1) % SIZE, "start in cell 3, got an observation in cell 4"),
+        (lambda _, states: None, r"to return observations of shape \(2,\), as reset .* got None"),
+        (lambda _, states: states[0], r"observations of shape \(2,\), .* got shape \(\)"),
+        (
+            lambda environment, states: setattr(environment, "state", states) or states,
+            "into its state, got steps as if it had not been called",
+        ),
+    ):
+        astray = GymnasiumRowSampler(walk_process(2), set_state=set_state, settings=settings)
+        with pytest.raises(InputError, match=message):
+            astray.rows([3])
+    for wrong in (lambda environment, cells, generator: cells, "state"):
+        with pytest.raises(InputError, match=r"a function set_state\(environment, states\), got"):
+            GymnasiumRowSampler(walk_process(2), set_state=wrong, settings=settings)
     with pytest.raises(InputError, match="at least two copies"):
         every_visit(walk_process(1), visit_settings())
     with pytest.raises(InputError, match="steps >= 8"):
@@ -289,6 +310,34 @@ def test_mistakes_in_settings_starts_and_copies_are_named():
         sampler.rows([0])
     process = walk_process(2)
     process.environment.reset(seed=0)
-    start = starts_in_cells(BoxGrid((0,), (8,), (8,)), attribute="position")
-    with pytest.raises(InputError, match="with the attribute 'position'"):
-        start(process.environment, np.zeros(2, np.int64), np.random.default_rng(0))
+    with pytest.raises(InputError, match="with the attribute 'position', or another set_state"):
+        state_attribute("position")(process.environment, np.zeros((2, 1)))
+
+
+class Uncopied(Walk):
+    def __deepcopy__(self, memo):
+        raise TypeError("no copies")
+
+
+def test_an_environment_of_your_own_is_copied_and_seen_through_a_grid():
+    """The ring of states as points on a line; the cell beyond the grid is no start."""
+    settings = RolloutSettings(rollouts=400, horizon=9, discount=0.8, seed=3)
+    grid = BoxGrid((-0.5,), (SIZE - 1.5,), (SIZE - 1,), ("state",))
+    process = GymnasiumProcess(
+        environment=Walk(last_ends=True),
+        grid=grid,
+        cell=lambda states: np.asarray(states),
+        num_cells=SIZE,
+        copies=40,
+    )
+
+    def set_state(environment, states):
+        return set_walk_state(environment, np.round(states[:, 0]).astype(np.int64))
+
+    sampler = GymnasiumRowSampler(process, set_state=set_state, settings=settings)
+    estimates = sampler.estimates()
+    mean, variance = exact_measure(walk_transitions(last_ends=True), settings)
+    deviation = np.sqrt(np.maximum(variance, 0.0) / settings.rollouts)[:-1]
+    assert_errors_match(estimates.rows - mean[:-1], deviation)
+    with pytest.raises(InputError, match="starts in cells of the grid, got 7"):
+        sampler.rows([SIZE - 1])

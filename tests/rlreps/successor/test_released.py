@@ -80,7 +80,7 @@ def test_features_are_measured_in_one_line(truth):
 
 
 def test_an_unknown_name_and_misfitting_features_are_refused(truth):
-    with pytest.raises(InputError, match="released ground truth to be one of sutton-100, got 'x'"):
+    with pytest.raises(InputError, match=r"ground truth \(sutton-100\) or a store, got 'x'"):
         load("x")
     with pytest.raises(InputError, match="1 <= d <= 100"):
         truth.distance(np.ones((10_000, 101), np.float32))

@@ -1,16 +1,16 @@
 import json
 import math
+import re
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import Tabular
+from rlreps.encoders import MLP, FunctionEncoder, Tabular
 from rlreps.errors import InputError
 from rlreps.subspace import exact_svd
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.training.evaluation import (
-    distance_evaluation,
     evaluate_encoder,
     evaluate_features,
     principal_components,
@@ -120,7 +120,7 @@ def test_a_summary_holds_means_and_each_seeds_own_figures():
 
 def test_what_is_followed_in_training_is_what_the_full_evaluation_says():
     params = jnp.asarray(np.random.default_rng(6).standard_normal((NUM_STATES, D)), jnp.float32)
-    evaluate = distance_evaluation(ENCODER, jnp.arange(NUM_STATES), BASIS[:, :D])
+    evaluate = TRUTH.evaluation(ENCODER)
     figures = evaluate_encoder(ENCODER, params, jnp.arange(NUM_STATES), TRUTH)
     followed = evaluate(params)
     assert sorted(followed) == ["feature_rank", "subspace_distance"]
@@ -139,3 +139,14 @@ def test_what_is_followed_in_training_is_what_the_full_evaluation_says():
 def test_features_that_do_not_fit_are_refused(features, message):
     with pytest.raises(InputError, match=message):
         evaluate_features(features, TRUTH)
+
+
+def test_an_encoder_that_does_not_fit_the_states_is_named_before_training():
+    for encoder, message in (
+        (Tabular(D, num_states=9), "a tabular encoder of the 64 states, got 9"),
+        (FunctionEncoder(lambda key: (), lambda _, x: x[:, 0]), "(64, d) of the states, got (64,)"),
+        (MLP(D, num_inputs=3), "an encoder of inputs of shape (64, 2), got one that cannot take"),
+        (MLP(7, num_inputs=2), "1 <= d <= 6 components of the ground truth, got 7"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            TRUTH.evaluation(encoder)

@@ -25,8 +25,8 @@ from rlreps.losses import (
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.sources.matrix import MatrixSource, matrix_source
 from rlreps.subspace import subspace_distance
+from rlreps.successor.ground_truth import distance_evaluation
 from rlreps.training import Learner, Optimizer, stack, train, train_population
-from rlreps.training.evaluation import distance_evaluation
 from rlreps.training.optimizers import GivenOptimizer
 from rlreps.training.population import Population
 

@@ -304,7 +304,7 @@ def test_a_folder_of_another_kind_is_no_training_run(tmp_path):
     folder = folder_with(tmp_path, {}, kind="quickstart")
     folder.append_metrics({"stage": "successor"})
     for read in (lambda: evaluate_run(tmp_path), lambda: distance_history(folder)):
-        with pytest.raises(InputError, match=r"expected a training run in .* kind 'quickstart'"):
+        with pytest.raises(InputError, match="holds a quickstart, not a training run"):
             read()
 
 

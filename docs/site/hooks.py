@@ -1,0 +1,306 @@
+"""What the site has beyond the pages of docs/: generated pages, citations, formulas, checks."""
+
+import ast
+import functools
+import html
+import itertools
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from pybtex.database import Entry, parse_file
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+LOG = logging.getLogger("mkdocs.hooks.rlreps")  # A warning fails a strict build.
+FOLDERS = {"envs": "", "agents": ""} | dict.fromkeys(
+    (
+        *("subspace", "successor", "operators", "encoders", "cumulants", "losses", "streaming"),
+        *("sources", "training", "runs", "plotting", "report", "workflows", "experiments"),
+    ),
+    "rlreps/",
+)
+"""Folder of the API reference → the folder that it is in."""
+ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/README.md": "data.md"}
+"""Pages outside docs/ → what stands for them on the site."""
+
+
+# Generated pages
+
+
+@event_priority(100)  # Before mkdocstrings reads where to look.
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show mkdocstrings the sources as they are installed; list the pages of whole folders."""
+    sources = Path(tempfile.mkdtemp(prefix="rlreps-site-")) / "rlreps"
+    sources.mkdir()
+    for path in [*(ROOT / "rlreps").iterdir(), *(ROOT / name for name in ("envs", "agents"))]:
+        (sources / path.name).symlink_to(path)
+    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(sources.parent)]
+    sections = {name: value for section in config.nav for name, value in section.items()}
+    results = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("results/*.md"))
+    sections["Results"] += [path for path in results if path != "results/papers.md"]
+    sections["API reference"] += [{f"rlreps.{name}": f"reference/{name}.md"} for name in FOLDERS]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the API reference, the gallery and the pages that lie outside docs/."""
+    pages = {f"reference/{name}.md": reference(name) for name in FOLDERS}
+    pages["reference/index.md"] = reference_index()
+    pages["gallery.md"] = gallery()
+    for source in ("CHANGELOG.md", "data/README.md"):
+        pages[ELSEWHERE[source]] = (ROOT / source).read_text(encoding="utf-8")
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def reference_index() -> str:
+    """List the folders, each with the first sentence of its package."""
+    lines = ["# API reference", "One page a folder, from the docstrings.", "| package | contents |"]
+    lines[2] += "\n|---|---|"
+    for folder in FOLDERS:
+        tree = ast.parse((ROOT / FOLDERS[folder] / folder / "__init__.py").read_text("utf-8"))
+        first = (ast.get_docstring(tree) or "").partition("\n")[0]
+        lines[2] += f"\n| [`rlreps.{folder}`]({folder}.md) | {first} |"
+    return "\n\n".join(lines)
+
+
+def reference(folder: str) -> str:
+    """Write the page of a folder: what its package exports, or all public names, by module."""
+    package = ROOT / FOLDERS[folder] / folder
+    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
+    exported: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        for each in node.names if isinstance(node, ast.ImportFrom) else ():
+            own = (node.module or "").startswith(f"rlreps.{folder}.")
+            if own or each.name == each.asname:  # "import X as X" exports X.
+                exported.setdefault(node.module or "", []).append(each.name)
+    whole = [
+        ".".join(["rlreps", folder, *path.relative_to(package).with_suffix("").parts])
+        for path in sorted(package.rglob("*.py"))
+        if path.name != "__init__.py"
+    ]
+    said = f"Import these names from `rlreps.{folder}`." if exported else ""
+    parts = [f"# rlreps.{folder}", ast.get_docstring(tree) or "", said]
+    parts += [_object(f"rlreps.{folder}.{name}") for name in _documented(tree)]
+    for module in exported or whole:
+        members = "".join(f"\n        - {name}" for name in exported.get(module, ()))
+        options = f"\n      members:{members}" if members else ""
+        parts.append(f"## {module.removeprefix(f'rlreps.{folder}.').removeprefix('rlreps.')}")
+        parts.append(
+            f"::: {module}\n    options:\n      show_root_heading: false\n"
+            f"      show_root_toc_entry: false{options}"
+        )
+    return "\n\n".join(parts)
+
+
+def _documented(tree: ast.Module) -> Iterator[str]:
+    """Yield the public names that a package itself defines and describes."""
+    for node, following in itertools.pairwise([*tree.body, ast.Pass()]):
+        name = getattr(node, "name", None)
+        described = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        if described and isinstance(node, ast.Assign | ast.AnnAssign):
+            name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        if name and not name.startswith("_"):
+            yield name
+
+
+def _object(name: str) -> str:
+    return f"::: {name}\n    options:\n      heading_level: 3"
+
+
+def gallery() -> str:
+    """Write the page of all figures, each with the command above it on its page."""
+    parts = ["# Gallery", "Every figure of the handbook, with the command that draws it."]
+    for page in sorted(DOCS.rglob("*.md")):
+        name, text = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
+        title = re.search(r"^# (.*)", text, re.M)
+        found = [*_figures(text)]
+        if found:
+            parts.append(f"## [{title[1] if title else page.stem}]({name})")
+        last = None
+        for alt, target, command in found:
+            if command is None:
+                LOG.warning("%s: no command stands above the figure %s", name, target)
+            elif command != last:
+                parts.append(f"```bash\n{command}\n```")
+            last = command
+            path = (page.parent / target).resolve().relative_to(DOCS).as_posix()
+            parts.append(f"![{alt}]({path})\n\n*{alt}*")
+    return "\n\n".join(parts)
+
+
+def _figures(text: str) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the text, path and command of each figure of a page."""
+    command = None
+    pattern = (
+        r"```bash\n(?P<block>.*?)```|```.*?```|`(?P<script>python scripts/[^`]*)`"
+        r"|!\[(?P<alt>.*?)\]\((?P<target>[^)]*)\)"
+    )
+    for match in re.finditer(pattern, text, re.S):
+        command = (match["block"] or match["script"] or "").strip() or command
+        if match["target"]:
+            yield match["alt"], match["target"], command
+
+
+# What a page's text becomes
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Lead links out of docs/ to what stands for their target; print the bibliography."""
+    source = page.file.src_uri
+    depth = 0 if source in ELSEWHERE.values() else source.count("/") + 1
+    for target, place in ELSEWHERE.items():
+        up = "../" * (source.count("/"))
+        markdown = markdown.replace(f"]({'../' * depth}{target}", f"]({up}{place}")
+    if source == "data.md":
+        markdown = markdown.replace("](../docs/", "](")
+    if source == "bibliography.md":
+        for group in dict.fromkeys(entry.fields["keywords"] for entry in bibliography().values()):
+            lines = [
+                _item(key, entry)
+                for key, entry in bibliography().items()
+                if entry.fields["keywords"] == group
+            ]
+            markdown += "\n\n".join([f"\n\n## {group}", *lines])
+    return markdown
+
+
+def on_page_content(content: str, page: Page, **_: Any) -> str:
+    """Set formulas as MathML, and link citations to the bibliography."""
+    for display, pattern in {
+        "inline": r'<span class="arithmatex">\\\((.*?)\\\)</span>',
+        "block": r'<div class="arithmatex">\\\[(.*?)\\\]</div>',
+    }.items():
+        content = re.sub(
+            pattern,
+            lambda match, display=display: convert(
+                html.unescape(match[1]).strip(), display=display
+            ),
+            content,
+            flags=re.S,
+        )
+    up = "../" * page.file.src_uri.count("/")
+    parts = re.split(r"(<[^>]*>)", content)
+    skipped: list[str] = []
+    for index, part in enumerate(parts):
+        tag = re.match(r"<(/?)(a|strong|code|pre|h\d|autoref|math|svg|script|style)\b", part)
+        if tag and tag[1]:
+            skipped and skipped.pop()
+        elif tag:
+            skipped.append(tag[2])
+        elif not skipped and not part.startswith("<"):
+            parts[index] = _cited(part, f"{up}bibliography.html")
+    return "".join(parts)
+
+
+@functools.cache
+def bibliography() -> dict[str, Entry]:
+    """Read the entries, by key."""
+    return dict(parse_file(DOCS / "references.bib").entries)
+
+
+def _names(entry: Entry) -> list[str]:
+    return [" ".join(each.prelast_names + each.last_names) for each in entry.persons["author"]]
+
+
+def _short(entry: Entry) -> str:
+    names = _names(entry)
+    return f"{names[0]} et al." if len(names) > 2 else " & ".join(names)
+
+
+@functools.cache
+def _citations() -> tuple[re.Pattern[str], dict[str, str]]:
+    """Return the pattern of all citations and the key of each."""
+    keys = {}
+    for key, entry in bibliography().items():
+        names, year = _names(entry), entry.fields["year"]
+        forms = {_short(entry), ", ".join(names[:-1]) + f" & {names[-1]}", ", ".join(names)}
+        keys |= {f"{form} {year}": key for form in forms if form.strip(" &")}
+    forms = "|".join(
+        re.escape(html.escape(form)).replace(r"\ ", r"\s+")[: -len(form.split()[-1])]
+        + rf",?\s*\(?{form.split()[-1]}\b"
+        for form in sorted(keys, key=len, reverse=True)
+    )
+    return re.compile(forms), keys
+
+
+def _cited(text: str, page: str) -> str:
+    pattern, keys = _citations()
+
+    def link(match: re.Match[str]) -> str:
+        words = re.sub(r"[\s,(]+(\d{4})$", r" \1", html.unescape(match[0]))
+        return f'<a href="{page}#{keys[" ".join(words.split())]}">{match[0]}</a>'
+
+    return pattern.sub(link, text) if re.search(r"(19|20)\d\d", text) else text
+
+
+def _item(key: str, entry: Entry) -> str:
+    field, names = entry.fields, _names(entry)
+    authors = " & ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    kinds = ("journal", "booktitle", "publisher", "howpublished")
+    place = next(field[kind] for kind in kinds if kind in field)
+    note = f" {field['annote']}" if "annote" in field else ""
+    start = f'<a id="{key}"></a>**{_short(entry)} {field["year"]}**<br>'
+    return f"{start}{authors}: *{field['title']}*. {place}.{note}"
+
+
+# Checks of what was built
+
+
+class _Links(HTMLParser):
+    """Gathers what a page loads, where it leads, and the places that one can lead to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.leads: list[str] = []
+        self.places = {""}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.places |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.leads.append(given["href"])
+        elif tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.loads.append(given.get("href", ""))
+        elif "src" in given:
+            self.loads.append(given["src"])
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Warn of whatever pages load from elsewhere, and of every link that leads nowhere."""
+    site = Path(config.site_dir)
+    pages = {}
+    for path in site.rglob("*.html"):
+        pages[path] = _Links()
+        pages[path].feed(path.read_text(encoding="utf-8"))
+    for path, page in pages.items():
+        if path.name == "404.html":  # Its links start at the root of the site.
+            continue
+        for address in page.loads + page.leads:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                if address in page.loads and parts.scheme != "data":
+                    LOG.warning("%s loads %s", path.relative_to(site), address)
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            reached = unquote(parts.fragment)
+            if not target.is_file() or (target in pages and reached not in pages[target].places):
+                LOG.warning("%s: %s leads nowhere", path.relative_to(site), address)
+    for path in site.rglob("*.css"):
+        text = path.read_text(encoding="utf-8")
+        for address in re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^)\"' ]+)", text):
+            LOG.warning("%s loads %s", path.relative_to(site), address)

@@ -1,0 +1,60 @@
+# %% [markdown]
+# # Train an encoder and measure it
+#
+# First the ground truth: the successor measure of an arena with a wall and a door, on 40 x 40
+# cells, from one-step transition probabilities. It is stored, and read back with its principal
+# subspace.
+
+# %%
+from pathlib import Path
+
+import numpy as np
+
+from rlreps import encoders, envs, losses, plotting, sources, successor, training
+from rlreps.subspace import align, subspace_distance
+from rlreps.workflows.generate import generate
+
+generate(successor.Transition(arena="two_room", bins=40), Path("two_room"), progress=False)
+truth = successor.load_ground_truth(Path("two_room"))
+print(truth.num_states, "states; singular values", truth.principal.singular_values[:4].round(1))
+
+# %% [markdown]
+# Ten features are trained on sampled entries: 400 states and 200 tasks an update. The distance to
+# the ten leading components is measured on the way, for three seeds in one program.
+
+# %%
+encoder = encoders.FourierMLP(10, hidden=(128, 128))
+basis = truth.principal.truncated(10).basis
+
+
+def distance(params):
+    return {"distance": subspace_distance(encoder.apply(params, truth.coordinates), basis)}
+
+
+result = training.train(
+    encoder,
+    losses.LargeBatch(10, precondition=0.01),
+    sources.matrix_source(truth.matrix, truth.coordinates),
+    optimizer=training.Optimizer(learning_rate=2e-3),
+    steps=600,
+    rows=400,
+    tasks=200,
+    seeds=(0, 1, 2),
+    evaluate=distance,
+)
+steps = [record["step"] for record in result.history]
+curves = np.transpose([record["distance"] for record in result.history])
+print("subspace distance of each seed", curves[:, -1].round(4))
+lines = [plotting.Line.of_runs(f"seed {seed}", steps, curve) for seed, curve in enumerate(curves)]
+figure = plotting.plot_curves(lines, x_label="updates", y_label="subspace distance, d = 10")
+plotting.save_figure(figure, "subspace-distance-while-training.png")
+
+# %% [markdown]
+# One seed of three has not found its last direction yet. The best one's features, rotated onto
+# the true components:
+
+# %%
+features = encoder.apply(result.params(int(curves[:, -1].argmin())), truth.coordinates)
+maps = {"ground truth": basis, "learned": align(features, basis)}
+figure = plotting.plot_components(maps, bins=40, environment=envs.load_arena("two_room"))
+plotting.save_figure(figure, "components-of-two-rooms.png")

@@ -1,0 +1,117 @@
+"""A matrix of one's own: stored with its grid, read back as a ground truth, used by commands."""
+
+import numpy as np
+import pytest
+
+from rlreps.envs import load_arena
+from rlreps.errors import InputError
+from rlreps.successor import BoxGrid, Grid, RowEstimates, load, open_store, sampling_error
+from rlreps.successor.ground_truth import save_matrix
+from rlreps.successor.store.estimates import open_estimates
+
+GRID = BoxGrid((-1.2, -0.07), (0.6, 0.07), (6, 5), ("position (m)", "velocity (m/step)"))
+
+
+def planted(states, tasks=20, rank=4, seed=0):
+    """A matrix without column means, and its left singular vectors [states, rank]."""
+    generator = np.random.default_rng(seed)
+    left = generator.normal(size=(states, rank))
+    left = np.linalg.qr(left - left.mean(axis=0))[0]
+    right = np.linalg.qr(generator.normal(size=(tasks, rank)))[0]
+    return left * 2.0 ** -np.arange(rank) @ right.T + generator.normal(size=tasks), left
+
+
+def test_a_matrix_comes_back_with_its_subspace_grid_and_coordinates(tmp_path):
+    matrix, left = planted(30)
+    store = save_matrix(tmp_path / "own", matrix, GRID)
+    np.testing.assert_array_equal(store.read(), matrix.astype(np.float32))
+    assert store.missing_blocks() == []
+    said = (tmp_path / "own" / "README.txt").read_text()
+    assert "30 states (rows) and 20 tasks" in said
+    assert len(said.splitlines()) <= 10
+    truth = load(tmp_path / "own")
+    assert truth.grid == GRID
+    np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres())
+    assert truth.distance(left) < 1e-9
+    # Saved again it is as it was; another matrix does not take its place.
+    assert save_matrix(tmp_path / "own", matrix, GRID).content_key() == store.content_key()
+    with pytest.raises(InputError, match=r"made under other settings: expected sha256="):
+        save_matrix(tmp_path / "own", matrix + 1.0, GRID)
+
+
+def test_states_may_be_some_of_the_cells_or_have_no_grid(tmp_path):
+    cells = np.delete(np.arange(30), [0, 7, 8, 29])
+    matrix, left = planted(26)
+    save_matrix(tmp_path / "some", matrix, GRID, cells=cells)
+    truth = load(str(tmp_path / "some"))
+    np.testing.assert_array_equal(truth.cells, cells)
+    np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres()[cells])
+    save_matrix(tmp_path / "numbered", matrix)
+    numbered = load(tmp_path / "numbered")
+    np.testing.assert_allclose(numbered.coordinates[:, 0], (np.arange(26) + 0.5) / 26, rtol=1e-6)
+    assert numbered.grid.names == ("state",)
+    assert max(truth.distance(left), numbered.distance(left)) < 1e-9
+    walled = Grid(6).within(load_arena("two_room"))
+    own, _ = planted(walled.num_states)
+    save_matrix(tmp_path / "walled", own, walled)
+    np.testing.assert_array_equal(load(tmp_path / "walled").coordinates, walled.centres())
+
+
+def test_the_difference_of_halves_gives_a_noise_floor(tmp_path):
+    matrix, _ = planted(30)
+    half = 0.01 * np.random.default_rng(1).normal(size=matrix.shape)
+    save_matrix(tmp_path / "own", RowEstimates(matrix, half), GRID)
+    error = sampling_error(open_estimates(tmp_path / "own"))
+    assert error.standard_error == pytest.approx(0.01, rel=0.1)
+    assert 0 < error.floor(1) < 0.1
+
+
+def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):
+    matrix, _ = planted(30)
+    broken = np.where(np.arange(30)[:, None] == 7, np.nan, matrix)
+    for arguments, options, message in (
+        ((broken, GRID), {}, r"finite entries, got NaN or infinity in row 7; .* by cells="),
+        ((matrix[:9], GRID), {}, "30 rows, one for each of the states, .* got 9"),
+        ((matrix[0], GRID), {}, r"a matrix \[states, tasks\], got 'shape \(20,\)'"),
+        ((matrix.astype(str),), {}, "a matrix of real numbers"),
+        ((RowEstimates(matrix, matrix[:2]), GRID), {}, r"half differences \(30, 20\)"),
+        ((matrix, GRID), {"cells": [1, 0]}, r"cells in \[0, 30\), rising, one for each state"),
+        ((matrix, GRID), {"cells": [0, 30]}, r"cells in \[0, 30\), rising"),
+        ((matrix, GRID), {"cells": [0.5]}, r"cells in \[0, 30\), rising"),
+    ):
+        with pytest.raises(InputError, match=message):
+            save_matrix(tmp_path / "own", *arguments, **options)
+    assert not (tmp_path / "own").exists()
+    with pytest.raises(InputError, match="2 names of axes"):
+        BoxGrid((0, 0), (1, 1), (2, 2), ("x",))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("grid", [GRID, BoxGrid((0,), (9,), (30,)), None], ids=str)
+def test_every_command_works_on_a_matrix_of_ones_own(tmp_path, rlreps, grid):
+    matrix, _ = planted(30)
+    own, run = tmp_path / "own", tmp_path / "run"
+    half = 0.01 * np.random.default_rng(1).normal(size=matrix.shape)
+    save_matrix(own, RowEstimates(matrix, half), grid)
+    other, _ = planted(30, seed=3)
+    save_matrix(tmp_path / "other", other, grid)
+    assert "1 blocks are whole" in rlreps("successor", "verify", own)
+    assert "noise floor" in rlreps("successor", "info", own, "--quiet")
+    assert "distance between" in rlreps("successor", "compare", own, tmp_path / "other", "--quiet")
+    assert "energy captured" in rlreps("svd", own, "--quiet")
+    small = ("--num-features", 3, "--steps", 4, "--rows", 20, "--evaluate-every", 2, "--quiet")
+    small += ("--checkpoint-every", 2)
+    rlreps("train", own, "--out", run, "--hidden", 8, *small)
+    rlreps("train", own, "--out", tmp_path / "table", "--encoder", "tabular", *small)
+    rlreps("sweep", own, "--out", tmp_path / "sweep", "--grid", "learning-rate=1e-3,1e-2", *small)
+    assert "subspace_distance" in rlreps("evaluate", run)
+    assert "subspace_distance" in rlreps("evaluate", run, "--store", tmp_path / "other")
+    for name, arguments in (
+        ("components", (own, "--runs", run, "--d", 3)),
+        ("spectrum", (own,)),
+        ("curves", (run,)),
+    ):
+        figure = tmp_path / f"{name}.png"
+        rlreps("plot", name, *arguments, "--out", figure)
+        assert figure.stat().st_size > 1000
+    assert open_store(own).settings["method"] == "given"

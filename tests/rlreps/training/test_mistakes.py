@@ -1,0 +1,82 @@
+"""What a newcomer gets wrong about encoders, objectives and evaluations: one line each."""
+
+import dataclasses
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+
+from rlreps.encoders import MLP, Cosine, SeparateMLP, from_linen, from_nnx
+from rlreps.errors import InputError
+from rlreps.losses import LargeBatch
+from rlreps.sources import matrix_source
+from rlreps.training import train
+
+SOURCE = matrix_source(jnp.eye(12) - 1 / 12, np.random.default_rng(0).random((12, 2), np.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone(LargeBatch):
+    """Returns the scalar alone, or with one thing, or no scalar."""
+
+    returned: str = "scalar"
+
+    def loss(self, params, encode, batch, state, key):
+        value, others = super().loss(params, encode, batch, state, key)
+        return {"scalar": value, "state": (value, state), "vector": (value[None], others)}[
+            self.returned
+        ]
+
+
+def run(encoder, objective=None, evaluate=None):
+    train(
+        encoder,
+        LargeBatch(3) if objective is None else objective,
+        SOURCE,
+        optimizer=optax.sgd(1e-3),
+        steps=1,
+        rows=8,
+        evaluate=evaluate,
+        progress=False,
+    )
+
+
+FITTING = MLP(3, hidden=(4,))
+CASES = [
+    (lambda: run(FITTING, Alone(3)), "Alone.loss to return (scalar, (state, metrics)), got"),
+    (lambda: run(FITTING, Alone(3, returned="state")), "got 'a pair with a tuple'"),
+    (lambda: run(FITTING, Alone(3, returned="vector")), "got 'a value of shape (1,)'"),
+    (lambda: run(MLP(5, hidden=(4,))), "an encoder of 3 features for LargeBatch, features of"),
+    (lambda: run(MLP(3, num_inputs=4)), "inputs of shape (b, 4), as the encoder's num_inputs is 4"),
+    (lambda: run(Cosine(3, num_inputs=3, frequencies=2)), "inputs of shape (b, 3), as"),
+    (lambda: run(SeparateMLP(3, num_inputs=3)), "inputs of shape (b, 3), as"),
+    (
+        lambda: run(FITTING, evaluate=lambda params: {"norm": float(params[0]["bias"].sum())}),
+        "an evaluate that JAX can trace",
+    ),
+    (
+        lambda: run(FITTING, evaluate=lambda params: {"sum": np.asarray(params[0]["bias"])}),
+        "an evaluate that JAX can trace",
+    ),
+    (
+        lambda: run(FITTING, evaluate=lambda params: params[0]["bias"].sum()),
+        "a dictionary of scalars by name",
+    ),
+    (
+        lambda: from_nnx(nnx.Linear(2, 3, rngs=nnx.Rngs(0))),
+        "such as lambda rngs: nnx.Linear(2, 10, rngs=rngs), got 'a Linear that is made already'",
+    ),
+    (lambda: from_nnx(nnx.Linear), "got one that fails ("),
+    (lambda: from_nnx(lambda rngs: 3), "got 'one that makes a int'"),
+    (lambda: from_linen(linen.Dense, jnp.ones((1, 2))), "a Linen module, such as linen.Dense(10)"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), CASES, ids=[message for _, message in CASES])
+def test_mistakes_are_said_in_a_line(mistake, message):
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        mistake()
+    assert "\n" not in str(caught.value)

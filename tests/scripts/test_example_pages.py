@@ -1,0 +1,72 @@
+"""The worked examples run as a user runs them, and their pages show them as they are."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+EXAMPLES = {
+    "own_environment": lambda found: found("d = 1 ... 6").max() < 0.1,
+    "train_and_measure": lambda found: found("distance of each seed").min() < 0.02,
+    "own_training_step": lambda found: found("subspace distance").max() < 0.02,
+    "auxiliary_task": lambda found: (
+        found("auxiliary task distance").mean() < 0.7 * found("values alone distance").mean()
+    ),
+    "zero_shot": lambda found: all(
+        line[-2] > 2 * line[-1]
+        for line in (found(f"disc at {centre}") for centre in ("[0.75", "[0.25", "[0.8"))
+    ),
+    "streaming_pca": lambda found: (
+        1.0 <= found("incremental_pca:").min() < 1.1 and found("implicit_krasulina:").max() < 1.3
+    ),
+}
+"""Example → what has to hold of the numbers of its lines of output, by how they begin."""
+
+
+@pytest.fixture(scope="module")
+def pages(load):
+    return load("example_pages")
+
+
+def test_every_example_has_a_test_and_at_most_sixty_lines(pages):
+    assert {*pages.EXAMPLES} == {*EXAMPLES}
+    for path in pages.EXAMPLES.values():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path.name
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_page_shows_the_cells_of_its_example_in_order(pages, name):
+    page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    place = 0
+    for is_text, text in pages.cells(pages.EXAMPLES[name].read_text(encoding="utf-8")):
+        shown = text if is_text else f"```python\n{text}\n```"
+        assert shown in page[place:], f"run python scripts/example_pages.py {name}"
+        place = page.index(shown, place) + len(shown)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_and_finds_what_its_page_says(pages, name, tmp_path):
+    # With XLA's own flags: the tests' are for short programs.
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    ran = subprocess.run(
+        [sys.executable, pages.EXAMPLES[name]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert {path.name for path in tmp_path.glob("*.png")} == {*re.findall(r"/([\w-]+\.png)", page)}
+
+    def found(start):
+        (line,) = (line for line in ran.stdout.splitlines() if start in line)
+        text = line.partition(start)[2]
+        return np.array(re.findall(r"\d+\.?\d*", text), float)
+
+    assert EXAMPLES[name](found), ran.stdout
