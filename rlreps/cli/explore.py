@@ -28,7 +28,5 @@ class Explore:
     def run(self) -> None:
         from rlreps.workflows.explore import explore
 
-        written = explore(
-            self.paths, self.out, components=self.components, progress=not self.quiet
-        )
+        written = explore(self.paths, self.out, components=self.components, progress=not self.quiet)
         print(f"wrote {written}")

@@ -127,6 +127,8 @@ function solvedRow(state) {
     reached = next;
   }
   if (horizon <= exact.steps) return row;
+  // The terms that are left, of which the sum at rank K has a few too many.
+  weight *= (1 - discount ** (horizon - exact.steps)) / (1 - discount ** horizon);
   const { left, right, task_means: tasks, state_means: means } = arrays;
   let mass = 0, mean = 0;
   for (const cell of states) { mass += reached[cell]; mean += reached[cell] * means[cell]; }
@@ -180,7 +182,10 @@ function exactValue(reward) {
     });
     return values;
   }
-  if (horizon > exact.steps) values = rankValue(reward);
+  if (horizon > exact.steps) {
+    const share = (1 - discount ** (horizon - exact.steps)) / (1 - discount ** horizon);
+    values = rankValue(reward).map((value) => share * value);
+  }
   for (let term = 0; term < Math.min(exact.steps, horizon); term++) {
     if (countStart) {
       values = meanExpected(values);
@@ -215,10 +220,10 @@ function orthonormal(maps, count) {  // of a constant and the maps, in order: Gr
 function dot(one, other) { let sum = 0; for (let i = 0; i < N; i++) sum += one[i] * other[i]; return sum; }
 function norm(map) { return Math.sqrt(dot(map, map)); }
 
-function linearValue(values, basis, d) {  // least squares on a constant and d features
+function linearValue(weights, basis, d) {  // on a constant and d features
   const fitted = new Float64Array(N);
-  for (const feature of basis.slice(0, d + 1)) {
-    const weight = dot(feature, values);
+  for (let k = 0; k <= d; k++) {
+    const weight = weights[k], feature = basis[k];
     for (let i = 0; i < N; i++) fitted[i] += weight * feature[i];
   }
   return fitted;
@@ -226,17 +231,18 @@ function linearValue(values, basis, d) {  // least squares on a constant and d f
 
 function greedy(reward, values) {  // the best action of each cell, -1 where all are as good
   const ahead = countStart ? values : values.map((v, i) => reward[i] + discount * v);
-  const table = moves.map((_, action) => expected(ahead, action));
   const best = new Int8Array(N).fill(-1);
   for (const cell of states) {
-    let high = -Infinity, low = Infinity, size = 0, action = -1;
-    table.forEach((column, number) => {
-      const value = column[cell];
-      if (value > high) { high = value; action = number; }
-      low = Math.min(low, value);
+    let high = -Infinity, low = Infinity, size = 0, chosen = -1;
+    for (let action = 0; action < moves.length; action++) {
+      const { starts, ends, chances } = moves[action];
+      let value = 0;
+      for (let i = starts[cell]; i < starts[cell + 1]; i++) value += chances[i] * ahead[ends[i]];
+      if (value > high) { high = value; chosen = action; }
+      if (value < low) low = value;
       size = Math.max(size, Math.abs(value));
-    });
-    if (high - low > 1e-6 * size) best[cell] = action;
+    }
+    if (high - low > 1e-6 * size) best[cell] = chosen;
   }
   return best;
 }
@@ -369,7 +375,7 @@ function sized(canvas, height = null) {
   return canvas.getContext("2d");
 }
 
-function drawMap(canvas, values, low, high, { signed = false, root = false, overlay = null } = {}) {
+function drawMap(canvas, values, low, high, { signed = false, root = false, overlay = null, beyond = null } = {}) {
   const colours = signed ? SIGNED : SEQUENTIAL, scale = high > low ? 1 / (high - low) : 0;
   const inside = arrays.states;
   for (let row = 0, cell = 0; row < rows; row++) {
@@ -378,7 +384,7 @@ function drawMap(canvas, values, low, high, { signed = false, root = false, over
       if (!inside[cell]) { pixels[pixel] = missing; continue; }
       let share = (values[cell] - low) * scale;
       share = share > 0 ? (share < 1 ? share : 1) : 0;
-      if (root) share = Math.sqrt(share);
+      if (root) share = signed ? rooted(share) : Math.sqrt(share);
       pixels[pixel] = colours[(share * 255 + 0.5) | 0];
     }
   }
@@ -388,7 +394,12 @@ function drawMap(canvas, values, low, high, { signed = false, root = false, over
   context.drawImage(picture, 0, 0, wide, tall);
   drawOutlines(context, wide, tall);
   if (overlay) overlay(context, wide, tall);
-  if (canvas.id) drawBar(canvas.id, low, high, colours, root);
+  if (canvas.id) drawBar(canvas.id, low, high, colours, root, beyond);
+}
+
+function rooted(share) {  // the root of the distance from the middle
+  const away = 2 * share - 1;
+  return (1 + Math.sign(away) * Math.sqrt(Math.abs(away))) / 2;
 }
 
 function drawOutlines(context, wide, tall) {
@@ -404,7 +415,7 @@ function drawOutlines(context, wide, tall) {
   }
 }
 
-function drawBar(id, low, high, colours, root) {
+function drawBar(id, low, high, colours, root, beyond) {
   const bar = document.querySelector(`[data-bar="${id}"]`);
   if (!bar) return;
   if (!bar.firstChild) {
@@ -417,11 +428,14 @@ function drawBar(id, low, high, colours, root) {
   if (canvas.key !== key) {
     canvas.key = key;
     const context = canvas.getContext("2d"), strip = context.createImageData(256, 1);
-    new Uint32Array(strip.data.buffer).set(colours.map((_, i) => colours[root ? Math.round(Math.sqrt(i / 255) * 255) : i]));
+    new Uint32Array(strip.data.buffer).set(colours.map((_, i) => {
+      const share = i / 255, turned = !root ? share : colours === SIGNED ? rooted(share) : Math.sqrt(share);
+      return colours[Math.round(turned * 255)];
+    }));
     context.putImageData(strip, 0, 0);
   }
   bar.children[0].textContent = short(low);
-  bar.children[2].textContent = short(high);
+  bar.children[2].textContent = short(high) + (beyond !== null && (beyond > high || beyond < low) ? `; own cell ${short(beyond)}` : "");
 }
 
 function crosshair(cell) {
@@ -443,7 +457,7 @@ function arrowsOf(best) {
     const down = Math.min(rows, Math.max(8, Math.round(tall / 20)));
     const size = 0.36 * Math.min(wide / across, tall / down);
     context.lineCap = "round";
-    for (const [width, colour] of [[3.2, "rgba(255, 255, 255, 0.85)"], [1.4, "#1b1b1b"]]) {
+    for (const [width, colour] of [[3.4, "rgba(27, 27, 27, 0.7)"], [1.5, "#ffffff"]]) {
       context.strokeStyle = colour;
       context.lineWidth = width;
       context.beginPath();
@@ -475,6 +489,14 @@ function extent(...maps) {
   return [low, high];
 }
 
+function extentBut(cell, map) {
+  const kept = map[cell];
+  map[cell] = map[cell === states[0] ? states[states.length - 1] : states[0]];
+  const found = extent(map);
+  map[cell] = kept;
+  return found;
+}
+
 function difference(one, other) {
   const found = new Float64Array(N);
   for (const cell of states) found[cell] = one[cell] - other[cell];
@@ -486,25 +508,25 @@ function drawRows() {
   if (cache.rowOf !== state) { cache.row = exactRow(state); cache.rowOf = state; }
   const row = cache.row, rank = rankRow(state, d), lost = difference(row, rank);
   cache.rank = rank;
-  const [, high] = extent(row), limit = Math.max(...extent(lost).map(Math.abs)) || 1;
+  // The state's own cell counts the start and would leave all others in the dark.
+  const high = Math.max(...extentBut(state, row)), limit = Math.max(...extentBut(state, lost).map(Math.abs)) || 1;
   const overlay = crosshair(state), options = { root: shown.root, overlay };
-  drawMap($("row-exact"), row, 0, high, options);
-  drawMap($("row-rank"), rank, 0, high, options);
-  drawMap($("row-lost"), lost, -limit, limit, { signed: true, overlay });
+  drawMap($("row-exact"), row, 0, high, { ...options, beyond: row[state] });
+  drawMap($("row-rank"), rank, 0, high, { ...options, beyond: rank[state] });
+  drawMap($("row-lost"), lost, -limit, limit, { ...options, signed: true, beyond: lost[state] });
   const lostEnergy = exact.kind === "rank" ? rankEnergy(state, d) : dot(lost, lost);
   let energy = 0;
   const { task_means: tasks, state_means: means } = arrays;
   if (exact.kind === "rank") energy = arrays.row_energies[state];
   else for (const cell of states) energy += (row[cell] - tasks[cell] - means[state]) ** 2;
   cache.error = Math.sqrt(lostEnergy / energy);
-  $("d-out").textContent = d;
   document.querySelectorAll("[data-d]").forEach((element) => { element.textContent = d; });
   $("rows-said").textContent = `State ${place(state)}. Rank ${d} leaves ${percent(cache.error)} of its centred row` +
     ` (root mean square ${short(Math.sqrt(lostEnergy / states.length))} a cell); all states together: ` +
     `${percent(Math.sqrt(Math.max(0, 1 - captured(d))))}.`;
-  label("row-exact", `${$("exact-title").textContent} at ${place(state)}: from ${short(extent(row)[0])} to ${short(high)}`);
+  label("row-exact", `${$("exact-title").textContent} at ${place(state)}: from ${short(extent(row)[0])} to ${short(extent(row)[1])}`);
   label("row-rank", `The same row at rank ${d}: from ${short(extent(rank)[0])} to ${short(extent(rank)[1])}`);
-  label("row-lost", `What rank ${d} loses of the row: at most ${short(limit)} in a cell`);
+  label("row-lost", `What rank ${d} loses of the row: at most ${short(Math.max(limit, Math.abs(lost[state])))} in a cell`);
 }
 
 function rankEnergy(state, d) {
@@ -594,7 +616,7 @@ function muted() { return getComputedStyle(document.documentElement).getProperty
 
 function chart(canvas, { lines, x, y, logY = false, yRange, xRange, marks = [], levels = [] }) {
   const context = sized(canvas, 256), { wide, high } = canvas;
-  const box = { left: 58, right: wide - 12, top: 10, bottom: high - 40 };
+  const box = { left: 58, right: wide - 24, top: 10, bottom: high - 40 };
   const up = logY ? Math.log10 : (v) => v;
   const [low, top] = yRange.map(up);
   const atX = (v) => box.left + (v - xRange[0]) / (xRange[1] - xRange[0] || 1) * (box.right - box.left);
@@ -726,13 +748,20 @@ function drawReward() {
   if (!cache.value) {
     cache.value = exactValue(reward);
     cache.greedy = moves ? greedy(reward, cache.value) : null;
+    cache.weightsOf = null;
   }
-  const values = cache.value, linear = linearValue(values, chosen.basis, chosen.d), lost = difference(values, linear);
+  const values = cache.value;
+  if (cache.weightsOf !== chosen.basis) {  // Least squares: the basis is orthonormal.
+    cache.weights = chosen.basis.map((feature) => dot(feature, values));
+    cache.weightsOf = chosen.basis;
+    cache.variation = norm(difference(values, linearValue(cache.weights, chosen.basis, 0)));
+  }
+  const linear = linearValue(cache.weights, chosen.basis, chosen.d), lost = difference(values, linear);
   cache.linear = linear;
+  if (!cache.drawnReward) { drawRewardMap(); cache.drawnReward = true; }
   cache.greedyLinear = moves ? greedy(reward, linear) : null;
-  const constant = linearValue(values, chosen.basis, 0), variation = norm(difference(values, constant));
+  const { variation } = cache;
   cache.valueError = variation ? norm(lost) / variation : 0;
-  drawRewardMap();
   const [low, high] = extent(values), limit = Math.max(...extent(lost).map(Math.abs)) || 1;
   const range = high > low ? [low, high] : [low - 1, low + 1];
   const over = (best) => (shown.arrows && best ? arrowsOf(best) : null);
@@ -774,7 +803,8 @@ function paintAround(cell) {
   rewardChanged();
 }
 
-function rewardChanged() { cache.value = null; ask("reward"); }
+function rewardChanged() { forget(); ask("reward"); }
+function forget() { cache.value = null; cache.drawnReward = false; }
 
 /* ---- Asking for drawings: at most one of each a frame ---- */
 
@@ -796,7 +826,7 @@ function drawAsked() {
 function setD(d) {
   const start = performance.now();
   shown.d = Math.min(K, Math.max(1, d));
-  $("d").value = shown.d;
+  document.querySelectorAll(".d").forEach((slider) => { slider.value = shown.d; });
   const names = shown.features < 0 ? ["rows", "spectrum", "reward"] : ["rows", "spectrum"];
   // At once: the slider's answer is what is timed.
   names.forEach((name) => DRAW[name]());
@@ -911,7 +941,7 @@ function moved(cell, event) {
 }
 
 function listen() {
-  $("d").addEventListener("input", () => setD(Number($("d").value)));
+  document.querySelectorAll(".d").forEach((slider) => slider.addEventListener("input", () => setD(Number(slider.value))));
   $("scale").addEventListener("change", () => { shown.root = $("scale").value === "root"; ask("rows"); });
   for (const canvas of document.querySelectorAll(".pick")) {
     const pick = (event) => setState(nearestState(cellAt(canvas, event)));
@@ -982,7 +1012,7 @@ function listen() {
     if (png) download(`${name(png)}.png`, await pngOf(png));
     if (csv) download(`${name(csv)}.csv`, new Blob([csvOf(csv)], { type: "text/csv" }));
   });
-  window.addEventListener("hashchange", () => { decode(location.hash); showControls(); cache.value = null; ask(...Object.keys(DRAW)); });
+  window.addEventListener("hashchange", () => { decode(location.hash); showControls(); forget(); ask(...Object.keys(DRAW)); });
   let width = document.documentElement.clientWidth;
   window.addEventListener("resize", () => {
     if (document.documentElement.clientWidth === width) return;
@@ -994,14 +1024,14 @@ function listen() {
 
 function redrawAll() {
   document.querySelectorAll("canvas").forEach((canvas) => { canvas.wide = 0; });
+  cache.drawnReward = false;
   layOutComponents();
   shown.first -= shown.first % perPage;
   ask(...Object.keys(DRAW));
 }
 
 function showControls() {
-  $("d").max = K;
-  $("d").value = shown.d;
+  document.querySelectorAll(".d").forEach((slider) => { slider.max = K; slider.value = shown.d; });
   $("scale").value = shown.root ? "root" : "linear";
   $("features").value = String(shown.features);
   $("arrows").checked = shown.arrows;
@@ -1054,8 +1084,7 @@ async function start() {
   if (!("DecompressionStream" in window)) throw new Error("this browser is older than 2023 and cannot unpack the page's numbers");
   const now = Object.keys(described.arrays).filter((name) => !described.arrays[name].later);
   await Promise.all(now.map(load));
-  states = [];
-  arrays.states.forEach((inside, cell) => { if (inside) states.push(cell); });
+  states = Int32Array.from(arrays.states.keys()).filter((cell) => arrays.states[cell]);
   describe();
   decode(location.hash);
   showControls();
@@ -1069,7 +1098,6 @@ async function start() {
   if (described.moves) readMoves();
   solved = true;
   cache.rowOf = -1;
-  cache.value = null;
   ["rows", "components", "reward"].forEach((name) => DRAW[name]());
   timings.complete = performance.now();
 }

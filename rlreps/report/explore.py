@@ -180,7 +180,9 @@ class Exploration:
         while sum(run.size for run in runs) > room and any(len(run.steps) > 1 for run in runs):
             largest = max((run for run in runs if len(run.steps) > 1), key=lambda run: run.size)
             largest.thin()
-        described["runs"] = [run.describe(f"run{number}", arrays) for number, run in enumerate(runs)]
+        described["runs"] = [
+            run.describe(f"run{number}", arrays) for number, run in enumerate(runs)
+        ]
         page = _page(self.title, described, arrays.blocks)
         size = len(page.encode())
         require(size <= most_bytes, f"a page of at most {most_bytes} bytes; fewer components", size)
@@ -284,7 +286,7 @@ class _Arrays:
     def add(
         self, name: str, content: bytes, described: Mapping[str, Any], *, later: bool = False
     ) -> None:
-        """Add packed numbers; the page reads ``later`` ones when it has drawn for the first time."""
+        """Add packed numbers; ``later`` ones are read once the page has drawn something."""
         self.blocks[name] = base64.b64encode(content).decode()
         self.described[name] = {**described, "later": later}
 
@@ -308,7 +310,7 @@ def _deflated(values: np.ndarray) -> bytes:
 
 
 def _pack_moves(moves: Moves, cells: Cells, arrays: _Arrays) -> None:
-    """Add the counts: of each action and cell the window [top, left, height, width], then counts."""
+    """Add the counts by action: each cell's window (top, left, height, width), and its counts."""
     for action, matrix in enumerate(moves.counts):
         counts = matrix.tocsr()
         per_row = np.diff(counts.indptr)

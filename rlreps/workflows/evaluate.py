@@ -68,9 +68,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
     return TrainingConfig.from_json(stored)
 
 
-def load_encoder(
-    folder: RunFolder, truth: GroundTruth, step: int | None = None
-) -> TrainedEncoder:
+def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> TrainedEncoder:
     """Load a run's checkpointed encoder of a step; None is the newest.
 
     The states are those of ``truth``, not necessarily the ground truth trained on.

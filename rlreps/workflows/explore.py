@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from matplotlib.transforms import Affine2D
 
 from rlreps import subspace
 from rlreps.envs import PuddleWorld, arena_from_settings
@@ -168,8 +169,8 @@ def solved_rows(
 ) -> np.ndarray:
     """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
 
-    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ', where Ψ' (of T terms less) is as good as Ψ at rank K: T steps
-    have smoothed what is left, and the terms beyond the horizon are worth γʰ.
+    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ', where Ψ' (of T terms less) is Ψ at rank K, scaled to the row sums
+    of Ψ': T steps have smoothed what is left, and the terms beyond the horizon are worth γʰ.
 
     Args:
         chain: P [n, n] between states.
@@ -190,7 +191,9 @@ def solved_rows(
         rows += discount**term * (reached if settings["count_start"] else following)
         reached = following
     if horizon > _STEPS:
-        rows += discount**_STEPS * (low_rank.right @ (low_rank.left.T @ reached))
+        # Ψ' has T terms less than Ψ, and so have its row sums.
+        weight = discount**_STEPS * (1.0 - discount ** (horizon - _STEPS)) / (1.0 - discount**horizon)
+        rows += weight * (low_rank.right @ (low_rank.left.T @ reached))
     return np.asarray(rows.T)
 
 
@@ -250,7 +253,9 @@ def store_cells(store: MatrixStore) -> Cells:
     place = "a store of a successor measure between the cells of a grid in the plane"
     require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
     names = [name for name in ("discount", "horizon", "count_start") if name not in store.settings]
-    require(not names, f"{place}, with its discount, horizon and count_start", "no " + ", ".join(names))
+    require(
+        not names, f"{place}, with its discount, horizon and count_start", "no " + ", ".join(names)
+    )
     box = store.settings.get("box")
     if isinstance(box, Mapping):
         grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
@@ -270,7 +275,9 @@ def store_cells(store: MatrixStore) -> Cells:
     environment = _environment(store)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
-        outlines += [np.asarray(line) for line in outline(puddle.shape).to_polygons()]
+        # Curves are divided as finely as a thousandth of the square asks for.
+        large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
+        outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
     return Cells(
         columns=bins,
         rows=bins,

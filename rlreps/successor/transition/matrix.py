@@ -238,7 +238,7 @@ def _offset(bins: int, window: int, origin: Array, target: Array) -> Array:
 
 
 def _free_starts(grid: Grid, cells: Array, uniform: Array, seed: int) -> Array:
-    """Return positions [c, p, 2] in cells [c], outside the walls, from uniform draws [c, p, >=2]."""
+    """Return positions [c, p, 2] in cells, outside the walls, from uniform draws [c, p, k]."""
     start = _positions(grid, cells, uniform[..., :2])
     if not grid.walls:
         return start
