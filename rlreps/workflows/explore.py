@@ -192,8 +192,8 @@ def solved_rows(
         reached = following
     if horizon > _STEPS:
         # Ψ' has T terms less than Ψ, and so have its row sums.
-        weight = discount**_STEPS * (1.0 - discount ** (horizon - _STEPS)) / (1.0 - discount**horizon)
-        rows += weight * (low_rank.right @ (low_rank.left.T @ reached))
+        share = (1.0 - discount ** (horizon - _STEPS)) / (1.0 - discount**horizon)
+        rows += share * discount**_STEPS * (low_rank.right @ (low_rank.left.T @ reached))
     return np.asarray(rows.T)
 
 
@@ -322,11 +322,7 @@ def _about(settings: Mapping[str, Any]) -> dict[str, str]:
         "formula": "sum",
         "seed": "seed",
     }
-    found = {
-        label: str(settings[name]).replace("_", " ")
-        for name, label in names.items()
-        if name in settings
-    }
+    found = {label: str(settings[name]) for name, label in names.items() if name in settings}
     return {**found, "centring": f"{centring_of(settings)} (for the components)"}
 
 

@@ -170,7 +170,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
     with pytest.raises(InputError, match="no discount, horizon, count_start"):
         workflow.store_cells(plain)
     deep = {**store.settings, "box": {"low": [0] * 3, "high": [1] * 3, "bins": [4] * 3}}
-    with pytest.raises(InputError, match="grid in the plane, got .3 coordinates"):
+    with pytest.raises(InputError, match="grid in the plane, got '3 coordinates'"):
         workflow.store_cells(dataclasses.replace(store, settings=deep))
     assert not out.exists()
 
