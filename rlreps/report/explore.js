@@ -857,29 +857,44 @@ function download(name, blob) {
 
 function pngOf(id) {  // the section's canvases and captions, where they stand
   const section = $(id), frame = section.getBoundingClientRect(), scale = 2, margin = 12;
-  const parts = [...section.querySelectorAll("h2, .said, figcaption, .bar span, .set > div span, .set > div small, #legend li, #spectrum-said, canvas")]
+  const parts = [...section.querySelectorAll("h2, .said, figcaption, .bar span, .set > div span, .set > div small, #legend svg, #legend li, #spectrum-said, canvas")]
     .map((element) => ({ element, box: element.getBoundingClientRect() }))
     .filter(({ element, box }) => box.width > 0 && getComputedStyle(element).visibility !== "hidden");
-  const top = Math.min(...parts.map(({ box }) => box.top)), bottom = Math.max(...parts.map(({ box }) => box.bottom));
+  // Close the gaps that controls and paragraphs leave.
+  parts.sort((one, other) => one.box.top - other.box.top);
+  let bottom = parts[0].box.top, closed = parts[0].box.top;
+  for (const part of parts) {
+    closed += Math.max(0, part.box.top - bottom - 14);
+    bottom = Math.max(bottom, part.box.bottom);
+    part.y = part.box.top - closed + margin;
+  }
   const sheet = document.createElement("canvas");
   sheet.width = scale * (frame.width + 2 * margin);
-  sheet.height = scale * (bottom - top + 2 * margin);
+  sheet.height = scale * (bottom - closed + 2 * margin);
   const context = sheet.getContext("2d");
   context.scale(scale, scale);
   context.fillStyle = getComputedStyle(document.body).backgroundColor;
   context.fillRect(0, 0, sheet.width, sheet.height);
   context.imageSmoothingEnabled = false;
-  for (const { element, box } of parts) {
-    const x = box.left - frame.left + margin, y = box.top - top + margin;
+  for (const { element, box, y } of parts) {
+    const x = box.left - frame.left + margin;
     if (element instanceof HTMLCanvasElement) { context.drawImage(element, x, y, box.width, box.height); continue; }
-    const style = getComputedStyle(element);
+    if (element instanceof SVGElement) {
+      const stroke = element.firstChild;
+      context.strokeStyle = stroke.getAttribute("stroke");
+      context.lineWidth = 2.5;
+      context.setLineDash((stroke.getAttribute("stroke-dasharray") || "").split(" ").filter(Boolean).map(Number));
+      line(context, [[x, y + box.height / 2], [x + box.width, y + box.height / 2]]);
+      continue;
+    }
+    const style = getComputedStyle(element), indent = element.querySelector("svg") ? 41 : 0;
     context.fillStyle = style.color;
     context.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
     context.textBaseline = "top";
     const height = parseFloat(style.lineHeight) || 1.3 * parseFloat(style.fontSize);
-    wrapped(context, element.textContent, box.width + 2).forEach((text, i) => {
+    wrapped(context, element.textContent, box.width + 2 - indent).forEach((text, i) => {
       const shift = style.textAlign === "center" ? (box.width - context.measureText(text).width) / 2 : 0;
-      context.fillText(text, x + shift, y + i * height);
+      context.fillText(text, x + indent + shift, y + i * height);
     });
   }
   return new Promise((resolve) => sheet.toBlob(resolve, "image/png"));
@@ -887,12 +902,12 @@ function pngOf(id) {  // the section's canvases and captions, where they stand
 
 function wrapped(context, text, width) {
   const found = [""];
-  for (const word of text.trim().split(/\s+/)) {
-    const longer = found[found.length - 1] ? `${found[found.length - 1]} ${word}` : word;
-    if (context.measureText(longer).width <= width || !found[found.length - 1]) found[found.length - 1] = longer;
+  for (const word of text.trim().split(/(?<=[-\s])/)) {  // Lines may end after a hyphen.
+    const longer = found[found.length - 1] + word;
+    if (context.measureText(longer.trimEnd()).width <= width || !found[found.length - 1]) found[found.length - 1] = longer;
     else found.push(word);
   }
-  return found;
+  return found.map((each) => each.trimEnd());
 }
 
 function csvOf(id) {
@@ -1041,7 +1056,7 @@ function describe() {
   $("title").textContent = described.title;
   const grid = `${columns} × ${rows} cells` + (states.length < N ? `, ${states.length.toLocaleString("en")} of them states` : "");
   const [x, y] = described.axes, [low, high] = [described.low, described.high];
-  $("lead").textContent = `Ψ between ${grid}, discount ${discount}, ${horizon.toLocaleString("en")} steps. ` +
+  $("lead").textContent = `Ψ between ${grid}${discount === null ? "" : `, discount ${discount}`}${horizon === null ? "" : `, ${horizon.toLocaleString("en")} steps`}. ` +
     `On every map ${x} goes from ${short(low[0])} to ${short(high[0])} to the right, ${y} from ${short(low[1])} to ${short(high[1])} upwards.` +
     (states.length < N ? " Cells inside walls are grey." : "");
   const noise = exact.samplingError === null ? "" : ` The store's own entries have a standard error of ${short(exact.samplingError)}.`;

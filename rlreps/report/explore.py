@@ -128,7 +128,7 @@ class Exploration:
         title: Title of the page.
         about: Facts on how the matrix was made: name → value, as text.
         cells: The grid.
-        discount: γ.
+        discount: γ; needed where there are moves, as is the horizon.
         horizon: Terms of the sum.
         count_start: Whether the sum starts at the start state.
         left: Left singular vectors U_K [n, K] of the centred matrix.
@@ -147,8 +147,8 @@ class Exploration:
     title: str
     about: Mapping[str, str]
     cells: Cells
-    discount: float
-    horizon: int
+    discount: float | None
+    horizon: int | None
     count_start: bool
     left: np.ndarray
     right: np.ndarray

@@ -134,9 +134,9 @@ def exploration(
         title=f"Successor measure of {_name(store.path.resolve())}",
         about=_about(settings),
         cells=cells,
-        discount=float(settings["discount"]),
-        horizon=int(settings["horizon"]),
-        count_start=bool(settings["count_start"]),
+        discount=settings.get("discount"),
+        horizon=settings.get("horizon"),
+        count_start=bool(settings.get("count_start", True)),
         left=kept.basis,
         right=right,
         task_means=task_means,
@@ -226,7 +226,7 @@ def _exact(
             sampling_error=standard_error,
         )
     chosen = np.sort(np.random.default_rng(0).choice(n, min(n, _ROWS_MEASURED), replace=False))
-    chain = scipy.sparse.csr_array(sum(moves.counts)) / (len(moves.counts) * moves.points)
+    chain: Any = scipy.sparse.csr_array(sum(moves.counts)) / (len(moves.counts) * moves.points)
     between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
     solved = solved_rows(between, low_rank, chosen, store.settings)
     wanted = set(chosen.tolist())
@@ -252,10 +252,6 @@ def store_cells(store: MatrixStore) -> Cells:
     states, tasks = store.shape
     place = "a store of a successor measure between the cells of a grid in the plane"
     require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
-    names = [name for name in ("discount", "horizon", "count_start") if name not in store.settings]
-    require(
-        not names, f"{place}, with its discount, horizon and count_start", "no " + ", ".join(names)
-    )
     box = store.settings.get("box")
     if isinstance(box, Mapping):
         grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
@@ -269,6 +265,7 @@ def store_cells(store: MatrixStore) -> Cells:
             high=(grid.high[0], grid.high[1]),
             axes=("first coordinate", "second coordinate"),
         )
+    require(isinstance(store.settings.get("bins"), int), place, "a matrix without a grid")
     state_cells(store)  # Raises where the settings describe no grid of as many states.
     bins = int(store.settings["bins"])
     inside = spelled_cells(store.settings.get("wall_cells") or "")
@@ -295,7 +292,7 @@ def _environment(store: MatrixStore) -> PuddleWorld | None:
 def _moves(store: MatrixStore, cells: Cells) -> Moves | None:
     """Count where PuddleWorld's actions lead; None where that is unknown or walls divide cells."""
     environment = _environment(store)
-    if environment is None:
+    if environment is None or not {"discount", "horizon", "count_start"} <= store.settings.keys():
         return None
     grid = Grid(cells.columns).within(environment)
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):

@@ -27,7 +27,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth
 from rlreps.successor.measure import Transition
-from rlreps.successor.store import open_store
+from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.successor.transition.matrix import action_steps, one_step
 from rlreps.workflows import explore as workflow
@@ -167,12 +167,35 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
         explore([toy_store], out, components=0, progress=False)
     store = open_store(toy_store)
     plain = dataclasses.replace(store, settings={"centring": "none"})
-    with pytest.raises(InputError, match="no discount, horizon, count_start"):
+    with pytest.raises(InputError, match="a matrix without a grid"):
         workflow.store_cells(plain)
     deep = {**store.settings, "box": {"low": [0] * 3, "high": [1] * 3, "bins": [4] * 3}}
     with pytest.raises(InputError, match="grid in the plane, got '3 coordinates'"):
         workflow.store_cells(dataclasses.replace(store, settings=deep))
     assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def box_page(tmp_path_factory):
+    """A matrix of one's own, 6 x 4 cells of a box, of which nothing else is known."""
+    path = tmp_path_factory.mktemp("stores") / "box"
+    box = {"low": [-1.2, -0.07], "high": [0.6, 0.07], "bins": [6, 4]}
+    store = create_or_resume(
+        path, shape=(24, 24), block_rows=8, settings={"box": box}, provenance={}
+    )
+    matrix = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
+    for block in range(store.num_blocks):
+        store.write_block(block, matrix[8 * block : 8 * block + 8])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+        return explore([path], path / "page.html", components=7, progress=False)
+
+
+def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
+    described = Contents(box_page.read_text(encoding="utf-8")).described
+    assert (described["columns"], described["rows"], described["components"]) == (6, 4, 7)
+    assert (described["low"], described["high"]) == ([-1.2, -0.07], [0.6, 0.07])
+    assert (described["exact"]["kind"], described["moves"]) == ("rank", None)
 
 
 def test_steps_are_left_out_of_a_page_that_would_be_too_large():
@@ -523,6 +546,27 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
         "getComputedStyle(canvas.parentElement).visibility !== 'hidden').length"
     )
     assert browser.js(unnamed) == 0
+    assert browser.troubles == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_a_page_at_rank_k_says_so(browser, box_page):
+    matrix = stored(box_page.parent).astype(np.float64)
+    left, values, right = np.linalg.svd(matrix - matrix.mean(axis=0))
+    browser.open(box_page.as_uri() + "#s=13&d=3&r=0.2.1")
+    said = browser.js("document.getElementById('exact-note').textContent")
+    assert said.startswith("This page holds Ψ at rank 7 and nothing more exact")
+    rest = np.linalg.norm(values[7:]) / 24
+    assert browser.js("explore.described.exact.difference") == pytest.approx(rest, rel=1e-3)
+    lost = np.linalg.norm(left[13, 3:] * values[3:]) / np.linalg.norm(left[13] * values)
+    assert browser.js("explore.cache.error") == pytest.approx(lost, rel=1e-3)
+    rank = matrix.mean(axis=0) + (left[:, :7] * values[:7]) @ right[:7]
+    np.testing.assert_allclose(browser.array("explore.cache.value"), rank[:, :2].sum(1), atol=1e-3)
+    assert (
+        browser.js("getComputedStyle(document.getElementById('arrows').closest('label')).display")
+        == "none"
+    )
     assert browser.troubles == []
 
 
