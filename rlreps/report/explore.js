@@ -582,7 +582,9 @@ function drawComponents() {
     const run = runs[place - 1], index = run ? stepOf(run) : 0;
     const maps = run ? arrays[run.arrays[index]] : arrays.left;
     const d = run ? run.cosines[index].length : K;
-    set.firstChild.lastChild.textContent = run ? `update ${run.steps[index].toLocaleString("en")}` : "left singular vectors";
+    set.firstChild.lastChild.textContent = run
+      ? `${run.steps[index] > shown.step ? "first kept: " : ""}update ${run.steps[index].toLocaleString("en")}`
+      : "left singular vectors";
     [...set.querySelectorAll("figure")].forEach((figure, i) => {
       const k = first + i, [canvas, caption] = figure.children;
       figure.style.visibility = k < d && k < K && maps ? "visible" : "hidden";

@@ -380,9 +380,9 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
     ]
     header = ("method", "recipe", "d", "updates", "seconds", "subspace distance", "excess loss")
     Table(header, rows, "Learned subspaces against the ground truth").print()
-    print(f"Report: {summary['report']}")
     out = Path(summary["report"]).parent
-    print(f"To touch what it shows: rlreps explore {out} --out {out / 'explore.html'}")
+    print(f"To touch what it found: rlreps explore {out} --out {out / 'explore.html'}")
+    print(f"Report: {summary['report']}")
 
 
 def _write_report(
