@@ -79,6 +79,7 @@ AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
 """Name → objective that replay can feed: those that need no exact expectations."""
 
 TargetName = Literal["bootstrapped", "monte_carlo"]
+Remembered = Literal["all", "warmup"]
 
 _MOST_DIMENSIONS = 3
 """Coordinates beyond which cells of a grid are too many to be visited."""
@@ -119,6 +120,9 @@ class AuxiliaryConfig:
             replay from then on, in place of ψ(s): the objective's weights are a head for each
             action, and the torso's features are what the heads share. A batch has rows of every
             action only as often as replay does.
+        remembered: Of which rows sequences are: ``all`` that replay holds, so that targets follow
+            the agent's changing policy; or those of the ``warmup`` alone, whose policy is the
+            uniformly random one where ``epsilon_start`` is 1, so that targets stay as they are.
     """
 
     objective: Objective = dataclasses.field(
@@ -135,12 +139,14 @@ class AuxiliaryConfig:
     horizon: int | None = 32
     sequences: int = 256
     per_action: bool = False
+    remembered: Remembered = "all"
 
     def __post_init__(self) -> None:
         require_interval("auxiliary weight", self.weight, "[0, inf)")
         families = f"auxiliary tasks to be one of {', '.join(TASKS)}"
         require(type(self.tasks) in TASKS.values(), families, self.tasks)
         require_choice("targets", self.targets, get_args(TargetName))
+        require_choice("remembered", self.remembered, get_args(Remembered))
         require(
             0.0 <= self.discount_low <= self.discount_high < 1.0,
             "discounts 0 <= discount_low <= discount_high < 1",

@@ -16,6 +16,7 @@ from jax import Array, lax
 from rlreps.agents.dqn import DQN, AgentConfig, Memory, Use, agent_keys, keys_for
 from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
+from rlreps.errors import require
 from rlreps.losses.base import Metrics
 from rlreps.training.devices import Placement, largest_even_share, make_placement
 
@@ -38,6 +39,13 @@ class Acting(NamedTuple):
     observations: Array
     ended: Array
     returns: Array
+
+
+class Worlds(NamedTuple):
+    """Environments that agents learn in and are evaluated in."""
+
+    training: Environment
+    evaluation: Environment
 
 
 class TrainerState(NamedTuple):
@@ -131,6 +139,12 @@ class CompiledTrainer(Trainer):
         config: The run.
         environment: The environment, which must end or cut its episodes itself.
         agent: What ``make_agent`` made for it.
+        evaluation: The environment of evaluations, such as one whose rewards are not shaped; None
+            is the same.
+        own_environments: Whether each agent has an environment of its own: every leaf of both has a
+            leading seed axis.
+        seeds: One for each agent in place of the configuration's, so that agents in different
+            environments may share theirs.
         devices: Devices of which as many are used as share the seeds out evenly; None is JAX's
             default device.
     """
@@ -141,10 +155,17 @@ class CompiledTrainer(Trainer):
         environment: Environment,
         agent: DQN,
         *,
+        evaluation: Environment | None = None,
+        own_environments: bool = False,
+        seeds: Sequence[int] | None = None,
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
         super().__init__(config, agent)
-        self._environment = environment
+        self._worlds = Worlds(environment, environment if evaluation is None else evaluation)
+        self._own_environments = own_environments
+        if seeds is not None:
+            require(len(seeds) == config.num_seeds, f"{config.num_seeds} seeds", len(seeds))
+            self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.int32))
         count = config.num_seeds
         self._placement = (
             Placement()
@@ -163,15 +184,15 @@ class CompiledTrainer(Trainer):
 
     def init(self) -> TrainerState:
         @jax.jit
-        def start(keys: Array) -> TrainerState:
+        def start(keys: Array, own: Any) -> TrainerState:
             memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
             reset_keys = self._split(keys_for(keys, Use.RESET, 0))
-            states = _each(self._environment.reset)(reset_keys)
+            states = self._each(_reset, own)(reset_keys)
             flags = jnp.zeros(reset_keys.shape, bool)
-            seen = _each(self._environment.observe)(states)
+            seen = self._each(_observe, own)(states)
             return TrainerState(memories, Acting(states, seen, flags, flags.astype(jnp.float32)))
 
-        return self.put(start(self._keys))
+        return self.put(start(self._keys, self._own))
 
     def put(self, state: TrainerState) -> TrainerState:
         return self._placement.put_seeds(state)
@@ -187,7 +208,7 @@ class CompiledTrainer(Trainer):
                 # Rows added before the chunk, and its periods between updates.
                 first, rows = start // self._config.num_envs, length // self._config.num_envs
                 span = jnp.asarray([first, rows // self._period], jnp.int32)
-                state, found = self._advance_chunk[learns](state, span, self._keys, self._keys)
+                state, found = self._advance_chunk[learns](state, span, self._keys, self._own)
                 # Of a part without and one with learning, sums add and means are the second's.
                 sums = {
                     name: metrics.get(name, jnp.zeros_like(found[name])) + found[name]
@@ -201,8 +222,20 @@ class CompiledTrainer(Trainer):
     def evaluate(self, state: TrainerState, step: int) -> Array:
         params = state.memory.learner.params
         counts = jnp.asarray(step, jnp.int32)
-        returns: Array = self._evaluate(params, counts, self._keys, self._keys)
+        returns: Array = self._evaluate(params, counts, self._keys, self._own)
         return returns
+
+    @property
+    def _own(self) -> Any:
+        """What differs by agent beside its key: its environments, or nothing."""
+        return self._worlds if self._own_environments else ()
+
+    def _each(self, function: Callable[..., Any], own: Any) -> Callable[..., Any]:
+        """Lift a function of the training environment to [seeds, environments] of them."""
+        if self._own_environments:
+            each = jax.vmap(lambda worlds, *of: jax.vmap(partial(function, worlds.training))(*of))
+            return partial(each, own)
+        return jax.vmap(jax.vmap(partial(function, self._worlds.training)))
 
     def _split(self, keys: Array) -> Array:
         """Split keys [seeds] into one for each environment, [seeds, environments]."""
@@ -211,12 +244,14 @@ class CompiledTrainer(Trainer):
 
     def _chunk(
         self, learns: bool
-    ) -> Callable[[TrainerState, Array, Array, Array], tuple[TrainerState, Metrics]]:
+    ) -> Callable[[TrainerState, Array, Array, Any], tuple[TrainerState, Metrics]]:
         rows = self._period
 
-        def period(carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
+        def period(
+            carry: TrainerState, count: Array, keys: Array, own: Any
+        ) -> tuple[TrainerState, Metrics]:
             def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
-                return self._step(carry, count + offset, keys)
+                return self._step(carry, count + offset, keys, own)
 
             carry, metrics = lax.scan(step, carry, jnp.arange(rows, dtype=jnp.int32))
             summed = {name: value.sum(axis=0) for name, value in metrics.items()}
@@ -226,17 +261,17 @@ class CompiledTrainer(Trainer):
             return carry._replace(memory=memory), {**summed, **found}
 
         def chunk(
-            state: TrainerState, span: Array, keys: Array, _: Array
+            state: TrainerState, span: Array, keys: Array, own: Any
         ) -> tuple[TrainerState, Metrics]:
             first, periods = span
             # A loop of any number of periods is compiled once, whatever a warm-up leaves of one.
-            shapes = jax.eval_shape(period, state, first, keys)[1]
+            shapes = jax.eval_shape(period, state, first, keys, own)[1]
             zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
             def body(
                 index: Array, carry: tuple[TrainerState, Metrics]
             ) -> tuple[TrainerState, Metrics]:
-                state, found = period(carry[0], first + rows * index, keys)
+                state, found = period(carry[0], first + rows * index, keys, own)
                 return state, jax.tree.map(jnp.add, carry[1], found)
 
             state, metrics = lax.fori_loop(0, periods, body, (state, zeros))
@@ -247,12 +282,14 @@ class CompiledTrainer(Trainer):
 
         return chunk
 
-    def _step(self, carry: TrainerState, count: Array, keys: Array) -> tuple[TrainerState, Metrics]:
+    def _step(
+        self, carry: TrainerState, count: Array, keys: Array, own: Any
+    ) -> tuple[TrainerState, Metrics]:
         """Take and remember one step of every environment of every agent."""
         memory, acting = carry
         actions = self._actions(memory.learner.params, acting.observations, count, keys)
         step_keys = self._split(keys_for(keys, Use.STEP, count))
-        taken = self._act(acting, actions, step_keys)
+        taken = self._act(acting, actions, step_keys, own)
         rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
         memory = self._remember(memory, count, rows)
         returns = acting.returns + taken.reward
@@ -264,21 +301,21 @@ class CompiledTrainer(Trainer):
         acting = Acting(taken.state, taken.observation, ended, jnp.where(ended, 0.0, returns))
         return TrainerState(memory, acting), metrics
 
-    def _act(self, acting: Acting, actions: Array, keys: Array) -> TimeStep:
+    def _act(self, acting: Acting, actions: Array, keys: Array, own: Any) -> TimeStep:
         """Step environments, but reset those whose episode has ended."""
-        taken = _each(self._environment.step)(keys, acting.states, actions)
+        taken = self._each(_step, own)(keys, acting.states, actions)
 
         def with_resets(taken: TimeStep) -> TimeStep:
-            fresh = _each(self._environment.reset)(keys)
+            fresh = self._each(_reset, own)(keys)
             begun = TimeStep(
                 state=fresh,
-                observation=_each(self._environment.observe)(fresh),
+                observation=self._each(_observe, own)(fresh),
                 reward=jnp.zeros_like(taken.reward),
                 terminated=jnp.zeros_like(taken.terminated),
                 truncated=jnp.zeros_like(taken.truncated),
             )
-            chosen: TimeStep = _each(
-                lambda ended, *steps: jax.tree.map(partial(jnp.where, ended), *steps)
+            chosen: TimeStep = jax.vmap(
+                jax.vmap(lambda ended, *steps: jax.tree.map(partial(jnp.where, ended), *steps))
             )(acting.ended, begun, taken)
             return chosen
 
@@ -286,11 +323,12 @@ class CompiledTrainer(Trainer):
         result: TimeStep = lax.cond(jnp.any(acting.ended), with_resets, lambda same: same, taken)
         return result
 
-    def _episodes(self, params: Any, step: Array, keys: Array, _: Array) -> Array:
+    def _episodes(self, params: Any, step: Array, keys: Array, own: Any) -> Array:
         """Play greedy episodes, each of its own start, for returns [seeds, episodes]."""
-        environment, count = self._environment, self._config.evaluation_episodes
+        count = self._config.evaluation_episodes
 
-        def own(params: Any, key: Array) -> Array:
+        def one(params: Any, key: Array, own: Any) -> Array:
+            environment = (own if self._own_environments else self._worlds).evaluation
             reset_key, times_key = jax.random.split(key)
             states = jax.vmap(environment.reset)(jax.random.split(reset_key, count))
 
@@ -312,9 +350,17 @@ class CompiledTrainer(Trainer):
             (_, _, returns), _ = lax.scan(advance, start, times)
             return returns
 
-        return jax.vmap(own)(params, keys_for(keys, Use.EVALUATE, step))
+        returns: Array = jax.vmap(one)(params, keys_for(keys, Use.EVALUATE, step), own)
+        return returns
 
 
-def _each(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Lift a function of one environment to [seeds, environments] of them."""
-    return jax.vmap(jax.vmap(function))
+def _reset(environment: Environment, key: Array) -> Any:
+    return environment.reset(key)
+
+
+def _step(environment: Environment, key: Array, state: Any, action: Array) -> TimeStep:
+    return environment.step(key, state, action)
+
+
+def _observe(environment: Environment, state: Any) -> Array:
+    return environment.observe(state)

@@ -191,6 +191,9 @@ class AgentConfig:
         capacity = self.replay.capacity
         require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
         require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
+        fixed = self.auxiliary.weight > 0.0 and self.auxiliary.remembered == "warmup"
+        most = f"a replay capacity >= {self.steps}, all steps, to remember those of the warmup"
+        require(not fixed or capacity >= self.steps, most, capacity)
 
     @property
     def checkpoint_period(self) -> int:
@@ -302,7 +305,10 @@ class GradientNorms(NamedTuple):
     def auxiliary_to_values(self) -> Array:
         """Ratio of the root mean squares, []; between the ends of what single precision squares."""
         least = float(np.finfo(np.float32).tiny)
-        return jnp.sqrt(jnp.maximum(self.auxiliary, least) / jnp.maximum(self.values, least))
+        # Roots before the quotient, which else can be subnormal, flushed to 0: explicit weights
+        # start at 0, and so does the task's gradient.
+        values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
+        return auxiliary / values
 
 
 class DQNState(NamedTuple):
@@ -418,7 +424,10 @@ class DQN:
             drawn = draw_uniform(*wanted)
         task, rows = self.auxiliary, None
         if task is not None:
-            rows = draw_uniform(auxiliary_key, replay, count, task.sequences, task.length).rows
+            held = count
+            if self.config.auxiliary.remembered == "warmup":
+                held = jnp.minimum(count, self.config.dqn.warmup // self.config.num_envs)
+            rows = draw_uniform(auxiliary_key, replay, held, task.sequences, task.length).rows
         learner, errors, metrics = self.update(
             memory.learner, drawn.rows, drawn.weights, rows, loss_key
         )

@@ -208,6 +208,25 @@ def make_host_environments(
     return GymnasiumCopies(name, num_envs, max_episode_steps, render)
 
 
+def make_environment(name: str, seed: int) -> Any:
+    """Make one environment itself, of Gymnasium or dm_env.
+
+    Args:
+        name: As of ``make_host_environments``.
+        seed: Given to what makes a dm_env environment, if it takes one.
+
+    Raises:
+        InputError: For a name that stands for none.
+    """
+    with quietly(), explained(name):
+        if not name.startswith(DM_ENV):
+            _import_games(name)
+            return gymnasium.make(name)
+        environment = _factory(name)(seed)
+    _require_dm_env(environment, name)
+    return environment
+
+
 class GymnasiumCopies(HostEnvironments):
     """Copies of an environment of Gymnasium; see ``make_host_environments``."""
 
@@ -314,7 +333,15 @@ def _import_module(name: str) -> str:
 
 
 def _import_games(name: str) -> None:
-    """Import ale_py, whose import registers the Atari games, where a name is one of them."""
+    """Register the games of Atari or MinAtar where a name is one of them."""
+    if name.startswith("MinAtar/") and name not in gymnasium.registry:
+        try:
+            import minatar.gym  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise InputError(
+                f'expected the package minatar for {name}, got none: pip install "rlreps[minatar]"'
+            ) from error
+        minatar.gym.register_envs()
     if not name.startswith("ALE/"):
         return
     try:
@@ -347,9 +374,7 @@ class DmEnvCopies(HostEnvironments):
             self._make = _factory(name)
             first = self._make(0)
         self._copies = [first]
-        require(
-            isinstance(first, dm_env.Environment), f"{name} to make a dm_env.Environment", first
-        )
+        _require_dm_env(first, name)
         actions, rewards = first.action_spec(), first.reward_spec()
         if not isinstance(actions, specs.DiscreteArray):
             raise InputError(f"expected {name} to have discrete actions, got {actions}")
@@ -391,6 +416,11 @@ class DmEnvCopies(HostEnvironments):
     def _draw(self) -> Any:
         draw = getattr(self._copies[0], "render", None)
         return draw() if callable(draw) else None
+
+
+def _require_dm_env(made: object, name: str) -> None:
+    """Raise an ``InputError`` unless what a name has made is an environment of dm_env."""
+    require(isinstance(made, dm_env.Environment), f"{name} to make a dm_env.Environment", made)
 
 
 def _factory(name: str) -> Callable[[int], dm_env.Environment]:

@@ -218,9 +218,16 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
     """
     slots, num_envs = replay.rows.action.shape
     place = count % slots
-    kept = jax.tree.map(
-        lambda old, new: lax.dynamic_update_index_in_dim(old, new, place, 0), replay.rows, rows
-    )
+
+    def write(_: Array, held: Rows) -> Rows:
+        written: Rows = jax.tree.map(
+            lambda old, new: lax.dynamic_update_index_in_dim(old, new, place, 0), held, rows
+        )
+        return written
+
+    # Once, in a loop whose length the compiler cannot know: else XLA fuses the write into the
+    # gathers that draw from the memory, and for their sake copies all of it at every update.
+    kept = lax.fori_loop(0, 1 + jnp.minimum(count, 0), write, replay.rows)
     if not isinstance(replay.priorities, Priorities):
         return Replay(kept, ())
     tree, largest = replay.priorities

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rlreps.envs.puddle_world import PuddleWorldState as PuddleWorldState
     from rlreps.envs.rendering import render_frame as render_frame
     from rlreps.envs.rendering import render_video_frame as render_video_frame
+    from rlreps.envs.shaping import ShapedEnvironment as ShapedEnvironment
 
 _NAMES = {
     "arenas": "ARENAS arena_from_settings arena_settings load_arena",
@@ -56,6 +57,7 @@ _NAMES = {
     "observations": "Code Image OBSERVATIONS Observation Position",
     "puddle_world": "Puddle PuddleWorld PuddleWorldState",
     "rendering": "render_frame render_video_frame",
+    "shaping": "ShapedEnvironment",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

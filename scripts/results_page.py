@@ -143,8 +143,10 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     made = folder.provenance
     versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("rlreps", "jax", "numpy"))
     revision = (made["git_revision"] or "unknown")[:10]
-    took = f" {format_number(summary['seconds'])} s." if "seconds" in summary else ""
-    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
+    seconds = summary.get("seconds", {})
+    times = seconds if isinstance(seconds, dict) else {"": seconds}
+    took = ", ".join(f"{name} {format_number(each)} s".strip() for name, each in times.items())
+    lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}. {took}"
     return (
         f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}"
         if command

@@ -15,7 +15,6 @@ from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
-from rlreps.errors import require
 from rlreps.losses import Objective
 
 
@@ -49,6 +48,7 @@ class TrainAgents:
         "AuxiliaryConfig.weight": "auxiliary_weight",
         "AuxiliaryConfig.relative": "relative_weight",
         "AuxiliaryConfig.head": "auxiliary_head",
+        "AuxiliaryConfig.remembered": "auxiliary_rows",
         "Cells.bins": "cells_per_axis",
         **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
         "Image.size": "image_size",
@@ -59,12 +59,6 @@ class TrainAgents:
         from rlreps.training.devices import devices_for_small_runs
         from rlreps.workflows.agents import print_agents, train_agents
 
-        auxiliary = self.config.auxiliary
-        require(
-            auxiliary.weight > 0.0 or auxiliary == AuxiliaryConfig(),
-            "an --auxiliary-weight > 0 for options of an auxiliary task",
-            auxiliary.weight,
-        )
         summary = train_agents(
             self.config,
             self.out,

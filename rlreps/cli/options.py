@@ -10,6 +10,7 @@ import difflib
 import io
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,8 @@ class Choice(NamedTuple):
     """A kind of thing that the user chooses by name.
 
     Attributes:
-        flag: Option that names the class, without dashes.
+        flag: Option that names the class, without dashes. Where the default is None, its value
+            without the option is None too.
         classes: Name → class.
     """
 
@@ -115,13 +117,19 @@ class _Parser:
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, or of the default's."""
-        (name,) = (name for name, cls in choice.classes.items() if cls is type(default))
-        name = self._named(choice.flag, tuple(choice.classes), name)
-        cls = choice.classes[name]
+        names = [name for name, cls in choice.classes.items() if cls is type(default)]
+        name = self._named(choice.flag, tuple(choice.classes), *names)
         kinds: Any = Literal[tuple(sorted(choice.classes))]
-        mark = tyro.conf.arg(help="Its options are those below.", name=choice.flag)
+        told = "Its options are those below." if name else "Its options appear where it is given."
+        mark = tyro.conf.arg(help=told, name=choice.flag)
         field = f"{choice.flag.replace('-', '_')}_name"
         first = (field, Annotated[kinds, mark], dataclasses.field(default=name))
+        if not name:
+            optional = (field, Annotated[kinds | None, mark], dataclasses.field(default=None))
+            self.known.add(f"--{choice.flag}")
+            made = dataclasses.make_dataclass("Default", [optional], kw_only=True, frozen=True)
+            return _Form(made, lambda values: None)
+        cls = choice.classes[name]
         before = set(self.known)
         form = self.form(cls, default if type(default) is cls else None, first=[first])
         self.chosen[name] = self.known - before
@@ -159,7 +167,7 @@ class _Parser:
         return name, hint, dataclasses.field(default=default)
 
     def check(self, prog: str) -> None:
-        """Refuse options that the command does not have, or that need another one.
+        """Refuse options that the command does not have, or that need another one, not 0.
 
         Raises:
             InputError: Naming the options of the chosen classes and the closest spelling.
@@ -177,9 +185,25 @@ class _Parser:
                     owned += f"; options of {name}: {', '.join(shown) or 'none'}"
                 raise InputError(f"expected an option of {prog}, got {flag}{hint}{owned}")
         for key, flags in self.needed.items():
-            without = [flag for flag in given if flag in flags]
-            if without and key not in given:
-                raise InputError(f"expected {key} with {', '.join(without)}, got none")
+            others = [flag for flag in given if flag in flags and flag != key]
+            value = self._number(key)
+            if others and not value:
+                some = f"{key} > 0" if value == 0.0 else key
+                got = "none" if value is None else "0"
+                raise InputError(f"expected {some} with {', '.join(others)}, got {got}")
+
+    def _number(self, key: str) -> float | None:
+        """Read the last number that an option is given; None without, NaN for no number."""
+        found = None
+        for index, argument in enumerate(self.arguments):
+            given, equals, value = argument.partition("=")
+            if _spelled(given) == key:
+                text = value if equals else "".join(self.arguments[index + 1 : index + 2])
+                try:
+                    found = float(text)
+                except ValueError:
+                    found = math.nan
+        return found
 
 
 def _helps(cls: type) -> dict[str, str]:
@@ -212,7 +236,7 @@ def parse(
         prog: What help and messages call the command.
         choices: Annotated type of a field → how the user chooses its class.
         names: ``Class.field`` → option, where the option is not called after the field.
-        needs: Dataclass of a field → the option without which its others are refused.
+        needs: Dataclass of a field → the option without which, or at 0, its others are refused.
 
     Returns:
         The command.

@@ -11,7 +11,7 @@ from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.training.devices import choose_devices
-from rlreps.training.successor import FIT_METHODS, FitConfig, FitMethod
+from rlreps.training.successor import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.evaluate import evaluate_run
 from rlreps.workflows.fit import Collection, run_fit
 from rlreps.workflows.live import LiveConfig, run_live_training
@@ -138,8 +138,9 @@ class Fit:
 
     Attributes:
         data: An .npz file with arrays as Minari, D4RL or OGBench name them (observations, actions,
-            terminals, timeouts, ...), or with --collect the id of a Gymnasium environment or
-            puddle-world[:ARENA], in which uniformly random actions are taken.
+            terminals, timeouts, ...), or with --collect the id of a Gymnasium environment,
+            dm_env:MODULE:FUNCTION for what a function makes, or puddle-world[:ARENA], in which
+            uniformly random actions are taken.
         out: Folder of the run.
         config: The fit.
         collection: Where transitions come from.
@@ -153,10 +154,10 @@ class Fit:
     quiet: Switch = False
 
     choices: ClassVar[dict[Any, Choice]] = {
-        Encoder: Choice("encoder", ENCODERS),
+        Encoder | None: Choice("encoder", FIT_ENCODERS),
         FitMethod: Choice("method", FIT_METHODS),
         Objective: Choice("objective", OBJECTIVES),
-        Cumulants: Choice("cumulants", CUMULANTS),
+        Cumulants | None: Choice("cumulants", CUMULANTS),
     }
     names: ClassVar[dict[str, str]] = NAMES
 

@@ -137,5 +137,34 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents and larger ones",
         **_SMALL_MATRICES,
     ),
+    "few-labels": Entry(
+        "ours.few_labels",
+        "Values of policies from few labelled states: learned features against data-free bases.",
+        largest="has more replicates",
+    ),
+    "zero-shot": Entry(
+        "ours.zero_shot",
+        "Policies for rewards named afterwards: learned features, a tabular model, DQN.",
+        devices="shared",
+        largest="has more replicates",
+    ),
+    "transfer-opaque": Entry(
+        "ours.transfer_opaque",
+        "Agents that see codes of a maze's cells: learned features against scratch and controls.",
+        largest="has more agents, five goals and longer training",
+        devices="shared",
+    ),
+    "shaping": Entry(
+        "ours.shaping",
+        "Shaped rewards: distances in learned features against Euclidean and exact ones.",
+        largest="has more agents, which learn for longer",
+        **_SMALL_MATRICES,
+    ),
+    "auxiliary-online": Entry(
+        "ours.auxiliary_online",
+        "Auxiliary tasks of agents that learn online, against none and a data-free control.",
+        largest="has more agents, larger ones, which learn for longer",
+        **_SMALL_MATRICES,
+    ),
 }
 """Name → experiment."""

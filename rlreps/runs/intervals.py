@@ -4,9 +4,10 @@ Intervals are percentile bootstraps (``scipy.stats.bootstrap``), but those of ar
 fewer than 20 runs, which are Student's: at 95 % a percentile interval of the mean of five runs of a
 normal variable would hold the truth about 84 times in 100, and of ten 90 times. Those of other
 figures of few runs are too narrow. Where runs of two methods share seeds, and with them starts and
-fresh networks, compare them by their differences (``paired_difference``, ``sign_flip_p_value``);
-elsewhere each method's runs are resampled by themselves (Agarwal et al. 2021, "Deep Reinforcement
-Learning at the Edge of the Statistical Precipice").
+fresh networks, compare them by their differences (``paired_difference``, ``sign_flip_p_value``)
+and say which difference they could have shown (``smallest_detectable``); elsewhere each method's
+runs are resampled by themselves (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of
+the Statistical Precipice").
 """
 
 import math
@@ -193,6 +194,49 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     adjusted = np.empty_like(given)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
+
+
+def smallest_detectable(differences: npt.ArrayLike, level: float, power: float = 0.8) -> float:
+    """Compute the smallest mean difference that a two-sided paired t-test would detect.
+
+    It is what the design could have seen: a verdict of "no effect" excludes larger ones only. The
+    test's statistic is of noncentral t distribution (``scipy.stats.nct``); its normal approximation
+    would promise too much of few pairs. Assumed: differences are independent and normal, and their
+    standard deviation is that of these. Their own mean does not enter. Sign flips of as many pairs
+    detect about as much; with very few pairs, whose p-value is at least 2^(1 - runs), they do not.
+
+    Args:
+        differences: Between the methods, one of each pair, [runs].
+        level: Of the test, corrected for the number of tests.
+        power: Chance of detecting it, above the level.
+
+    Returns:
+        The difference; 0 of pairs that all differ alike, infinite of one pair.
+    """
+    import scipy.optimize
+    import scipy.stats
+
+    require(0.0 < level < 1.0, "a level strictly between 0 and 1", level)
+    require(level < power < 1.0, f"a power strictly between the level, {level}, and 1", power)
+    values = _table(differences)
+    require(values.shape[1] == 1, "differences [runs]", np.shape(differences))
+    runs = len(values)
+    if runs < 2:
+        return math.inf
+    freedom = runs - 1
+    critical = float(scipy.stats.t.isf(level / 2.0, freedom))
+
+    def missing(effect: float) -> float:
+        """Power that a mean of so many standard errors lacks."""
+        # Either way; SciPy's own lower tail is NaN where it is small.
+        ways = scipy.stats.nct.sf(critical, freedom, np.array([effect, -effect]))
+        return float(power - np.sum(ways))
+
+    high = 2.0 * critical
+    while missing(high) > 0.0:
+        high *= 2.0
+    effect = float(scipy.optimize.brentq(missing, 0.0, high))
+    return effect * float(values.std(ddof=1)) / math.sqrt(runs)
 
 
 def _differences(x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:

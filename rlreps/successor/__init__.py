@@ -20,7 +20,7 @@ _NAMES = {
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
     "transition.estimator": "TransitionEstimator aggregation_error",
     "transitions": "Transitions",
-    "wrapper": "RepresentationObservation",
+    "wrapper": "PotentialShaping RepresentationObservation",
 }
 _ABOVE = "EpisodeSums FitConfig SuccessorRepresentation TemporalDifferences fit"
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -413,19 +413,19 @@ def canonical(forward_moment: np.ndarray, backward_moment: np.ndarray) -> Canoni
 
 
 class Ridge(NamedTuple):
-    """A ridge regression, its strength chosen by leave-one-out.
+    """A ridge regression, its strength chosen by leave-one-out; of m columns, each with its own.
 
     Attributes:
-        weights: [d].
-        intercept: Not penalised.
-        strength: λ of ‖y − Φw − c‖² + λ‖w‖².
-        error: Mean squared leave-one-out error at that strength.
+        weights: [d] or [d, m].
+        intercept: Not penalised, [] or [m].
+        strength: λ of ‖y − Φw − c‖² + λ‖w‖², [] or [m].
+        error: Mean squared leave-one-out error at that strength, [] or [m].
     """
 
     weights: np.ndarray
-    intercept: float
-    strength: float
-    error: float
+    intercept: np.ndarray
+    strength: np.ndarray
+    error: np.ndarray
 
 
 STRENGTHS = np.logspace(-10.0, 2.0, 49)
@@ -433,29 +433,31 @@ STRENGTHS = np.logspace(-10.0, 2.0, 49)
 
 
 def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
-    """Fit targets [n] on features [n, d] with the λ of the least leave-one-out error.
+    """Fit targets [n] or [n, m] on features [n, d], each column with the λ of least error.
 
-    That error is exact without refitting (Allen 1974, PRESS): residuals (y − ŷ)/(1 − h) with the
-    leverages h of the fit with all rows.
+    That error is of leaving one row out, exact without refitting (Allen 1974, PRESS): residuals
+    (y − ŷ)/(1 − h) with the leverages h of the fit with all rows.
     """
     features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
-    centre, mean = features.mean(axis=0), targets.mean()
+    centre, mean = features.mean(axis=0), targets.mean(axis=0)
+    centred = (targets - mean).reshape(len(targets), -1)
     left, values, right = np.linalg.svd(features - centre, full_matrices=False)
-    overlap = left.T @ (targets - mean)
+    overlap = left.T @ centred
     largest = max(float(values[0]) ** 2, np.finfo(np.float64).tiny)
-    best: tuple[float, float] | None = None
-    for strength in STRENGTHS * largest:
+    strengths, errors = STRENGTHS * largest, []
+    for strength in strengths:
         shrunk = values**2 / (values**2 + strength)
-        residuals = targets - mean - left @ (shrunk * overlap)
+        residuals = centred - left @ (shrunk[:, None] * overlap)
         leverages = 1.0 / len(targets) + np.square(left) @ shrunk
         # A row that alone decides its fit has no error without itself that could be known.
-        error = float(np.mean(np.square(residuals / np.maximum(1.0 - leverages, 1e-12))))
-        if best is None or error < best[0]:
-            best = error, float(strength)
-    assert best is not None
-    error, strength = best
-    weights = right.T @ (values / (values**2 + strength) * overlap)
-    return Ridge(weights, float(mean - centre @ weights), strength, error)
+        residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
+        errors.append(np.mean(np.square(residuals), axis=0))
+    best = np.argmin(errors, axis=0)
+    chosen = strengths[best]
+    shrinkage = values[:, None] / (values[:, None] ** 2 + chosen[None])
+    weights = (right.T @ (shrinkage * overlap)).reshape(features.shape[1:] + targets.shape[1:])
+    strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
+    return Ridge(weights, mean - centre @ weights, strength, error)
 
 
 @configurable

@@ -152,7 +152,8 @@ class Transitions:
             num_actions: As of the class.
 
         Raises:
-            InputError: If entries are missing, or as the class.
+            InputError: If entries are missing (one that tells ends has to be there, of zeros where
+                nothing ends), or as the class.
         """
         require_choice("terminals", terminals, get_args(Terminals))
         observation = np.asarray(_entry(data, "observations", "observation"))
@@ -162,6 +163,11 @@ class Transitions:
         terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
         ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
         masks = data.get("masks")
+        if terminal is None and ended is None and masks is None and "episode" not in data:
+            raise InputError(
+                "expected an entry that tells ends (terminals, timeouts, masks or episode), got "
+                f"{', '.join(sorted(data))}"
+            )
         ends = None if ended is None else _flags("timeouts", ended, rows)
         terminated = np.zeros(rows, np.bool_)
         if terminal is not None:
@@ -207,6 +213,8 @@ class Transitions:
         """Join records of the same environment, such as one for each episode, in this order."""
         require(len(parts) >= 1, "at least one record", 0)
         names = ("observation", "action", "next_observation", "terminated", "truncated")
+        shapes = {part.observation.shape[1:] for part in parts}
+        require(len(shapes) == 1, "observations of one shape in all records", sorted(shapes))
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return cls(**arrays, num_actions=max(part.num_actions or 0 for part in parts))
 
@@ -254,7 +262,10 @@ class Transitions:
             if policy is None:
                 action = int(generator.integers(episodes.num_actions))
             else:
-                action = int(policy(observation, generator)) - episodes.first_action  # type: ignore[arg-type]
+                chosen = np.asarray(policy(observation, generator))  # type: ignore[arg-type]
+                single = chosen.size == 1 and chosen.dtype.kind in "iu"
+                require(single, "a policy that gives an integer", chosen.tolist())
+                action = int(chosen.item()) - episodes.first_action
             require(
                 0 <= action < episodes.num_actions,
                 f"actions in [0, {episodes.num_actions})",
@@ -374,7 +385,8 @@ def as_transitions(data: Any) -> Transitions:
         return Transitions(**dict(zip(names, data, strict=False)))
     raise InputError(
         "expected Transitions, a dictionary of arrays, or arrays (observation, action, "
-        f"next_observation, terminated), got {type(data).__name__}"
+        f"next_observation, terminated), got {type(data).__name__}; Transitions.collect makes them "
+        "of an environment"
     )
 
 

@@ -19,7 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import as_json, configurable, from_json, leaf, name_of, options, with_sizes
+from rlreps.config import (
+    as_json,
+    configurable,
+    from_json,
+    leaf,
+    name_of,
+    options,
+    registry,
+    with_sizes,
+)
 from rlreps.cumulants import CUMULANTS, Cells, Cumulants, RandomFourier
 from rlreps.encoders import (
     ENCODERS,
@@ -74,6 +83,9 @@ Behaviour: TypeAlias = Callable[[Any], Any]
 _BLOCK = 4096
 """Most observations that are encoded at once."""
 
+_MOST_STATES = 2**24
+"""Indices up to here are exact in single precision, in which rows are packed."""
+
 
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,13 +123,14 @@ class EpisodeSums:
     Attributes:
         objective: What F is trained on.
         cumulants: Functions of the state reached, as encoders see it, scaled to [0, 1]; indices of
-            states are places (i + 1/2)/n on a line, where ``Cells`` tells all apart.
-        num_cumulants: Columns.
+            states are places (i + 1/2)/n on a line. None is ``Cells`` that tell all indices apart,
+            ``RandomFourier`` for other observations.
+        num_cumulants: Columns, but of ``Cells``.
         tolerance: Largest share of the mass that a start may lack, in (0, 1).
     """
 
     objective: Objective = leaf(LargeBatch(precondition=1e-2, leave_one_out=True))
-    cumulants: Cumulants = leaf(RandomFourier())
+    cumulants: Cumulants | None = leaf(None)
     num_cumulants: int = 256
     tolerance: float = 0.05
 
@@ -131,11 +144,14 @@ FitMethod: TypeAlias = TemporalDifferences | EpisodeSums
 FIT_METHODS: dict[str, type] = {"td": TemporalDifferences, "monte_carlo": EpisodeSums}
 """Name → method."""
 
+FIT_ENCODERS: dict[str, type[Encoder]] = {**ENCODERS, **registry(Convolutional)}
+"""Name → encoder."""
+
 _CLASSES: dict[str, type] = {
     **OBJECTIVES,
     **CUMULANTS,
-    **ENCODERS,
-    **{name_of(cls): cls for cls in (Cells, Convolutional, *FIT_METHODS.values())},
+    **FIT_ENCODERS,
+    **registry(Cells, *FIT_METHODS.values()),
 }
 """Name → class of everything that a stored configuration can name."""
 
@@ -148,7 +164,8 @@ class FitConfig:
         num_features: d.
         discount: γ, in (0, 1).
         method: Temporal differences or sums along episodes.
-        encoder: The encoder of F, with a head for each action, and of B.
+        encoder: The encoder of F, with a head for each action, and of B; None is the one that fits
+            the observations (``Observed.default_encoder``).
         optimizer: Of both.
         steps: Updates.
         rows: Transitions drawn per update.
@@ -160,7 +177,7 @@ class FitConfig:
     num_features: int = 64
     discount: float = 0.95
     method: FitMethod = dataclasses.field(default=TemporalDifferences())
-    encoder: Encoder = dataclasses.field(default=FourierMLP())
+    encoder: Encoder | None = None
     optimizer: Optimizer = dataclasses.field(default=Optimizer(learning_rate=1e-3))
     steps: int = 5000
     rows: int = 512
@@ -174,10 +191,10 @@ class FitConfig:
         require(self.rows >= 2, "rows >= 2", self.rows)
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
         require_choice("behaviour", self.behaviour, get_args(BehaviourName))
-        parts = {"encoder": Encoder, "optimizer": Optimizer}
+        parts = {"encoder": Encoder | None, "optimizer": Optimizer}
         for name, kind in parts.items():
             value = getattr(self, name)
-            require(isinstance(value, kind), f"{name} to be an {kind.__name__}", value)
+            require(isinstance(value, kind), f"{name} to be an {name.title()}", value)
         known = isinstance(self.method, TemporalDifferences | EpisodeSums)
         require(known, f"a method ({', '.join(FIT_METHODS)})", self.method)
 
@@ -208,11 +225,13 @@ class Observed:
         shape: Of one observation; () for indices of states.
         num_actions: A.
         num_states: Number of indices; None for observations that are none.
+        bytes: Whether observations are images of bytes, which are divided by 255.
     """
 
     shape: tuple[int, ...]
     num_actions: int
     num_states: int | None = None
+    bytes: bool = False
 
     @classmethod
     def of(cls, data: Transitions) -> "Observed":
@@ -223,12 +242,18 @@ class Observed:
             least = min(int(array.min()) for array in states)
             require(least >= 0, "indices of states >= 0", least)
             count = max(int(array.max()) for array in states) + 1
+            require(count <= _MOST_STATES, f"at most {_MOST_STATES} indices of states", count)
         assert data.num_actions is not None
-        return cls(shape, data.num_actions, count)
+        bytes_ = len(shape) >= 2 and all(array.dtype == np.uint8 for array in states)
+        return cls(shape, data.num_actions, count, bytes_)
 
     @property
     def default_encoder(self) -> Encoder:
-        """Return the encoder for observations of this kind."""
+        """Return the encoder for observations of this kind.
+
+        A table for indices of states, a convolutional network for images, else a perceptron, behind
+        Fourier features where observations are at most eight numbers.
+        """
         if self.num_states is not None:
             return Tabular()
         if len(self.shape) == 3:
@@ -279,7 +304,7 @@ class Observed:
         zero, one = jnp.zeros(()), jnp.ones(())
         if self.num_states is not None:
             return Inputs(zero, one, indices=True)
-        if data.observation.dtype == np.uint8 and len(self.shape) >= 2:
+        if self.bytes:
             return Inputs(zero, one / 255.0)
         axes = (0,) if len(self.shape) <= 1 else None
         least = np.minimum(*(array.min(axis=axes) for array in states)).astype(np.float32)
@@ -339,10 +364,12 @@ class FittedValues:
     ridge: Ridge
 
     def __call__(self, observations: Any) -> np.ndarray:
-        """Predict values [m] at observations [m, ...]."""
+        """Predict values [m] or [m, k] at observations [m, ...]."""
         features = self.representation.features(observations, scaling="singular")
-        weights = self.ridge.weights.astype(np.float32)
-        return np.asarray(features @ weights + np.float32(self.ridge.intercept))
+        weights, intercept = (
+            np.asarray(part, np.float32) for part in (self.ridge.weights, self.ridge.intercept)
+        )
+        return np.asarray(features @ weights + intercept)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -427,16 +454,13 @@ class SuccessorRepresentation:
             rewards: The reward of arriving in each, [m].
             weights: Importance weights [m] of states that were drawn otherwise.
         """
-        rewards = np.asarray(rewards, np.float32)
         backward = self.backward(observations)
-        require(rewards.shape == backward.shape[:1], f"rewards {backward.shape[:1]}", rewards.shape)
-        require(bool(np.isfinite(rewards).all()), "finite rewards", "NaN or infinity")
+        count = len(backward)
+        require(count >= 1, "at least one reward", count)
+        rewards = _finite("rewards", rewards, count)
         if weights is not None:
-            weights = np.asarray(weights, np.float32)
-            require(weights.shape == rewards.shape, f"weights {rewards.shape}", weights.shape)
-            rewards = rewards * weights
-        z: np.ndarray = np.mean(backward * rewards[:, None], axis=0)
-        return z
+            rewards = rewards * _finite("weights", weights, count)
+        return np.asarray(np.mean(backward * rewards[:, None], axis=0), np.float32)
 
     def goal(self, observation: Any) -> np.ndarray:
         """Return the task of reaching a state, B(s), [d]: values are the density m there."""
@@ -444,8 +468,8 @@ class SuccessorRepresentation:
 
     def action_values(self, observations: Any, task: np.ndarray) -> np.ndarray:
         """Compute values Q(s, a) = F(s, a)ᵀz of the data's policy, [m, A]."""
-        require(np.shape(task) == (self.num_features,), "a task [d]", np.shape(task))
-        return np.asarray(self.forward(observations) @ np.asarray(task, np.float32))
+        checked = _finite("a task", task, self.num_features).astype(np.float32)
+        return np.asarray(self.forward(observations) @ checked)
 
     def values(self, observations: Any, reward_samples: tuple[Any, Any]) -> np.ndarray:
         """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m].
@@ -462,25 +486,28 @@ class SuccessorRepresentation:
 
         One step of policy improvement on the data's policy: optimal only where one step is enough.
         """
-        return lambda observations: np.argmax(self.action_values(observations, task), axis=1)
+        checked = _finite("a task", task, self.num_features)
+        return lambda observations: np.argmax(self.action_values(observations, checked), axis=1)
 
     def fit_values(self, observations: Any, returns: Any) -> FittedValues:
-        """Fit values to returns [m] by ridge regression on the features u.
+        """Fit values to returns [m], or k columns [m, k], by ridge regression on the features u.
 
         The prior variance of the weight of u_i is proportional to σ_i²; its scale is that of the
-        least leave-one-out error (``ridge_by_leave_one_out``).
+        least leave-one-out error, for each column (``ridge_by_leave_one_out``).
         """
-        returns = np.asarray(returns, np.float64)
         features = self.features(observations, scaling="singular")
-        require(returns.shape == features.shape[:1], f"returns {features.shape[:1]}", returns.shape)
-        require(len(returns) >= 2, "at least two returns", len(returns))
+        returns = np.asarray(returns, np.float64)
+        fits = returns.ndim in (1, 2) and returns.shape[:1] == features.shape[:1]
+        require(fits, f"returns {features.shape[:1]}, or columns of them", returns.shape)
         require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
+        require(len(returns) >= 2, "at least two returns", len(returns))
         return FittedValues(representation=self, ridge=ridge_by_leave_one_out(features, returns))
 
     def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
         """Return observations [m, ...] → −‖σu(s) − σu(goal)‖, [m], to shape rewards with.
 
-        Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy (Ng, Harada & Russell 1999).
+        Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy, where Φ(s') counts as 0 for a
+        terminal s' (Ng, Harada & Russell 1999); at the goal itself it is 0.
         """
         target = self.features(np.asarray(goal)[None], scaling="singular")
 
@@ -511,8 +538,10 @@ class SuccessorRepresentation:
         """Write everything to a folder, new or of the same representation.
 
         Raises:
-            InputError: If the folder holds something else or cannot be written.
+            InputError: If the folder holds something else or cannot be written, or the fit used an
+                objective or cumulants that are none of the toolkit's: code is not stored.
         """
+        require_stored(self.config)
         out = Path(path)
         RunFolder.find(out, kind=KIND, config=self.description)
         with exclusive(out):
@@ -547,16 +576,15 @@ class SuccessorRepresentation:
         named = {"encoder": encoder, "backward_encoder": backward_encoder}
         for name, own in named.items():
             found = stored.pop(name)
-            if own is None and found is not None:
-                missing = found.get("own")
-                require(not missing, f"{name}= for a representation of {path}", "none")
+            is_own = found is not None and found.get("own", False)
+            _require_given(is_own, own, f"{name}=", path)
+            if found is not None and not is_own:
                 rest = {key: value for key, value in found.items() if key != "name"}
                 named[name] = from_json(_CLASSES[found["name"]], rest, _CLASSES)
         observed = from_json(Observed, stored.pop("observed"))
         kind = stored.pop("behaviour")
-        if kind == "own":
-            require(behaviour is not None, f"behaviour= for the representation of {path}", "none")
-            kind = "uniform"
+        _require_given(kind == "own", behaviour, "behaviour=", path)
+        kind = "uniform" if kind == "own" else kind
         stored.pop("data")
         config = from_json(FitConfig, {**stored, "behaviour": kind}, _CLASSES)
         assert named["encoder"] is not None
@@ -599,6 +627,11 @@ class SuccessorRepresentation:
             f"observations of shape {('m', *shape)}",
             array.shape,
         )
+        require(array.dtype.kind in "iubf", "observations of numbers", array.dtype.name)
+        # Bytes are divided by 255, other images are scaled by their range in the data.
+        alike = len(shape) < 2 or (array.dtype == np.uint8) == self.observed.bytes
+        kind = "bytes" if self.observed.bytes else "no bytes"
+        require(alike, f"images of {kind}, as those of the fit", array.dtype.name)
         if states is not None:
             require(array.dtype.kind in "iub", "indices of states", array.dtype.name)
             inside = array.size == 0 or 0 <= int(array.min()) <= int(array.max()) < states
@@ -610,6 +643,22 @@ class SuccessorRepresentation:
             lambda block: part(self.networks, self.arrays, block),
             array,
         )
+
+
+def _finite(name: str, values: Any, count: int) -> np.ndarray:
+    """Check an array [count] of finite numbers; return it in double precision."""
+    array = np.asarray(values)
+    require(array.shape == (count,), f"{name} of shape {(count,)}", array.shape)
+    require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)
+    require(bool(np.isfinite(array).all()), f"finite {name}", "NaN or infinity")
+    return array.astype(np.float64)
+
+
+def _require_given(needed: bool, given: object, name: str, path: Path | str) -> None:
+    """Refuse to load without a part of the user's own, or with one that was not the user's."""
+    place = f"for the representation of {path}"
+    require(not needed or given is not None, f"{name} {place}", "none")
+    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
 
 
 _Part: TypeAlias = Callable[[Networks, Arrays, Array], Array]
@@ -683,21 +732,17 @@ def _checked_policy(behaviour: Behaviour, observations: Any, num_actions: int) -
 # --- Fitting --------------------------------------------------------------------------------------
 
 
-def configured(data: Transitions, config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
+def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
     """Put a configuration together from options of ``FitConfig`` and of its method.
 
     Raises:
         InputError: For options that neither has.
     """
-    rest = dict(given)
-    base = FitConfig(encoder=Observed.of(data).default_encoder) if config is None else config
+    rest, base = dict(given), FitConfig() if config is None else config
     method = rest.pop("method", base.method)
     if isinstance(method, str):
         require_choice("method", method, list(FIT_METHODS))
         method = FIT_METHODS[method]()
-        states = Observed.of(data).num_states
-        if isinstance(method, EpisodeSums) and states is not None:
-            method = EpisodeSums(cumulants=Cells(bins=states))
     own = {field.name for field in dataclasses.fields(FitConfig)} - {"method"}
     of_method = {field.name for field in options(method)}
     unknown = sorted(rest.keys() - own - of_method)
@@ -716,7 +761,7 @@ class Fit:
 
     Attributes:
         data: The transitions.
-        config: How it is fitted.
+        config: How it is fitted; what it leaves to the data is filled in.
         backward_encoder: That of B; None takes F's, or the default where F's has its own size.
         behaviour: The data's policy, where it is known and not uniform.
     """
@@ -726,10 +771,20 @@ class Fit:
     backward_encoder: Encoder | None = None
     behaviour: Behaviour | None = None
 
+    def __post_init__(self) -> None:
+        config, observed = self.config, Observed.of(self.data)
+        method, states = config.method, observed.num_states
+        if isinstance(method, EpisodeSums) and method.cumulants is None:
+            cumulants = RandomFourier() if states is None else Cells(bins=states)
+            method = dataclasses.replace(method, cumulants=cumulants)
+        encoder = observed.default_encoder if config.encoder is None else config.encoder
+        filled = dataclasses.replace(config, method=method, encoder=encoder)
+        object.__setattr__(self, "config", filled)
+
     def describe(self) -> dict[str, Any]:
         """Say everything that decides the result, as JSON values."""
         config, observed = self.config, Observed.of(self.data)
-        stored = as_json(dataclasses.replace(config, encoder=observed.default_encoder))
+        stored = as_json(dataclasses.replace(config, encoder=None))
         digest = hashlib.sha256()
         for name in ("observation", "action", "next_observation", "terminated", "truncated"):
             array = np.ascontiguousarray(getattr(self.data, name))
@@ -761,6 +816,8 @@ class Fit:
         observed = Observed.of(data)
         inputs = observed.inputs(data)
         networks = self.check()
+        if folder is not None:
+            require_stored(config)
         behaviour = self._behaviour_params(networks, inputs, progress)
         zero = jnp.zeros((config.num_features, config.num_features))
         arrays = Arrays((), (), behaviour, zero, zero, zero[0], zero, inputs)
@@ -832,7 +889,7 @@ def fit(
         transitions: ``Transitions``, a dictionary of arrays (``Transitions.from_dictionary``) or
             arrays (observation, action, next_observation, terminated[, truncated]); of an
             environment, ``Transitions.collect(environment, steps=...)``.
-        config: How; None takes the defaults and the encoder that fits the observations.
+        config: How; None takes the defaults.
         backward_encoder: B's encoder, if it is not of F's kind.
         behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
             observations [m, ...] → probabilities [m, A].
@@ -854,11 +911,19 @@ def fit(
         given, behaviour = {**given, "behaviour": behaviour}, None
     parts = Fit(
         data=data,
-        config=configured(data, config, given),
+        config=configured(config, given),
         backward_encoder=backward_encoder,
         behaviour=behaviour,
     )
     return parts.run(folder=folder, progress=progress)
+
+
+def require_stored(config: FitConfig) -> None:
+    """Raise an ``InputError`` for parts of a method that could not be named in a file."""
+    if isinstance(config.method, EpisodeSums):
+        for part in (config.method.objective, config.method.cumulants):
+            known = _CLASSES.get(name_of(type(part))) is type(part)
+            require(known, "an objective and cumulants of the toolkit to store a fit", part)
 
 
 def _named(encoder: Encoder | None) -> dict[str, Any] | None:
@@ -876,13 +941,12 @@ def _networks(
     """Fit the encoders to the data's sizes."""
     d, count = config.num_features, observed.num_actions
     # One of the user's own has the width that F needs, and no other.
-    general = (
-        config.encoder if hasattr(config.encoder, "num_features") else observed.default_encoder
-    )
+    encoder = observed.default_encoder if config.encoder is None else config.encoder
+    general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
     of_policy = Tabular() if observed.num_states is not None else general
     return Networks(
         forward=ActionHeads(
-            observed.sized(config.encoder, count * d),
+            observed.sized(encoder, count * d),
             num_actions=count,
             observation_shape=observed.shape,
             indices=observed.num_states is not None,
@@ -1029,6 +1093,7 @@ def cumulant_columns(
     data: Transitions, observed: Observed, inputs: Inputs, method: EpisodeSums, seed: int
 ) -> np.ndarray:
     """Evaluate the cumulants at the states reached, [N, k] (float32)."""
+    assert method.cumulants is not None  # As a fit fills it in.
     width = 1 if observed.num_states is not None else math.prod(observed.shape)
     cumulants = with_sizes(method.cumulants, num_inputs=width)
     count = cumulants.num_cells if isinstance(cumulants, Cells) else method.num_cumulants

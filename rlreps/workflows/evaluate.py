@@ -144,7 +144,7 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
     truth = ground_truth_for(store_path, max(1, rep.num_features - 1))
     return {
         "method": name_of(type(rep.config.method)),
-        "encoder": rep.config.encoder.name,
+        "encoder": rep.description["encoder"]["name"],
         "store": str(store_path),
         **evaluation.evaluate_features(jnp.asarray(rep.components(truth)), truth),
     }

@@ -1,6 +1,9 @@
 """Successor representations of data in a folder of their own: ``rlreps fit``."""
 
+import contextlib
 import dataclasses
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from rlreps.successor.transitions import Terminals, Transitions
 from rlreps.training.successor import KIND, Fit, FitConfig
 
 _PUDDLE_WORLD = "puddle-world"
+
+_BROKEN = (zipfile.BadZipFile, zlib.error)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +39,10 @@ def read_data(name: str, collection: Collection) -> Transitions:
     """Read transitions from a file of arrays, or collect them in an environment.
 
     Args:
-        name: An .npz file (see ``Transitions.from_dictionary``), ``puddle-world[:ARENA]`` or the id
-            of a Gymnasium environment, in which uniformly random actions are taken.
+        name: An .npz file (see ``Transitions.from_dictionary``), or an environment in which
+            uniformly random actions are taken: ``puddle-world[:ARENA]``, the id of a Gymnasium
+            environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments but a
+            seed makes. A module that is named is imported.
         collection: How.
 
     Raises:
@@ -45,25 +52,22 @@ def read_data(name: str, collection: Collection) -> Transitions:
     if name.endswith(".npz"):
         require(steps is None, "no --collect with a file", steps)
         try:
-            with np.load(name, allow_pickle=False) as file:
+            # An .npy file under this name is an array and no context.
+            with open(name, "rb") as stream, np.load(stream, allow_pickle=False) as file:
                 arrays = dict(file)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, TypeError, *_BROKEN) as error:
             raise InputError(f"expected a file of arrays, got {name}: {error}") from error
         return Transitions.from_dictionary(arrays, terminals=collection.terminals)
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
+    seed = collection.environment_seed
     if name.partition(":")[0] == _PUDDLE_WORLD:
-        environment: Any = load_arena(name.partition(":")[2] or "sutton")
-    else:
-        import gymnasium
+        arena = load_arena(name.partition(":")[2] or "sutton")
+        return Transitions.collect(arena, steps=steps, seed=seed)
+    from rlreps.agents.environments import make_environment  # A file needs none of it.
 
-        try:
-            environment = gymnasium.make(name)
-        except (gymnasium.error.Error, ImportError) as error:
-            raise InputError(
-                f"expected an environment of Gymnasium, got {name!r}: {error}"
-            ) from error
-    return Transitions.collect(environment, steps=steps, seed=collection.environment_seed)
+    with contextlib.closing(make_environment(name, seed)) as environment:
+        return Transitions.collect(environment, steps=steps, seed=seed)
 
 
 def run_fit(

@@ -18,7 +18,9 @@ from rlreps.agents import (
     QNetwork,
     ReplayConfig,
     Rows,
+    make_agent,
 )
+from rlreps.agents.dqn import GradientNorms
 from rlreps.config import as_json, from_json
 from rlreps.cumulants import Cells, RandomIndicators
 from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
@@ -479,3 +481,42 @@ def test_a_configuration_survives_its_json_and_cannot_be_changed(config):
 def test_json_of_another_kind_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         from_json(AgentConfig, {**as_json(AgentConfig()), **changes}, METHODS)
+
+
+@pytest.mark.parametrize("remembered", ["all", "warmup"])
+def test_tasks_of_the_warmup_see_no_later_row(remembered):
+    """Rows after the warm-up hold NaN: a loss that has met one is NaN."""
+    options = AuxiliaryConfig(
+        weight=1.0, horizon=3, sequences=64, num_tasks=2, remembered=remembered
+    )
+    config = AgentConfig(
+        encoder=MLP(hidden=(4,)),
+        num_features=2,
+        num_envs=2,
+        steps=80,
+        evaluate_every=8,
+        dqn=DQNConfig(warmup=40, steps_per_update=8),
+        replay=ReplayConfig(capacity=80),
+        auxiliary=options,
+    )
+    agent = make_agent(config, (3,), ACTIONS)
+    memory = agent.init(jax.random.key(0))
+    rows = memory.replay.rows
+    seen = jax.random.uniform(jax.random.key(1), rows.observation.shape)
+    seen = seen.at[20:].set(np.nan)
+    memory = memory._replace(replay=memory.replay._replace(rows=rows._replace(observation=seen)))
+    _, metrics = jax.jit(agent.learn)(memory, jnp.int32(40), jax.random.key(2))
+    assert np.isnan(metrics["auxiliary_loss"]) == (remembered == "all")
+    assert np.isnan(metrics["value_loss"])
+    short = dataclasses.replace(options, remembered="warmup")
+    with pytest.raises(InputError, match="a replay capacity >= 80, all steps"):
+        dataclasses.replace(config, auxiliary=short, replay=ReplayConfig(capacity=40))
+
+
+def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():
+    """Explicit weights start at 0: 0 times a weight divided by a ratio of 0 would be NaN."""
+    norms = GradientNorms(*map(jnp.float32, (1e6, 0.0)))
+    factor = 1.0 / jax.jit(lambda of: of.auxiliary_to_values)(norms)
+    assert np.isfinite(factor)
+    four = GradientNorms(*map(jnp.float32, (4.0, 16.0))).auxiliary_to_values
+    assert float(four) == pytest.approx(2.0)

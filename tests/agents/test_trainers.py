@@ -28,7 +28,7 @@ from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.dqn import Use, agent_keys, keys_for
 from rlreps.agents.trainer import puddle_world_of
 from rlreps.encoders import MLP, FunctionEncoder
-from rlreps.envs import ArenaError, Code, load_arena
+from rlreps.envs import ArenaError, Code, ShapedEnvironment, load_arena
 from rlreps.envs.core import TimeStep
 from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.envs.puddle_world import GOAL_SUM
@@ -632,3 +632,36 @@ def test_checkpoints_that_would_leave_no_whole_sequence_are_refused():
     config = config_for("Chain-v0", evaluate_every=4, checkpoint_every=12)
     with pytest.raises(InputError, match=r"checkpoint_every >= 32 for Chain-v0, whose .*, got 12"):
         make_trainer(config)
+
+
+def place_in(table, state):
+    return table[state[0]]
+
+
+@pytest.mark.integration
+def test_agents_in_environments_of_their_own_learn_as_alone_and_are_evaluated_unshaped():
+    tables = jnp.array([[0.0, 0.0, 0.0, 0.0, 0.0], [9.0, 5.0, -7.0, 3.0, 4.0]])
+    agent = make_agent(CONFIG, (2,), 2)
+
+    def shaped(table):
+        potential = jax.tree_util.Partial(place_in, table)
+        return ShapedEnvironment(Line(), potential, jnp.float32(CONFIG.dqn.discount))
+
+    def run(config, environment, **options):
+        trainer = CompiledTrainer(config, environment, agent, evaluation=Line(), **options)
+        state, _ = trainer.advance(trainer.init(), 0, CONFIG.steps)
+        return state.memory.learner.params, np.asarray(trainer.evaluate(state, CONFIG.steps))
+
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(shaped, tables))
+    params, returns = run(CONFIG, both, own_environments=True, seeds=[4, 4])
+    # Shaping by nothing is no shaping.
+    alone = dataclasses.replace(CONFIG, num_seeds=1)
+    for index, environment in enumerate((Line(), shaped(tables[1]))):
+        expected, earned = run(alone, environment)
+        for own, other in zip(*map(jax.tree.leaves, (params, expected)), strict=True):
+            np.testing.assert_allclose(own[index], other[0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(returns[index], earned[0], atol=1e-5)
+    # Of Line's own rewards: at most 1 - 2 / 8, and at least six steps of -1/8.
+    assert ((returns >= -0.75) & (returns <= 0.75)).all()
+    with pytest.raises(InputError, match="expected 2 seeds, got 3"):
+        CompiledTrainer(CONFIG, both, agent, own_environments=True, seeds=[1, 2, 3])

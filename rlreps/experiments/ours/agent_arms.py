@@ -47,6 +47,7 @@ from rlreps.runs.intervals import (
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agents import (
+    OwnParts,
     StartingTorsos,
     TrainedAgent,
     history,
@@ -150,12 +151,14 @@ class Arm:
         config: The agents.
         start: Torsos to start from in place of fresh ones.
         truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
+        own: Parts in place of those that the configuration names.
     """
 
     label: str
     config: AgentConfig
     start: StartingTorsos | None = None
     truth: GroundTruth | None = None
+    own: OwnParts | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -337,6 +340,7 @@ def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
         home,
         truth=arm.truth,
         start=arm.start,
+        own=arm.own,
         devices=run.devices,
         progress=run.progress,
     )

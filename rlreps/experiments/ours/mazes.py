@@ -7,17 +7,28 @@ in which nothing is expected.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.errors import require, require_interval
 from rlreps.successor.grids import Grid
 from rlreps.successor.transition.actions import CellMoves, cell_moves
 from rlreps.successor.transitions import Transitions
+from rlreps.training import Optimizer
+from rlreps.training.successor import (
+    FitConfig,
+    Scaling,
+    SuccessorRepresentation,
+    TemporalDifferences,
+    fit,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -36,6 +47,26 @@ CAP = 300
 GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
 """Discs (x, y, radius) within a corridor or a room of every maze."""
 
+TABLE = FitConfig(
+    method=TemporalDifferences(averaging_rate=0.3),
+    encoder=Tabular(),
+    optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
+    steps=3_000,
+    rows=256,
+    behaviour="uniform",
+)
+"""How a table over distinct codes is fitted; chosen on seeds from 1000 on."""
+
+NETWORK = FitConfig(
+    method=TemporalDifferences(averaging_rate=0.3),
+    encoder=FourierMLP(hidden=(64, 64), frequencies=8),
+    optimizer=Optimizer(learning_rate=2e-3, schedule="cosine"),
+    steps=3_000,
+    rows=256,
+    behaviour="uniform",
+)
+"""How a network of positions is fitted, in ``sutton``."""
+
 
 def observation_of(arena: str) -> Observation:
     """Return what agents see: a code of their cell, or in ``sutton`` their position."""
@@ -47,7 +78,7 @@ def world_of(arena: str, **changes: Any) -> PuddleWorld:
     return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
 
 
-def free_transitions(arena: str, steps: int, seed: int) -> Transitions:
+def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Transitions:
     """Let the uniformly random policy act without goal or reward, from uniform starts.
 
     Args:
@@ -55,9 +86,10 @@ def free_transitions(arena: str, steps: int, seed: int) -> Transitions:
         steps: Rows, or somewhat more: one episode of at most ``CAP`` steps after another in each of
             ``steps / CAP`` copies, at most 100.
         seed: Of everything random.
+        **changes: To the arena, as of ``world_of``.
     """
     copies = min(100, max(1, steps // CAP))
-    return Transitions.collect(world_of(arena), steps=steps, seed=seed, copies=copies)
+    return Transitions.collect(world_of(arena, **changes), steps=steps, seed=seed, copies=copies)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,6 +121,16 @@ class CellModel:
         actions = len(self.moves.to)
         return np.full((self.num_cells, actions), 1.0 / actions)
 
+    def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the cells [m] of what agents see [m, ...]; -1 for what belongs to none."""
+        if self.arena != NULL:
+            return _places(self.observations, observations)
+        found = np.full(BINS**2, -1, np.int64)
+        found[self.moves.cells] = np.arange(self.num_cells)
+        inside = jax.vmap(Grid(BINS).cell)(jnp.asarray(observations))
+        cells: npt.NDArray[np.int64] = found[np.asarray(inside)]
+        return cells
+
     def discs(self, goals: Any) -> FloatArray:
         """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
 
@@ -112,7 +154,7 @@ class CellModel:
             discount: γ.
         """
         rewards = np.asarray(rewards, np.float64)
-        chain = np.einsum("sa,ast->st", self._probabilities(policy), self.moves.to)
+        chain = np.einsum("sa,ast->st", self.probabilities(policy), self.moves.to)
         kernel = np.eye(self.num_cells) - discount * chain
         values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
         return values
@@ -129,16 +171,19 @@ class CellModel:
         require(
             rewards.shape[:1] == (self.num_cells,), f"rewards [{self.num_cells}, m]", rewards.shape
         )
-        best = np.zeros_like(rewards)
+        best: FloatArray = np.zeros_like(rewards)
         tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
         while True:
-            values: FloatArray = np.einsum("ast,tm->sam", self.moves.to, rewards + discount * best)
+            values: FloatArray = np.einsum(
+                "ast,tm->sam", self.moves.to, rewards + discount * best, optimize=True
+            )
             new = values.max(axis=1)
             if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
                 return values
             best = new
 
-    def _probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+    def probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+        """Return a policy given as probabilities [n, A] or actions [n] as probabilities."""
         given = np.asarray(policy)
         if given.ndim == 2:
             return np.asarray(given, np.float64)
@@ -154,3 +199,78 @@ def cell_model(arena: str) -> CellModel:
     centres = grid.centres()[moves.cells]
     seen = jax.vmap(lambda place: world.observation.observe(place, world.backdrop))(centres)
     return CellModel(arena, moves, centres, np.asarray(seen))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AtCells:
+    """A representation of free transitions, at the cells of a model.
+
+    At a cell whose code the data do not hold features are 0 and the policy is uniform.
+
+    Attributes:
+        representation: It.
+        data: The transitions, as it took them.
+        model: The cells.
+        inputs: What the representation takes at the cells, [n, ...].
+        known: Whether the data hold a cell's observation, [n].
+    """
+
+    representation: SuccessorRepresentation
+    data: Transitions
+    model: CellModel
+    inputs: npt.NDArray[Any]
+    known: npt.NDArray[np.bool_]
+
+    def features(self, scaling: Scaling) -> FloatArray:
+        """Compute state features, [n, d]."""
+        found = self.representation.features(self.inputs, scaling=scaling)
+        table: FloatArray = np.where(self.known[:, None], found, 0.0)
+        return table
+
+    def policy(self, task: npt.NDArray[Any]) -> FloatArray:
+        """Return the probabilities of the policy of a task, [n, A]."""
+        greedy = self.model.probabilities(self.representation.policy(task)(self.inputs))
+        policy: FloatArray = np.where(self.known[:, None], greedy, self.model.uniform)
+        return policy
+
+
+def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
+    """Replace codes by the numbers of the distinct codes that the data hold, [c, size].
+
+    Whoever sees a code again can know it again: no more is used.
+    """
+    states = np.concatenate([data.observation, data.next_observation])
+    codes, numbers = np.unique(states, axis=0, return_inverse=True)
+    first, then = numbers.reshape(2, -1)
+    return dataclasses.replace(data, observation=first, next_observation=then), codes
+
+
+def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
+    """Fit a representation to free transitions: a table over codes, or a network of positions.
+
+    Every row is taken for an episode of its own: behind it targets average over the actions of the
+    policy, which is known to be uniform, and so have less noise than with the data's next action.
+    """
+    model = cell_model(arena)
+    single = dataclasses.replace(data, truncated=np.ones(len(data), np.bool_))
+    if arena == NULL:
+        everywhere = np.ones(model.num_cells, np.bool_)
+        return AtCells(fit(single, config), single, model, model.observations, everywhere)
+    table, codes = numbered(single)
+    places = _places(codes, model.observations)
+    return AtCells(fit(table, config), table, model, np.maximum(places, 0), places >= 0)
+
+
+def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Find rows [m, c] among others [k, c], [m]; -1 for those that are not there."""
+    places = {row.tobytes(): place for place, row in enumerate(known)}
+    return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)
+
+
+def in_two_mazes(verdicts: Sequence[bool | None]) -> bool | None:
+    """Judge "in at least two of the mazes" from the verdict of each; None of fewer than two."""
+    if len(verdicts) < 2:
+        return None
+    if sum(each is True for each in verdicts) >= 2:
+        return True
+    return False if sum(each is not False for each in verdicts) < 2 else None

@@ -198,7 +198,9 @@ BAD_ARGUMENTS = {
     "--env Pendulum-v1": "expected Pendulum-v1 to have discrete actions, got Box(-2.0, 2.0",
     "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
     "--capacity 17": "expected a replay capacity of at least 18 rows, a sequence of 9 for each of ",
-    "--auxiliary-weight 0": "expected an --auxiliary-weight > 0 for options of an auxiliary task, ",
+    "--auxiliary-weight 0": "expected --auxiliary-weight > 0 with --horizon, ",
+    "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
+    "--auxiliary-rows warmup --capacity 300": "expected a replay capacity >= 400, all steps, to ",
     "--auxiliary-weight -1": "expected auxiliary weight in [0, inf), got -1.0",
     "--auxiliary-weight nan": "expected auxiliary weight in [0, inf), got nan",
     "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
@@ -248,6 +250,8 @@ def test_options_of_a_task_without_a_weight_are_refused_even_at_their_defaults(
     message = refused("agent", "train", "--out", run, *arguments.split())
     flag = re.split("[ =]", arguments)[0]
     assert message == f"expected --auxiliary-weight with {flag}, got none"
+    message = refused("agent", "train", "--out", run, "--auxiliary-weight=0", *arguments.split())
+    assert message == f"expected --auxiliary-weight > 0 with {flag}, got 0"
     assert not run.exists()
 
 
@@ -307,6 +311,7 @@ def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
         ("rlax", "puddle-world", 'pip install "rlreps[agents]"'),
         ("Box2D", "LunarLander-v3", "pip install"),
         ("ale_py", "ALE/Pong-v5", 'pip install "rlreps[atari]"'),
+        ("minatar", "MinAtar/Breakout-v1", 'pip install "rlreps[minatar]"'),
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(

@@ -15,6 +15,7 @@ from rlreps.runs.intervals import (
     probability_of_improvement,
     samples_to_reach,
     sign_flip_p_value,
+    smallest_detectable,
 )
 
 MEANS = ("mean", "interquartile_mean")
@@ -285,8 +286,37 @@ def test_p_values_are_adjusted_as_holm_did():
 
 
 @pytest.mark.parametrize(
+    ("runs", "level", "power"), [(4, 0.05, 0.8), (20, 0.05 / 3.0, 0.8), (12, 0.2, 0.3)]
+)
+def test_the_smallest_detectable_mean_is_detected_as_often_as_it_says(runs, level, power):
+    rng = np.random.default_rng(runs)
+    pilot = rng.normal(7.0, 1.0, runs)
+    pilot *= 2.5 / pilot.std(ddof=1)  # of the spread of the trials below
+    mean = smallest_detectable(pilot, level, power)
+    trials = rng.normal(mean, 2.5, (20_000, runs))
+    detected = np.mean(stats.ttest_1samp(trials, 0.0, axis=1).pvalue < level)
+    assert detected == pytest.approx(power, abs=4.0 * np.sqrt(power * (1.0 - power) / 20_000))
+    # The mean of the pilot does not count, its unit does.
+    assert smallest_detectable(100.0 - 3.0 * pilot, level, power) == pytest.approx(3.0 * mean)
+
+
+def test_what_one_pair_and_equal_pairs_could_have_shown():
+    assert smallest_detectable([3.0], 0.05) == np.inf
+    assert smallest_detectable([3.0, 3.0, 3.0], 0.05) == 0.0
+    for level in (0.05, 0.05 / 3.0, 0.05 / 24.0, 0.001):
+        found = [smallest_detectable(np.arange(runs) % 2, level) for runs in range(2, 41)]
+        assert np.isfinite(found).all()
+        # Twice as many pairs of the same spread see more.
+        assert all(found[2 * runs - 2] < found[runs - 2] for runs in range(2, 20, 2))
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: smallest_detectable([1.0, 2.0], 1.0), "a level strictly between 0 and 1"),
+        (lambda: smallest_detectable([1.0, 2.0], 0.1, 0.1), "a power strictly between the level"),
+        (lambda: smallest_detectable(np.ones((2, 2)), 0.05), r"differences \[runs\]"),
+        (lambda: smallest_detectable([1.0, np.nan], 0.05), "finite values"),
         (lambda: holm([0.5, 1.5]), r"p-values \[k\] in \[0, 1\]"),
         (lambda: holm([np.nan]), r"p-values \[k\] in \[0, 1\]"),
         (lambda: paired_difference([1.0, 2.0], [1.0]), "the same seeds"),
@@ -296,3 +326,13 @@ def test_p_values_are_adjusted_as_holm_did():
 def test_pairs_that_are_none_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_few_pairs_at_a_small_level_detect_what_has_the_power_of_their_t_test(runs):
+    # Of so far a tail SciPy gives NaN.
+    level, values = 1e-3, np.arange(runs, dtype=float)
+    found = smallest_detectable(values, level)
+    errors = found / (values.std(ddof=1) / np.sqrt(runs))
+    critical = stats.t.isf(level / 2, runs - 1)
+    np.testing.assert_allclose(stats.nct.sf(critical, runs - 1, errors), 0.8, atol=1e-6)

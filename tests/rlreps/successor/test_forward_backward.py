@@ -179,3 +179,9 @@ def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out():
     np.testing.assert_allclose(found.error, errors[best], rtol=1e-9)
     weights = fitted(np.arange(12), found.strength)
     np.testing.assert_allclose([*found.weights, found.intercept], weights, rtol=1e-9)
+    other = features @ np.ones(5) + 0.01 * rng.normal(size=12)
+    both = ridge_by_leave_one_out(features, np.column_stack([targets, other]))
+    alone = ridge_by_leave_one_out(features, other)
+    assert both.strength[0] != both.strength[1]
+    for columns, *single in zip(both, found, alone, strict=True):
+        np.testing.assert_allclose(columns, np.stack(single, axis=-1), rtol=1e-9)

@@ -77,6 +77,23 @@ def test_other_things_are_refused():
         as_transitions("data.npz")
     with pytest.raises(InputError, match="entry 'actions', got observations"):
         as_transitions({"observations": STATES})
+    # A misspelt entry would else be data without ends.
+    with pytest.raises(InputError, match=r"that tells ends .* actions, dones, obs"):
+        as_transitions({"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)})
+    narrow, wide = (
+        Transitions(
+            **columns(
+                truncated=None,
+                **{
+                    name: np.tile(columns()[name], (1, width))
+                    for name in ("observation", "next_observation")
+                },
+            )
+        )
+        for width in (1, 2)
+    )
+    with pytest.raises(InputError, match=r"of one shape in all records, got \[\(1,\), \(2,\)\]"):
+        Transitions.concatenate([narrow, wide])
     with pytest.raises(InputError, match="expected an environment of Gymnasium"):
         Transitions.collect(3, steps=1)
 
@@ -134,6 +151,8 @@ def test_a_gymnasium_environment_is_collected_from():
     assert data.num_actions == 2
     cut = Transitions.collect(Count(), steps=6, policy=lambda seen, _: 4)
     np.testing.assert_array_equal(cut.truncated, [0, 0, 0, 1, 0, 1])
+    with pytest.raises(InputError, match=r"a policy that gives an integer, got 4\.5"):
+        Transitions.collect(Count(), steps=6, policy=lambda seen, _: 4.5)
     with pytest.raises(InputError, match=r"expected actions in \[0, 2\), got -1"):
         Transitions.collect(Count(), steps=6, policy=lambda seen, _: 3)
     same = [Transitions.collect(Count(), steps=50, seed=seed).action for seed in (1, 1, 2)]

@@ -7,16 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.config import configurable
 from rlreps.cumulants import Cells, RandomFourier
 from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinEmpirical, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import PrincipalSubspace
-from rlreps.successor import RepresentationObservation, SuccessorRepresentation, Transitions, fit
+from rlreps.successor import (
+    PotentialShaping,
+    RepresentationObservation,
+    SuccessorRepresentation,
+    Transitions,
+    fit,
+)
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.successor import (
+    EpisodeSums,
     Fit,
     FitConfig,
     canonicalised,
@@ -32,7 +40,7 @@ def exact_representation(chain):
     """A representation whose product is the measure itself, by a table; one update is made."""
     data = chain.transitions()
     options = {"num_features": chain.size, "discount": chain.discount, "steps": 1, "rows": 4}
-    parts = Fit(data=data, config=configured(data, None, options))
+    parts = Fit(data=data, config=configured(None, options))
     rep = parts.run()
     density = chain.measure() / chain.reached()
     density[chain.terminal] = 0.0
@@ -135,6 +143,9 @@ def test_values_are_fitted_from_returns(exact_corridor, corridor):
     values = (corridor.measure() @ rewards).mean(axis=1)
     fitted = exact_corridor.fit_values(np.tile(np.arange(5), 3), np.tile(values, 3))
     np.testing.assert_allclose(fitted(np.arange(5)), values, atol=1e-3)
+    columns = np.tile(np.stack([values, 2.0 - values], axis=1), (3, 1))
+    found = exact_corridor.fit_values(np.tile(np.arange(5), 3), columns)(np.arange(5))
+    np.testing.assert_allclose(found, columns[:5], atol=1e-3)
     with pytest.raises(InputError, match="finite returns"):
         exact_corridor.fit_values([0, 1], [0.0, np.nan])
 
@@ -270,6 +281,10 @@ def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
         rep.save(folder)
         again = SuccessorRepresentation.load(folder)
         np.testing.assert_array_equal(again.features(states), rep.features(states))
+        if states is frames:
+            # Bytes are divided by 255; pictures that were already would be divided again.
+            with pytest.raises(InputError, match="images of bytes, as those of the fit"):
+                again.features(frames / 255.0)
 
 
 METHODS = {
@@ -333,13 +348,32 @@ def test_parts_of_ones_own_are_asked_for_when_loading(tmp_path):
     parts = {"encoder": own, "backward_encoder": half, "behaviour": even}
     rep = fit(data, num_features=2, **QUICK, **parts)
     rep.save(tmp_path / "rep")
-    with pytest.raises(InputError, match="expected encoder= for a representation"):
+    with pytest.raises(InputError, match="expected encoder= for the representation"):
         SuccessorRepresentation.load(tmp_path / "rep", behaviour=even)
     with pytest.raises(InputError, match="expected behaviour= for the representation"):
         SuccessorRepresentation.load(tmp_path / "rep", encoder=own, backward_encoder=half)
     again = SuccessorRepresentation.load(tmp_path / "rep", **parts)
+    fit(data, num_features=2, **QUICK).save(tmp_path / "plain")
+    for part, value in parts.items():
+        with pytest.raises(InputError, match=f"expected no {part}= for the representation"):
+            SuccessorRepresentation.load(tmp_path / "plain", **{part: value})
     seen = data.observation
     np.testing.assert_array_equal(again.features(seen), rep.features(seen))
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class OwnObjective(LargeBatch):
+    """An objective that no file can name."""
+
+
+def test_a_fit_that_could_not_be_loaded_is_not_written(exact_corridor, tmp_path):
+    method = EpisodeSums(objective=OwnObjective(precondition=0.01), cumulants=Cells(bins=5))
+    config = dataclasses.replace(exact_corridor.config, method=method)
+    rep = dataclasses.replace(exact_corridor, config=config)
+    with pytest.raises(InputError, match="objective and cumulants of the toolkit to store a fit"):
+        rep.save(tmp_path / "rep")
+    assert not (tmp_path / "rep").exists()
 
 
 def bad_policy(observations):
@@ -369,6 +403,12 @@ def test_fits_that_make_no_sense_are_refused(expected):
     assert "\n" not in str(refusal.value)
 
 
+def test_indices_beyond_single_precision_are_refused():
+    many = np.array([0, 2**24])
+    with pytest.raises(InputError, match="at most 16777216 indices of states, got 16777217"):
+        fit((many, np.array([0, 1]), many[::-1], np.zeros(2, bool)), **QUICK)
+
+
 def test_sums_without_ends_of_episodes_are_refused():
     data = walk(cut_every=100)
     arrays = (data.observation, data.action, data.next_observation, data.terminated)
@@ -379,14 +419,20 @@ def test_sums_without_ends_of_episodes_are_refused():
 def test_observations_and_tasks_that_do_not_fit_are_refused(exact_corridor):
     rep = exact_corridor
     for call, expected in {
+        lambda: rep.features(["a"]): "observations of numbers",
+        lambda: rep.task([], []): "indices of states",
+        lambda: rep.task(np.zeros(0, int), []): "at least one reward",
+        lambda: rep.policy(np.full(5, np.nan)): "finite a task",
+        lambda: rep.policy(np.ones(3)): r"a task of shape \(5,\)",
+        lambda: rep.task([0], [1.0], weights=[np.nan]): "finite weights",
         lambda: rep.features([[0.0, 1.0]]): r"observations of shape \('m',\)",
         lambda: rep.features([0.5]): "indices of states",
         lambda: rep.features([5]): r"indices in \[0, 5\)",
         lambda: rep.features([0], scaling="half"): "expected scaling to be one of",
-        lambda: rep.task([0, 1], [1.0]): r"rewards \(2,\)",
+        lambda: rep.task([0, 1], [1.0]): r"rewards of shape \(2,\)",
         lambda: rep.task([0], [np.inf]): "finite rewards",
-        lambda: rep.task([0], [1.0], weights=[1.0, 2.0]): r"weights \(1,\)",
-        lambda: rep.action_values([0], np.ones(3)): r"a task \[d\]",
+        lambda: rep.task([0], [1.0], weights=[1.0, 2.0]): r"weights of shape \(1,\)",
+        lambda: rep.action_values([0], np.ones(3)): r"a task of shape \(5,\)",
         lambda: rep.fit_values([0], [1.0]): "at least two returns",
     }.items():
         with pytest.raises(InputError, match=expected):
@@ -399,8 +445,9 @@ def test_indices_take_networks_as_well_as_tables(corridor):
     assert rep.forward(np.arange(5)).shape == (5, 2, 2)
     # Behaviour is counted, whatever the encoder.
     np.testing.assert_allclose(rep.probabilities(np.arange(5)), 0.5)
-    assert configured(data, None, {"method": "monte_carlo"}).method.cumulants == Cells(bins=5)
-    assert configured(data, FitConfig(num_features=7), {}).num_features == 7
+    sums = Fit(data=data, config=configured(None, {"method": "monte_carlo"})).config
+    assert (sums.method.cumulants, sums.encoder) == (Cells(bins=5), Tabular())
+    assert configured(FitConfig(num_features=7), {}).num_features == 7
 
 
 @pytest.mark.integration
@@ -445,6 +492,14 @@ def test_an_environment_shows_features_for_observations(exact_corridor):
     expected = exact_corridor.features(np.array([2, 3]), scaling="white")
     np.testing.assert_allclose([first, then], expected, rtol=1e-5, atol=1e-6)
     assert first.dtype == np.float32
+    space = gymnasium.spaces.Discrete(5, seed=1)
+    expected, inner = gymnasium.spaces.Discrete(5, seed=1).sample(), Walk()
+    inner.observation_space = space
+    RepresentationObservation(inner, exact_corridor)
+    assert space.sample() == expected, "a space's own random numbers stay as they are"
+    inner.observation_space = gymnasium.spaces.Discrete(6)
+    with pytest.raises(InputError, match=r"indices in \[0, 5\)"):
+        RepresentationObservation(inner, exact_corridor)
     with pytest.raises(InputError, match=r"observations of shape \('m',\), got \(1, 4\)"):
         RepresentationObservation(gymnasium.make("CartPole-v1"), exact_corridor)
 
@@ -456,3 +511,41 @@ def test_the_wrapped_environment_passes_gymnasium_s_checker(exact_corridor):
     from gymnasium.utils.env_checker import check_env
 
     check_env(RepresentationObservation(Walk(), exact_corridor), skip_render_check=True)
+
+
+def test_shaped_rewards_have_differences_of_potentials_and_terminal_states_none():
+    potential = np.array([5.0, 1.0, 2.0, -3.0, 7.0])
+    # One of three steps: 2, 3, 2, 1 and cut there.
+    limited = gymnasium.wrappers.TimeLimit(Walk(), 3)
+    environment = PotentialShaping(limited, lambda places: potential[places], 0.5)
+    environment.reset(seed=0)
+    steps = [environment.step(action) for action in (1, 0, 0)]
+    assert [step[1] for step in steps] == [0.5 * -3 - 2, 0.5 * 2 + 3, 0.5 * 1 - 2]
+    assert steps[-1][2:4] == (False, True)
+    environment.reset()
+    first, last = (environment.step(1) for _ in range(2))
+    # At the terminal state 4 the potential is 0 and not 7.
+    assert (last[0], last[1], last[2]) == (4, 1.0 + 0.0 + 3.0, True)
+    assert (first[4]["unshaped_reward"], last[4]["unshaped_reward"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("potential", "discount", "said"),
+    [
+        (lambda places: np.zeros((2, 1)), 0.9, r"potentials \[m\] of observations"),
+        (lambda places: np.full(1, np.nan), 0.9, "a finite potential, got nan"),
+        (lambda places: np.zeros(1), 1.5, r"discount in \[0, 1\], got 1.5"),
+    ],
+)
+def test_potentials_that_cannot_shape_are_refused(potential, discount, said):
+    with pytest.raises(InputError, match=said):
+        PotentialShaping(Walk(), potential, discount)
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version:UserWarning")
+def test_the_shaped_environment_passes_gymnasium_s_checker(exact_corridor):
+    from gymnasium.utils.env_checker import check_env
+
+    shaped = PotentialShaping(Walk(), exact_corridor.potential(4), 0.95)
+    check_env(shaped, skip_render_check=True)

@@ -5,16 +5,19 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.encoders import FourierMLP
+from rlreps.cli import parse_command
+from rlreps.encoders import Convolutional, FourierMLP
+from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import SuccessorRepresentation
 from rlreps.training.successor import FitConfig
 from rlreps.workflows import figures
-from rlreps.workflows.fit import Collection, run_fit
+from rlreps.workflows.fit import Collection, read_data, run_fit
 
 words = str.split
 OPTIONS = words(
-    "--num-features 4 --steps 20 --rows 32 --hidden 16 --frequencies 2 --behaviour uniform --quiet"
+    "--num-features 4 --steps 20 --rows 32 --encoder fourier_mlp --hidden 16 --frequencies 2 "
+    "--behaviour uniform --quiet"
 )
 PUDDLE = ["puddle-world:sutton", "--collect", 256, *OPTIONS]
 
@@ -56,7 +59,8 @@ def test_a_file_is_fitted_by_sums_along_episodes(rlreps, file, tmp_path):
         "--method monte_carlo --objective danskin_empirical --num-cumulants 8 --discount 0.8"
     )
     run = tmp_path / "run"
-    rlreps("fit", file, "--out", run, *method, "--length-scale", "0.5", *OPTIONS)
+    cumulants = words("--cumulants random_fourier --length-scale 0.5")
+    rlreps("fit", file, "--out", run, *method, *cumulants, *OPTIONS)
     rep = SuccessorRepresentation.load(run)
     # What the last row of either episode led to is not in the file.
     assert rep.description["data"]["rows"] == 58
@@ -68,18 +72,44 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
     out = ["--out", tmp_path / "run"]
     broken = tmp_path / "broken.npz"
     broken.write_text("nothing")
+    short, single = tmp_path / "short.npz", tmp_path / "single.npz"
+    short.write_bytes(file.read_bytes()[:1000])
+    with single.open("wb") as stream:
+        np.save(stream, np.zeros(3))
     for arguments, expected in {
         (file, "--collect", 10): "expected no --collect with a file, got 10",
         ("CartPole-v1",): "or --collect with an environment, got 'CartPole-v1'",
-        ("Nowhere-v0", "--collect", 10): "expected an environment of Gymnasium, got 'Nowhere-v0'",
+        ("Nowhere-v0", "--collect", 10): "an environment that can be made, got 'Nowhere-v0'",
         ("puddle-world:atlantis", "--collect", 10): "atlantis",
         (broken,): "expected a file of arrays",
+        (short,): "expected a file of arrays",
+        (single,): "expected a file of arrays",
+        ("dm_env:rlreps.envs:Nothing", "--collect", 10): "a function Nothing in rlreps.envs",
+        ("dm_env:builtins:list", "--collect", 10): "to make a dm_env.Environment",
         (tmp_path / "absent.npz",): "expected a file of arrays",
         (file, "--method", "sarsa"): "expected method to be one of monte_carlo, td",
         (file, "--tolerance", 0.1): "got --tolerance; options of td: --averaging-rate",
         (file, "--encoder", "tabular"): "expected an option",
     }.items():
-        assert expected in refused("fit", *arguments, *out, *OPTIONS)
+        assert expected in refused("fit", *OPTIONS, *out, *arguments)
+
+
+def test_an_encoder_that_is_not_named_is_that_of_the_data():
+    given = words("fit data.npz --out run")
+    assert parse_command(given).config.encoder is None
+    images = parse_command([*given, *words("--encoder convolutional --kernel-size 2")])
+    assert images.config.encoder == Convolutional(kernel_size=2)
+    with pytest.raises(InputError, match="got --kernel-size"):
+        parse_command([*given, "--kernel-size", "2"])
+
+
+def test_an_environment_of_dm_env_is_collected_from():
+    data = read_data("dm_env:rlreps.envs:TwoRoomDmEnv", Collection(collect=20))
+    assert (data.observation.shape, data.num_actions) == ((20, 2), 4)
+    again = read_data("dm_env:rlreps.envs:TwoRoomDmEnv", Collection(collect=20))
+    other = read_data("dm_env:rlreps.envs:TwoRoomDmEnv", Collection(collect=20, environment_seed=1))
+    np.testing.assert_array_equal(data.next_observation, again.next_observation)
+    assert (data.observation[0] != other.observation[0]).all()
 
 
 @pytest.mark.integration

@@ -364,6 +364,14 @@ def test_features_of_what_frames_show_are_told_from_features_of_their_time():
     np.testing.assert_array_equal(distances > chances.max(axis=0), [True, True, False, False])
 
 
+def test_features_of_a_network_that_died_are_told_from_small_ones():
+    varying = np.random.default_rng(0).normal(size=(40, 1)).astype(np.float32)
+    dead = np.full((40, 1), 0.3, np.float32)
+    rounded = np.nextafter(dead, 1.0) * (varying > 0) + dead * (varying <= 0)
+    features = np.concatenate([varying, 1e-9 * varying, dead, 0.0 * dead, rounded], axis=1)
+    np.testing.assert_array_equal(atari.collapsed(features), [False, False, True, True, True])
+
+
 def test_the_verdict_is_of_the_papers_protocol_and_of_what_it_says():
     paper = PRESETS["paper"]
 

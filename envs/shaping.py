@@ -1,0 +1,67 @@
+"""Potential-based reward shaping of an environment in pure JAX."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rlreps.envs.core import ArenaError, Environment, TimeStep, check_range, pytree_dataclass
+
+
+@pytree_dataclass()
+@dataclass(frozen=True)
+class ShapedEnvironment:
+    """An environment with rewards r + γ Φ(s') - Φ(s) (Ng, Harada & Russell 1999).
+
+    Terminal states have potential 0 whatever Φ says: with another one, reaching a terminal state
+    would be worth something of its own, and optimal policies could change. A truncation cuts the
+    episode and not the task: Φ(s') counts there, as does the value beyond it. So the n-step sums of
+    an episode differ from the unshaped ones by γⁿ Φ(s_n) - Φ(s_0), the first term 0 at a terminal
+    state, and the optimal action values of every state by -Φ(s).
+
+    Attributes:
+        environment: the environment.
+        potential: state → Φ, a scalar; with ``environment.observe`` in it, of what an agent sees. A
+            ``jax.tree_util.Partial`` shows JAX its arrays: these may then differ between copies.
+        discount: γ of the agent that is to learn from the rewards, in [0, 1].
+
+    Raises:
+        ArenaError: a discount outside its range, or a potential that is no function.
+    """
+
+    environment: Environment
+    potential: Callable[[Any], jax.Array]
+    discount: float
+
+    def __post_init__(self) -> None:
+        if not callable(self.potential):
+            raise ArenaError(f"expected a function as potential, got {self.potential!r}")
+        discount = check_range(
+            self.discount, "discount", lambda d: 0.0 <= d <= 1.0, "to be in [0, 1]"
+        )
+        object.__setattr__(self, "discount", discount)
+        if jax.tree_util.all_leaves([self.potential]):
+            # A plain function is no leaf that JAX takes: it belongs to the structure.
+            object.__setattr__(self, "potential", jax.tree_util.Partial(self.potential))
+
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions, as of the environment."""
+        return self.environment.num_actions
+
+    def reset(self, key: jax.Array) -> Any:
+        """Draw a start state."""
+        return self.environment.reset(key)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> TimeStep:
+        """Take an action; the step is the environment's, but for its reward."""
+        taken = self.environment.step(key, state, action)
+        following = jnp.where(taken.terminated, 0.0, self.potential(taken.state))
+        bonus = self.discount * following - self.potential(state)
+        return taken._replace(reward=(taken.reward + bonus).astype(taken.reward.dtype))
+
+    def observe(self, state: Any) -> jax.Array:
+        """Return what an agent sees of a state."""
+        return self.environment.observe(state)

@@ -1,0 +1,832 @@
+"""Policies for rewards that were not known when the representation was learned.
+
+**Question.** From some steps of the random policy without rewards: how good is the greedy policy of
+``rep.policy(task)``, one step of improvement on the random policy, for rewards that are named
+afterwards? And how many steps does an agent need that learns each reward by itself?
+
+**Arms**, all for the same rewards:
+
+- learned: ``rlreps.successor.fit`` with d features from some free steps (d varies at the main
+  number of steps, the steps at the main d), tasks from the rewards of the states that the data
+  reached, less their mean, which changes no policy; a table over the distinct codes in mazes, a
+  network of (x, y) in ``sutton``;
+- tabular: the cells' model counted from the same transitions, with value iteration to the optimum
+  (an action that was not tried is taken to stay). In ``sutton`` it is given the grid;
+- ceiling: greedy on the random policy's exact values, one step of improvement without error;
+- DQN: this toolkit's agent with the reward at hand, snapshots of one run (constant learning rate);
+  of ten rewards, five of each kind. Nothing ends its episodes but their cap.
+
+**Metric.** Gain (V - V of random) / (V of optimal - V of random), means over all cells as starts,
+solved for in the cells' model; 1 is optimal, 0 random. All rewards count on arrival.
+
+**Design.** 50 smooth rewards (random networks of (x, y) that vary over half the square's side) and
+50 discs (reward 1 in each) an arena. Rewards are the units of intervals and tests: statements are
+of rewards to come, given the data and the fit of this run; with several replicates of data and fit,
+gains are their means.
+
+**Goal**: gain of smooth rewards at least 0.9 (the lower end of the 95 % interval) at the main d and
+steps, in at least two of three mazes. **Refuted** where the upper end lies below 0.9 in two. Where
+the ceiling itself is below 0.9, no representation of the random policy reaches the goal. In
+``sutton``, whose agents see (x, y), we expect DQN to need no more steps than the features took.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.agents import AgentConfig, DQNConfig
+from rlreps.agents.compiled import CompiledTrainer
+from rlreps.agents.dqn import make_agent
+from rlreps.cumulants import RandomNetwork
+from rlreps.encoders import MLP, FourierMLP
+from rlreps.envs import PuddleWorld, PuddleWorldState
+from rlreps.envs.core import TimeStep, observation_struct, pytree_dataclass
+from rlreps.errors import require, require_interval, require_positive
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
+from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.mazes import (
+    BINS,
+    CAP,
+    MAZES,
+    NETWORK,
+    NULL,
+    TABLE,
+    CellModel,
+    in_two_mazes,
+)
+from rlreps.numerics import seed_key
+from rlreps.plotting import Line, Panel, plot_panels
+from rlreps.report.page import Section
+from rlreps.report.table import format_number
+from rlreps.runs.intervals import Interval, holm, mean_interval, sign_flip_p_value
+from rlreps.runs.intervals import smallest_detectable as detectable
+from rlreps.successor.grids import Grid
+from rlreps.successor.transitions import Transitions
+from rlreps.training.successor import FitConfig
+
+FloatArray = npt.NDArray[np.float64]
+
+SMOOTH, DISCS = "smooth rewards", "discs"
+KINDS = (SMOOTH, DISCS)
+
+LEARNED, TABULAR, CEILING, DQN = "learned", "tabular model", "ceiling", "DQN"
+"""Labels of the arms."""
+
+GOAL = 0.9
+LEVEL = 0.05
+FEWEST = 20
+"""Rewards of a kind below which no verdict is given."""
+FEWEST_DQN = 5
+"""The same of rewards that agents learn, and of agents for each."""
+
+
+def _agents(arena: str) -> AgentConfig:
+    """Return agents that see codes, or positions in ``sutton``."""
+    positions = arena == NULL
+    return AgentConfig(
+        encoder=FourierMLP(hidden=(64, 64), frequencies=4) if positions else MLP(hidden=(64, 64)),
+        num_features=32,
+        # Rewards vary by about 1, and values by ten times as much.
+        dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1, batch_size=32),
+        max_episode_steps=CAP,
+        steps=60_000,
+        num_seeds=5,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Policies for rewards named afterwards, in some arenas.
+
+    Attributes:
+        arenas: Their names.
+        num_features: Sizes of representations.
+        steps: Numbers of free steps.
+        main: (d, steps) that the goal is judged at; d varies at these steps, steps at this d.
+        replicates: Sets of transitions and fits.
+        num_rewards: Of each kind.
+        length_scale: Over which smooth rewards vary, in sides of the square.
+        radius: Of discs.
+        dqn_rewards: Of each kind, that agents learn.
+        dqn_steps: Environment steps of agents at their snapshots, increasing.
+        codes: Agents that see codes; their discount is everyone's γ.
+        positions: Agents that see positions.
+        table: How a table over codes is fitted; size, discount and seed are set here.
+        network: How a network of positions is fitted, likewise.
+        seed: Of the first replicate, and of rewards.
+    """
+
+    arenas: tuple[str, ...] = (*MAZES, NULL)
+    num_features: tuple[int, ...] = (32, 128, 256)
+    steps: tuple[int, ...] = (3_000, 10_000, 30_000, 100_000)
+    main: tuple[int, int] = (128, 30_000)
+    replicates: int = 1
+    num_rewards: int = 50
+    length_scale: float = 0.5
+    radius: float = 0.08
+    dqn_rewards: int = 5
+    dqn_steps: tuple[int, ...] = (0, 5_000, 20_000, 60_000)
+    codes: AgentConfig = dataclasses.field(default=_agents(MAZES[0]))
+    positions: AgentConfig = dataclasses.field(default=_agents(NULL))
+    table: FitConfig = TABLE
+    network: FitConfig = NETWORK
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("replicates", "num_rewards", "dqn_rewards"):
+            require_positive(name, getattr(self, name))
+        for name in ("num_features", "steps", "dqn_steps"):
+            given = getattr(self, name)
+            rises = bool(np.all(np.diff(given) > 0)) and len(given) >= 1
+            require(rises, f"increasing {name}", given)
+        size, steps = self.main
+        known = size in self.num_features and steps in self.steps
+        require(known, "main to be of num_features and steps", self.main)
+        require(
+            self.dqn_rewards <= self.num_rewards, "dqn_rewards <= num_rewards", self.dqn_rewards
+        )
+        for name in ("length_scale", "radius"):
+            require_interval(name, getattr(self, name), "(0, inf)")
+        for agents in (self.codes, self.positions):
+            last = self.dqn_steps[-1]
+            require(agents.steps == last, f"agents of {last} steps", agents.steps)
+            same = agents.dqn.discount == self.discount
+            require(same, "agents of one discount", agents.dqn.discount)
+
+    @property
+    def discount(self) -> float:
+        """γ."""
+        return self.codes.dqn.discount
+
+    @property
+    def fits(self) -> list[tuple[int, int]]:
+        """Sizes and steps of the representations."""
+        size, steps = self.main
+        return [(each, steps) for each in self.num_features] + [
+            (size, each) for each in self.steps if each != steps
+        ]
+
+    def fit(self, arena: str, size: int, seed: int) -> FitConfig:
+        """Return how a representation is fitted."""
+        return dataclasses.replace(
+            self.network if arena == NULL else self.table,
+            num_features=size,
+            discount=self.discount,
+            seed=seed,
+        )
+
+
+_BRIEF: dict[str, Any] = {"steps": 1_200, "evaluate_every": 600, "num_seeds": 2}
+_SMOKE = Config(
+    arenas=("five_corridors",),
+    num_features=(8,),
+    steps=(3_000,),
+    main=(8, 3_000),
+    num_rewards=3,
+    dqn_rewards=1,
+    dqn_steps=(0, 1_200),
+    codes=dataclasses.replace(_agents(MAZES[0]), **_BRIEF),
+    positions=dataclasses.replace(_agents(NULL), **_BRIEF),
+    table=dataclasses.replace(TABLE, steps=100, rows=64),
+)
+
+PRESETS = {
+    "smoke": _SMOKE,
+    "laptop": Config(),
+    "paper": Config(replicates=5, dqn_rewards=25),
+}
+
+
+# --- What is measured -----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """An arena with rewards, those of each kind together.
+
+    Attributes:
+        model: The cells.
+        rewards: Of arriving in each cell, [n, kinds · m].
+        discount: γ.
+    """
+
+    model: CellModel
+    rewards: FloatArray
+    discount: float
+
+    @cached_property
+    def random(self) -> FloatArray:
+        """Values of the random policy, [n, kinds · m]."""
+        return self.model.policy_values(self.model.uniform, self.rewards, self.discount)
+
+    @cached_property
+    def optimal(self) -> FloatArray:
+        """Optimal values, [n, kinds · m]."""
+        found = self.model.optimal_action_values(self.rewards, self.discount)
+        return np.asarray(found.max(axis=1))
+
+    def gains(self, policies: Sequence[FloatArray]) -> FloatArray:
+        """Compute the gain of a policy (actions [n] or probabilities) for each reward, [kinds · m].
+
+        Args:
+            policies: One for each reward, from the first on.
+        """
+        values = [
+            self.model.policy_values(policy, self.rewards[:, [index]], self.discount).mean()
+            for index, policy in enumerate(policies)
+        ]
+        count = len(policies)
+        least = self.random[:, :count].mean(axis=0)
+        found: FloatArray = (values - least) / (self.optimal[:, :count].mean(axis=0) - least)
+        return found
+
+    def chosen(self, indices: Sequence[int]) -> "Problem":
+        """Return the problem with some of its rewards."""
+        return Problem(self.model, self.rewards[:, list(indices)], self.discount)
+
+
+def problem_of(config: Config, arena: str) -> Problem:
+    """Draw an arena's rewards, smooth ones first."""
+    model, count = mazes.cell_model(arena), config.num_rewards
+    family = RandomNetwork(input_scale=1.0 / config.length_scale)
+    params = family.init(seed_key(config.seed, 10), count)
+    smooth = np.asarray(family.apply(params, jnp.asarray(model.centres)), np.float64)
+    smooth = (smooth - smooth.mean(axis=0)) / smooth.std(axis=0)
+    rng = np.random.default_rng((config.seed, 11))
+    places = model.centres[rng.choice(model.num_cells, count, replace=count > model.num_cells)]
+    discs = model.discs(np.column_stack([places, np.full(count, config.radius)]))
+    return Problem(model, np.concatenate([smooth, discs], axis=1), config.discount)
+
+
+def greedy(values: npt.ArrayLike) -> list[FloatArray]:
+    """Return the actions [n] of greatest values [n, A, m], for each reward."""
+    return list(np.argmax(values, axis=1).T)
+
+
+def learned_policies(
+    learned: mazes.AtCells, reached: npt.NDArray[np.int64], problem: Problem
+) -> list[FloatArray]:
+    """Return the policies [n, A] of a representation for each reward.
+
+    The tasks are those of ``rep.task(next observations, rewards - their mean)``.
+
+    Args:
+        learned: The representation.
+        reached: Cells of the states that its data reached, [N].
+        problem: The rewards.
+    """
+    rewards = problem.rewards[reached]
+    backward = learned.representation.backward(learned.data.next_observation)
+    tasks = (rewards - rewards.mean(axis=0)).T @ backward.astype(np.float64) / len(reached)
+    return [learned.policy(task.astype(np.float32)) for task in tasks]
+
+
+def counted(model: CellModel, data: Transitions) -> CellModel:
+    """Estimate a model of the cells by counting; what was not tried is taken to stay.
+
+    Args:
+        model: The cells, of whose probabilities nothing is used.
+        data: Transitions as agents see them.
+    """
+    before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
+    known = (before >= 0) & (after >= 0)
+    counts = np.zeros_like(model.moves.to)
+    np.add.at(counts, (data.action[known], before[known], after[known]), 1.0)
+    total = counts.sum(axis=2, keepdims=True)
+    stay = np.eye(model.num_cells)[None]
+    to = np.where(total > 0.0, counts / np.maximum(total, 1.0), stay)
+    return dataclasses.replace(model, moves=model.moves._replace(to=to))
+
+
+def tabular_policies(model: CellModel, data: Transitions, problem: Problem) -> list[FloatArray]:
+    """Return the optimal policies of the counted model, uniform where no action was tried."""
+    estimate = counted(model, data)
+    tried = np.isin(np.arange(model.num_cells), model.cells_of(data.observation))
+    values = estimate.optimal_action_values(problem.rewards, problem.discount)
+    return [
+        np.where(tried[:, None], model.probabilities(policy), model.uniform)
+        for policy in greedy(values)
+    ]
+
+
+@pytree_dataclass()
+@dataclasses.dataclass(frozen=True)
+class Rewarded:
+    """An arena whose only reward is that of the cell reached, and whose episodes only its cap ends.
+
+    Attributes:
+        world: The arena.
+        rewards: Of all cells of the grid, [bins²].
+    """
+
+    world: PuddleWorld
+    rewards: Array
+
+    @property
+    def num_actions(self) -> int:
+        """As of the arena."""
+        return self.world.num_actions
+
+    def reset(self, key: Array) -> PuddleWorldState:
+        """Start as in the arena."""
+        return self.world.reset(key)
+
+    def observe(self, state: PuddleWorldState) -> Array:
+        """Return what is seen in the arena."""
+        return self.world.observe(state)
+
+    def step(self, key: Array, state: PuddleWorldState, action: Array) -> TimeStep:
+        """Move as in the arena, for the reward of the cell reached."""
+        taken = self.world.step(key, state, action)
+        # As ``cell_moves``: a place on a wall's edge belongs to the side that it was reached from.
+        end = taken.state.position
+        cell = Grid(BINS).cell(end + 1e-3 * (state.position - end))
+        return taken._replace(reward=self.rewards[cell])
+
+
+def dqn_gains(
+    config: Config, problem: Problem, devices: Sequence[jax.Device] | None = None
+) -> FloatArray:
+    """Train agents for each reward, by one program, and measure [snapshots, rewards, seeds].
+
+    Args:
+        config: The agents.
+        problem: The rewards.
+        devices: That rewards are shared out to; None is JAX's default device.
+    """
+    model = problem.model
+    agents = config.positions if model.arena == NULL else config.codes
+    world = mazes.world_of(model.arena)
+    seen = observation_struct(world)
+    agent = make_agent(agents, seen.shape, world.num_actions, observation_dtype=seen.dtype)
+    observations = jnp.asarray(model.observations)
+
+    def train(rewards: Array) -> Array:
+        trainer = CompiledTrainer(agents, Rewarded(world, rewards), agent)
+        state, step, values = trainer.init(), 0, []
+        for until in config.dqn_steps:
+            if until > step:
+                state, _ = trainer.advance(state, step, until - step)
+                step = until
+            params = state.memory.learner.params
+            values.append(jax.vmap(agent.network.values, in_axes=(0, None))(params, observations))
+        return jnp.stack(values)
+
+    table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
+    table[:, model.moves.cells] = problem.rewards.T
+    # One reward at a time: together, the agents of all would draw a reset at every step.
+    compiled, places = jax.jit(train), devices or jax.devices()[:1]
+    started = [
+        compiled(jax.device_put(rewards, places[index % len(places)]))
+        for index, rewards in enumerate(table)
+    ]
+    # [rewards, snapshots, seeds, n, A]
+    values = np.stack([np.asarray(each) for each in started])
+    gains = [
+        [problem.gains(list(of_seed)) for of_seed in snapshot.swapaxes(0, 1)]
+        for snapshot in values.argmax(axis=-1).swapaxes(0, 1)
+    ]
+    return np.swapaxes(np.asarray(gains), 1, 2)
+
+
+class Cell(NamedTuple):
+    """One measurement.
+
+    Attributes:
+        arm: Its label.
+        arena: Its name.
+        size: d, where there is one.
+        steps: Free steps, where there are any.
+        seed: Of a replicate.
+    """
+
+    arm: str
+    arena: str
+    size: int | None = None
+    steps: int | None = None
+    seed: int | None = None
+
+
+def cells(run: Run[Config]) -> dict[str, Cell]:
+    """List what is measured."""
+    config = run.config
+    listed = []
+    for arena in config.arenas:
+        listed.append(Cell(CEILING, arena))
+        for seed in range(config.seed, config.seed + config.replicates):
+            listed += [Cell(LEARNED, arena, *fit, seed) for fit in config.fits]
+            listed += [Cell(TABULAR, arena, None, steps, seed) for steps in config.steps]
+        listed.append(Cell(DQN, arena))
+    return {
+        in_path("-".join(str(part) for part in cell if part is not None)): cell for cell in listed
+    }
+
+
+def prepare(run: Run[Config]) -> dict[str, Problem]:
+    """Draw the rewards of every arena."""
+    return {arena: problem_of(run.config, arena) for arena in run.config.arenas}
+
+
+def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
+    """Measure gains: [rewards], or of DQN [snapshots][rewards][seeds]."""
+    config, problem = run.config, run.shared[cell.arena]
+    model = problem.model
+    if cell.arm == CEILING:
+        values = np.einsum(
+            "ast,tm->sam",
+            model.moves.to,
+            problem.rewards + problem.discount * problem.random,
+            optimize=True,
+        )
+        found = problem.gains(greedy(values))
+    elif cell.arm == DQN:
+        found = dqn_gains(config, problem.chosen(_of_agents(config)), run.devices)
+    else:
+        assert cell.steps is not None
+        assert cell.seed is not None
+        data = mazes.free_transitions(cell.arena, cell.steps, cell.seed)
+        if cell.size is None:
+            policies = tabular_policies(model, data, problem)
+        else:
+            fitted = mazes.fitted(cell.arena, data, config.fit(cell.arena, cell.size, cell.seed))
+            reached = model.cells_of(data.next_observation)
+            policies = learned_policies(fitted, reached, problem)
+        found = problem.gains(policies)
+    return {**cell._asdict(), "gains": found.tolist()}
+
+
+def _of_agents(config: Config) -> list[int]:
+    """Return the indices of rewards that agents learn."""
+    return [
+        kind * config.num_rewards + index
+        for kind in range(len(KINDS))
+        for index in range(config.dqn_rewards)
+    ]
+
+
+# --- What is reported -----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gains:
+    """Gains of an arena for rewards of one kind.
+
+    Attributes:
+        arena: Its name.
+        kind: Of the rewards.
+        fits: (d, steps) → gains of representations, means over replicates, [m].
+        tabular: Steps → gains of the counted model, likewise.
+        ceiling: Gains of greedy on exact values, [m].
+        agents: Gains of DQN, means over seeds, [snapshots, rewards that agents learn].
+    """
+
+    arena: str
+    kind: str
+    fits: Mapping[tuple[int, int], FloatArray]
+    tabular: Mapping[int, FloatArray]
+    ceiling: FloatArray
+    agents: FloatArray
+
+
+class Contrast(NamedTuple):
+    """The representation at its main size and steps against another arm, reward by reward."""
+
+    arena: str
+    kind: str
+    other: str
+    ours: FloatArray
+    theirs: FloatArray
+
+    @property
+    def interval(self) -> Interval:
+        """Mean difference, ours less theirs, with its 95 % interval."""
+        return mean_interval(self.ours - self.theirs)
+
+
+def collect(config: Config, found: Sequence[Mapping[str, Any]]) -> list[Gains]:
+    """Sort measurements by arena and kind."""
+    kept = []
+    for arena in config.arenas:
+        here = [each for each in found if each["arena"] == arena]
+
+        def mean(
+            rows: slice, here: Sequence[Mapping[str, Any]] = here, **wanted: Any
+        ) -> FloatArray:
+            chosen = [
+                each["gains"][rows]
+                for each in here
+                if all(each[name] == value for name, value in wanted.items())
+            ]
+            return np.asarray(np.mean(chosen, axis=0))
+
+        (agents,) = [np.mean(each["gains"], axis=2) for each in here if each["arm"] == DQN]
+        for index, kind in enumerate(KINDS):
+            rows = slice(index * config.num_rewards, (index + 1) * config.num_rewards)
+            learned = slice(index * config.dqn_rewards, (index + 1) * config.dqn_rewards)
+            kept.append(
+                Gains(
+                    arena=arena,
+                    kind=kind,
+                    fits={
+                        fit: mean(rows, arm=LEARNED, size=fit[0], steps=fit[1])
+                        for fit in config.fits
+                    },
+                    tabular={steps: mean(rows, arm=TABULAR, steps=steps) for steps in config.steps},
+                    ceiling=mean(rows, arm=CEILING),
+                    agents=agents[:, learned],
+                )
+            )
+    return kept
+
+
+def contrasts(config: Config, gains: Sequence[Gains]) -> list[Contrast]:
+    """Pair the representation with the tabular model, the ceiling and agents at each snapshot."""
+    listed = []
+    for each in gains:
+        ours = each.fits[config.main]
+        pairs = {f"{TABULAR}, {config.main[1]:,} steps": each.tabular[config.main[1]]}
+        pairs[CEILING] = each.ceiling
+        for steps, theirs in zip(config.dqn_steps, each.agents, strict=True):
+            pairs[f"{DQN}, {steps:,} steps"] = theirs
+        for other, theirs in pairs.items():
+            listed.append(Contrast(each.arena, each.kind, other, ours[: len(theirs)], theirs))
+    return listed
+
+
+def break_even(config: Config, gains: Gains) -> int | None:
+    """Return the first snapshot from which on agents gain as much as the representation; or None.
+
+    Means over the rewards that agents learn.
+    """
+    ours = gains.fits[config.main][: gains.agents.shape[1]].mean()
+    enough = gains.agents.mean(axis=1) >= ours
+    first = len(enough) - int(np.argmin(enough[::-1])) if not enough.all() else 0
+    return config.dqn_steps[first] if first < len(enough) else None
+
+
+def reaches(gains: FloatArray, goal: float = GOAL) -> bool | None:
+    """Return whether the interval of mean gain [m] lies above the goal, or below; else None."""
+    if len(gains) < FEWEST:
+        return None
+    found = mean_interval(gains)
+    return True if found.low >= goal else False if found.high < goal else None
+
+
+def _said(values: FloatArray) -> str:
+    found = mean_interval(values)
+    low, high = format_number(found.low), format_number(found.high)
+    return f"{format_number(found.value)} [{low}, {high}]"
+
+
+def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
+    """Judge the goal, what the ceiling allows, and agents that learn each reward for as long."""
+    size, steps = config.main
+    smooth = [each for each in gains if each.kind == SMOOTH]
+    in_mazes = [each for each in smooth if each.arena != NULL]
+    # As many steps as features took, or the next snapshot below.
+    snapshot = max(i for i, each in enumerate(config.dqn_steps) if each <= steps or i == 0)
+    few = min(config.dqn_rewards, config.codes.num_seeds, config.positions.num_seeds) < FEWEST_DQN
+
+    def behind(each: Gains) -> bool | None:
+        """Whether agents gain less than the representation."""
+        if few:
+            return None
+        theirs = each.agents[snapshot]
+        difference = mean_interval(each.fits[config.main][: len(theirs)] - theirs)
+        return True if difference.low > 0.0 else False if difference.high < 0.0 else None
+
+    def paired(each: Gains) -> str:
+        theirs = each.agents[snapshot]
+        return f"{each.arena}: {_said(each.fits[config.main][: len(theirs)] - theirs)}"
+
+    claims = [
+        Claim(
+            statement=f"mazes: greedy on learned features (d = {size}, {steps:,} free steps) gains "
+            f"at least {GOAL:g} of the optimum for smooth rewards",
+            stated="in at least two mazes, by 95 % intervals over rewards",
+            found="; ".join(f"{each.arena}: {_said(each.fits[config.main])}" for each in in_mazes),
+            holds=in_two_mazes([reaches(each.fits[config.main]) for each in in_mazes]),
+        ),
+        Claim(
+            statement="mazes: so does one step of improvement on the random policy's exact values",
+            stated="in at least two mazes, by 95 % intervals over rewards",
+            found="; ".join(f"{each.arena}: {_said(each.ceiling)}" for each in in_mazes),
+            holds=in_two_mazes([reaches(each.ceiling) for each in in_mazes]),
+        ),
+        Claim(
+            statement="mazes: DQN that learns a smooth reward by itself gains less after "
+            f"{config.dqn_steps[snapshot]:,} steps",
+            stated="in at least two mazes, by 95 % intervals of paired differences",
+            found="; ".join(map(paired, in_mazes)),
+            holds=in_two_mazes([behind(each) for each in in_mazes]),
+        ),
+    ]
+    for each in smooth:
+        if each.arena == NULL:
+            verdict = behind(each)
+            claims.append(
+                Claim(
+                    statement=f"{NULL}: it gains no less",
+                    stated="a difference that is not above 0",
+                    found=paired(each),
+                    holds=None if few else verdict is not True,
+                )
+            )
+    return claims
+
+
+def _table_rows(config: Config, gains: Sequence[Gains]) -> list[dict[str, Any]]:
+    """List every arm's gains with intervals over rewards."""
+    rows = []
+    for each in gains:
+        arms: list[tuple[str, int | None, int | None, FloatArray]] = [
+            (LEARNED, size, steps, values) for (size, steps), values in each.fits.items()
+        ]
+        arms += [(TABULAR, None, steps, values) for steps, values in each.tabular.items()]
+        arms.append((CEILING, None, None, each.ceiling))
+        arms += [
+            (DQN, None, steps, values)
+            for steps, values in zip(config.dqn_steps, each.agents, strict=True)
+        ]
+        for arm, size, steps, values in arms:
+            found = mean_interval(values)
+            rows.append(
+                {
+                    "arena": each.arena,
+                    "rewards": each.kind,
+                    "arm": arm,
+                    "d": size,
+                    "steps": steps,
+                    "number": len(values),
+                    "gain": found.value,
+                    "low": found.low,
+                    "high": found.high,
+                }
+            )
+    return rows
+
+
+def _panels(config: Config, gains: Sequence[Gains]) -> list[Panel]:
+    size, _ = config.main
+    panels = []
+    for each in gains:
+        taken = [steps for steps in config.steps if (size, steps) in each.fits]
+        later = [index for index, steps in enumerate(config.dqn_steps) if steps > 0]
+        lines = [
+            Line.of_runs(LEARNED, taken, np.transpose([each.fits[size, s] for s in taken])),
+            Line.of_runs(
+                TABULAR, config.steps, np.transpose([each.tabular[s] for s in config.steps])
+            ),
+            Line.of_runs(
+                CEILING, config.steps, np.repeat(each.ceiling[:, None], len(config.steps), axis=1)
+            ),
+            Line.of_runs(DQN, [config.dqn_steps[i] for i in later], each.agents[later].T),
+        ]
+        panels.append(Panel(title=f"{each.arena}, {each.kind}", lines=lines))
+    return panels
+
+
+def report(run: Run[Config], found: dict[str, Any]) -> Findings:
+    """Tabulate and draw gains, state the break-even, and judge the goal."""
+    config = run.config
+    gains = collect(config, list(found.values()))
+    pairs = contrasts(config, gains)
+    level = LEVEL / len(pairs)
+    adjusted = holm([sign_flip_p_value(each.ours, each.theirs) for each in pairs])
+    compared = [
+        {
+            "arena": each.arena,
+            "rewards": each.kind,
+            "against": each.other,
+            "number": len(each.ours),
+            "difference": each.interval.value,
+            "low": each.interval.low,
+            "high": each.interval.high,
+            "p_value": p_value,
+            "detectable": detectable(each.ours - each.theirs, level),
+        }
+        for each, p_value in zip(pairs, adjusted.tolist(), strict=True)
+    ]
+    run.write_rows("contrasts", compared)
+    size, steps = config.main
+    evens = []
+    for each in gains:
+        even = break_even(config, each)
+        most = f"more than {config.dqn_steps[-1]:,}"
+        evens.append(
+            {
+                "arena": each.arena,
+                "rewards": each.kind,
+                "steps": most if even is None else f"{even:,}",
+                "repaid": None if not even else int(np.ceil(steps / even)),
+            }
+        )
+    run.write_rows("break_even", evens)
+    rows = _table_rows(config, gains)
+    figure = run.show(
+        "gains",
+        "Gain against environment steps: free steps of the random policy for learned features "
+        f"(d = {size}) and the tabular model, steps with the reward at hand for DQN. Means over "
+        "rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
+        rows,
+        plot_panels(
+            _panels(config, gains),
+            note="mean over rewards, 95 % interval",
+            x_label="environment steps",
+            y_label="gain (0 random, 1 optimal)",
+            log_x=True,
+            log_y=False,
+            x_ticks={steps: f"{steps / 1_000:g}k" for steps in config.steps},
+        ),
+    )
+    every = table_of(
+        rows,
+        {
+            "arena": "arena",
+            "rewards": "rewards",
+            "arm": "arm",
+            "d": "d",
+            "steps": "steps",
+            "number": "number",
+            "gain": "gain",
+            "low": "low",
+            "high": "high",
+        },
+        "Gains of every arm, means over rewards with 95 % intervals.",
+    )
+    against = table_of(
+        compared,
+        {
+            "arena": "arena",
+            "rewards": "rewards",
+            "against": "against",
+            "number": "number",
+            "difference": "difference",
+            "low": "low",
+            "high": "high",
+            "p, adjusted": "p_value",
+            "detectable": "detectable",
+        },
+        f"Learned features (d = {size}, {steps:,} steps) less each other arm, reward by reward, "
+        "with 95 % intervals (above 0: learned features gain more). p-values are of sign flips, "
+        "adjusted for their number (Holm 1979). Detectable: the smallest difference that a paired "
+        f"t-test would find with 80 % power at level {format_number(level)}, from the spread of "
+        "these rewards.",
+    )
+    even_table = table_of(
+        evens,
+        {
+            "arena": "arena",
+            "rewards": "rewards",
+            "DQN steps to break even": "steps",
+            "rewards that repay the free steps": "repaid",
+        },
+        "The first snapshot from which on DQN's mean gain is at least that of learned features, "
+        "and how many rewards it takes until the free steps are fewer than DQN's together.",
+    )
+    goals = Section(
+        title="Goals",
+        text=f"From {steps:,} steps of the random policy, without rewards, {size} features of "
+        "states and actions are learned; then rewards are named, and the greedy policy on the "
+        "random policy's predicted values is measured in the exact model of the cells. It cannot "
+        "be better than its ceiling, greedy on the exact values: both are one step of improvement "
+        "on the random policy. The tabular model counts transitions between cells and iterates to "
+        "the optimum, which it can as long as cells are few. DQN learns each reward by itself: "
+        f"{config.dqn_rewards} of each kind, {config.codes.num_seeds} agents for each. Fewer than "
+        f"{FEWEST} rewards of a kind, or {FEWEST_DQN} that agents learn, give no verdict.",
+        tables=[even_table, against],
+        figures=[figure],
+    )
+    said = "; ".join(
+        f"{each.arena}, {each.kind}: {format_number(each.fits[config.main].mean())} (ceiling "
+        f"{format_number(each.ceiling.mean())}, tabular model "
+        f"{format_number(each.tabular[steps].mean())})"
+        for each in gains
+    )
+    return Findings(
+        abstract=f"Gain of the greedy policy on {size} features from {steps:,} free steps: {said}.",
+        claims=judge(config, gains),
+        sections=[goals, Section(title="Every arm", tables=[every])],
+        summary={"contrasts": compared, "break_even": evens},
+    )
+
+
+EXPERIMENT = Experiment(
+    name="zero-shot",
+    title="Policies for rewards named afterwards",
+    paper="Our own experiment.",
+    presets=PRESETS,
+    prepare=prepare,
+    cells=cells,
+    measure=measure,
+    report=report,
+    counts_cells=True,
+    stated="our goal",
+)

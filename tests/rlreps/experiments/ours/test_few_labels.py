@@ -1,0 +1,165 @@
+"""Values from few labels: what is measured, verdicts, presets; its smoke preset."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.experiments.ours import few_labels, mazes
+from rlreps.experiments.ours.few_labels import (
+    COSINES,
+    EXPERIMENT,
+    FOURIER,
+    LEARNED,
+    NETWORKS,
+    PRESETS,
+    Config,
+)
+from rlreps.experiments.ours.mazes import MAZES, NULL, CellModel
+from rlreps.successor.transition.actions import CellMoves
+
+
+@pytest.fixture
+def ring():
+    """Twelve cells on a ring, two actions that go either way with a slip."""
+    size = 12
+    clockwise = 0.9 * np.roll(np.eye(size), 1, axis=1) + 0.1 * np.eye(size)
+    to = np.stack([clockwise, clockwise.T])
+    angles = 2.0 * np.pi * np.arange(size) / size
+    places = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    moves = CellMoves(np.arange(size), to, to, np.zeros((size, 2)))
+    return CellModel(NULL, moves, places, places)
+
+
+def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_none():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(400, 3))
+    values = features @ rng.normal(size=(3, 5)) + 7.0
+    labelled = rng.permutation(400)[:60]
+    assert few_labels.unexplained([features], values, labelled) < 1e-6
+    nothing = np.zeros((400, 1))
+    rest = np.delete(values, labelled, axis=0)
+    shift = np.square(values[labelled].mean(axis=0) - rest.mean(axis=0)) / rest.var(axis=0)
+    found = few_labels.unexplained([nothing], values, labelled)
+    np.testing.assert_allclose(found, 1.0 + shift.mean())
+    # Columns of two kinds: each takes the table that explains it, whatever the order.
+    other = rng.normal(size=(400, 3))
+    both = np.concatenate([values, other @ rng.normal(size=(3, 2))], axis=1)
+    for tables in ([features, other], [other, features]):
+        assert few_labels.unexplained(tables, both, labelled) < 1e-6
+
+
+def test_value_functions_are_those_of_as_many_policies_and_rewards(ring):
+    config = Config(num_policies=3, num_rewards=4, discount=0.5)
+    values = few_labels.value_functions(ring, config, seed=1)
+    assert values.shape == (12, 12)
+    chains = ring.moves.to
+    # Each column is r̄ + γ V̄ of one policy: within what the two actions allow, with one reward
+    # for every fourth column.
+    rewards = few_labels._drawn(
+        few_labels.RandomNetwork(input_scale=1.0 / config.length_scale), 4, 1, 1, ring.centres
+    )
+    assert rewards.std(axis=0).min() > 0.0
+    for column in range(12):
+        backed_up = chains @ (rewards[:, column % 4] + 0.5 * values[:, column])
+        assert (backed_up.min(axis=0) - 1e-9 <= values[:, column]).all()
+        assert (values[:, column] <= backed_up.max(axis=0) + 1e-9).all()
+    assert np.linalg.matrix_rank(values) > 4
+    again = few_labels.value_functions(ring, config, seed=2)
+    assert not np.allclose(values, again)
+
+
+def test_exact_components_are_eigenfunctions_of_a_symmetric_walk_as_large_as_their_sums(ring):
+    found = few_labels.exact_components(ring, 5, discount=0.5)
+    steps = 0.1 + 0.9 * np.cos(2.0 * np.pi * np.array([0, 1, 1, 2, 2]) / 12)
+    sizes = np.abs(steps / (1.0 - 0.5 * steps))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=0), sizes)
+    np.testing.assert_allclose(np.ptp(found[:, 0]), 0.0, atol=1e-12)
+    waves = np.exp(2j * np.pi * np.outer(np.arange(12), [1, 2]) / 12)
+    outside = found[:, 1:3] - waves[:, :1] @ (waves[:, :1].conj().T @ found[:, 1:3]) / 6
+    np.testing.assert_allclose(np.real(outside), 0.0, atol=1e-9)
+
+
+@pytest.mark.integration
+def test_bases_know_places_and_in_mazes_those_of_codes_do_not(ring):
+    null = few_labels.bases(ring, seed=0)
+    assert list(null) == list(few_labels.OF_PLACES)
+    codes = mazes.observation_of("spiral").table()[:12]
+    maze = few_labels.bases(CellModel("spiral", ring.moves, ring.centres, codes), seed=0)
+    assert list(maze) == [*few_labels.OF_PLACES, few_labels.CODES]
+    for name in few_labels.OF_PLACES:
+        for one, other in zip(null[name], maze[name], strict=True):
+            np.testing.assert_array_equal(one, other)
+    # The first cosine is constant, and decays change sizes alone.
+    plain, *decayed = null[COSINES]
+    np.testing.assert_allclose(plain[:, 0], 1.0)
+    for table in decayed:
+        ratio = np.linalg.norm(table, axis=0) / np.linalg.norm(plain, axis=0)
+        np.testing.assert_allclose(table, plain * ratio, atol=1e-12)
+        assert (np.diff(ratio[:12]) < 0.0).all()
+
+
+def replicates(learned, best=0.1, arenas=(*MAZES, NULL), count=10):
+    """Measurements with one number of labels: learned share of each arena, a best of cosines."""
+    noise = np.linspace(-0.001, 0.001, count)
+    return [
+        {
+            "arena": arena,
+            "shares": {
+                LEARNED: [[share + each, share + each]],
+                COSINES: [[best, best]],
+                FOURIER: [[2 * best, 2 * best]],
+                NETWORKS: [[3 * best, 3 * best]],
+            },
+        }
+        for arena, share in zip(arenas, learned, strict=True)
+        for each in noise
+    ]
+
+
+@pytest.mark.parametrize(
+    ("learned", "mazes_hold", "null_holds"),
+    [
+        ((0.03, 0.03, 0.09, 0.09), True, True),
+        ((0.03, 0.09, 0.09, 0.03), False, False),
+        # One maze cannot be told.
+        ((0.03, 0.05, 0.09, 0.05), None, None),
+        ((0.03, 0.05, 0.03, 0.2), True, True),
+        ((0.05, 0.09, 0.09, 0.2), False, True),
+    ],
+)
+def test_the_goal_is_half_the_share_of_the_best_basis_in_two_mazes(learned, mazes_hold, null_holds):
+    config = Config(labels=(50,))
+    found = few_labels.contrasts(config, replicates(learned))
+    assert {each.best for each in found} == {COSINES}
+    assert [claim.holds for claim in few_labels.judge(found)] == [mazes_hold, null_holds]
+    few = few_labels.contrasts(config, replicates(learned, count=9))
+    assert [claim.holds for claim in few_labels.judge(few)] == [None, None]
+
+
+def test_presets_have_enough_draws_and_value_functions():
+    for name in ("laptop", "paper"):
+        preset = PRESETS[name]
+        assert preset.arenas == (*MAZES, NULL)
+        assert preset.replicates * preset.draws >= 50
+        assert preset.num_policies * preset.num_rewards >= 200
+        assert preset.replicates >= few_labels.FEWEST
+    with pytest.raises(InputError, match="increasing labels"):
+        Config(labels=(50, 20))
+
+
+@pytest.mark.experiments
+def test_the_smoke_preset_reports_every_arm_and_resumes_as_it_was(tmp_path):
+    smoke = PRESETS["smoke"]
+    summary = EXPERIMENT.run(smoke, tmp_path, progress=False)
+    rows = json.loads((tmp_path / "results" / "unexplained.json").read_text())
+    assert len(rows) == 2 * (7 + 6)
+    assert {row["arm"] for row in rows} >= {LEARNED, COSINES, few_labels.CODES, few_labels.ORACLE}
+    # Exact components of the measure know more than codes, which tell nothing.
+    shares = {(row["arena"], row["labels"], row["arm"]): row["value"] for row in rows}
+    oracle, codes = few_labels.ORACLE, few_labels.CODES
+    assert shares["five_corridors", 50, oracle] < 0.9 * shares["five_corridors", 50, codes]
+    assert [claim["holds"] for claim in summary["claims"]] == [None] * 4
+    assert (tmp_path / "figures" / "unexplained.png").exists()
+    assert EXPERIMENT.run(smoke, tmp_path, progress=False) == summary

@@ -1,0 +1,152 @@
+"""The cells' model against rollouts, sums and linear programs; free transitions; numbered codes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from rlreps.envs import PuddleWorldState
+from rlreps.errors import InputError
+from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.mazes import NULL, AtCells, CellModel
+from rlreps.successor.grids import Grid
+from rlreps.successor.transition.actions import CellMoves
+
+
+@pytest.fixture
+def small():
+    """A random model of five cells and three actions, with rewards [5, 2]."""
+    rng = np.random.default_rng(0)
+    to = rng.dirichlet(np.full(5, 0.5), size=(3, 5))
+    moves = CellMoves(np.arange(5), to, to, np.zeros((5, 3)))
+    places = rng.random((5, 2), np.float32)
+    return CellModel("none", moves, places, places), rng.normal(size=(5, 2))
+
+
+def test_policy_values_are_discounted_sums_of_rewards_on_arrival(small):
+    model, rewards = small
+    policy = np.random.default_rng(1).dirichlet(np.ones(3), size=5)
+    chain = sum(policy[:, [a]] * model.moves.to[a] for a in range(3))
+    expected = sum(0.8**t * np.linalg.matrix_power(chain, t + 1) for t in range(200)) @ rewards
+    np.testing.assert_allclose(model.policy_values(policy, rewards, 0.8), expected)
+    actions = np.array([0, 2, 1, 1, 0])
+    np.testing.assert_allclose(
+        model.policy_values(actions, rewards, 0.8),
+        model.policy_values(np.eye(3)[actions], rewards, 0.8),
+    )
+
+
+def test_optimal_values_solve_the_linear_program(small):
+    model, rewards = small
+    found = model.optimal_action_values(rewards, 0.9)
+    for column in range(2):
+        # The least V with V(s) >= Σ P(s' | s, a)(r(s') + γ V(s')) for all s and a.
+        program = scipy.optimize.linprog(
+            np.ones(5),
+            A_ub=np.concatenate([0.9 * to - np.eye(5) for to in model.moves.to]),
+            b_ub=np.concatenate([-to @ rewards[:, column] for to in model.moves.to]),
+            bounds=(None, None),
+        )
+        np.testing.assert_allclose(found[:, :, column].max(axis=1), program.x, rtol=1e-7)
+        greedy = found[:, :, column].argmax(axis=1)
+        value = model.policy_values(greedy, rewards[:, [column]], 0.9)
+        np.testing.assert_allclose(value[:, 0], program.x, rtol=1e-7)
+    with pytest.raises(InputError, match=r"expected rewards \[5, m\]"):
+        model.optimal_action_values(np.ones((4, 1)), 0.9)
+
+
+def test_discs_hold_the_cells_within_their_radius_and_the_one_at_their_centre(small):
+    model, _ = small
+    offsets = np.linalg.norm(model.centres - model.centres[2], axis=1)
+    wide = np.sort(offsets)[2]
+    found = model.discs([(*model.centres[2], 1.01 * wide), (*model.centres[4], 0.0)])
+    assert found[:, 0].tolist() == (offsets <= wide).tolist()
+    assert found[:, 1].tolist() == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.integration
+def test_policy_values_are_mean_returns_of_the_environment():
+    model, discount, horizon, each = mazes.cell_model("five_corridors"), 0.8, 60, 16
+    world, grid = mazes.world_of("five_corridors", max_steps=None), Grid(mazes.BINS)
+    rng = np.random.default_rng(0)
+    policy = rng.dirichlet(np.full(4, 0.5), size=model.num_cells)
+    rewards = model.centres[:, 0] + rng.random(model.num_cells)
+    values = model.policy_values(policy, rewards[:, None], discount)[:, 0]
+    index = np.zeros(grid.num_cells, np.int32)
+    index[model.moves.cells] = np.arange(model.num_cells)
+    places = jnp.asarray(index)
+    cells, logits = jnp.asarray(model.moves.cells), jnp.log(jnp.asarray(policy, jnp.float32))
+
+    def within(key, cell):
+        """A place in a cell, outside the walls."""
+        draws = jax.vmap(grid.sample, in_axes=(0, None))(jax.random.split(key, 16), cell)
+        free = jax.vmap(world._is_free)(draws)
+        return draws[jnp.argmax(free)]
+
+    def rollout(key, start):
+        def step(place, key):
+            at, chosen, moved = jax.random.split(key, 3)
+            position = within(at, cells[place])
+            action = jax.random.categorical(chosen, logits[place])
+            state = PuddleWorldState(position, jnp.zeros((), jnp.int32))
+            end = world.step(moved, state, action).state.position
+            reached = places[grid.cell(end + 1e-3 * (position - end))]
+            return reached, jnp.asarray(rewards, jnp.float32)[reached]
+
+        _, seen = jax.lax.scan(step, start, jax.random.split(key, horizon))
+        return jnp.sum(seen * discount ** jnp.arange(horizon, dtype=jnp.float32))
+
+    starts = jnp.repeat(jnp.arange(model.num_cells, dtype=jnp.int32), each)
+    returns = jax.jit(jax.vmap(rollout))(jax.random.split(jax.random.key(1), len(starts)), starts)
+    differences = np.asarray(returns, np.float64) - np.repeat(values, each)
+    spread = np.repeat(values - values.mean(), each)
+    for weights in (np.ones(len(differences)), spread / spread.std()):
+        weighted = weights * differences
+        assert abs(weighted.mean()) < 4.0 * weighted.std() / np.sqrt(len(weighted))
+    assert np.corrcoef(returns, np.repeat(values, each))[0, 1] > 0.5
+
+
+@pytest.mark.integration
+def test_free_transitions_end_at_the_cap_alone_and_their_codes_are_numbered():
+    data = mazes.free_transitions("five_corridors", 900, seed=0)
+    assert len(data) == 900
+    assert not data.terminated.any()
+    assert np.flatnonzero(data.truncated).tolist() == [299, 599, 899]
+    table, codes = mazes.numbered(data)
+    np.testing.assert_array_equal(codes[table.observation], data.observation)
+    np.testing.assert_array_equal(codes[table.next_observation], data.next_observation)
+    assert len(np.unique(codes, axis=0)) == len(codes) == table.next_observation.max() + 1
+    # Cells are found by their codes; of one code there is no cell in a model without it.
+    every = mazes.observation_of("five_corridors").table()
+    model = CellModel("five_corridors", None, every[:, :2], every)
+    found = model.cells_of(data.observation)
+    np.testing.assert_array_equal(every[found], data.observation)
+    fewer = dataclasses.replace(model, observations=np.delete(every, found[0], axis=0))
+    assert ((fewer.cells_of(data.observation) < 0) == (found == found[0])).all()
+
+
+@pytest.mark.integration
+def test_cells_of_positions_are_those_of_the_grid():
+    model = mazes.cell_model(NULL)
+    np.testing.assert_array_equal(model.cells_of(model.observations), np.arange(model.num_cells))
+
+
+def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(small):
+    @dataclasses.dataclass
+    class Constant:
+        def features(self, inputs, scaling):
+            return np.ones((len(inputs), 2))
+
+        def policy(self, task):
+            return lambda inputs: np.asarray(inputs) % 3
+
+    model, _ = small
+    known = np.array([True, True, False, True, False])
+    rep = AtCells(Constant(), None, model, np.arange(5), known)
+    policy = rep.policy(np.ones(2))
+    np.testing.assert_allclose(policy[~known], 1 / 3)
+    assert policy[known].argmax(axis=1).tolist() == [0, 1, 0]
+    assert rep.features("white").sum(axis=1).tolist() == [2, 2, 0, 2, 0]

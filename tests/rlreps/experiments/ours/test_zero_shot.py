@@ -1,0 +1,251 @@
+"""Policies for rewards named afterwards: gains, controls, verdicts, presets; its smoke preset."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.experiments.ours import mazes, zero_shot
+from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
+from rlreps.experiments.ours.zero_shot import (
+    CEILING,
+    DISCS,
+    DQN,
+    EXPERIMENT,
+    LEARNED,
+    PRESETS,
+    SMOOTH,
+    TABULAR,
+    Config,
+    Gains,
+    Problem,
+)
+from rlreps.successor.transition.actions import CellMoves
+from rlreps.successor.transitions import Transitions
+
+CODES = mazes.observation_of("spiral").table()[:6]
+
+
+@pytest.fixture
+def line():
+    """Six cells in a line, two actions that go left and right with a slip; codes are seen."""
+    size, to = 6, np.zeros((2, 6, 6))
+    for action, move in enumerate((-1, 1)):
+        for cell in range(size):
+            to[action, cell, np.clip(cell + move, 0, size - 1)] += 0.9
+            to[action, cell, cell] += 0.1
+    moves = CellMoves(np.arange(size), to, to, np.zeros((size, 2)))
+    places = np.column_stack([np.arange(size) / 5, np.zeros(size)]).astype(np.float32)
+    return CellModel("spiral", moves, places, CODES)
+
+
+@pytest.fixture
+def problem(line):
+    return Problem(line, np.random.default_rng(0).normal(size=(6, 4)), 0.9)
+
+
+def walk(model, steps, seed=0):
+    """Transitions of the random policy on a model's cells, as agents see them."""
+    rng = np.random.default_rng(seed)
+    cells, actions = [0], rng.integers(2, size=steps)
+    for action in actions:
+        cells.append(int(rng.choice(model.num_cells, p=model.moves.to[action, cells[-1]])))
+    seen = model.observations[cells]
+    nothing = np.zeros(steps, np.bool_)
+    return Transitions(
+        observation=seen[:-1],
+        action=actions,
+        next_observation=seen[1:],
+        terminated=nothing,
+        truncated=nothing,
+        num_actions=2,
+    )
+
+
+def test_gains_are_one_of_optimal_policies_nought_of_random_ones_and_mean_values_between(problem):
+    model = problem.model
+    best = zero_shot.greedy(model.optimal_action_values(problem.rewards, 0.9))
+    np.testing.assert_allclose(problem.gains(best), 1.0)
+    np.testing.assert_allclose(problem.gains([model.uniform] * 4), 0.0, atol=1e-12)
+    left = problem.gains([np.zeros(6, int)])
+    sums = [
+        model.policy_values(policy, problem.rewards[:, [0]], 0.9).mean()
+        for policy in (np.zeros(6, int), model.uniform, best[0])
+    ]
+    np.testing.assert_allclose(left, (sums[0] - sums[1]) / (sums[2] - sums[1]))
+    np.testing.assert_allclose(problem.chosen([2]).gains(best[2:3]), 1.0)
+
+
+def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_end(problem):
+    model = problem.model
+    data = walk(model, 4_000)
+    estimate = zero_shot.counted(model, data)
+    # Three standard errors of 4,000 / 12 tries or so.
+    assert np.abs(estimate.moves.to - model.moves.to).max() < 3 * 0.3 / np.sqrt(250)
+    np.testing.assert_allclose(estimate.moves.to.sum(axis=2), 1.0)
+    policies = zero_shot.tabular_policies(model, data, problem)
+    np.testing.assert_allclose(problem.gains(policies), 1.0, atol=1e-3)
+    # Of few steps from one end on the other end is not known: uniform there, and it stays.
+    short = walk(model, 4)
+    unknown = ~np.isin(np.arange(6), model.cells_of(short.observation))
+    assert unknown.any()
+    few = zero_shot.tabular_policies(model, short, problem)
+    np.testing.assert_allclose(few[0][unknown], 0.5)
+    stays = zero_shot.counted(model, short).moves.to[:, unknown]
+    np.testing.assert_allclose(stays, np.stack([np.eye(6)[unknown]] * 2))
+
+
+def test_learned_policies_are_those_of_tasks_of_rewards_less_their_mean(problem):
+    """A representation that is exact: policies are greedy on the random policy's values."""
+    model, data = problem.model, walk(problem.model, 3_000)
+    reached = model.cells_of(data.next_observation)
+    share = np.bincount(reached, minlength=6) / len(reached)
+    chain = model.moves.to.mean(axis=0)
+    sums = model.moves.to @ np.linalg.inv(np.eye(6) - 0.9 * chain)
+
+    class Exact:
+        def backward(self, observations):
+            return np.eye(6)[model.cells_of(observations)] / share
+
+        def policy(self, task):
+            return lambda inputs: np.argmax(sums @ task, axis=0)[inputs]
+
+    rep = AtCells(Exact(), data, model, np.arange(6), np.ones(6, np.bool_))
+    policies = zero_shot.learned_policies(rep, reached, problem)
+    values = np.einsum("ast,tm->sam", sums, problem.rewards)
+    for policy, expected in zip(policies, zero_shot.greedy(values), strict=True):
+        np.testing.assert_array_equal(policy.argmax(axis=1), expected)
+    seen = []
+    tasks = dataclasses.replace(problem, rewards=problem.rewards + 5.0)
+    Exact.policy = lambda self, task: seen.append(task) or (lambda inputs: 0 * inputs)
+    zero_shot.learned_policies(rep, reached, tasks)
+    np.testing.assert_allclose(
+        np.stack(seen), (problem.rewards - share @ problem.rewards).T, atol=1e-5
+    )
+
+
+@pytest.mark.integration
+def test_rewards_of_agents_are_those_of_the_cell_reached_and_only_the_cap_ends():
+    world = mazes.world_of("four_rooms")
+    rewards = jnp.arange(mazes.BINS**2, dtype=jnp.float32)
+    environment = zero_shot.Rewarded(world, rewards)
+    state = environment.reset(jax.random.key(0))
+    step = jax.jit(environment.step)
+    for index in range(mazes.CAP):
+        taken = step(jax.random.key(index), state, jnp.int32(index % 4))
+        column, row = np.minimum(np.asarray(taken.state.position) * mazes.BINS, 19.5).astype(int)
+        inside = np.asarray(taken.state.position) * mazes.BINS % 1.0
+        if np.all((inside > 0.1) & (inside < 0.9)):
+            assert float(taken.reward) == row * mazes.BINS + column
+        assert not taken.terminated
+        assert bool(taken.truncated) == (index == mazes.CAP - 1)
+        state = taken.state
+    np.testing.assert_array_equal(environment.observe(state), world.observe(state))
+
+
+def gains_of(arena, learned, *, ceiling=0.95, agents=(0.0, 0.2, 0.5, 0.95), spread=0.01):
+    config = Config()
+    noise = spread * np.linspace(-1.0, 1.0, 50)
+    return Gains(
+        arena=arena,
+        kind=SMOOTH,
+        fits=dict.fromkeys(config.fits, learned + noise),
+        tabular=dict.fromkeys(config.steps, 0.99 + noise),
+        ceiling=ceiling + noise,
+        agents=np.stack([each + noise[:5] for each in agents]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("learned", "verdict"),
+    [
+        ((0.93, 0.92, 0.7), True),
+        ((0.93, 0.7, 0.7), False),
+        ((0.93, 0.9, 0.7), None),
+        ((0.9, 0.9, 0.9), None),
+    ],
+)
+def test_the_goal_is_an_interval_above_nine_tenths_in_two_mazes(learned, verdict):
+    config = Config()
+    found = [gains_of(arena, gain) for arena, gain in zip(MAZES, learned, strict=True)]
+    claims = zero_shot.judge(config, [*found, gains_of(NULL, 0.93)])
+    assert [claim.holds for claim in claims] == [verdict, True, True, False]
+    low = [gains_of(arena, 0.93, ceiling=0.85, agents=(0.0, 0.9, 0.99, 0.99)) for arena in MAZES]
+    low.append(gains_of(NULL, 0.5, agents=(0.0, 0.9, 0.99, 0.99)))
+    assert [claim.holds for claim in zero_shot.judge(config, low)] == [True, False, False, True]
+    few = [dataclasses.replace(each, fits={config.main: np.ones(19)}) for each in found]
+    assert zero_shot.judge(config, few)[0].holds is None
+
+
+@pytest.mark.parametrize(
+    ("agents", "steps"),
+    [
+        ((0.0, 0.2, 0.5, 0.95), 60_000),
+        ((0.0, 0.95, 0.95, 0.95), 5_000),
+        # Agents forget: what they lose again was not reached.
+        ((0.0, 0.95, 0.5, 0.95), 60_000),
+        ((0.0, 0.2, 0.5, 0.7), None),
+        ((0.95, 0.95, 0.95, 0.95), 0),
+    ],
+)
+def test_break_even_is_the_first_snapshot_from_which_on_agents_gain_as_much(agents, steps):
+    assert zero_shot.break_even(Config(), gains_of("spiral", 0.9, agents=agents)) == steps
+
+
+def test_measurements_are_sorted_by_arena_kind_and_arm():
+    config = Config(arenas=("spiral",), num_rewards=2, dqn_rewards=1, replicates=2)
+    run = zero_shot.Run(config, None)
+    found = []
+    for number, cell in enumerate(zero_shot.cells(run).values()):
+        gains = number + np.arange(4) / 10
+        if cell.arm == DQN:
+            gains = np.arange(4)[:, None, None] + np.array([[0.0, 0.2], [0.5, 0.7]])
+        found.append({**cell._asdict(), "gains": gains.tolist()})
+    assert len(found) == 1 + 2 * (6 + 4) + 1
+    smooth, discs = zero_shot.collect(config, found)
+    assert (smooth.kind, discs.kind) == (SMOOTH, DISCS)
+    wanted = [n for n, each in enumerate(found) if (each["size"], each["steps"]) == config.main]
+    assert len(wanted) == 2
+    np.testing.assert_allclose(smooth.fits[config.main], np.mean(wanted) + np.array([0.0, 0.1]))
+    np.testing.assert_allclose(discs.fits[config.main], np.mean(wanted) + np.array([0.2, 0.3]))
+    np.testing.assert_allclose(discs.ceiling, [0.2, 0.3])
+    np.testing.assert_allclose(smooth.agents[:, 0], np.arange(4) + 0.1)
+    np.testing.assert_allclose(discs.agents[:, 0], np.arange(4) + 0.6)
+    pairs = zero_shot.contrasts(config, [smooth, discs])
+    assert len(pairs) == 2 * (2 + 4)
+    assert {len(each.ours) for each in pairs if each.other.startswith(DQN)} == {1}
+
+
+def test_presets_have_fifty_rewards_of_a_kind_and_five_agents_for_ten_of_them():
+    for name in ("laptop", "paper"):
+        preset = PRESETS[name]
+        assert preset.arenas == (*MAZES, NULL)
+        assert preset.num_features == (32, 128, 256)
+        assert preset.main == (128, 30_000)
+        assert preset.num_rewards >= 50
+        assert 2 * preset.dqn_rewards >= 10
+        assert preset.dqn_steps == (0, 5_000, 20_000, 60_000)
+        assert min(preset.codes.num_seeds, preset.positions.num_seeds) >= 5
+    with pytest.raises(InputError, match="expected main to be of"):
+        Config(main=(64, 30_000))
+    with pytest.raises(InputError, match="expected agents of 5000 steps"):
+        Config(dqn_steps=(0, 5_000))
+
+
+@pytest.mark.experiments
+def test_the_smoke_preset_measures_every_arm_and_resumes_as_it_was(tmp_path):
+    smoke = PRESETS["smoke"]
+    summary = EXPERIMENT.run(smoke, tmp_path, progress=False)
+    rows = json.loads((tmp_path / "results" / "gains.json").read_text())
+    assert {row["arm"] for row in rows} == {LEARNED, TABULAR, CEILING, DQN}
+    gains = {(row["rewards"], row["arm"], row["steps"]): row["gain"] for row in rows}
+    assert max(gains.values()) <= 1.0 + 1e-9
+    assert gains[SMOOTH, CEILING, None] > 0.7
+    assert gains[SMOOTH, TABULAR, 3_000] > 0.3
+    assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
+    assert (tmp_path / "figures" / "gains.png").exists()
+    assert EXPERIMENT.run(smoke, tmp_path, progress=False) == summary
