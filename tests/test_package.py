@@ -34,6 +34,16 @@ def test_every_package_is_built():
     assert set(setup["packages"]) == found
 
 
+def test_every_page_and_script_is_built():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    built = project["tool"]["setuptools"]["package-data"]
+    files = [path for end in ("html", "css", "js") for path in ROOT.glob(f"rlreps/**/*.{end}")]
+    assert files
+    for path in files:
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        assert path.name in built[package]
+
+
 def test_no_nightly_build_is_installed_without_an_extra():
     """Follow the requirements of the core, as far as they are installed."""
     waiting, seen = list(PROJECT["project"]["dependencies"]), set()

@@ -41,7 +41,12 @@ class Checkpoints:
 
     def latest_step(self) -> int | None:
         """Return the step of the newest complete checkpoint, or None."""
-        return max(self._complete_steps(), default=None)
+        return max(self.complete_steps(), default=None)
+
+    def complete_steps(self) -> list[int]:
+        """Return the steps of all complete checkpoints, rising."""
+        steps: list[int] = self._manager.all_steps()
+        return sorted(step for step in steps if (self.path / str(step) / _SEAL).is_file())
 
     def save(self, step: int, state: object) -> None:
         """Save a pytree of arrays as the checkpoint of a step.
@@ -52,7 +57,7 @@ class Checkpoints:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # Left by kills. Orbax would count them, and delete complete ones in their stead.
-            for unsealed in {*self._manager.all_steps()} - {*self._complete_steps()}:
+            for unsealed in {*self._manager.all_steps()} - {*self.complete_steps()}:
                 self._manager.delete(unsealed)
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
@@ -95,10 +100,6 @@ class Checkpoints:
         """Release Orbax's threads."""
         self._manager.close()
 
-    def _complete_steps(self) -> list[int]:
-        steps: list[int] = self._manager.all_steps()
-        return [step for step in steps if (self.path / str(step) / _SEAL).is_file()]
-
     def _check_seal(self, step: int, layout: str) -> None:
         """Raise ``InputError`` for files or a layout other than were written."""
         folder = self.path / str(step)
@@ -114,7 +115,7 @@ class Checkpoints:
             raise InputError(f"expected the arrays {layout} in {folder}, got {found}")
 
     def _damaged(self, step: int, found: str) -> InputError:
-        older = [other for other in self._complete_steps() if other < step]
+        older = [other for other in self.complete_steps() if other < step]
         remedy = f"resume from step {max(older)}" if older else "start again"
         return InputError(
             f"expected an undamaged checkpoint in {self.path / str(step)}, got {found}; "

@@ -49,6 +49,7 @@ config.json     all that decides the result, with versions, git revision and dev
 metrics.jsonl   one line an evaluation
 checkpoints/    the newest state; parts/ and runs/: what is finished of a larger run
 results/        tables as CSV and JSON, with the numbers behind the figures
+features/       what the first seed's encoder returned at up to 25 evaluations
 figures/        pictures
 summary.json    the final figures; it is written last, when the run is done
 report.html     all of it on one page, where there is one

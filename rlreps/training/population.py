@@ -33,6 +33,9 @@ Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 EvaluateMember: TypeAlias = Callable[[Params, Any], Mapping[str, Array]]
 """One member's parameters and ``measured`` → named scalars; mapped by ``train_population``."""
 
+Observe: TypeAlias = Callable[[int, Params], None]
+"""Gets the step and the first member's parameters at every evaluation; changes nothing."""
+
 _EVALUATED_TOGETHER = 16
 
 
@@ -86,6 +89,7 @@ class Population(Program[TrainState]):
         own_sources: bool = False,
         evaluate: EvaluateMember | None = None,
         measured: Any = (),
+        observe: Observe | None = None,
     ) -> None:
         """Place everything on the devices; arguments as of ``train_population``."""
         self._placement, self._own_sources = placement, own_sources
@@ -97,7 +101,7 @@ class Population(Program[TrainState]):
         self._all_numbers: Any = spread if own_numbers else ()
         self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
         self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
-        self._measured = measured
+        self._measured, self._observe = measured, observe
         self._resets, self._objective = learner.resets_diverged, learner.objective
         self._findings: list[str | None] = [None] * len(seeds)
         self.compiled: dict[int, Any] = {}
@@ -156,6 +160,9 @@ class Population(Program[TrainState]):
         return state, {"loss": report.loss}
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
+        if self._observe is not None:
+            params = self._placement.collect(state.params)
+            self._observe(step, jax.tree.map(lambda leaf: leaf[0], params))
         figures = self._figures(state)
         if not self._resets:
             return state, figures
@@ -306,6 +313,7 @@ def train_population(
     own_sources: bool = False,
     evaluate: EvaluateMember | None = None,
     measured: Any = (),
+    observe: Observe | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
     checkpoint_every: int = 500,
@@ -324,6 +332,7 @@ def train_population(
         own_sources: Whether every leaf of the source has one.
         evaluate: One member's parameters and ``measured`` → named scalars.
         measured: What ``evaluate`` gets of each member, leaves [members, ...].
+        observe: Called with the step and the first member's parameters before each evaluation.
         evaluate_every: As for ``train``, and so are the rest.
         folder: The run's folder.
         checkpoint_every: Updates between checkpoints.
@@ -355,6 +364,7 @@ def train_population(
         own_sources=own_sources,
         evaluate=evaluate,
         measured=measured,
+        observe=observe,
     )
     finished = run(
         program,

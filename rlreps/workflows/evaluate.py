@@ -64,8 +64,8 @@ def load_config(folder: RunFolder) -> TrainingConfig:
     return TrainingConfig.from_json(stored)
 
 
-def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
-    """Load the newest checkpointed encoder of a run.
+def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> TrainedEncoder:
+    """Load a run's checkpointed encoder of a step; None is the newest.
 
     The states are those of ``truth``, not necessarily the ground truth trained on.
 
@@ -84,7 +84,7 @@ def load_encoder(folder: RunFolder, truth: GroundTruth) -> TrainedEncoder:
     inputs = truth.inputs(learner.encoder)
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
     with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
-        step = checkpoints.latest_step()
+        step = checkpoints.latest_step() if step is None else step
         if step is None:
             raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
         state = checkpoints.restore(step, template)

@@ -383,6 +383,8 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
     ]
     header = ("method", "recipe", "d", "updates", "seconds", "subspace distance", "excess loss")
     Table(header, rows, "Learned subspaces against the ground truth").print()
+    out = Path(summary["report"]).parent
+    print(f"To touch what it found: rlreps explore {out} --out {out / 'explore.html'}")
     print(f"Report: {summary['report']}")
 
 
@@ -422,7 +424,8 @@ def _write_report(
         f"successor measure. Under the recommended recipe "
         f"{_title(config, 'recommended', method)} comes closest "
         f"to them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
-        "updates.",
+        "updates.\n\nrlreps explore, given this run's folder, writes a page on which the successor "
+        "measure can be touched: rows, components as they emerge, values of painted rewards.",
         sections=sections,
         config=folder.config,
         git_revision=folder.provenance.get("git_revision"),

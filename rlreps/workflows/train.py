@@ -3,18 +3,22 @@
 import contextlib
 import dataclasses
 import functools
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import jax
+import numpy as np
 from jax import Array
 
 from rlreps.config import as_json, from_json, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_choice, require_positive
+from rlreps.files import write_atomically
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
+from rlreps.numerics import jit
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
@@ -33,6 +37,11 @@ from rlreps.training.devices import make_placement
 
 KIND = "train"
 MATRIX = "matrix"
+FEATURES = "features"
+
+_RECORDED_STEPS = 25
+_RECORDED_BYTES = 2**25
+"""Most evaluations at which a run keeps its features, and most that they take."""
 
 METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 """Name → class of everything that a stored configuration can name."""
@@ -340,6 +349,9 @@ def train_in_folder(
     learner.check(problem.source)
 
     def compute(folder: RunFolder) -> dict[str, Any]:
+        record = None
+        if problem.target is not None:
+            record = FeatureRecord.of_run(config, folder, learner.encoder, problem.target[1])
         result, measures = train_and_measure(
             config,
             learner,
@@ -347,6 +359,7 @@ def train_in_folder(
             folder,
             seeds=config.seeds,
             own_numbers=False,
+            observe=record,
             description=f"{config.objective.name}, d = {config.num_features}",
             devices=devices,
             progress=progress,
@@ -363,6 +376,42 @@ def train_in_folder(
         }
 
     return complete_run(out, kind=kind, config=described, compute=compute, origin=origin)
+
+
+class FeatureRecord:
+    """Keeps the first seed's features at all states, at some evaluations: ``features/STEP.npy``.
+
+    ``rlreps explore`` shows from them how components emerge. A resumed run writes those after its
+    checkpoint again, to the same bits.
+    """
+
+    def __init__(self, path: Path, steps: frozenset[int], encoder: Encoder, inputs: Array) -> None:
+        """Keep the features at the given steps in a folder, which the first creates."""
+        self._path, self._steps, self._inputs = path, steps, inputs
+        self._apply = jit(encoder.apply)
+
+    @classmethod
+    def of_run(
+        cls, config: TrainingConfig, folder: RunFolder, encoder: Encoder, inputs: Array
+    ) -> "FeatureRecord":
+        """Choose steps that leave no more than ``_RECORDED_BYTES``, the early ones closer."""
+        room = _RECORDED_BYTES // (4 * len(inputs) * config.num_features)
+        last, most = -(-config.steps // config.evaluate_every), min(room, _RECORDED_STEPS)
+        places = np.rint(last * np.linspace(0.0, 1.0, most) ** 2) if most >= 2 else np.zeros(0)
+        steps = (min(int(place) * config.evaluate_every, config.steps) for place in places)
+        return cls(folder.path / FEATURES, frozenset(steps), encoder, inputs)
+
+    def __call__(self, step: int, params: Any) -> None:
+        """Write the features [n, d] (float32) if the step is one of those to keep."""
+        if step in self._steps:
+            content = io.BytesIO()
+            np.save(content, np.asarray(self._apply(params, self._inputs), np.float32))
+            write_atomically(self._path / f"{step:09d}.npy", content.getvalue())
+
+
+def recorded_features(folder: RunFolder) -> dict[int, Path]:
+    """Find the files of the features that a run recorded, by step."""
+    return {int(file.stem): file for file in sorted((folder.path / FEATURES).glob("*[0-9].npy"))}
 
 
 def train_and_measure(

@@ -10,6 +10,7 @@ the walls: a point inside one is drawn again.
 """
 
 import concurrent.futures
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -92,6 +93,49 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     return OneStep(first=first, free=free, chain=chain)
 
 
+def action_steps(
+    environment: PuddleWorld, grid: Grid, *, points: int, seed: int
+) -> list[scipy.sparse.csr_array]:
+    """Count where each action leads from starts uniform in a cell, outside the walls.
+
+    Args:
+        environment: The dynamics.
+        grid: The n cells; the environment's walls decide which are states.
+        points: Quadrature points in each cell, a power of two.
+        seed: Seed of the shifts, in [0, 2³²).
+
+    Returns:
+        For each action, moves from row to column [n, n] (float64): rows of states sum to
+        ``points``, others to 0.
+    """
+    grid = grid.within(environment)
+    window = _window(environment, grid)
+    size = min(grid.num_states, max(1, _POINTS_PER_CHUNK // points))
+    sobol = jnp.asarray(qmc.Sobol(4, scramble=False).random(points), jnp.float32)
+    width = 2 * window + 1
+
+    @jax.jit
+    def count(cells: Array) -> Array:
+        """Count moves [actions, c, o] from cells [c] by offset."""
+        uniform = _shifted(sobol, cells, seed)
+        start, noise = _free_starts(grid, cells, uniform, seed), _normal(uniform[..., 2:])
+        counts = jnp.zeros((environment.num_actions, len(cells), width**2), jnp.int32)
+        move_all = jax.vmap(jax.vmap(environment.move, in_axes=(0, None, 0)), in_axes=(0, None, 0))
+        for action in range(environment.num_actions):
+            ends = jax.vmap(jax.vmap(grid.cell))(move_all(start, jnp.int32(action), noise))
+            places = _offset(grid.bins, window, cells[:, None], ends)
+            counts = counts.at[action, jnp.arange(len(cells))[:, None], places].add(1)
+        return counts
+
+    counts = np.zeros((environment.num_actions, grid.num_cells, width**2), np.int32)
+    for first in range(0, grid.num_states, size):
+        cells = grid.states[first : first + size]
+        with jax.threefry_partitionable(True):
+            found = count(jnp.asarray(np.resize(cells, size), jnp.int32))
+        counts[:, cells] = np.asarray(found)[:, : len(cells)]
+    return [_sparse(by_offset, grid.bins, window) for by_offset in counts]
+
+
 def _window(environment: PuddleWorld, grid: Grid) -> int:
     """Return the most cells, along either axis, between the cells of two successive positions."""
     longest = float(environment.step_size) + _LARGEST_NORMAL * float(environment.noise)
@@ -147,21 +191,12 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
     cell_of = jax.vmap(jax.vmap(grid.cell))
     move_all = jax.vmap(jax.vmap(environment.move))
 
-    def offset(origin: Array, target: Array) -> Array:
-        rows = target // grid.bins - origin // grid.bins
-        columns = target % grid.bins - origin % grid.bins
-        # Walls so close to each other that no cell between them is a state could be farther apart.
-        rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
-        return (rows + window) * width + columns + window
+    offset = functools.partial(_offset, grid.bins, window)
 
     def kernel(cells: Array, counted: Array, entered: Array) -> tuple[Array, Array, Array]:
         uniform = _shifted(jnp.asarray(sobol, jnp.float32), cells, seed)
-        start = _positions(grid, cells, uniform[..., :2])
-        free = jax.vmap(jax.vmap(grid.is_free))(start)
-        if grid.walls:
-            start = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))(
-                _redraw_keys(cells, points, seed), cells, start
-            )
+        free = jax.vmap(jax.vmap(grid.is_free))(_positions(grid, cells, uniform[..., :2]))
+        start = _free_starts(grid, cells, uniform, seed)
         noise, next_noise = _normal(uniform[..., 2:4]), _normal(uniform[..., 4:6])
         draw = (uniform[..., 6] * 4).astype(jnp.int32)
         actions = jnp.arange(4, dtype=jnp.int32)
@@ -193,8 +228,28 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
     return jax.jit(kernel, donate_argnums=2)
 
 
+def _offset(bins: int, window: int, origin: Array, target: Array) -> Array:
+    """Return the index of the offset between cells; see ``_counts``."""
+    rows = target // bins - origin // bins
+    columns = target % bins - origin % bins
+    # Walls so close to each other that no cell between them is a state could be farther apart.
+    rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
+    return (rows + window) * (2 * window + 1) + columns + window
+
+
+def _free_starts(grid: Grid, cells: Array, uniform: Array, seed: int) -> Array:
+    """Return positions [c, p, 2] in cells, outside the walls, from uniform draws [c, p, k]."""
+    start = _positions(grid, cells, uniform[..., :2])
+    if not grid.walls:
+        return start
+    redrawn: Array = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))(
+        _redraw_keys(cells, uniform.shape[1], seed), cells, start
+    )
+    return redrawn
+
+
 def _shifted(points: Array, cells: Array, seed: int) -> Array:
-    """Return points [c, p, 7] in [0, 1), shifted modulo 1 by one vector for each cell."""
+    """Return points [c, p, k] in [0, 1), shifted modulo 1 by one vector for each cell."""
     keys = _cell_keys(cells, seed)
     shifts = jax.vmap(lambda key: jax.random.uniform(key, (points.shape[1],), jnp.float32))(keys)
     shifted: Array = (points[None] + shifts[:, None]) % jnp.float32(1.0)

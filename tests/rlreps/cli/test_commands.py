@@ -85,6 +85,10 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
             assert picture.format == "PNG"
             assert min(picture.size) > 100
             assert len(picture.convert("L").getcolors()) > 10
+    page = tmp_path / "page.html"
+    said = rlreps("explore", store, run, "--out", page, "--components", "5", "--quiet")
+    assert said == f"wrote {page}\n"
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 @pytest.mark.integration

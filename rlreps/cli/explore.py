@@ -1,0 +1,32 @@
+"""The command that writes a page to explore."""
+
+import dataclasses
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from rlreps.cli.options import Switch
+
+
+@dataclasses.dataclass(frozen=True)
+class Explore:
+    """Write one self-contained page on which a successor measure can be touched.
+
+    Attributes:
+        paths: A store, training runs on it, or the folder of a quickstart, which holds both.
+            Without a store, that of the first run.
+        out: The page (.html); it needs no server and no network.
+        components: Principal components on the page.
+        quiet: Show no progress bars.
+    """
+
+    paths: Positional[tuple[Path, ...]]
+    out: Path
+    components: int = 50
+    quiet: Switch = False
+
+    def run(self) -> None:
+        from rlreps.workflows.explore import explore
+
+        written = explore(self.paths, self.out, components=self.components, progress=not self.quiet)
+        print(f"wrote {written}")

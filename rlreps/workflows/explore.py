@@ -1,0 +1,410 @@
+"""The page of ``rlreps explore``, from a store and from training runs."""
+
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from matplotlib.transforms import Affine2D
+
+from rlreps import subspace
+from rlreps.envs import PuddleWorld, arena_from_settings
+from rlreps.errors import InputError, require, require_positive
+from rlreps.plotting.maps import ACTIONS, outline
+from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves, write_exploration
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+from rlreps.subspace import centring_means
+from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
+from rlreps.successor.grids import BoxGrid, Grid, spelled_cells
+from rlreps.successor.ground_truth import (
+    GroundTruth,
+    centring_of,
+    principal_subspace,
+    sampling_error,
+    state_cells,
+)
+from rlreps.successor.store import MatrixStore, find_store, open_store
+from rlreps.successor.store.blocks import StoreBlocks
+from rlreps.successor.store.estimates import open_estimates
+from rlreps.training.successor import KIND as SUCCESSOR
+from rlreps.workflows.evaluate import (
+    distance_history,
+    load_encoder,
+    successor_components,
+    trained_store,
+)
+from rlreps.workflows.ground_truths import STORE
+from rlreps.workflows.train import KIND as TRAIN
+from rlreps.workflows.train import recorded_features
+
+COMPONENTS = 50
+_MOST_ROWS_KEPT = 1600
+"""States up to which the page holds every row of the matrix, in 16 bits an entry."""
+
+_POINTS = 1024
+"""Moves from each state by each action; their standard error is below that of a thousand draws."""
+
+_STEPS = 20
+"""Steps of the chain before the sum is closed at rank K: after so many, what is left is smooth."""
+
+_ROWS_MEASURED = 100
+
+
+def explore(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    components: int = COMPONENTS,
+    progress: bool = True,
+) -> Path:
+    """Write a page on which a successor measure, and what runs learned of it, can be touched.
+
+    Args:
+        paths: A store; training runs on it; or a folder that holds both (a quickstart's). Without a
+            store, the one that the first run was trained on.
+        out: The page's file.
+        components: K, singular vectors on the page, and most components of a run.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        InputError: If there is no such store or run, the matrix is not one of states by states over
+            a grid in the plane, or a run does not fit it.
+    """
+    require_positive("components", components)
+    path, runs = _sources(paths)
+    store = open_store(path)
+    cells = store_cells(store)
+    show = functools.partial(progress_bar, show=progress)
+    rank = components if components > DEFAULT_RANK else None
+    principal = principal_subspace(store, RandomizedSVD(rank=rank), progress=show)
+    error = sampling_error(open_estimates(path), progress=show)
+    truth = GroundTruth(
+        coordinates=jnp.asarray(state_cells(store)[0]),
+        matrix=None,
+        principal=principal,
+        settings=store.settings,
+    )
+    page = exploration(
+        store,
+        truth,
+        cells,
+        components=components,
+        noise_floor=None if error is None else error.noise_floor,
+        standard_error=None if error is None else error.standard_error,
+        runs=runs,
+    )
+    return write_exploration(out, page)
+
+
+def exploration(
+    store: MatrixStore,
+    truth: GroundTruth,
+    cells: Cells,
+    *,
+    components: int,
+    noise_floor: np.ndarray | None,
+    standard_error: float | None,
+    runs: Mapping[str, Path],
+) -> Exploration:
+    """Gather what is on the page: the store's factors, moves and exact rows, and its runs."""
+    settings = store.settings
+    kept = truth.principal.truncated(min(components, truth.principal.basis.shape[1]))
+    blocks = StoreBlocks(store)
+    task_means, state_means = centring_means(blocks, centring_of(settings))
+    rows_mean = np.zeros(store.shape[0]) if state_means is None else state_means
+    right = np.zeros(kept.basis.shape)
+    energies = np.zeros(store.shape[0])
+    for start, rows in blocks.blocks():
+        here = slice(start, start + len(rows))
+        centred = rows.astype(np.float64) - task_means - rows_mean[here, None]
+        right += centred.T @ kept.basis[here].astype(np.float64)
+        energies[here] = np.einsum("ij,ij->i", centred, centred)
+    moves = _moves(store, cells)
+    low_rank = _LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
+    return Exploration(
+        title=f"Successor measure of {_name(store.path.resolve())}",
+        about=_about(settings),
+        cells=cells,
+        discount=settings.get("discount"),
+        horizon=settings.get("horizon"),
+        count_start=bool(settings.get("count_start", True)),
+        left=kept.basis,
+        right=right,
+        task_means=task_means,
+        state_means=rows_mean,
+        row_energies=energies,
+        singular_values=truth.principal.singular_values,
+        total_energy=truth.principal.total_energy,
+        noise_floor=noise_floor,
+        exact=_exact(store, cells, moves, low_rank, kept, standard_error),
+        moves=moves,
+        runs=[_learned(label, RunFolder(run), truth, kept) for label, run in runs.items()],
+    )
+
+
+class _LowRank:
+    """The matrix at rank K, its means included: 1 c' + r 1' + U (V Σ)'."""
+
+    def __init__(
+        self, left: np.ndarray, right: np.ndarray, task_means: np.ndarray, state_means: np.ndarray
+    ) -> None:
+        self.left = np.column_stack([left, np.ones(len(left)), state_means])
+        self.right = np.column_stack([right, task_means, np.ones(len(right))])
+
+
+def solved_rows(
+    chain: scipy.sparse.csr_array,
+    low_rank: _LowRank,
+    states: np.ndarray,
+    settings: Mapping[str, Any],
+) -> np.ndarray:
+    """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
+
+    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ', where Ψ' (of T terms less) is Ψ at rank K, scaled to the row sums
+    of Ψ': T steps have smoothed what is left, and the terms beyond the horizon are worth γʰ.
+
+    Args:
+        chain: P [n, n] between states.
+        low_rank: Ψ at rank K.
+        states: Rows to compute, [m].
+        settings: Discount, horizon and count_start.
+
+    Returns:
+        Rows [m, n] (float64).
+    """
+    discount, horizon = float(settings["discount"]), int(settings["horizon"])
+    reached = np.zeros((chain.shape[0], len(states)))
+    reached[states, np.arange(len(states))] = 1.0
+    backward = scipy.sparse.csr_array(chain.T)
+    rows = np.zeros_like(reached)
+    for term in range(min(_STEPS, horizon)):
+        following = backward @ reached
+        rows += discount**term * (reached if settings["count_start"] else following)
+        reached = following
+    if horizon > _STEPS:
+        # Ψ' has T terms less than Ψ, and so have its row sums.
+        share = (1.0 - discount ** (horizon - _STEPS)) / (1.0 - discount**horizon)
+        rows += share * discount**_STEPS * (low_rank.right @ (low_rank.left.T @ reached))
+    return np.asarray(rows.T)
+
+
+def _exact(
+    store: MatrixStore,
+    cells: Cells,
+    moves: Moves | None,
+    low_rank: _LowRank,
+    principal: PrincipalSubspace,
+    standard_error: float | None,
+) -> Exact:
+    """Decide what exact is on the page, and measure how far it is from the store."""
+    n = store.shape[0]
+    if n <= _MOST_ROWS_KEPT:
+        rows = np.concatenate([rows for _, rows in StoreBlocks(store).blocks()])
+        largest = np.abs(rows).max(axis=1, keepdims=True) / (2**15 - 1)
+        rounding = np.rint(rows / np.where(largest > 0.0, largest, 1.0)) * largest - rows
+        return Exact(
+            kind="rows",
+            difference=float(np.sqrt(np.mean(np.square(rounding, dtype=np.float64)))),
+            sampling_error=standard_error,
+            rows=rows,
+        )
+    if moves is None:
+        energy = np.sum(np.square(principal.singular_values.astype(np.float64)))
+        left_out = max(principal.total_energy - energy, 0.0)
+        return Exact(
+            kind="rank",
+            difference=float(np.sqrt(left_out) / n),
+            sampling_error=standard_error,
+        )
+    chosen = np.sort(np.random.default_rng(0).choice(n, min(n, _ROWS_MEASURED), replace=False))
+    chain: Any = scipy.sparse.csr_array(sum(moves.counts)) / (len(moves.counts) * moves.points)
+    between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
+    solved = solved_rows(between, low_rank, chosen, store.settings)
+    wanted = set(chosen.tolist())
+    squares = 0.0
+    for start, rows in StoreBlocks(store).blocks():
+        for row in wanted & set(range(start, start + len(rows))):
+            found = solved[np.searchsorted(chosen, row)]
+            squares += float(np.sum(np.square(found - rows[row - start])))
+    return Exact(
+        kind="chain",
+        difference=float(np.sqrt(squares / (len(chosen) * n))),
+        sampling_error=standard_error,
+        steps=_STEPS,
+    )
+
+
+def store_cells(store: MatrixStore) -> Cells:
+    """Return the grid in the plane that a store's states and tasks lie on.
+
+    Raises:
+        InputError: If there is none.
+    """
+    states, tasks = store.shape
+    place = "a store of a successor measure between the cells of a grid in the plane"
+    require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
+    box = store.settings.get("box")
+    if isinstance(box, Mapping):
+        grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
+        require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
+        require(grid.num_cells == states, f"{grid.num_cells} states, the cells of the box", states)
+        return Cells(
+            columns=grid.bins[0],
+            rows=grid.bins[1],
+            states=np.arange(states),
+            low=(grid.low[0], grid.low[1]),
+            high=(grid.high[0], grid.high[1]),
+            axes=("first coordinate", "second coordinate"),
+        )
+    require(isinstance(store.settings.get("bins"), int), place, "a matrix without a grid")
+    state_cells(store)  # Raises where the settings describe no grid of as many states.
+    bins = int(store.settings["bins"])
+    inside = spelled_cells(store.settings.get("wall_cells") or "")
+    environment = _environment(store)
+    outlines = []
+    for puddle in () if environment is None else environment.puddles:
+        # Curves are divided as finely as a thousandth of the square asks for.
+        large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
+        outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
+    return Cells(
+        columns=bins,
+        rows=bins,
+        states=np.delete(np.arange(bins**2), inside),
+        outlines=outlines,
+    )
+
+
+def _environment(store: MatrixStore) -> PuddleWorld | None:
+    """Return the PuddleWorld that a store is of; None for another environment."""
+    described = store.settings.get("environment")
+    return arena_from_settings(described) if isinstance(described, Mapping) else None
+
+
+def _moves(store: MatrixStore, cells: Cells) -> Moves | None:
+    """Count where PuddleWorld's actions lead; None where that is unknown or walls divide cells."""
+    environment = _environment(store)
+    if environment is None or not {"discount", "horizon", "count_start"} <= store.settings.keys():
+        return None
+    grid = Grid(cells.columns).within(environment)
+    if not np.array_equal(grid.states, cells.states) or len(grid.divided):
+        return None
+    # Deferred: what it needs of SciPy takes longer to import than all the rest.
+    from rlreps.successor.transition.matrix import action_steps
+
+    return Moves(
+        names=ACTIONS,
+        arrows=((0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)),
+        counts=action_steps(environment, grid, points=_POINTS, seed=0),
+        points=_POINTS,
+    )
+
+
+def _about(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Say how a matrix was made, by what its settings hold."""
+    names = {
+        "method": "method",
+        "policy": "policy",
+        "rollouts": "rollouts from each state",
+        "discount": "discount γ",
+        "horizon": "horizon (steps)",
+        "formula": "sum",
+        "seed": "seed",
+    }
+    found = {label: str(settings[name]) for name, label in names.items() if name in settings}
+    return {**found, "centring": f"{centring_of(settings)} (for the components)"}
+
+
+def _name(path: Path) -> str:
+    """Name a store by its folder, or by the folder that holds it among runs."""
+    return path.parent.name if path.name == STORE else path.name
+
+
+def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
+    """Find the one store, and the runs by label, that paths name."""
+    require(len(paths) >= 1, "a store or training runs", "none")
+    stores, runs = list[Path](), list[Path]()
+    for path in paths:
+        if find_store(path) is not None:
+            stores.append(path)
+            continue
+        folder = RunFolder(path)
+        if folder.kind in (TRAIN, SUCCESSOR):
+            runs.append(path)
+        elif find_store(path / STORE) is not None:
+            stores.append(path / STORE)
+            runs += _runs_below(path / "runs")
+        else:
+            raise InputError(
+                f"expected a store, training runs or a folder with both, got {path}, the folder of "
+                f"a run of {folder.kind}"
+            )
+    stores = list(dict.fromkeys(store.resolve() for store in stores))
+    if not stores:
+        place = trained_store(RunFolder(runs[0])) if RunFolder(runs[0]).kind == TRAIN else None
+        require(place is not None, f"a store to compare {runs[0]} with", "none")
+        assert place is not None
+        stores = [place]
+    require(len(stores) == 1, "one store", ", ".join(map(str, stores)))
+    names = [run.resolve().name for run in runs]
+    unique = len(set(names)) == len(names)
+    return stores[0], {
+        name if unique else str(run): run for name, run in zip(names, runs, strict=True)
+    }
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """Find the training runs in a folder that have come to a checkpoint."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        with contextlib.suppress(InputError):
+            if RunFolder(path).kind == TRAIN and (path / "checkpoints").is_dir():
+                found.append(path)
+    return found
+
+
+def _learned(
+    label: str, folder: RunFolder, truth: GroundTruth, principal: PrincipalSubspace
+) -> Learned:
+    """Rotate what a run learned onto the true components, at every step that it has kept."""
+    curve = None
+    if folder.kind == TRAIN:
+        steps, distances = distance_history(folder)
+        curve = (steps.tolist(), distances[0].tolist())
+    components, cosines = {}, {}
+    for step, features in _features(folder, truth).items():
+        require(
+            features.ndim == 2 and len(features) == truth.num_states,
+            f"features of {truth.num_states} states in {folder.path}",
+            features.shape,
+        )
+        basis = principal.basis[:, : features.shape[1]]
+        aligned = np.asarray(subspace.align(jnp.asarray(features), jnp.asarray(basis)))
+        components[step] = aligned
+        cosines[step] = np.abs(np.sum(aligned * basis, axis=0))
+    return Learned(label=label, components=components, cosines=cosines, curve=curve)
+
+
+def _features(folder: RunFolder, truth: GroundTruth) -> dict[int, np.ndarray]:
+    """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
+    if folder.kind == SUCCESSOR:
+        return {0: np.asarray(successor_components(folder, truth), np.float32)}
+    recorded = recorded_features(folder)
+    if recorded:
+        return {step: np.load(file) for step, file in recorded.items()}
+    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
+        steps = checkpoints.complete_steps()
+    if not steps:
+        raise InputError(f"expected a checkpoint in {folder.path}, got none")
+    return {
+        step: np.asarray(load_encoder(folder, truth, step).features()[0], np.float32)
+        for step in steps
+    }

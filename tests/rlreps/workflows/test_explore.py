@@ -1,0 +1,601 @@
+"""The page to explore: what it embeds, what it refuses, and in a browser, what it shows."""
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+from rlreps import subspace
+from rlreps.encoders import FourierMLP
+from rlreps.envs import load_arena
+from rlreps.errors import InputError
+from rlreps.report import explore as report
+from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import load_ground_truth
+from rlreps.successor.measure import Transition
+from rlreps.successor.store import create_or_resume, open_store
+from rlreps.successor.store.blocks import StoreBlocks
+from rlreps.successor.transition.matrix import action_steps, one_step
+from rlreps.workflows import explore as workflow
+from rlreps.workflows.evaluate import load_encoder
+from rlreps.workflows.explore import explore
+from rlreps.workflows.generate import generate
+from rlreps.workflows.train import TrainingConfig, recorded_features, run_training
+
+TRAINING = TrainingConfig(
+    encoder=FourierMLP(hidden=(16,), frequencies=3),
+    num_features=3,
+    steps=40,
+    rows=40,
+    tasks=32,
+    num_seeds=2,
+    evaluate_every=10,
+    checkpoint_every=20,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(toy_store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained") / "run"
+    run_training(TRAINING, toy_store, out, progress=False)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(toy_store, trained, tmp_path_factory):
+    """8 x 8 cells with all rows, and a run."""
+    out = tmp_path_factory.mktemp("pages") / "rows.html"
+    return explore([toy_store, trained], out, components=12, progress=False)
+
+
+def stored(path):
+    return np.concatenate([rows for _, rows in StoreBlocks(open_store(path)).blocks()])
+
+
+class Contents:
+    """What a page embeds, read as its script reads it."""
+
+    def __init__(self, text):
+        self.described = json.loads(
+            re.search(r'<script type="application/json" id="described">(.*?)</script>', text)[1]
+        )
+        pattern = r'<script type="application/octet-stream" id="array-([^"]+)">([^<]*)</script>'
+        self.blocks = dict(re.findall(pattern, text))
+        self.shape = (self.described["rows"], self.described["columns"])
+
+    def __getitem__(self, name):
+        entry = self.described["arrays"][name]
+        dtype = np.dtype(entry["type"])
+        planes = np.frombuffer(zlib.decompress(base64.b64decode(self.blocks[name])), np.uint8)
+        whole = planes.reshape(dtype.itemsize, -1).T.copy().view(dtype)[:, 0]
+        if "scales" not in entry:
+            return whole
+        maps = whole.reshape(-1, *self.shape)
+        maps = np.cumsum(np.cumsum(maps, axis=1, dtype=dtype), axis=2, dtype=dtype)
+        return maps * np.asarray(entry["scales"])[:, None, None]
+
+
+def test_the_page_holds_the_store_s_numbers_and_asks_nothing_of_a_network(page, toy_store):
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"""(?:src|href)\s*=|https?://|@import|url\(""", text) == ["href ="]
+    assert "link.href = URL.createObjectURL(blob)" in text  # the one above
+    assert "default-src 'none'" in text
+    assert "@@" not in text
+    contents = Contents(text)
+    truth = load_ground_truth(toy_store)
+    matrix = stored(toy_store)
+    left, right = contents["left"].reshape(12, 64), contents["right"].reshape(12, 64)
+    np.testing.assert_allclose(left.T, truth.principal.basis[:, :12], atol=2e-5)
+    exact = (matrix - matrix.mean(axis=0)).T @ truth.principal.basis[:, :12]
+    np.testing.assert_allclose(right.T, exact, atol=2e-5 * np.abs(exact).max())
+    rows = contents["rows"].reshape(64, 64)
+    np.testing.assert_allclose(rows, matrix, atol=1e-4)
+    assert np.sqrt(np.mean((rows - matrix) ** 2)) == pytest.approx(
+        contents.described["exact"]["difference"], rel=0.05
+    )
+    energies = np.sum((matrix - matrix.mean(axis=0)) ** 2, axis=1)
+    np.testing.assert_allclose(contents["row_energies"], energies, rtol=1e-5)
+
+
+def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
+    page, toy_store, trained
+):
+    contents = Contents(page.read_text(encoding="utf-8"))
+    (run,) = contents.described["runs"]
+    assert (run["label"], run["steps"]) == ("run", [0, 10, 20, 30, 40])
+    truth = load_ground_truth(toy_store)
+    basis = truth.principal.basis[:, :3]
+    trained_encoder = load_encoder(RunFolder(trained), truth)
+    aligned = np.asarray(subspace.align(trained_encoder.features()[0], jnp.asarray(basis)))
+    np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
+    cosines = np.abs(np.sum(aligned * basis, axis=0))
+    np.testing.assert_allclose(run["cosines"][-1], cosines, atol=1e-5)
+    first = contents["run0-10"].reshape(3, 64)
+    np.testing.assert_allclose(first @ first.T, np.eye(3), atol=0.02)
+    records = RunFolder(trained).read_metrics()
+    assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
+
+
+def test_a_run_records_features_within_its_bounds_and_again_after_a_kill(
+    trained, toy_store, tmp_path, killed_when_logging, monkeypatch
+):
+    files = recorded_features(RunFolder(trained))
+    assert sorted(files) == [0, 10, 20, 30, 40]
+    out = tmp_path / "killed"
+    killed_when_logging(30, run_training, TRAINING, toy_store, out)
+    run_training(TRAINING, toy_store, out, progress=False)
+    again = recorded_features(RunFolder(out))
+    assert {step: file.read_bytes() for step, file in again.items()} == {
+        step: file.read_bytes() for step, file in files.items()
+    }
+    monkeypatch.setattr("rlreps.workflows.train._RECORDED_BYTES", 3 * 64 * 3 * 4)
+    config = dataclasses.replace(TRAINING, seed=7)
+    run_training(config, toy_store, tmp_path / "few", progress=False)
+    assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]
+
+
+def test_a_run_without_recorded_features_shows_its_checkpoints(toy_store, trained, tmp_path):
+    older = shutil.copytree(trained, tmp_path / "older")
+    shutil.rmtree(older / "features")
+    # Its store is found without being named.
+    text = explore([older], tmp_path / "page.html", components=5, progress=False).read_text()
+    assert Contents(text).described["runs"][0]["steps"] == [20, 40]
+
+
+def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
+    out = tmp_path / "page.html"
+    with pytest.raises(InputError, match=r"config\.json"):
+        explore([tmp_path], out, progress=False)
+    other = shutil.copytree(toy_store, tmp_path / "other")
+    with pytest.raises(InputError, match="one store"):
+        explore([toy_store, other], out, progress=False)
+    with pytest.raises(InputError, match="components >= 1"):
+        explore([toy_store], out, components=0, progress=False)
+    store = open_store(toy_store)
+    plain = dataclasses.replace(store, settings={"centring": "none"})
+    with pytest.raises(InputError, match="a matrix without a grid"):
+        workflow.store_cells(plain)
+    deep = {**store.settings, "box": {"low": [0] * 3, "high": [1] * 3, "bins": [4] * 3}}
+    with pytest.raises(InputError, match="grid in the plane, got '3 coordinates'"):
+        workflow.store_cells(dataclasses.replace(store, settings=deep))
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def box_page(tmp_path_factory):
+    """A matrix of one's own, 6 x 4 cells of a box, of which nothing else is known."""
+    path = tmp_path_factory.mktemp("stores") / "box"
+    box = {"low": [-1.2, -0.07], "high": [0.6, 0.07], "bins": [6, 4]}
+    store = create_or_resume(
+        path, shape=(24, 24), block_rows=8, settings={"box": box}, provenance={}
+    )
+    matrix = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
+    for block in range(store.num_blocks):
+        store.write_block(block, matrix[8 * block : 8 * block + 8])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+        return explore([path], path / "page.html", components=7, progress=False)
+
+
+def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
+    described = Contents(box_page.read_text(encoding="utf-8")).described
+    assert (described["columns"], described["rows"], described["components"]) == (6, 4, 7)
+    assert (described["low"], described["high"]) == ([-1.2, -0.07], [0.6, 0.07])
+    assert (described["exact"]["kind"], described["moves"]) == ("rank", None)
+
+
+def test_steps_are_left_out_of_a_page_that_would_be_too_large():
+    exploration = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
+    whole = exploration.to_html()
+    fewer = exploration.to_html(most_bytes=len(whole.encode()) - 2000)
+    assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
+    steps = [run["steps"] for run in Contents(fewer).described["runs"]]
+    assert steps in ([[0, 2, 4, 6, 8], list(range(9))], [[0, 2, 4, 6, 8]] * 2)
+    with pytest.raises(InputError, match="fewer components"):
+        exploration.to_html(most_bytes=1000)
+
+
+def drawn_at_random(*, bins, components, runs, steps, d, arena="sutton", points=16):
+    """A page of made-up numbers with an arena's moves: as large and as rough as a real one."""
+    generator = np.random.default_rng(0)
+    n = bins**2
+    axis = (np.arange(bins) + 0.5) / bins
+    waves = np.stack([np.cos(np.pi * k * axis) for k in range(bins)])
+    maps = [np.outer(waves[i], waves[j]).ravel() for i in range(bins) for j in range(bins)]
+    order = np.argsort([i + j for i in range(bins) for j in range(bins)], kind="stable")
+    left = np.linalg.qr(np.stack([maps[k] for k in order[1 : components + 1]], axis=1))[0]
+    values = 80.0 / np.arange(1, components + 1)
+
+    def noisy(basis):
+        return basis + generator.normal(0.0, 0.02 / bins, basis.shape)
+
+    return Exploration(
+        title="Made up <of> nothing",
+        about={"method": "none"},
+        cells=Cells(columns=bins, rows=bins, states=np.arange(n)),
+        discount=0.99,
+        horizon=700,
+        count_start=True,
+        left=noisy(left),
+        right=noisy(left) * values,
+        task_means=np.full(n, 100.0 / n),
+        state_means=np.zeros(n),
+        row_energies=np.full(n, 1.0),
+        singular_values=values,
+        total_energy=float(2.0 * np.sum(values**2)),
+        noise_floor=np.linspace(0.001, 0.01, components),
+        exact=Exact(kind="chain", difference=0.0, steps=20),
+        moves=Moves(
+            names=("up", "right", "down", "left"),
+            arrows=((0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)),
+            counts=action_steps(load_arena(arena), Grid(bins), points=points, seed=0),
+            points=points,
+        ),
+        runs=[
+            Learned(
+                label=f"run {number}",
+                components={step: noisy(left[:, :d]) for step in range(steps)},
+                cosines={step: np.ones(d) for step in range(steps)},
+                curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
+            )
+            for number in range(runs)
+        ],
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("arena", ["sutton", "two_room"])
+def test_counted_moves_are_those_of_the_first_step(arena):
+    environment = load_arena(arena)
+    grid = Grid(20).within(environment)
+    counts = action_steps(environment, grid, points=1024, seed=0)
+    for by_action in counts:
+        sums = np.asarray(by_action.sum(axis=1)).ravel()
+        np.testing.assert_array_equal(sums, np.where(grid.is_state, 1024, 0))
+        assert not np.asarray(by_action.sum(axis=0)).ravel()[~grid.is_state].any()
+    first = one_step(environment, grid, points=4096, seed=1).first
+    mean = scipy.sparse.csr_array(sum(counts)) / 4096
+    assert np.abs((mean - first).toarray()).max() < 0.01
+
+
+@pytest.fixture(scope="module")
+def walled_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stores") / "walled"
+    config = Transition(
+        arena="two_room", bins=10, horizon=90, discount=0.95, count_start=False, block_rows=32
+    )
+    generate(config, path, progress=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def solving_page(walled_store, tmp_path_factory):
+    """A walled arena whose rows the page solves for, as it does with larger matrices."""
+    out = tmp_path_factory.mktemp("pages") / "chain.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+        return explore([walled_store], out, components=20, progress=False)
+
+
+# A browser by DevTools over a pipe: no driver, no port.
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+class Browser:
+    """A headless Chromium with one page."""
+
+    def __init__(self, profile):
+        to_browser, self._write = os.pipe()
+        self._read, from_browser = os.pipe()
+        flags = (
+            "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "
+            f"--disable-extensions --user-data-dir={profile} --remote-debugging-pipe about:blank"
+        )
+        command = f'exec "$0" {flags} 3<&{to_browser} 4>&{from_browser}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", command, CHROMIUM],
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        self._number, self._rest, self._session = 0, b"", None
+        self.troubles = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def close(self):
+        self._process.kill()
+        self._process.wait()
+        os.close(self._write)
+        os.close(self._read)
+
+    def call(self, method, **parameters):
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            reply = self._message()
+            if reply.get("id") == self._number:
+                assert "error" not in reply, reply
+                return reply["result"]
+            if reply.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+                self.troubles.append(reply["params"])
+            if reply.get("method") == "Runtime.consoleAPICalled":
+                self.troubles.append(reply["params"])
+
+    def _message(self):
+        while b"\0" not in self._rest:
+            part = os.read(self._read, 2**16)
+            assert part, "the browser has ended"
+            self._rest += part
+        message, _, self._rest = self._rest.partition(b"\0")
+        return json.loads(message)
+
+    def js(self, expression):
+        """Evaluate an expression, and wait for it if it is a promise."""
+        result = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def array(self, expression):
+        return np.asarray(self.js(f"Array.from({expression})"), np.float64)
+
+    def open(self, url, *, width=1280, height=1000):
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=url)
+        end = time.monotonic() + 60
+        while not self.js("Boolean(window.explore)"):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        self.js("window.explore.ready")
+
+    def settle(self):
+        """Wait until what was asked for is drawn."""
+        self.js("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+
+    def place(self, selector, x, y):
+        """Return where a point of an element lies in the window; x, y in [0, 1] from below left."""
+        self.js(f"document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
+        box = self.js(
+            f"(() => {{ const b = document.querySelector('{selector}').getBoundingClientRect(); "
+            "return [b.left, b.top, b.width, b.height]; })()"
+        )
+        return {"x": box[0] + x * box[2], "y": box[1] + (1 - y) * box[3]}
+
+    def mouse(self, kind, place, **options):
+        self.call("Input.dispatchMouseEvent", type=f"mouse{kind}", **place, **options)
+
+    def key(self, name, **options):
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": name} if len(name) == 1 and kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, **text, **options)
+        self.settle()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    with contextlib.suppress(BrokenPipeError):
+        found.close()
+
+
+@in_browser
+@pytest.mark.integration
+def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, toy_store):
+    browser.open(page.as_uri())
+    matrix = stored(toy_store).astype(np.float64)
+    truth = load_ground_truth(toy_store)
+    basis = truth.principal.basis.astype(np.float64)
+    means = matrix.mean(axis=0)
+    for state in (0, 27, 63):
+        np.testing.assert_allclose(browser.array(f"explore.row({state})"), matrix[state], atol=1e-4)
+        for d in (1, 5, 12):
+            rank = means + basis[state, :d] @ (basis[:, :d].T @ (matrix - means))
+            found = browser.array(f"explore.rank({state}, {d})")
+            np.testing.assert_allclose(found, rank, atol=2e-4)
+    # Hover: the state under the pointer, its error as NumPy has it.
+    browser.mouse("Moved", browser.place("#row-exact", 3.5 / 8, 5.5 / 8))
+    browser.settle()
+    assert browser.js("explore.shown.state") == 5 * 8 + 3
+    row = matrix[43] - means
+    lost = row - basis[43, :10] @ (basis[:, :10].T @ (matrix - means))
+    error = np.linalg.norm(lost) / np.linalg.norm(row)
+    assert browser.js("explore.cache.error") == pytest.approx(error, rel=2e-3)
+    said = browser.js("document.getElementById('rows-said').textContent")
+    assert said.startswith("State x = 0.438, y = 0.688. Rank 10 leaves ")
+    assert f"{100 * error:.1f} %" in said
+    # Slide: the same at another d, and at once.
+    browser.js(
+        "(() => { const s = document.getElementById('d'); s.value = 4; "
+        "s.dispatchEvent(new Event('input')); })()"
+    )
+    lost = row - basis[43, :4] @ (basis[:, :4].T @ (matrix - means))
+    error = np.linalg.norm(lost) / np.linalg.norm(row)
+    assert browser.js("explore.cache.error") == pytest.approx(error, rel=2e-3)
+    # Paint two cells, one of each sign.
+    browser.js("document.getElementById('clear').click()")
+    reward = np.zeros(64)
+    for sign, cell in (("1", 9), ("-1", 54)):
+        browser.js(f"document.getElementById('brush').value = '{sign}'")
+        browser.js("document.getElementById('width').value = '1'")
+        place = browser.place("#reward-map", (cell % 8 + 0.5) / 8, (cell // 8 + 0.5) / 8)
+        for kind in ("Moved", "Pressed", "Released"):
+            browser.mouse(
+                kind, place, **({} if kind == "Moved" else {"button": "left", "clickCount": 1})
+            )
+        reward[cell] = float(sign)
+    browser.settle()
+    np.testing.assert_array_equal(browser.array("explore.reward"), reward)
+    value = matrix @ reward
+    np.testing.assert_allclose(browser.array("explore.cache.value"), value, atol=3e-4)
+    features = np.column_stack([np.ones(64), basis[:, :4]])
+    linear = features @ np.linalg.lstsq(features, value)[0]
+    np.testing.assert_allclose(browser.array("explore.cache.linear"), linear, atol=5e-4)
+    counts = action_steps(load_arena("sutton"), Grid(8), points=1024, seed=0)
+    ahead = np.stack([by_action @ value / 1024 for by_action in counts], axis=1)
+    found = browser.array("explore.cache.greedy").astype(int)
+    best = ahead.max(axis=1)
+    np.testing.assert_allclose(ahead[np.arange(64), found], best, atol=1e-3)
+    # The learned features are as good a choice.
+    browser.js(
+        "(() => { const s = document.getElementById('features'); s.value = '0'; "
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    browser.settle()
+    assert 0.0 < browser.js("explore.cache.valueError") <= 1.0
+    assert browser.troubles == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
+    browser, solving_page, walled_store
+):
+    browser.open(solving_page.as_uri())
+    matrix = stored(walled_store).astype(np.float64)
+    contents = Contents(solving_page.read_text(encoding="utf-8"))
+    cells = np.flatnonzero(contents["states"])
+    assert len(cells) == len(matrix) < 100
+    found = np.stack([browser.array(f"explore.row({cell})") for cell in cells])
+    assert not np.delete(found, cells, axis=1).any()
+    found = found[:, cells]
+    np.testing.assert_allclose(found.sum(axis=1), matrix.sum(axis=1), rtol=2e-3)
+    apart = np.sqrt(np.mean((found - matrix) ** 2))
+    assert apart == pytest.approx(contents.described["exact"]["difference"], rel=1e-3)
+    # Of walls at which agents stand, a cell of this width forgets something.
+    assert apart < 0.05 * np.sqrt(np.mean(matrix**2))
+    reward = np.zeros(100)
+    reward[cells[:7]] = 1.0
+    value = browser.array(f"explore.value(Float64Array.from({reward.tolist()}))")[cells]
+    np.testing.assert_allclose(value, found @ reward[cells], rtol=1e-3, atol=1e-3)
+    assert browser.troubles == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_keys_the_address_and_exports_work(browser, page, toy_store):
+    browser.open(page.as_uri() + "#s=20&d=3&r=0.2.1_a.1.2&t=20&f=1&m=linear")
+    shown = browser.js("explore.shown")
+    assert (shown["state"], shown["d"], shown["step"], shown["features"]) == (20, 3, 20, 0)
+    assert shown["root"] is False
+    assert np.flatnonzero(browser.array("explore.reward")).tolist() == [0, 1, 10]
+    assert browser.js("explore.reward[10]") == -1
+    assert browser.js("explore.encoded()") == "s=20&d=3&m=linear&t=20&f=1&r=0.2.1_a.1.2"
+    browser.js("document.getElementById('row-exact').focus()")
+    for key, state in {"ArrowRight": 21, "ArrowUp": 29, "ArrowLeft": 28, "ArrowDown": 20}.items():
+        browser.key(key)
+        assert browser.js("explore.shown.state") == state
+    browser.key("]")
+    assert browser.js("explore.shown.d") == 4
+    browser.key(".")
+    assert browser.js("explore.shown.step") == 30
+    said = browser.js("document.querySelector('#component-maps small:last-child').textContent")
+    assert said
+    browser.js("document.getElementById('reward-map').focus()")
+    browser.key(" ")
+    assert browser.js("explore.reward[20]") == 1
+    time.sleep(0.4)
+    assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
+    table = browser.js("explore.csvOf('rows')").splitlines()
+    assert (table[0], len(table)) == ("x,y,exact,rank 4", 65)
+    cells = np.asarray([line.split(",") for line in table[1:]], np.float64)
+    np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
+    assert browser.js("explore.csvOf('components')").startswith("x,y,true: 1,run at 30: 1,")
+    assert browser.js("explore.csvOf('spectrum')").count("\n") == 64
+    assert len(browser.js("explore.csvOf('reward')").splitlines()) == 65
+    for section in ("rows", "components", "reward", "spectrum"):
+        assert browser.js(f"explore.pngOf('{section}').then((b) => b.size)") > 5000
+    unnamed = (
+        "[...document.querySelectorAll('main canvas[role=img]')].filter((canvas) => "
+        "!canvas.getAttribute('aria-label') && "
+        "getComputedStyle(canvas.parentElement).visibility !== 'hidden').length"
+    )
+    assert browser.js(unnamed) == 0
+    assert browser.troubles == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_a_page_at_rank_k_says_so(browser, box_page):
+    matrix = stored(box_page.parent).astype(np.float64)
+    left, values, right = np.linalg.svd(matrix - matrix.mean(axis=0))
+    browser.open(box_page.as_uri() + "#s=13&d=3&r=0.2.1")
+    said = browser.js("document.getElementById('exact-note').textContent")
+    assert said.startswith("This page holds Ψ at rank 7 and nothing more exact")
+    rest = np.linalg.norm(values[7:]) / 24
+    assert browser.js("explore.described.exact.difference") == pytest.approx(rest, rel=1e-3)
+    lost = np.linalg.norm(left[13, 3:] * values[3:]) / np.linalg.norm(left[13] * values)
+    assert browser.js("explore.cache.error") == pytest.approx(lost, rel=1e-3)
+    rank = matrix.mean(axis=0) + (left[:, :7] * values[:7]) @ right[:7]
+    np.testing.assert_allclose(browser.array("explore.cache.value"), rank[:, :2].sum(1), atol=1e-3)
+    assert (
+        browser.js("getComputedStyle(document.getElementById('arrows').closest('label')).display")
+        == "none"
+    )
+    assert browser.troubles == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_nothing_is_wider_than_a_telephone(browser, page):
+    browser.open(page.as_uri(), width=360, height=740)
+    assert browser.js("document.documentElement.scrollWidth") <= 360
+    assert browser.troubles == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_a_page_of_10000_cells_and_50_components_is_small_and_quick(browser, tmp_path):
+    exploration = drawn_at_random(bins=100, components=50, runs=6, steps=12, d=10, points=256)
+    path = report.write_exploration(tmp_path / "page.html", exploration)
+    jax.clear_caches()
+    assert path.stat().st_size <= 12_000_000
+    paints, slides = [], []
+    for _ in range(3):
+        browser.open(path.as_uri())
+        paints.append(browser.js("explore.timings.firstPaint"))
+        for d in (1, 50, 20, 35, 10):
+            browser.js(
+                f"(() => {{ const s = document.getElementById('d'); s.value = {d}; "
+                "s.dispatchEvent(new Event('input')); })()"
+            )
+        slides.append(max(browser.js("explore.timings.slider")))
+    print(f"first paint {min(paints):.0f} ms, slowest slide {min(slides):.1f} ms")
+    assert min(paints) <= 1000
+    assert min(slides) <= 50
+    assert browser.troubles == []
