@@ -21,7 +21,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centring_means
 from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
-from rlreps.successor.grids import BoxGrid, Grid, spelled_cells
+from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import (
     GroundTruth,
     centring_of,
@@ -87,8 +87,9 @@ def explore(
     rank = components if components > DEFAULT_RANK else None
     principal = principal_subspace(store, RandomizedSVD(rank=rank), progress=show)
     error = sampling_error(open_estimates(path), progress=show)
+    grid, states = state_cells(store)
     truth = GroundTruth(
-        coordinates=jnp.asarray(state_cells(store)[0]),
+        coordinates=jnp.asarray(grid.unit_centres()[states]),
         matrix=None,
         principal=principal,
         settings=store.settings,
@@ -252,23 +253,8 @@ def store_cells(store: MatrixStore) -> Cells:
     states, tasks = store.shape
     place = "a store of a successor measure between the cells of a grid in the plane"
     require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
-    box = store.settings.get("box")
-    if isinstance(box, Mapping):
-        grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
-        require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
-        require(grid.num_cells == states, f"{grid.num_cells} states, the cells of the box", states)
-        return Cells(
-            columns=grid.bins[0],
-            rows=grid.bins[1],
-            states=np.arange(states),
-            low=(grid.low[0], grid.low[1]),
-            high=(grid.high[0], grid.high[1]),
-            axes=("first coordinate", "second coordinate"),
-        )
-    require(isinstance(store.settings.get("bins"), int), place, "a matrix without a grid")
-    state_cells(store)  # Raises where the settings describe no grid of as many states.
-    bins = int(store.settings["bins"])
-    inside = spelled_cells(store.settings.get("wall_cells") or "")
+    grid, cells = state_cells(store)
+    require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
     environment = _environment(store)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
@@ -276,9 +262,12 @@ def store_cells(store: MatrixStore) -> Cells:
         large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
         outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
     return Cells(
-        columns=bins,
-        rows=bins,
-        states=np.delete(np.arange(bins**2), inside),
+        columns=grid.bins[0],
+        rows=grid.bins[1],
+        states=cells,
+        low=(grid.low[0], grid.low[1]),
+        high=(grid.high[0], grid.high[1]),
+        axes=(grid.names[0], grid.names[1]),
         outlines=outlines,
     )
 
