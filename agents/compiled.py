@@ -7,7 +7,7 @@ out over devices where there are several. They never exchange a number.
 import abc
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from rlreps.envs.core import Environment, TimeStep
 from rlreps.errors import require
 from rlreps.losses.base import Metrics
 from rlreps.training.devices import Placement, largest_even_share, make_placement
+
+Tree = TypeVar("Tree")
 
 _SUMS = ("episodes", "returns")
 """Metrics that add up over a chunk; the others are means over its updates."""
@@ -106,6 +108,15 @@ class Trainer(abc.ABC):
     def put(self, state: TrainerState) -> TrainerState:
         """Place a state, such as one from a checkpoint, where this trainer wants it."""
 
+    def whole(self, tree: Tree) -> Tree:
+        """Return arrays with a leading seed axis whole, where this process can read them."""
+        return tree
+
+    def keep(self, state: TrainerState) -> TrainerState:
+        """Return what a checkpoint keeps of a state."""
+        fetched: TrainerState = jax.device_get(state)
+        return fetched
+
     @abc.abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""
@@ -172,6 +183,8 @@ class CompiledTrainer(Trainer):
             if devices is None
             else make_placement(largest_even_share(devices, count), count)
         )
+        self._placement.meet()
+        self._placed = self._placement.put_seeds((self._keys, self._own))
         # With or without learning, between which there is no branch at run time.
         self._advance_chunk = {
             learns: jax.jit(
@@ -197,6 +210,12 @@ class CompiledTrainer(Trainer):
     def put(self, state: TrainerState) -> TrainerState:
         return self._placement.put_seeds(state)
 
+    def keep(self, state: TrainerState) -> TrainerState:
+        return state if self._placement.spans_processes else super().keep(state)
+
+    def whole(self, tree: Tree) -> Tree:
+        return self._placement.collect(tree)
+
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
@@ -207,8 +226,9 @@ class CompiledTrainer(Trainer):
             if length:
                 # Rows added before the chunk, and its periods between updates.
                 first, rows = start // self._config.num_envs, length // self._config.num_envs
-                span = jnp.asarray([first, rows // self._period], jnp.int32)
-                state, found = self._advance_chunk[learns](state, span, self._keys, self._own)
+                span = self._placement.put(jnp.asarray([first, rows // self._period], jnp.int32))
+                state, found = self._advance_chunk[learns](state, span, *self._placed)
+                found = self.whole(found)
                 # Of a part without and one with learning, sums add and means are the second's.
                 sums = {
                     name: metrics.get(name, jnp.zeros_like(found[name])) + found[name]
@@ -221,8 +241,8 @@ class CompiledTrainer(Trainer):
 
     def evaluate(self, state: TrainerState, step: int) -> Array:
         params = state.memory.learner.params
-        counts = jnp.asarray(step, jnp.int32)
-        returns: Array = self._evaluate(params, counts, self._keys, self._own)
+        counts = self._placement.put(jnp.asarray(step, jnp.int32))
+        returns: Array = self.whole(self._evaluate(params, counts, *self._placed))
         return returns
 
     @property

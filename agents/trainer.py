@@ -15,6 +15,7 @@ from rlreps.encoders import Encoder
 from rlreps.envs import Position, PuddleWorld, load_arena
 from rlreps.envs.core import observation_struct
 from rlreps.errors import require
+from rlreps.runs.processes import process_count
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""
@@ -76,6 +77,8 @@ def make_trainer(
             config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
         )
         return CompiledTrainer(config, world, agent, devices=devices)
+    alone = process_count() == 1
+    require(alone, f"{PUDDLE_WORLD} for several processes", config.environment)
     # Checkpoints, which cut episodes, must leave whole sequences.
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
     require(

@@ -15,10 +15,6 @@ class TrainingDivergedError(RuntimeError):
     """A loss or a parameter became NaN or infinite; the last good checkpoint is untouched."""
 
 
-class ProcessDiedError(RuntimeError):
-    """A process that the others of its run wait for has died; says which and how to go on."""
-
-
 def require(condition: bool, expected: str, got: object) -> None:
     """Raise an ``InputError`` with what was expected and what came, unless ``condition`` holds."""
     if not condition:

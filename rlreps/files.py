@@ -10,10 +10,25 @@ README = "README.txt"
 
 _SUFFIX_BYTES = 8
 
+_left_to_another = False
+
+
+def leave_writing_to_another() -> None:
+    """Write nothing from now on: another process of the same run writes the same files."""
+    global _left_to_another
+    _left_to_another = True
+
+
+def written_by_another() -> bool:
+    """Return whether another process writes the files of this run."""
+    return _left_to_another
+
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     """Write `data` under a temporary name beside `path`, rename it to that, and return the path."""
     target = Path(path)
+    if _left_to_another:
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
     try:

@@ -5,6 +5,7 @@ another process exit with 1, an interruption from the keyboard with 130.
 """
 
 import contextlib
+import dataclasses
 import difflib
 import importlib
 import logging
@@ -16,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rlreps import __version__
-from rlreps.errors import InputError, ProcessDiedError, TrainingDivergedError
+from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.machine import keep_compiled_programs, keep_lapack_to_one_thread
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -65,9 +66,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         command = parse_command(words)
         if command is not None:
-            command.run()
+            _run(command)
         sys.stdout.flush()
-    except (ProcessDiedError, TrainingDivergedError) as error:
+    except TrainingDivergedError as error:
         _fail(error, 1, own_process)
     except BrokenPipeError:
         # The reader has enough. Python would complain again when it flushes at exit.
@@ -133,6 +134,19 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
         names=getattr(cls, "names", {}),
         needs=getattr(cls, "needs", {}),
     )
+
+
+def _run(command: Any) -> None:
+    """Run a command, in several processes if it can and is started in several."""
+    if not hasattr(command, "processes") or getattr(command, "plan", False):
+        command.run()
+        return
+    from rlreps.runs.processes import process_index, together
+
+    with together(command.processes):
+        if process_index() > 0:
+            command = dataclasses.replace(command, quiet=True)
+        command.run()
 
 
 def _commands() -> Mapping[str, tuple[str, str]]:

@@ -27,6 +27,7 @@ class Generate:
         processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
         repair: Compute damaged blocks again instead of refusing to go on.
+        plan: Say what each process would do, in what time and memory, and do nothing.
         quiet: Show no progress bar.
     """
 
@@ -34,20 +35,24 @@ class Generate:
     processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
     out: Path | None = None
     repair: Switch = False
+    plan: Switch = False
     quiet: Switch = False
 
     choices: ClassVar[dict[Any, Choice]] = {SuccessorMeasure: Choice("method", METHODS)}
 
     def run(self) -> None:
-        from rlreps.runs.processes import join
         from rlreps.workflows.generate import generate
 
         out = self.out if self.out is not None else DATA / self.measure.store_name
+        if self.plan:
+            from rlreps.workflows.plan import plan_generation
+
+            print_json(plan_generation(self.measure, out, self.processes.planned))
+            return
         figures = generate(
             self.measure,
             out,
             repair=self.repair,
-            processes=join(self.processes),
             progress=not self.quiet,
         )
         print_json(figures)

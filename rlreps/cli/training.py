@@ -10,6 +10,7 @@ from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
 from rlreps.losses import OBJECTIVES, Objective
+from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices
 from rlreps.training.successor import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.evaluate import evaluate_run
@@ -38,20 +39,31 @@ class Train:
         out: Folder of the run.
         config: The run.
         devices: Devices to train on, each with seeds of its own if they share out evenly, else with
-            a share of every batch; None is all local accelerators, or one CPU device.
+            a share of every batch; None is all local accelerators, or one CPU device. Of several
+            processes, each gives as many.
+        processes: The processes that train together, each started with the same command.
+        plan: Say what each process would do, in what time and memory, and do nothing.
         quiet: Show no progress bar.
     """
 
     store: Positional[Path]
     out: Path
     config: TrainingConfig = dataclasses.field(default=TrainingConfig())
+    processes: ProcessesConfig = dataclasses.field(default=ProcessesConfig())
     devices: int | None = None
+    plan: Switch = False
     quiet: Switch = False
 
     choices: ClassVar[dict[Any, Choice]] = METHODS
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
+        if self.plan:
+            from rlreps.workflows.plan import plan_training
+
+            devices = choose_devices(self.devices)
+            print_json(plan_training(self.config, self.store, self.processes.planned, devices))
+            return
         summary = run_training(
             self.config,
             self.store,
@@ -72,12 +84,14 @@ class TrainLive:
         store: A successor measure of the same process, to measure the encoder against; none by
             default.
         devices: As for ``train``.
+        processes: As for ``train``.
         quiet: Show no progress bar.
     """
 
     out: Path
     config: LiveConfig = dataclasses.field(default=LiveConfig())
     store: Path | None = None
+    processes: ProcessesConfig = dataclasses.field(default=ProcessesConfig())
     devices: int | None = None
     quiet: Switch = False
 
@@ -107,6 +121,7 @@ class Sweep:
             for each field.
         config: What all points share.
         devices: As for ``train``; they share out the runs of a program.
+        processes: As for ``train``.
         quiet: Show no progress bar.
     """
 
@@ -114,6 +129,7 @@ class Sweep:
     out: Path
     grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]]
     config: TrainingConfig = dataclasses.field(default=TrainingConfig())
+    processes: ProcessesConfig = dataclasses.field(default=ProcessesConfig())
     devices: int | None = None
     quiet: Switch = False
 

@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
+from rlreps.runs.processes import first_does
 
 State = TypeVar("State")
 
@@ -46,10 +47,12 @@ class Checkpoints:
     def complete_steps(self) -> list[int]:
         """Return the steps of all complete checkpoints, rising."""
         steps: list[int] = self._manager.all_steps()
-        return sorted(step for step in steps if (self.path / str(step) / _SEAL).is_file())
+        return first_does(
+            lambda: sorted(step for step in steps if (self.path / str(step) / _SEAL).is_file())
+        )
 
     def save(self, step: int, state: object) -> None:
-        """Save a pytree of arrays as the checkpoint of a step.
+        """Save a pytree of arrays as the checkpoint of a step; each process writes its own shards.
 
         Raises:
             InputError: If the disk refused it; the newest complete one is as it was.
@@ -62,13 +65,7 @@ class Checkpoints:
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
             self._manager.wait_until_finished()
-            folder = self.path / str(step)
-            files = sorted(file for file in folder.rglob("*") if file.is_file())
-            seal = {
-                "files": {str(file.relative_to(folder)): _fingerprint(file) for file in files},
-                "layout": _layout(state),
-            }
-            write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
+            first_does(lambda: self._seal(step, _layout(state)))
         except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(
@@ -85,7 +82,7 @@ class Checkpoints:
         Raises:
             InputError: If the checkpoint is damaged or of another structure.
         """
-        self._check_seal(step, _layout(template))
+        first_does(lambda: self._check_seal(step, _layout(template)))
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _leaves(template))
         try:
             leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
@@ -99,6 +96,13 @@ class Checkpoints:
     def close(self) -> None:
         """Release Orbax's threads."""
         self._manager.close()
+
+    def _seal(self, step: int, layout: str) -> None:
+        folder = self.path / str(step)
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        found = {str(file.relative_to(folder)): _fingerprint(file) for file in files}
+        seal = {"files": found, "layout": layout}
+        write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
 
     def _check_seal(self, step: int, layout: str) -> None:
         """Raise ``InputError`` for files or a layout other than were written."""

@@ -1,5 +1,6 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
+import contextlib
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from rlreps.errors import InputError
 from rlreps.files import README, unfinished_writes, write_atomically
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
+from rlreps.runs.processes import first_does, process_index
 from rlreps.runs.provenance import provenance as current_provenance
 
 FORMAT = 2
@@ -176,19 +178,26 @@ class RunFolder:
             InputError: If the folder holds another run or other files, or cannot be made; nothing
                 is changed.
         """
-        existing = cls.find(path, kind=kind, config=config)
+        described = {"kind": kind, "config": config, "provenance": provenance}
+        first_does(lambda: cls._create_or_resume(path, described))
+        return cls(path)
+
+    @classmethod
+    def _create_or_resume(cls, path: Path, described: Mapping[str, Any]) -> None:
+        """Write what ``create_or_resume`` has to."""
+        kind = described["kind"]
+        existing = cls.find(path, kind=kind, config=described["config"])
         if existing is not None:
             metrics = path / _METRICS
             content = metrics.read_bytes() if metrics.exists() else b""
             if content and not content.endswith(b"\n"):
                 # Cut short by a kill; the next line would run into it.
                 write_atomically(metrics, content[: content.rfind(b"\n") + 1])
-            return existing
+            return
         try:
             path.mkdir(parents=True, exist_ok=True)
             for leftover in unfinished_writes(path, _CONFIG):
                 leftover.unlink()
-            described = {"kind": kind, "config": config, "provenance": provenance}
             _write_json(path / _CONFIG, {"format": FORMAT, **described})
             title = in_words(kind)
             text = _README.format(title=title[0].upper() + title[1:], version=__version__)
@@ -197,7 +206,6 @@ class RunFolder:
             raise InputError(
                 f"expected a folder that can be written, got {error.strerror}: {path}"
             ) from error
-        return cls(path)
 
     def require_kind(self, kind: str) -> None:
         """Raise an ``InputError`` unless the folder holds this kind of run."""
@@ -213,6 +221,8 @@ class RunFolder:
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add a line to the metrics, on disk when this returns; NaN and infinity become null."""
+        if process_index() > 0:
+            return
         with (self.path / _METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(without_nan(record), allow_nan=False) + "\n")
             file.flush()
@@ -273,9 +283,9 @@ class RunFolder:
             InputError: If the file is not a JSON object.
         """
         path = self.path / "parts" / f"{name}.json"
-        if not path.exists():
+        if not first_does(path.exists):
             _write_json(path, compute())
-        return _read_object(path, nan=True)
+        return first_does(lambda: _read_object(path, nan=True))
 
     def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Write ``results/<name>.csv`` and ``.json``.
@@ -327,11 +337,12 @@ def complete_run(
     finished = finished_summary(out, kind, config)
     if finished is not None:
         return finished
-    with exclusive(out):
+    with contextlib.ExitStack() as stack:
+        first_does(lambda: stack.enter_context(exclusive(out)))
         came = {**(origin or {}), **current_provenance()}
         folder = RunFolder.create_or_resume(out, kind=kind, config=config, provenance=came)
         folder.write_summary(compute(folder))
-        written = folder.read_summary()
+        written = first_does(folder.read_summary)
     assert written is not None
     return written
 
@@ -340,10 +351,18 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
     """Read the summary of a run that a folder holds finished; None where work is left.
 
     Raises:
-        InputError: If the folder holds something else.
+        InputError: If the folder holds something else, or the processes of this run disagree on
+            what it is.
     """
-    existing = RunFolder.find(out, kind=kind, config=described)
-    return existing.read_summary() if existing is not None else None
+    own = json.loads(json.dumps({"kind": kind, "config": described}))
+    if other := differences(first_does(lambda: own), own):
+        raise InputError(f"expected the same run in all processes: {'; '.join(other)}")
+
+    def find() -> dict[str, Any] | None:
+        existing = RunFolder.find(out, kind=kind, config=described)
+        return existing.read_summary() if existing is not None else None
+
+    return first_does(find)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

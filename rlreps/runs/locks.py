@@ -1,4 +1,4 @@
-"""Locks that keep two processes out of one folder, and tell whether a process still works in it.
+"""Locks that keep two runs out of one folder.
 
 Advisory locks of the operating system (``flock``) end with the process that holds them, however it
 ends; what a kill leaves behind is an empty promise of a file. Where a system or a file system has
@@ -25,7 +25,7 @@ _HELD = {errno.EACCES, errno.EAGAIN}
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Hold a folder's lock while the body runs.
 
     The folder is made if need be; the lock file in it is gone afterwards.
@@ -34,7 +34,7 @@ def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
         InputError: If another process holds the lock (it is named), or the folder cannot be
             written.
     """
-    path = folder / name
+    path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = _open_locked(path)
@@ -52,20 +52,6 @@ def exclusive(folder: Path, name: str = LOCK) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
-
-
-def is_held(folder: Path, name: str = LOCK) -> bool:
-    """Tell whether a living process holds a folder's lock, or without such locks if it is there.
-
-    Without locks of the operating system a lock file says only that its process has not ended by
-    itself.
-    """
-    try:
-        stream = (folder / name).open("r", encoding="utf-8")
-    except OSError:
-        return False
-    with stream:
-        return _try_lock(stream) is not True
 
 
 def _open_locked(path: Path) -> IO[str]:
@@ -93,9 +79,7 @@ def _try_lock(stream: IO[str]) -> bool | None:
     if fcntl is None:
         return None
     try:
-        # Shared for a mere look: two processes that look at once must not see each other.
-        kind = fcntl.LOCK_EX if stream.writable() else fcntl.LOCK_SH
-        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return False if error.errno in _HELD else None
     return True

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.processes import first_does, process_index
 
 
 class MetricsLog:
@@ -30,14 +31,15 @@ class MetricsLog:
         """
         if self._folder is None:
             return []
-        history = self._folder.keep_metrics_until(step)
+        folder = self._folder
+        history = first_does(lambda: folder.keep_metrics_until(step))
         last = history[-1]["step"] if history else None
         if step >= 0 and last != step:
             raise InputError(
                 f"expected metrics in {self._folder.path} up to the checkpoint's step {step}, "
                 f"got step {last} as the last"
             )
-        if importlib.util.find_spec("tensorboardX") is not None:
+        if process_index() == 0 and importlib.util.find_spec("tensorboardX") is not None:
             from tensorboardX import SummaryWriter  # An extra: absent in a plain installation.
 
             path = str(self._folder.path / "tensorboard")

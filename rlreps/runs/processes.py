@@ -1,36 +1,46 @@
-"""Several processes, on one machine or many, that work on one folder.
+"""Several processes, on one machine or many, that run one command together.
 
 JAX's multi-controller runtime says who takes part: by itself under the cluster managers that it
-knows, and by coordinator, number and index elsewhere. Once everybody has started, its connections
-are closed. What follows needs no communication but the folder that all share, so there is none to
-break: a process that dies is noticed by its lock file (see ``locks``), not by an abort of the rest.
+knows, and by coordinator, number and index elsewhere. It stays up for as long as the command runs.
+Every process runs the same program; arrays are shared out over the devices of all (see
+``training.devices``), process 0 alone writes files and prints, and what must be decided once it
+decides for all (``first_does``).
+
+A process that fails says why to the others, and one that dies is missed by JAX's heartbeat; either
+way all end, each with one line that says which it was, and the same command goes on.
 """
 
 import contextlib
 import ctypes
 import dataclasses
+import itertools
+import json
 import os
+import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
 
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
-
+from rlreps import files
 from rlreps.errors import InputError, require, require_positive
-from rlreps.runs.locks import exclusive, is_held
 
 T = TypeVar("T")
 
+_FOREVER = 10**9
+"""Milliseconds: the heartbeat ends every wait for a process that is gone."""
 _LONGER_THAN_ANY_EXIT_SECONDS = 600
+_WATCH_SECONDS = 0.5
+_FAREWELL_SECONDS = 10.0
+_FAILURES = "rlreps/failures"
+_GOES_ON = "the same command, started everywhere, goes on from here"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessesConfig:
-    """Several processes that work on one store together, on one machine or many.
+    """Several processes that run this command together, on one machine or many.
 
     With nothing given they find each other where a cluster manager that JAX knows started them.
 
@@ -39,12 +49,14 @@ class ProcessesConfig:
         num_processes: How many there are; 1 never looks for others.
         process_id: Which one this is, from 0.
         timeout: Seconds to wait for the others to start.
+        heartbeat: Seconds without a sign of life after which a process counts as dead.
     """
 
     coordinator: str | None = None
     num_processes: int | None = None
     process_id: int | None = None
     timeout: int = 300
+    heartbeat: int = 100
 
     def __post_init__(self) -> None:
         given = (self.coordinator, self.num_processes, self.process_id)
@@ -62,124 +74,142 @@ class ProcessesConfig:
                 self.process_id,
             )
         require_positive("timeout", self.timeout)
+        require_positive("heartbeat", self.heartbeat)
+
+    @property
+    def planned(self) -> int:
+        """How many processes are named: those of a plan."""
+        return self.num_processes or 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Processes:
-    """Which of how many processes this is.
+@dataclasses.dataclass
+class _Run:
+    """The run that this process takes part in.
 
     Attributes:
-        index: This one, in [0, count).
+        index: This process, in [0, count).
         count: All that take part.
+        turns: Number of the next decision; the same in all processes.
+        heartbeat: Seconds without a sign of life after which a process counts as dead.
+        ending: Held by whoever, main thread or watch, ends this process.
+        alone: Set once all others have left.
     """
 
     index: int = 0
     count: int = 1
-
-    def share(self, items: list[int]) -> list[int]:
-        """List those of the items (whole numbers) that are this process's to work on."""
-        return [item for item in items if self.owner(item) == self.index]
-
-    def owner(self, item: int) -> int:
-        """Return the process that an item belongs to."""
-        return item % self.count
-
-    @contextlib.contextmanager
-    def together(
-        self, folder: Path, check: Callable[[], object], prepare: Callable[[], T]
-    ) -> Iterator[T]:
-        """Hold a folder for all processes of the run while the body works in it.
-
-        Process 0 takes the folder's lock and prepares it, then the others do what it did: by then
-        they find it done.
-
-        Args:
-            folder: A folder that all processes share.
-            check: Raises what speaks against working there, before anything is written.
-            prepare: What to do once the folder is held; its result is handed to the body.
-
-        Raises:
-            InputError: Another run holds the folder, or preparing failed, here or in process 0.
-        """
-        if self.count == 1:
-            check()
-            with exclusive(folder):
-                yield prepare()
-            return
-        with contextlib.ExitStack() as stack:
-
-            def take_folder() -> T:
-                check()
-                stack.enter_context(exclusive(folder))
-                return prepare()
-
-            def take_place() -> T:
-                stack.enter_context(exclusive(folder, _lock_name(self.index)))
-                return prepare() if own is None else own
-
-            # Whoever fails says so before it leaves: the others would wait for it.
-            own = self._turn(folder, take_folder if self.index == 0 else None)
-            prepared = self._turn(folder, take_place)
-            assert prepared is not None
-            jax.distributed.shutdown()
-            yield prepared
-
-    def _turn(self, folder: Path, work: Callable[[], T] | None) -> T | None:
-        """Do this process's work, if it has any, and wait for that of the others.
-
-        Raises:
-            InputError: Another process failed; whatever ``work`` raises, if this one did.
-        """
-        result, failure = None, None
-        try:
-            result = work() if work is not None else None
-        except BaseException as error:
-            failure = error
-        failed = _everyone(failure is not None)
-        if failure is not None:
-            raise failure
-        if failed.any():
-            raise InputError(
-                f"expected all processes to work on {folder}, "
-                f"got an error in process {int(np.argmax(failed))}; see there"
-            )
-        return result
-
-    def dead(self, folder: Path) -> list[int]:
-        """List other processes that no longer hold their place in the folder: ended or dead."""
-        others = (index for index in range(self.count) if index != self.index)
-        return [index for index in others if not is_held(folder, _lock_name(index))]
+    heartbeat: int = 0
+    turns: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    ending: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    alone: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
-ALONE = Processes()
+_run = _Run()
 
 
-def join(config: ProcessesConfig) -> Processes:
-    """Find the other processes of this run; return this one's place among them.
+def process_index() -> int:
+    """Return which process of its run this is; 0 where it is alone."""
+    return _run.index
 
-    With nothing given, they are whatever JAX's cluster detection finds, and this process is alone
-    where it finds nothing.
+
+def process_count() -> int:
+    """Return how many processes take part in this run."""
+    return _run.count
+
+
+def share_of(items: Sequence[T], index: int, count: int) -> Sequence[T]:
+    """Return those of the items that one of ``count`` processes works on."""
+    return items[index::count]
+
+
+def first_does(work: Callable[[], T]) -> T:
+    """Have process 0 do something, and hand its result, JSON values, to all processes."""
+    if _run.count == 1:
+        return work()
+    key = f"rlreps/turn/{next(_run.turns)}"
+    if _run.index == 0:
+        found = work()
+        # The others must not get more than JSON can carry, nor process 0.
+        said = json.dumps(found)
+        _client().key_value_set(key, said)
+    else:
+        said = _client().blocking_key_value_get(key, _FOREVER)
+    result: T = json.loads(said)
+    return result
+
+
+def wait_for_all() -> None:
+    """Return once every process has come as far as this."""
+    if _run.count > 1:
+        _client().wait_at_barrier(f"rlreps/barrier/{next(_run.turns)}", _FOREVER)
+
+
+@contextlib.contextmanager
+def together(config: ProcessesConfig) -> Iterator[None]:
+    """Run the body in all processes of a run, which end together.
+
+    With nothing given, the processes are whatever JAX's cluster detection finds, and this one is
+    alone where it finds nothing. Only the first may print on standard output.
+
+    Raises:
+        InputError: The others did not come, the coordinator cannot be reached, or the body raised
+            it, whose message the others then end with too.
+    """
+    _join(config)
+    if _run.count == 1:
+        yield
+        return
+    try:
+        yield
+        wait_for_all()
+    except BaseException as error:
+        _fail(error)
+        raise
+    _run.ending.acquire()  # For good.
+    _leave()
+
+
+def _join(config: ProcessesConfig) -> None:
+    """Find the other processes of this run.
 
     Raises:
         InputError: The others did not come, or the coordinator cannot be reached.
     """
     if config.num_processes == 1:
-        return ALONE
+        return
+    import jax  # Deferred: commands that need none of it start in a fraction of the time.
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # A process that is gone ends the others by ``_watch``, whose line says which, not by an abort.
+    jax.config.update("jax_enable_recoverability", True)
+    # It would swallow the SIGTERM by which cluster managers end a process.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         _initialize(config)
     except ValueError as error:
         if config.coordinator is None:
-            return ALONE  # No cluster manager here.
+            return  # No cluster manager here.
         raise InputError(f"expected a place in a run of several processes, got {error}") from error
     except RuntimeError as error:
         if config.coordinator is None and "must be called before" in str(error):
-            return ALONE  # JAX is at work already, in a program that calls this one.
+            return  # JAX is at work already, in a program that calls this one.
         first_line = str(error).splitlines()[0]
         raise InputError(
             f"expected {config.num_processes or 'all'} processes to meet at "
             f"{config.coordinator or 'their coordinator'}, got {first_line}"
         ) from error
-    return Processes(jax.process_index(), jax.process_count())
+    _run.index, _run.count = _runtime().process_id, _runtime().num_processes
+    if _run.count == 1:
+        return
+    _run.heartbeat = config.heartbeat
+    # Standard output is for results, and Gloo says there whom it has connected to.
+    sys.stdout.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    sys.stdout = os.fdopen(os.dup(1) if _run.index == 0 else nowhere, "w", encoding="utf-8")
+    os.dup2(nowhere, 1)
+    if _run.index > 0:
+        files.leave_writing_to_another()
+        _say_before_aborting()
+    threading.Thread(target=_watch, daemon=True).start()
 
 
 def _initialize(config: ProcessesConfig) -> None:
@@ -190,6 +220,8 @@ def _initialize(config: ProcessesConfig) -> None:
     Raises:
         RuntimeError: Also if the others did not come in time.
     """
+    import jax
+
     failures: list[BaseException] = []
 
     def meet() -> None:
@@ -199,13 +231,18 @@ def _initialize(config: ProcessesConfig) -> None:
                 config.num_processes,
                 config.process_id,
                 initialization_timeout=config.timeout + _LONGER_THAN_ANY_EXIT_SECONDS,
+                heartbeat_timeout_seconds=config.heartbeat,
             )
+            # Whoever is here first waits for the others, here and not in its first decision.
+            if _runtime().num_processes > 1:
+                _client().wait_at_barrier("rlreps/start", _FOREVER)
         except BaseException as error:
             failures.append(error)
 
     meeting = threading.Thread(target=meet, daemon=True)
-    meeting.start()
-    meeting.join(config.timeout)
+    with _nothing_on_stderr():  # JAX warns there that recoverability is experimental.
+        meeting.start()
+        meeting.join(config.timeout)
     if meeting.is_alive():
         raise RuntimeError(f"nobody more within {config.timeout} seconds")
     if failures:
@@ -213,26 +250,104 @@ def _initialize(config: ProcessesConfig) -> None:
 
 
 @contextlib.contextmanager
-def _nothing_on_stdout() -> Iterator[None]:
-    """Send what C++ libraries print to standard error: standard output is for results."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
+def _nothing_on_stderr() -> Iterator[None]:
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, 1)
+        os.dup2(kept, 2)
         os.close(kept)
+        os.close(nowhere)
 
 
-def _everyone(here: bool) -> np.ndarray:
-    """Return what each process says, [count] (bool), once all have."""
-    with _nothing_on_stdout():  # Gloo says there whom it has connected to.
-        said = multihost_utils.process_allgather(np.int32(here))
-    flags: np.ndarray = np.asarray(said).reshape(-1) != 0
-    return flags
+def _watch() -> None:
+    """End this process when another has failed or died; runs in a thread of its own."""
+    everyone = list(range(_run.count))
+    while True:
+        try:
+            # Returns when each has asked again, or is known to have left or died.
+            live = {*_client().get_live_nodes(everyone)}
+            failures = [said for _, said in _client().key_value_dir_get(_FAILURES)]
+        except Exception:
+            return  # This process has left, or process 0 is gone and JAX aborts.
+        gone = sorted({*everyone} - live)
+        if len(live) == 1:
+            _run.alone.set()
+        # Not while the main thread ends the process.
+        if (failures or gone) and _run.ending.acquire(blocking=False):
+            line = (
+                min(failures)
+                if failures
+                else (
+                    f"expected {_run.count} processes, got no sign of life for {_run.heartbeat} "
+                    f"seconds from process {', '.join(map(str, gone))}; {_GOES_ON}"
+                )
+            )
+            os.write(2, f"rlreps: error: {line}\n".encode())
+            threading.Thread(target=_leave_at_once, args=(2 if failures else 1,)).start()
+        time.sleep(_WATCH_SECONDS)
 
 
-def _lock_name(index: int) -> str:
-    return f".process-{index}.lock"
+def _fail(error: BaseException) -> None:
+    """Tell the others why this process ends, unless it does because one of them is gone."""
+    import jax
+
+    if "Gloo" in str(error) or isinstance(error, jax.errors.JaxRuntimeError):
+        time.sleep(_run.heartbeat + _FAREWELL_SECONDS)  # The watch will know which, and end this.
+    _run.ending.acquire()  # For good.
+    said = " ".join(str(error).splitlines()) or type(error).__name__
+    with contextlib.suppress(Exception):
+        key = f"{_FAILURES}/{_run.index}"
+        _client().key_value_set(key, f"process {_run.index} failed: {said}")
+        _leave()
+
+
+def _leave() -> None:
+    """Leave the run; process 0, through which all talk, as the last."""
+    import jax
+
+    if _run.index == 0:
+        _run.alone.wait(_FAREWELL_SECONDS)
+    jax.distributed.shutdown()
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    with contextlib.suppress(Exception):
+        _leave()
+    os._exit(code)
+
+
+def _runtime() -> Any:
+    from jax._src import distributed  # Where Orbax, too, finds the runtime's keys and barriers.
+
+    return distributed.global_state
+
+
+def _client() -> Any:
+    return _runtime().client
+
+
+def _say_before_aborting() -> None:
+    """Have this process end with a line and code 1 where JAX aborts it, after a page of its own.
+
+    It does so when process 0 is gone.
+    """
+    host, _, port = _runtime().coordinator_address.rpartition(":")
+
+    def end(number: int) -> None:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+            line = "aborted: see above"
+        except OSError:
+            line = f"process 0, or the way to it, is gone; {_GOES_ON}"
+        os.write(2, f"rlreps: error: {line}\n".encode())
+        os._exit(1)
+
+    global _at_abort
+    _at_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), _at_abort)
+
+
+_at_abort: Any = None
+"""Kept for as long as the process lives: C calls it."""

@@ -13,17 +13,21 @@ Random draws do not depend on the devices, and where the state is kept it lies o
 run may go on with another number of devices, and results agree up to rounding.
 """
 
+import collections
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from rlreps.errors import require
 from rlreps.numerics import usable_cores
+from rlreps.runs.processes import wait_for_all
 from rlreps.training.update import Learner
 
 Tree = TypeVar("Tree")
@@ -48,6 +52,23 @@ class Placement:
         if self.mesh is None or self.mesh.size == 1:
             return None
         return str(self.mesh.axis_names[0])
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether devices of other processes are among them."""
+        return self.mesh is not None and bool(self.mesh.is_multi_process)
+
+    def meet(self) -> None:
+        """Connect the processes, if there are several, all at once.
+
+        Gloo gives up after 30 seconds, and one process may compile for longer than another.
+        """
+        if self.mesh is None or not self.spans_processes:
+            return
+        wait_for_all()
+        sharding = NamedSharding(self.mesh, PartitionSpec(*self.mesh.axis_names))
+        ones = np.ones(self.mesh.size, np.int32)
+        self.collect(jax.make_array_from_callback(ones.shape, sharding, lambda index: ones[index]))
 
     def spread_rows(self, learner: Learner) -> Learner:
         """Have a learner spread its batches over the devices, if rows are what is shared out."""
@@ -84,36 +105,69 @@ class Placement:
         return self._put(tree, PartitionSpec(SEEDS if self.axis == SEEDS else None))
 
     def collect(self, tree: Tree) -> Tree:
-        """Bring arrays of any placement in whole to the first device."""
+        """Bring arrays of any placement in whole to the first device of every process."""
         if self.mesh is None:
             return tree
-        return cast(Tree, jax.device_put(tree, SingleDeviceSharding(self.mesh.devices.flat[0])))
+        if not self.mesh.is_multi_process:
+            first = SingleDeviceSharding(self.mesh.devices.flat[0])
+            return cast(Tree, jax.device_put(tree, first))
+        whole = _whole(self.mesh)(tree)
+        return cast(Tree, jax.tree.map(lambda leaf: leaf.addressable_data(0), whole))
+
+    def keep(self, tree: Tree) -> Tree:
+        """Return what a checkpoint keeps: each process its own shards, or all from one device."""
+        return tree if self.spans_processes else self.collect(tree)
 
     def _put(self, tree: Tree, spec: PartitionSpec) -> Tree:
         if self.mesh is None:
             return tree
-        return cast(Tree, jax.device_put(tree, NamedSharding(self.mesh, spec)))
+        sharding = NamedSharding(self.mesh, spec)
+        if not self.mesh.is_multi_process:
+            return cast(Tree, jax.device_put(tree, sharding))
+
+        def put(leaf: Any) -> Array:
+            if isinstance(leaf, Array) and not leaf.is_fully_addressable:
+                return leaf  # Restored where it belongs.
+            if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
+                words, impl = put(jax.random.key_data(leaf)), jax.random.key_impl(leaf)
+                return cast(Array, jax.random.wrap_key_data(words, impl=impl))
+            # Every process has the whole of it, and device_put would compare them all.
+            host = np.asarray(leaf)
+            return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+        return cast(Tree, jax.tree.map(put, tree))
+
+
+@functools.cache
+def _whole(mesh: Mesh) -> Callable[[Any], Any]:
+    """Make the program that brings arrays in whole to every device of a mesh."""
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Placement:
     """Choose the placement of a run.
 
     Args:
-        devices: Devices of this process; None is JAX's default device.
+        devices: Devices of this process or, where several run together, as many of each; None is
+            JAX's default device.
         num_seeds: Seeds that are trained together; they are shared out if they can be in equal
             shares, rows otherwise.
 
     Raises:
-        InputError: If there is no device, one comes twice or one belongs to another process.
+        InputError: If there is no device, one comes twice, or they are not shared out evenly over
+            the processes of the run.
     """
     if devices is None:
         return Placement()
-    local = jax.local_devices(backend=devices[0].platform) if devices else []
+    kind = devices[0].platform if devices else None
+    owners = collections.Counter(device.process_index for device in devices)
     require(
         len(devices) >= 1
         and len(set(devices)) == len(devices)
-        and all(device in local for device in devices),
-        "at least one device, each once and all of one kind and of this process",
+        and all(device.platform == kind for device in devices)
+        and len({*owners.values()}) == 1
+        and (len(owners) == jax.process_count() or [*owners] == [jax.process_index()]),
+        "at least one device, each once, all of one kind and as many of every process",
         list(devices),
     )
     axis = SEEDS if num_seeds % len(devices) == 0 else ROWS
@@ -121,39 +175,50 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
 
 
 def choose_devices(count: int | None) -> list[jax.Device]:
-    """Choose the first devices of this process for a command to train on.
+    """Choose the first devices of every process of this run for a command to train on.
 
     Args:
-        count: How many; None is all accelerators of this machine or, without any, one CPU device.
+        count: How many of each process; None is all accelerators or, without any, one CPU device.
 
     Raises:
         InputError: If there are not as many.
     """
-    available: list[jax.Device] = jax.local_devices()
+    by_process: dict[int, list[jax.Device]] = {}
+    for device in jax.devices():
+        by_process.setdefault(device.process_index, []).append(device)
+    fewest = min(by_process.values(), key=len)
     if count is None:
-        return available[:1] if available[0].platform == "cpu" else available
+        count = 1 if fewest[0].platform == "cpu" else len(fewest)
     require(
-        1 <= count <= len(available),
-        f"devices in [1, {len(available)}], the {available[0].platform} devices there are",
+        1 <= count <= len(fewest),
+        f"devices in [1, {len(fewest)}], the {fewest[0].platform} devices there are",
         count,
     )
-    return available[:count]
+    return [device for index in sorted(by_process) for device in by_process[index][:count]]
 
 
 def devices_for_small_runs() -> list[jax.Device]:
     """Choose the devices over which many runs too small to fill one are shared out.
 
-    They are all accelerators or, without any, one CPU device for each core; a process in which JAX
-    has started already keeps the CPU devices it has.
+    They are all accelerators of every process of this run or, without any, one CPU device for each
+    core; a process in which JAX has started already keeps the CPU devices it has.
     """
     # Too late is no error: one device does the same, in more time.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", usable_cores())
-    devices: list[jax.Device] = jax.local_devices()
+    devices: list[jax.Device] = jax.devices()
     return devices
 
 
 def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
-    """Choose as many devices, from the first, as share this many runs out evenly."""
-    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
-    return devices[:count]
+    """Choose as many devices, from each process's first, as share this many runs out evenly.
+
+    Where the devices' processes are too many for that, all devices are chosen.
+    """
+    groups = [
+        [device for device in devices if device.process_index == index]
+        for index in sorted({device.process_index for device in devices})
+    ]
+    fewest = min(map(len, groups))
+    even = [n for n in range(1, fewest + 1) if runs % (n * len(groups)) == 0]
+    return [device for group in groups for device in group[: max(even, default=fewest)]]

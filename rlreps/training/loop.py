@@ -20,6 +20,7 @@ from rlreps.errors import TrainingDivergedError, require, require_positive
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import MetricsLog
+from rlreps.runs.processes import first_does, wait_for_all
 from rlreps.runs.progress import progress_bar
 
 State = TypeVar("State")
@@ -58,7 +59,7 @@ class Program(abc.ABC, Generic[State]):
         return ""
 
     def collect(self, state: State) -> Any:
-        """Return what a checkpoint keeps of a state: a pytree of arrays on one device."""
+        """Return what a checkpoint keeps of a state: a pytree of arrays, on one device or all."""
         return state
 
     def put(self, kept: Any) -> State:
@@ -153,7 +154,7 @@ def run(
             step, seconds = latest, float(history[-1]["seconds"])
             said = f"goes on from step {step:,} of {steps:,}"
         else:
-            if folder is not None and folder.read_metrics():
+            if folder is not None and first_does(lambda: bool(folder.read_metrics())):
                 said = "starts over: it was interrupted before its first checkpoint"
             log.resume(-1)
             state = record({})
@@ -167,6 +168,7 @@ def run(
             if count not in prepared:
                 start = time.perf_counter()
                 program.prepare(state, count)
+                wait_for_all()  # One may find compiled what another has to compile.
                 compile_seconds += time.perf_counter() - start
                 prepared.add(count)
             start = time.perf_counter()
@@ -184,4 +186,6 @@ def run(
             if checkpoints is not None and (due or step == steps):
                 checkpoints.save(step, program.collect(state))
             bar(count, program.note(history[-1]))
+        if folder is not None:
+            wait_for_all()  # What process 0 has logged is there for all to read.
     return Finished(state, history, seconds, compile_seconds)

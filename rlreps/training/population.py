@@ -92,6 +92,7 @@ class Population(Program[TrainState]):
         observe: Observe | None = None,
     ) -> None:
         """Place everything on the devices; arguments as of ``train_population``."""
+        placement.meet()
         self._placement, self._own_sources = placement, own_sources
         self._source = (placement.put_seeds if own_sources else placement.put)(source)
         self._all_seeds = jnp.asarray(seeds, jnp.uint32)
@@ -144,6 +145,7 @@ class Population(Program[TrainState]):
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
+        report = self._placement.collect(report)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
         if np.any(bad_steps >= 0):
             # Entries that could not be read are NaN too, and no fault of the training.
@@ -170,9 +172,9 @@ class Population(Program[TrainState]):
         if not finite.all():
             # Finite parameters can give features too large for numbers.
             kept = self._placement.put_seeds(jnp.asarray(finite.all(axis=0)))
-            state = jax.vmap(zero_unless)(kept, state)._replace(step=state.step)
+            state = jax.jit(jax.vmap(zero_unless))(kept, state)._replace(step=state.step)
             figures = self._figures(state)
-        return state, {**figures, "diverged": all_zero(state.params)}
+        return state, {**figures, "diverged": self._placement.collect(all_zero(state.params))}
 
     def note(self, record: Mapping[str, Any]) -> str:
         if "subspace_distance" in record:
@@ -180,6 +182,10 @@ class Population(Program[TrainState]):
         return f"loss {np.mean(record['loss']):.3g}"
 
     def collect(self, state: TrainState) -> TrainState:
+        return self._placement.keep(state)
+
+    def whole(self, state: TrainState) -> TrainState:
+        """Return a state whole on one device of this process."""
         return self._placement.collect(state)
 
     def put(self, kept: TrainState) -> TrainState:
@@ -213,13 +219,13 @@ class Population(Program[TrainState]):
         # States are collected only for objectives that have something to say about them.
         if type(self._objective).diagnose is Objective.diagnose:
             return
-        states = self._placement.collect(state.objective)
+        states, steps = self._placement.collect((state.objective, state.step))
         for index, seed in enumerate(self._all_seeds):
             finding, before = self._objective.diagnose(states, index), self._findings[index]
             self._findings[index] = finding
             if finding is not None and finding == before:
                 raise TrainingDivergedError(
-                    f"{finding}, at step {int(state.step[index]) - 1} of seed {int(seed)}; try a "
+                    f"{finding}, at step {int(steps[index]) - 1} of seed {int(seed)}; try a "
                     "smaller learning rate, fewer features or a larger encoder"
                 )
 
@@ -376,7 +382,7 @@ def train_population(
         progress=progress,
     )
     return TrainingResult(
-        program.collect(finished.state),
+        program.whole(finished.state),
         tuple(seeds),
         finished.history,
         finished.seconds,

@@ -228,7 +228,7 @@ class _Program(Program[Learning]):
 
     def init(self) -> Learning:
         """Make agents before their first step, with the torsos that they start from."""
-        return _unevaluated(self._start_agents())
+        return _unevaluated(self._trainer, self._start_agents())
 
     def _start_agents(self) -> TrainerState:
         fresh = self._trainer.init()
@@ -247,7 +247,8 @@ class _Program(Program[Learning]):
         agents, metrics = self._trainer.advance(state.trainer, step, count)
         jax.block_until_ready(agents)
         losses = [value for name, value in metrics.items() if name.endswith("loss")]
-        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(agents.memory.learner.params))]
+        params = self._trainer.whole(agents.memory.learner.params)
+        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(params))]
         seeds = self._config.num_seeds
         broken = [~np.isfinite(part).reshape(seeds, -1).all(axis=1) for part in parts]
         bad = np.flatnonzero(np.any(broken, axis=0)) + self._config.seed
@@ -260,7 +261,7 @@ class _Program(Program[Learning]):
 
     def evaluate(self, state: Learning, step: int) -> tuple[Learning, dict[str, Any]]:
         """Compute mean evaluation returns and every measure, [seeds] each; keep what is best."""
-        params = state.trainer.memory.learner.params
+        params = self._trainer.whole(state.trainer.memory.learner.params)
         returns = np.asarray(self._trainer.evaluate(state.trainer, step), np.float64).mean(axis=1)
         best = _better(state.best, params, returns.astype(np.float32), step)
         measures = self._measure(params["torso"])
@@ -270,17 +271,16 @@ class _Program(Program[Learning]):
         return f"return {np.mean(record['returns']):.1f}"
 
     def collect(self, state: Learning) -> Learning:
-        fetched: Learning = jax.device_get(state)
-        return fetched
+        return Learning(self._trainer.keep(state.trainer), jax.device_get(state.best))
 
     def put(self, state: Learning) -> Learning:
         return state._replace(trainer=self._trainer.put(state.trainer))
 
 
-def _unevaluated(agents: TrainerState) -> Learning:
+def _unevaluated(trainer: Trainer, agents: TrainerState) -> Learning:
     """Put agents beside a best that any evaluation betters."""
     # Copies: the agents' own arrays are used up where they go on learning.
-    params = jax.tree.map(np.array, agents.memory.learner.params)
+    params = jax.tree.map(np.array, trainer.whole(agents.memory.learner.params))
     seeds = len(jax.tree.leaves(params)[0])
     nothing = np.full(seeds, -np.inf, np.float32), np.zeros(seeds, np.int32)
     return Learning(agents, Best(params, *nothing))
@@ -389,7 +389,7 @@ def load_agents(
         if step is None:
             raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
         trainer = make_trainer(config, devices=devices)
-        like = jax.device_get(_unevaluated(trainer.init()))
+        like = jax.device_get(_unevaluated(trainer, trainer.init()))
         agents, kept = checkpoints.restore(step, like)
         if not best:
             return trainer, trainer.put(agents), step

@@ -10,16 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlreps.errors import InputError, ProcessDiedError
+from rlreps.errors import InputError
+from rlreps.runs.locks import exclusive
 from rlreps.runs.machine import peak_memory_mib
-from rlreps.runs.processes import ALONE, Processes
+from rlreps.runs.processes import (
+    first_does,
+    process_count,
+    process_index,
+    share_of,
+    wait_for_all,
+)
 from rlreps.runs.progress import progress_bar
 from rlreps.runs.provenance import provenance
 from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
 from rlreps.successor.store.format import find_store, require_place
-
-_POLL_SECONDS = 0.2
 
 
 def generate(
@@ -27,30 +32,28 @@ def generate(
     path: Path,
     *,
     repair: bool = False,
-    processes: Processes = ALONE,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Compute the missing row blocks of a store, creating it if need be.
 
     Args:
         measure: What to compute.
-        path: The store's folder, shared by all processes.
+        path: The store's folder, shared by all processes of this run: each computes and writes
+            blocks of its own.
         repair: Whether to compute damaged blocks again instead of refusing to go on.
-        processes: Who takes part; each computes and writes its own blocks.
         progress: Whether to show a progress bar.
 
     Returns:
         The run's own figures as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
-        and ``peak_memory_mib`` of this call and process; for Monte Carlo also ``transitions`` of
-        the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if nothing
-        was missing).
+        of this call and ``peak_memory_mib`` of this process; for Monte Carlo also ``transitions``
+        of the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if
+        nothing was missing).
 
     Raises:
         ArenaError: For an unknown or invalid arena.
         InputError: If the matrix cannot fit the disk or memory; the path holds something else, a
             store made under other settings or one with damaged blocks; another run is at work in
             it; the disk refused a write; or the store was moved meanwhile.
-        ProcessDiedError: If another process of this run died before it had written its blocks.
     """
     settings = measure.store_settings()
     _require_room(measure, path)
@@ -65,19 +68,21 @@ def generate(
     )
     rows, seconds = 0, 0.0
     # A complete store may lie where nothing can be written.
-    if processes.count > 1 or not _is_finished(measure, path, create):
-        with processes.together(
-            path,
-            check=lambda: require_place(path),
-            prepare=lambda: _prepare(measure, create, repair),
-        ) as store:
-            missing = processes.share(store.missing_blocks())
-            start = time.perf_counter()
-            rows = _compute(measure, store, missing, processes, progress)
-            seconds = time.perf_counter() - start
-            while processes.count > 1 and store.missing_blocks():
-                _require_others(store, processes)
-                time.sleep(_POLL_SECONDS)
+    if not first_does(lambda: _is_finished(measure, path, create)):
+        with contextlib.ExitStack() as stack:
+
+            def start() -> list[int]:
+                require_place(path)
+                stack.enter_context(exclusive(path))
+                return _prepare(measure, create, repair).missing_blocks()
+
+            missing = first_does(start)
+            store = create()
+            began = time.perf_counter()
+            _compute(measure, store, missing, progress)
+            wait_for_all()
+            seconds = time.perf_counter() - began
+            rows = sum(len(range(*store.matrix.block_range(index))) for index in missing)
             if find_store(path) is None or store.missing_blocks():
                 raise InputError(
                     f"expected the store to stay in {path} while it was computed, got it moved or "
@@ -139,19 +144,19 @@ def _compute(
     measure: SuccessorMeasure,
     store: EstimateStore,
     missing: list[int],
-    processes: Processes,
     progress: bool,
-) -> int:
-    """Compute and write this process's missing blocks; return how many rows they have."""
-    if not missing:
-        return 0
+) -> None:
+    """Compute and write this process's share of the missing blocks."""
+    mine = share_of(missing, process_index(), process_count())
+    if not mine:
+        return
     matrix = store.matrix
-    blocks = [range(*matrix.block_range(index)) for index in missing]
+    blocks = [range(*matrix.block_range(index)) for index in mine]
     rows = sum(map(len, blocks))
-    mine = processes.share(list(range(matrix.num_blocks)))
-    total = sum(len(range(*matrix.block_range(index))) for index in mine)
-    show = progress and processes.index == 0
-    if show:
+    # The bar is that of one process, and stands for all.
+    done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
+    total = rows + done // process_count()
+    if progress:
         # Before the work, whose time the bar estimates from the first block on.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
@@ -165,30 +170,13 @@ def _compute(
             total=total,
             done=total - rows,
             unit="rows",
-            show=show,
+            show=progress,
         ) as advance,
         contextlib.closing(measure.estimator().row_blocks(blocks)) as estimates,
     ):
-        for index, block in zip(missing, estimates, strict=True):
+        for index, block in zip(mine, estimates, strict=True):
             store.write_block(index, block)
             advance(len(block.rows))
-            _require_others(store, processes)
-    return rows
-
-
-def _require_others(store: EstimateStore, processes: Processes) -> None:
-    """Raise ``ProcessDiedError`` if a process is gone that has not written all its blocks."""
-    gone = processes.dead(store.matrix.path)
-    if not gone:
-        return
-    owing = {processes.owner(index) for index in store.missing_blocks()}
-    died = [index for index in gone if index in owing]
-    if died:
-        raise ProcessDiedError(
-            f"expected {processes.count} processes to work on {store.matrix.path}, got none any "
-            f"more as process {', '.join(map(str, died))}, which still owes blocks; the same "
-            "command, started everywhere, goes on from here"
-        )
 
 
 def _require_room(measure: SuccessorMeasure, path: Path) -> None:
