@@ -26,7 +26,9 @@ Registered before the run, in this file:
   smallest difference that a paired t-test detects with a power of 80 %, at 0.05 divided by the
   number of comparisons, is at most 25 % of the gap. An objective has failed in a maze where one of
   its two comparisons that could be seen shows no such effect; where fewer have failed than refute
-  us, it cannot be told. That there is no gain in ``sutton`` holds if, of every objective, one of
+  us, it cannot be told. Where the baseline's last evaluation is not above its first (95 % interval
+  of the mean), nothing could be seen; this rule came after the first run, in which agents of
+  Acrobot and MountainCar did not learn. That there is no gain in ``sutton`` holds if, of every objective, one of
   the two intervals excludes 25 % of the gap.
 """
 
@@ -264,6 +266,7 @@ class Effect(NamedTuple):
         p: Of the difference, adjusted for all of a run's comparisons (Holm).
         detectable: The smallest mean difference that the design detects.
         gap: The baseline's, to the best return; what is not positive is none.
+        learns: Whether agents of the baseline get better at all.
     """
 
     setting: str
@@ -273,6 +276,7 @@ class Effect(NamedTuple):
     p: float
     detectable: float
     gap: float
+    learns: bool
 
     @property
     def share(self) -> float:
@@ -296,18 +300,25 @@ class Effect(NamedTuple):
 
     @property
     def seen(self) -> bool:
-        """Whether the design could have seen an effect that counts."""
-        return bool(self.detectable <= SHARE * self.gap)
+        """Whether the design could have seen an effect that counts.
+
+        Not where no agent of the baseline learns: the spread of returns is then that of agents that
+        all fail, and says nothing of agents that learn.
+        """
+        return bool(self.learns and self.detectable <= SHARE * self.gap)
 
 
 def effects_of(
-    returns: Mapping[str, Mapping[str, npt.ArrayLike]], best: Mapping[str, float]
+    returns: Mapping[str, Mapping[str, npt.ArrayLike]],
+    best: Mapping[str, float],
+    learns: Mapping[str, bool],
 ) -> list[Effect]:
     """Compare every arm with the baseline and every objective with the control as well.
 
     Args:
         returns: Setting → label → mean returns over training, [agents], of the same seeds.
         best: Setting → return of an optimal policy.
+        learns: Setting → whether agents of the baseline get better at all.
     """
     pairs: list[tuple[str, str, str, FloatArray, FloatArray]] = []
     for setting, arms in returns.items():
@@ -328,9 +339,20 @@ def effects_of(
             p,
             smallest_detectable(ours - theirs, SIGNIFICANCE / len(pairs)),
             best[setting] - float(np.mean(np.asarray(returns[setting][NO_TASK], np.float64))),
+            learns[setting],
         )
         for (setting, label, other, ours, theirs), p in zip(pairs, adjusted, strict=True)
     ]
+
+
+def improves(returns: npt.ArrayLike) -> bool:
+    """Tell whether last evaluations are above first ones: the 95 % interval of the mean.
+
+    Args:
+        returns: Mean return of each evaluation's episodes, [agents, evaluations].
+    """
+    table = np.asarray(returns, np.float64)
+    return bool(mean_interval(table[:, -1] - table[:, 0]).low > 0.0)
 
 
 def met_in(effects: Sequence[Effect], label: str, quality: str = "large") -> list[str]:
@@ -633,7 +655,8 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
     returns = {
         each.environment: {arm.label: arm.mean_returns for arm in each.runs} for each in comparisons
     }
-    effects = effects_of(returns, best)
+    learns = {each.environment: improves(each.baseline.returns) for each in comparisons}
+    effects = effects_of(returns, best, learns)
     agents = min(len(arm.returns) for arm in found.values())
     rows = [
         {
@@ -646,6 +669,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
             "detectable": each.detectable,
             "detectable_share": each.detectable / each.gap if each.gap > 0.0 else math.nan,
             "best": best[each.setting],
+            "baseline_learns": each.learns,
         }
         for each in effects
     ]
@@ -672,7 +696,8 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
             f"intervals. Best return: {format_number(best[name])}. p-values are adjusted for all "
             f"{len(effects)} comparisons of the run (Holm). Detectable: the smallest difference "
             f"found with a power of 80 % at {SIGNIFICANCE:g} / {len(effects)}; an effect of "
-            f"{SHARE:.0%} of the gap could be seen where it is not more.",
+            f"{SHARE:.0%} of the gap could be seen where it is not more and agents without a task "
+            f"{'learn, as they do' if learns[name] else 'learn, which they do not'} here.",
         )
         for name in returns
     ]
