@@ -30,9 +30,8 @@ from rlreps.runs.folder import RunFolder
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 LARGEST_FIGURE = 120_000
-LONGEST_TABLE = 12
-MOST_ROWS = 100
-"""Of a table that a figure shows, too."""
+LONGEST_TABLE = 30
+"""Rows; of a longer one the page has the beginning, or the figure that draws it."""
 # Columns that say where a curve is, and numbers that name a row: other numbers are measurements.
 CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
 IDENTIFIERS = {
@@ -191,7 +190,7 @@ def _table(path: Path) -> str | None:
     with path.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     drawn = (path.parents[1] / "figures" / f"{path.stem}.png").exists()
-    if not rows or (drawn and len(rows) > MOST_ROWS and not CURVES & {*rows[0]}):
+    if not rows:
         return None
     keys = [
         name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)
@@ -209,7 +208,8 @@ def _table(path: Path) -> str | None:
     is_printed = "within" in rows[0]
     rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
-    if not {*header} - {*keys, *CURVES, f"{replicate}s"}:
+    bare = not {*header} - {*keys, *CURVES, f"{replicate}s"}
+    if bare or (drawn and len(rows) > LONGEST_TABLE and not is_printed):
         return None
     shown = rows if is_printed else rows[:LONGEST_TABLE]
     left = len(rows) - len(shown)

@@ -135,14 +135,15 @@ def gallery() -> str:
             found = [each for each in found if not each[1].startswith("results/")]
         if found:
             parts.append(f"## [{title[1] if title else page.stem}]({name})")
-        last = None
-        for alt, path, command in found:
-            if command is None:
-                LOG.warning("%s: no command stands above the figure %s", name, path)
-            elif command != last:
+        for command, group in itertools.groupby(found, key=lambda each: each[2]):
+            if command:
                 parts.append(f"```bash\n{command}\n```")
-            last = command
-            parts.append(f"![{alt}]({path})")
+            parts.append('<div class="gallery" markdown>')
+            for alt, path, _ in group:
+                if command is None:
+                    LOG.warning("%s: no command stands above the figure %s", name, path)
+                parts.append(f"[![{alt}]({path})]({path})")
+            parts.append("</div>")
     return "\n\n".join(parts)
 
 
@@ -185,7 +186,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Set formulas as MathML, caption figures, and link citations to the bibliography."""
     content = re.sub(
-        r'<p>(<img alt="([^"]+)"[^>]*>)</p>',
+        r'<p>((?:<a [^>]*>)?<img alt="([^"]+)"[^>]*>(?:</a>)?)</p>',
         r"<figure>\1<figcaption>\2</figcaption></figure>",
         content,
     )
