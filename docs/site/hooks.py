@@ -40,15 +40,13 @@ ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/READ
 
 @event_priority(100)  # Before mkdocstrings reads where to look.
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Show mkdocstrings the sources as they are installed; list the pages of whole folders."""
+    """Show mkdocstrings the sources as they are installed; list the pages of the reference."""
     sources = Path(tempfile.mkdtemp(prefix="rlreps-site-")) / "rlreps"
     sources.mkdir()
     for path in [*(ROOT / "rlreps").iterdir(), *(ROOT / name for name in ("envs", "agents"))]:
         (sources / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(sources.parent)]
     sections = {name: value for section in config.nav for name, value in section.items()}
-    results = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("results/*.md"))
-    sections["Results"] += [path for path in results if path != "results/papers.md"]
     sections["API reference"] += [{f"rlreps.{name}": f"reference/{name}.md"} for name in FOLDERS]
     return config
 
@@ -121,23 +119,31 @@ def _object(name: str) -> str:
 
 
 def gallery() -> str:
-    """Write the page of all figures, each with the command above it on its page."""
+    """Write the page of all figures, each with the command above it on its page.
+
+    A figure of an experiment that another page shows is listed on the experiment's page alone.
+    """
     parts = ["# Gallery", "Every figure of the handbook, with the command that draws it."]
     for page in sorted(DOCS.rglob("*.md")):
         name, text = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
         title = re.search(r"^# (.*)", text, re.M)
-        found = [*_figures(text)]
+        found = [
+            (alt, (page.parent / target).resolve().relative_to(DOCS).as_posix(), command)
+            for alt, target, command in _figures(text)
+        ]
+        if not name.startswith("results/"):
+            found = [each for each in found if not each[1].startswith("results/")]
         if found:
             parts.append(f"## [{title[1] if title else page.stem}]({name})")
-        last = None
-        for alt, target, command in found:
-            if command is None:
-                LOG.warning("%s: no command stands above the figure %s", name, target)
-            elif command != last:
+        for command, group in itertools.groupby(found, key=lambda each: each[2]):
+            if command:
                 parts.append(f"```bash\n{command}\n```")
-            last = command
-            path = (page.parent / target).resolve().relative_to(DOCS).as_posix()
-            parts.append(f"![{alt}]({path})\n\n*{alt}*")
+            parts.append('<div class="gallery" markdown>')
+            for alt, path, _ in group:
+                if command is None:
+                    LOG.warning("%s: no command stands above the figure %s", name, path)
+                parts.append(f"[![{alt}]({path})]({path})")
+            parts.append("</div>")
     return "\n\n".join(parts)
 
 
@@ -164,8 +170,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for target, place in ELSEWHERE.items():
         up = "../" * (source.count("/"))
         markdown = markdown.replace(f"]({'../' * depth}{target}", f"]({up}{place}")
-    if source == "data.md":
-        markdown = markdown.replace("](../docs/", "](")
+    if source in ELSEWHERE.values():
+        markdown = re.sub(r"\]\((\.\./)?docs/", "](", markdown)
     if source == "bibliography.md":
         for group in dict.fromkeys(entry.fields["keywords"] for entry in bibliography().values()):
             lines = [
@@ -178,7 +184,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Set formulas as MathML, and link citations to the bibliography."""
+    """Set formulas as MathML, caption figures, and link citations to the bibliography."""
+    content = re.sub(
+        r'<p>((?:<a [^>]*>)?<img alt="([^"]+)"[^>]*>(?:</a>)?)</p>',
+        r"<figure>\1<figcaption>\2</figcaption></figure>",
+        content,
+    )
     for display, pattern in {
         "inline": r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         "block": r'<div class="arithmatex">\\\[(.*?)\\\]</div>',
