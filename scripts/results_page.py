@@ -16,12 +16,13 @@ import io
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.experiments.harness import VERDICTS
 from rlreps.report.table import format_number
@@ -48,16 +49,25 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="folder of the finished run")
     parser.add_argument("--command", help="the command that made it, for the page")
     parser.add_argument("--name", help="of the page; the experiment's by default")
+    parser.add_argument(
+        "--tables", nargs="+", help="names of the only tables to show, whole; all by default"
+    )
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
     arguments = parser.parse_args()
     try:
-        print(write_page(arguments.run, arguments.docs, arguments.command, arguments.name))
+        print(write_page(**vars(arguments)))
     except InputError as error:
         parser.error(str(error))
     print(write_papers(arguments.docs))
 
 
-def write_page(run: Path, docs: Path, command: str | None = None, name: str | None = None) -> Path:
+def write_page(
+    run: Path,
+    docs: Path,
+    command: str | None = None,
+    name: str | None = None,
+    tables: Sequence[str] | None = None,
+) -> Path:
     """Write the page and the figures of a run.
 
     Args:
@@ -65,6 +75,7 @@ def write_page(run: Path, docs: Path, command: str | None = None, name: str | No
         docs: Folder of the results pages; figures go to ``figures/EXPERIMENT`` below it.
         command: The command that made the run.
         name: Of the page; the experiment's by default.
+        tables: Names of the only tables to show, whole; all by default, long ones not whole.
 
     Returns:
         The page.
@@ -78,8 +89,15 @@ def write_page(run: Path, docs: Path, command: str | None = None, name: str | No
     # A curve against time or entries ends as it does against updates.
     ending = ("_by_time", "_by_seconds", "_by_entries")
     paths = sorted((run / "results").glob("*.csv"))
-    tables = [path for path in paths if not path.stem.endswith(ending)]
-    parts += [_table(path) for path in tables]
+    if tables is None:
+        parts += [_table(path) for path in paths if not path.stem.endswith(ending)]
+    else:
+        require(
+            {*tables} <= {path.stem for path in paths},
+            f"names among {', '.join(path.stem for path in paths)}",
+            tables,
+        )
+        parts += [_table(run / "results" / f"{name}.csv", whole=True) for name in tables]
     parts += _figures(run, page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
     text = page.read_text(encoding="utf-8") if page.exists() else f"# {page.stem}\n\n{BEGIN}{END}\n"
@@ -185,13 +203,15 @@ def _trainings(summary: dict[str, Any]) -> str:
     return _markdown([*names], rows)
 
 
-def _table(path: Path) -> str | None:
-    """Summarise a CSV: the end of every curve, means over seeds, intervals in one column."""
+def _table(path: Path, *, whole: bool = False) -> str | None:
+    """Show a CSV or its beginning: ends of curves, means over seeds, intervals in one column."""
     with path.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     drawn = (path.parents[1] / "figures" / f"{path.stem}.png").exists()
     if not rows:
         return None
+    # Lists are for programs.
+    rows = [{name: text for name, text in row.items() if text[:1] != "["} for row in rows]
     keys = [
         name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)
     ]
@@ -206,12 +226,13 @@ def _table(path: Path) -> str | None:
         rows = [_mean(group, keys, replicate) for group in groups.values()]
     # A paper's table is shown whole, to the digits that it prints.
     is_printed = "within" in rows[0]
+    whole = whole or is_printed
     rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     bare = not {*header} - {*keys, *CURVES, f"{replicate}s"}
-    if bare or (drawn and len(rows) > LONGEST_TABLE and not is_printed):
+    if bare or (drawn and len(rows) > LONGEST_TABLE and not whole):
         return None
-    shown = rows if is_printed else rows[:LONGEST_TABLE]
+    shown = rows if whole else rows[:LONGEST_TABLE]
     left = len(rows) - len(shown)
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
     title = path.stem.replace("_", " ").capitalize()

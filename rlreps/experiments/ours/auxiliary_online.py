@@ -28,8 +28,8 @@ Registered before the run, in this file:
   its two comparisons that could be seen shows no such effect; where fewer have failed than refute
   us, it cannot be told. Where the baseline's last evaluation is not above its first (95 % interval
   of the mean), nothing could be seen; this rule came after the first run, in which agents of
-  Acrobot and MountainCar did not learn. That there is no gain in ``sutton`` holds if, of every objective, one of
-  the two intervals excludes 25 % of the gap.
+  Acrobot and MountainCar did not learn. That there is no gain in ``sutton`` holds if, of every
+  objective, one of the two intervals excludes 25 % of the gap.
 """
 
 import dataclasses
@@ -645,7 +645,9 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
     comparisons = [
         Comparison(
             environment=setting.name,
-            threshold=setting.solved if setting.solved is not None else 2.0 * best[setting.name],
+            threshold=setting.solved
+            if setting.solved is not None
+            else round(2.0 * best[setting.name], 1),
             runs=[
                 arm for name, arm in found.items() if name.startswith(f"{in_path(setting.name)}/")
             ],
