@@ -235,7 +235,12 @@ def _table(path: Path, *, whole: bool = False) -> str | None:
     shown = rows if whole else rows[:LONGEST_TABLE]
     left = len(rows) - len(shown)
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    title = path.stem.replace("_", " ").capitalize()
+    # What is the same in all rows of a table is said once.
+    alike = [name for name in header if len(shown) > 3 and len({row[name] for row in rows}) == 1]
+    alike = [] if is_printed else [name for name in alike if rows[0][name]]
+    same = ", ".join(f"{name.replace('_', ' ')} {rows[0][name]}" for name in alike)
+    header = [name for name in header if name not in alike]
+    title = path.stem.replace("_", " ").capitalize() + (f"\n\nIn all rows: {same}." if same else "")
     cells = [[row[name] for name in header] for row in shown]
     return f"### {title}\n\n{_markdown(header, cells)}{more}"
 
