@@ -6,6 +6,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from rlreps.cli.options import Switch
+from rlreps.errors import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Explore:
     quiet: Switch = False
 
     def run(self) -> None:
+        require(self.out.suffix == ".html", "a page's file ending in .html", str(self.out))
         from rlreps.workflows.explore import explore
 
         written = explore(self.paths, self.out, components=self.components, progress=not self.quiet)
