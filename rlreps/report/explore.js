@@ -462,14 +462,15 @@ function crosshair(cell) {
 function arrowsOf(best) {
   return (context, wide, tall) => {
     const every = Math.max(1, Math.ceil(20 * Math.max(columns / wide, rows / tall)));
+    const first = (count) => Math.floor((count - (Math.floor(count / every) - 1) * every - 1) / 2);
     const size = Math.min(0.36 * every, Math.ceil(every / 2) - 0.5) * Math.min(wide / columns, tall / rows);
     context.lineCap = "round";
     for (const [width, colour] of [[3.4, "rgba(27, 27, 27, 0.7)"], [1.5, "#ffffff"]]) {
       context.strokeStyle = colour;
       context.lineWidth = width;
       context.beginPath();
-      for (let row = Math.floor(every / 2); row < rows; row += every)
-        for (let column = Math.floor(every / 2); column < columns; column += every) {
+      for (let row = first(rows); row + every / 2 <= rows; row += every)
+        for (let column = first(columns); column + every / 2 <= columns; column += every) {
           const action = best[row * columns + column];
           if (action < 0) continue;
           const [dx, dy] = described.moves.arrows[action];
