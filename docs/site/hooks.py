@@ -33,6 +33,8 @@ FOLDERS = {"envs": "", "agents": ""} | dict.fromkeys(
 """Folder of the API reference → the folder that it is in."""
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/README.md": "data.md"}
 """Pages outside docs/ → what stands for them on the site."""
+RELEASED = "sutton-100"
+EXPLORE = f"explore/{RELEASED}.html"
 
 
 # Generated pages
@@ -60,7 +62,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages[ELSEWHERE[source]] = (ROOT / source).read_text(encoding="utf-8")
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, EXPLORE, content=page_to_explore()))
     return files
+
+
+@functools.cache  # mkdocs serve builds again and again.
+def page_to_explore() -> str:
+    """Make the page of the released ground truth."""
+    # Deferred: it needs JAX, which no other part of the site does.
+    from rlreps.workflows.explore import explore
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = explore([Path(RELEASED)], Path(folder) / "page.html", progress=False)
+        return page.read_text(encoding="utf-8")
 
 
 def reference_index() -> str:
@@ -123,7 +137,13 @@ def gallery() -> str:
 
     A figure of an experiment that another page shows is listed on the experiment's page alone.
     """
-    parts = ["# Gallery", "Every figure of the handbook, with the command that draws it."]
+    parts = [
+        "# Gallery",
+        f"A page to touch, of the released ground truth `{RELEASED}`: [rows, components, values of "
+        f"painted rewards]({EXPLORE}); [what it shows](explore.md).",
+        f"```bash\nrlreps explore {RELEASED} --out page.html\n```",
+        "Below, every figure of the handbook, with the command that draws it.",
+    ]
     for page in sorted(DOCS.rglob("*.md")):
         name, text = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
         title = re.search(r"^# (.*)", text, re.M)

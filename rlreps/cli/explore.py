@@ -14,8 +14,8 @@ class Explore:
     """Write one self-contained page on which a successor measure can be touched.
 
     Attributes:
-        paths: A store, training runs on it, or the folder of a quickstart, which holds both.
-            Without a store, that of the first run.
+        paths: A store or a released ground truth (sutton-100), training runs on it, or the folder
+            of a quickstart, which holds both. Without a store, that of the first run.
         out: The page (.html); it needs no server and no network.
         components: Principal components on the page.
         quiet: Show no progress bars.
