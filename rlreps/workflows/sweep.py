@@ -6,6 +6,7 @@ numbers alone are trained in one compiled program.
 """
 
 import dataclasses
+import difflib
 import functools
 import itertools
 import types
@@ -148,7 +149,12 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
         require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
         field = name.strip().replace("-", "_")
         field = short.get(field, field)
-        require(field in sweepable_fields(), _a_field(), name.strip())
+        if field not in sweepable_fields():
+            close = difflib.get_close_matches(
+                _dashed(field), map(_dashed, [*short, *short.values()]), 1
+            )
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InputError(f"expected {_a_field()}, got {name.strip()!r}{hint}")
         parse = _parser(sweepable_fields()[field])
         try:
             axes.append(GridAxis(field, tuple(parse(value.strip()) for value in values.split(","))))

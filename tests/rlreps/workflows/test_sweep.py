@@ -120,6 +120,7 @@ def test_what_the_base_says_of_swept_fields_does_not_matter():
         ([], "at least one field to sweep, got none"),
         (["num-features"], "FIELD=VALUE,VALUE,... to sweep, got 'num-features'"),
         (["depth=3"], r"a field to sweep of method, .*optimizer.learning-rate.* got 'depth'"),
+        (["num-featurs=3"], "got 'num-featurs'; did you mean num-features[?]$"),
         (["encoder=mlp", "encoder=mlp"], "each field to be swept once, got 'encoder'"),
         (["seed=1,2,1"], r"different values of seed, at least one, got \(1, 2, 1\)"),
         (["seed=1,,2"], "an integer, got '' for seed"),
