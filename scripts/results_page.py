@@ -238,7 +238,7 @@ def _table(path: Path, *, whole: bool = False) -> str | None:
     # What is the same in all rows of a table is said once.
     alike = [name for name in header if len(shown) > 3 and len({row[name] for row in rows}) == 1]
     alike = [] if is_printed else [name for name in alike if rows[0][name]]
-    same = ", ".join(f"{name.replace('_', ' ')} {rows[0][name]}" for name in alike)
+    same = ", ".join(f"{name.replace('_', ' ')} = {rows[0][name]}" for name in alike)
     header = [name for name in header if name not in alike]
     title = path.stem.replace("_", " ").capitalize() + (f"\n\nIn all rows: {same}." if same else "")
     cells = [[row[name] for name in header] for row in shown]

@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ FOLDERS = {"envs": "", "agents": ""} | dict.fromkeys(
     "rlreps/",
 )
 """Folder of the API reference → the folder that it is in."""
+SHARED = ("config", "errors", "numerics")
+"""Modules of the package itself that its users meet."""
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/README.md": "data.md"}
 """Pages outside docs/ → what stands for them on the site."""
 RELEASED = "sutton-100"
@@ -49,6 +51,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         (sources / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(sources.parent)]
     sections = {name: value for section in config.nav for name, value in section.items()}
+    sections["API reference"].append({"rlreps": "reference/rlreps.md"})
     sections["API reference"] += [{f"rlreps.{name}": f"reference/{name}.md"} for name in FOLDERS]
     return config
 
@@ -57,6 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the API reference, the gallery and the pages that lie outside docs/."""
     pages = {f"reference/{name}.md": reference(name) for name in FOLDERS}
     pages["reference/index.md"] = reference_index()
+    pages["reference/rlreps.md"] = reference_of_shared()
     pages["gallery.md"] = gallery()
     for source in ("CHANGELOG.md", "data/README.md"):
         pages[ELSEWHERE[source]] = (ROOT / source).read_text(encoding="utf-8")
@@ -80,7 +84,8 @@ def page_to_explore() -> str:
 def reference_index() -> str:
     """List the folders, each with the first sentence of its package."""
     lines = ["# API reference", "One page a folder, from the docstrings.", "| package | contents |"]
-    lines[2] += "\n|---|---|"
+    lines[2] += "\n|---|---|\n| [`rlreps`](rlreps.md) | What all folders share: "
+    lines[2] += f"{', '.join(SHARED[:-1])} and {SHARED[-1]} |"
     for folder in FOLDERS:
         tree = ast.parse((ROOT / FOLDERS[folder] / folder / "__init__.py").read_text("utf-8"))
         first = (ast.get_docstring(tree) or "").partition("\n")[0]
@@ -107,14 +112,27 @@ def reference(folder: str) -> str:
     parts = [f"# rlreps.{folder}", ast.get_docstring(tree) or "", said]
     parts += [_object(f"rlreps.{folder}.{name}") for name in _documented(tree)]
     for module in exported or whole:
-        members = "".join(f"\n        - {name}" for name in exported.get(module, ()))
-        options = f"\n      members:{members}" if members else ""
         parts.append(f"## {module.removeprefix(f'rlreps.{folder}.').removeprefix('rlreps.')}")
-        parts.append(
-            f"::: {module}\n    options:\n      show_root_heading: false\n"
-            f"      show_root_toc_entry: false{options}"
-        )
+        parts.append(_module(module, exported.get(module, ())))
     return "\n\n".join(parts)
+
+
+def reference_of_shared() -> str:
+    """Write the page of the modules that lie in no folder."""
+    tree = ast.parse((ROOT / "rlreps" / "__init__.py").read_text(encoding="utf-8"))
+    parts = ["# rlreps", ast.get_docstring(tree) or ""]
+    for name in SHARED:
+        parts += [f"## {name}", _module(f"rlreps.{name}")]
+    return "\n\n".join(parts)
+
+
+def _module(name: str, members: Iterable[str] = ()) -> str:
+    listed = "".join(f"\n        - {member}" for member in members)
+    options = f"\n      members:{listed}" if listed else ""
+    return (
+        f"::: {name}\n    options:\n      show_root_heading: false\n"
+        f"      show_root_toc_entry: false{options}"
+    )
 
 
 def _documented(tree: ast.Module) -> Iterator[str]:
