@@ -150,11 +150,12 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
 def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
     """Read which matrix a run was trained on: its ``checksum``, ``states`` and ``tasks``."""
     matrix = folder.config.get(MATRIX)
-    sizes = [matrix.get(name) for name in ("states", "tasks")] if isinstance(matrix, dict) else []
-    whole = sizes and all(isinstance(size, int) and size >= 1 for size in sizes)
-    if not whole or "checksum" not in matrix:
+    found = matrix if isinstance(matrix, dict) else {}
+    sizes = [found.get(name) for name in ("states", "tasks")]
+    whole = all(isinstance(size, int) and size >= 1 for size in sizes)
+    if not whole or "checksum" not in found:
         raise InputError(f"expected {folder.path} to describe its matrix, got {matrix!r}")
-    return matrix
+    return found
 
 
 def trained_store(folder: RunFolder) -> Path | None:
