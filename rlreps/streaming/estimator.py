@@ -39,6 +39,9 @@ except ImportError as error:
 RELATIVE_RATES = {"implicit_krasulina": 0.1, "sanger": 3.0}
 """Rule → default η0 times the total variance; Sanger's own diverges where others still learn."""
 
+LARGEST_ENTRY = 1e150
+"""Largest entry of a row."""
+
 LEAST_DEVIATION = 1e-150
 """Rows may differ by nothing, or by no less than this: smaller squares are zero."""
 
@@ -231,6 +234,9 @@ class StreamingPCA(
         array: FloatArray = validate_data(
             self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=finite
         )
+        largest = float(np.nanmax(np.abs(array), initial=0.0))
+        most = f"entries of at most {LARGEST_ENTRY:g}, whose squares double precision holds"
+        require(largest <= LARGEST_ENTRY, most, largest)
         return array
 
     def _setup(self, X: FloatArray, most: int) -> Setup:

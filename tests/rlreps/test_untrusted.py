@@ -30,6 +30,7 @@ from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor import store as stores
 from rlreps.successor.ground_truth import principal_subspace, save_matrix
 from rlreps.successor.store.cache import write_archive
+from rlreps.successor.transitions import Transitions
 from rlreps.workflows.fit import Collection, read_data
 from rlreps.workflows.sweep import SweepConfig, parse_grid
 from rlreps.workflows.train import TrainingConfig
@@ -326,6 +327,8 @@ def test_rows_whose_variance_is_zero_in_double_precision_are_not_learned_from():
     for learn in (StreamingPCA(2).fit, StreamingPCA(2).partial_fit):
         with pytest.raises(ValueError, match="constant or differ by 1e-150 at least"):
             learn(1e-300 * rows)
+        with pytest.raises(ValueError, match="entries of at most 1e\\+150"):
+            learn(1e300 * rows)
 
 
 # Sizes, and files without end.
@@ -480,6 +483,16 @@ def test_toml_that_is_nested_without_end_is_refused(tmp_path):
     (tmp_path / "arena.toml").write_text(f"a = {'[' * 5000}{']' * 5000}")
     with pytest.raises(ArenaError, match="nested so deeply"):
         load_arena(tmp_path / "arena.toml")
+
+
+@pytest.mark.parametrize(
+    ("observations", "message"),
+    [(np.array(3), r"observations of shape \[rows"), (np.full(6, 1e300), "single precision holds")],
+)
+def test_transitions_that_are_none_are_refused(observations, message):
+    arrays = {"observations": observations, "actions": np.arange(6) % 2, "terminals": np.zeros(6)}
+    with pytest.raises(InputError, match=message):
+        Transitions.from_dictionary(arrays)
 
 
 def test_a_row_sum_of_another_type_is_refused(refused, tmp_path):
