@@ -15,6 +15,7 @@ from matplotlib.transforms import Affine2D
 from rlreps import subspace
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.errors import InputError, require, require_positive
+from rlreps.files import DAMAGED, read_arrays
 from rlreps.plotting.maps import ACTIONS, outline
 from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves, write_exploration
 from rlreps.runs.checkpoints import Checkpoints
@@ -488,8 +489,10 @@ def _features(folder: RunFolder, truth: GroundTruth) -> dict[int, np.ndarray]:
         return {0: np.asarray(successor_components(folder, truth), np.float32)}
     recorded = recorded_features(folder)
     if recorded:
-        return {step: np.load(file) for step, file in recorded.items()}
-    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
+        return {step: _recorded(file) for step, file in recorded.items()}
+    with contextlib.closing(
+        Checkpoints(folder.path / "checkpoints", run=folder.identity)
+    ) as checkpoints:
         steps = checkpoints.complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")
@@ -497,3 +500,14 @@ def _features(folder: RunFolder, truth: GroundTruth) -> dict[int, np.ndarray]:
         step: np.asarray(load_encoder(folder, truth, step).features()[0], np.float32)
         for step in steps
     }
+
+
+def _recorded(file: Path) -> np.ndarray:
+    try:
+        found: np.ndarray = read_arrays(file)[""]
+    except DAMAGED as error:
+        raise InputError(f"expected recorded features, got {error}: {file}") from error
+    require(
+        found.dtype.kind == "f" and bool(np.isfinite(found).all()), f"numbers in {file}", "none"
+    )
+    return found

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import itertools
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,8 @@ from rlreps.workflows.train import (
 KIND = "sweep"
 GROUP_KIND = "sweep_group"
 GROUPS = "groups"
+
+MOST_POINTS = 10_000
 
 FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
@@ -108,6 +111,8 @@ class SweepConfig:
                 f"different values of {axis.field}, at least one",
                 axis.values,
             )
+        count = math.prod(len(axis.values) for axis in self.grid)
+        require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", f"{count:,}")
         # All points are built here: one that cannot be is refused before any is trained. The first
         # stands for the base, so that sweeps that differ in what does not matter are the same.
         object.__setattr__(self, "base", self.points[0].config)

@@ -1,10 +1,12 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
 import sys
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -95,6 +97,12 @@ def assert_same_metrics():
 
 
 @pytest.fixture(scope="session")
+def written():
+    """What a file of a run holds of JSON values: a checksum beside them."""
+    return lambda values: {**values, "checksum": ANY}
+
+
+@pytest.fixture(scope="session")
 def files_below():
     """Folder → content of every file below it, by relative name."""
 
@@ -120,6 +128,22 @@ def block_bytes():
         }
 
     return read
+
+
+@pytest.fixture(scope="session")
+def with_settings():
+    """Gives a store other settings, as one of format 1, whose settings nothing is bound to."""
+
+    def change(store, **settings):
+        file = store / "zarr.json"
+        metadata = json.loads(file.read_text())
+        entry = metadata["attributes"]["rlreps"]
+        del entry["checksum"]
+        entry["format"] = 1
+        entry["settings"] |= settings
+        file.write_text(json.dumps(metadata))
+
+    return change
 
 
 @pytest.fixture(scope="session")

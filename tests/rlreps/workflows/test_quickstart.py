@@ -63,9 +63,11 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
+def test_the_summary_holds_the_ground_truth_and_every_run_once(finished, written):
     out, summary = finished
-    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == written(
+        summary
+    )
     truth = summary["ground_truth"]
     assert truth["transitions"] == truth["computed_transitions"] == 64 * 40 * 60
     values = np.asarray(truth["singular_values"])

@@ -323,13 +323,15 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
 
 
 @pytest.mark.integration
-def test_the_files_hold_means_and_intervals_of_every_points_own_runs(finished):
+def test_the_files_hold_means_and_intervals_of_every_points_own_runs(finished, written):
     out, summary = finished
     assert (summary["groups"], summary["fields"]) == (
         1,
         ["optimizer.learning_rate", "objective.kappa0"],
     )
-    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == written(
+        summary
+    )
     assert json.loads((out / "results" / "sweep.json").read_text()) == summary["points"]
     with (out / "results" / "sweep.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
