@@ -564,6 +564,11 @@ def explained(name: str) -> Iterator[None]:
         ) from error
 
 
+def imports_code(name: str) -> bool:
+    """Tell whether an environment's name names a module, which making it would import and run."""
+    return ":" in name and not name.startswith("puddle-world:")
+
+
 def import_named(module: str, name: str) -> ModuleType:
     """Import the module that an environment's name names."""
     require(all(module.split(".")), "a module's name before the environment's", name)

@@ -1,10 +1,12 @@
 """Trainers: agents in their environments, made from a configuration."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer, Trainer
@@ -14,7 +16,7 @@ from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
 from rlreps.envs import Position, PuddleWorld, load_arena
 from rlreps.envs.core import observation_struct
-from rlreps.errors import require
+from rlreps.errors import require, require_memory
 from rlreps.runs.processes import process_count
 
 PUDDLE_WORLD = "puddle-world"
@@ -50,6 +52,13 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
 
 
+def _require_room(config: AgentConfig, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise an ``InputError`` if the memories of all agents cannot fit, before any is made."""
+    row = math.prod(shape) * np.dtype(dtype).itemsize + 9  # Action, reward and end.
+    rows = (config.replay.capacity + config.num_envs) * config.num_seeds
+    require_memory(f"replay of {rows:,} rows of all agents", rows * row)
+
+
 def make_trainer(
     config: AgentConfig,
     *,
@@ -73,6 +82,7 @@ def make_trainer(
     world = puddle_world_of(config)
     if world is not None:
         sight = observation_struct(world)
+        _require_room(config, sight.shape, sight.dtype)
         agent = make_agent(
             config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
         )
@@ -89,6 +99,7 @@ def make_trainer(
         config.checkpoint_period,
     )
     seen = describe(config.environment)
+    _require_room(config, seen.observation_shape, seen.observation_dtype)
     agent = make_agent(
         config,
         seen.observation_shape,

@@ -78,6 +78,8 @@ ARENAS: dict[str, PuddleWorld] = {
 }
 """The arenas that come with the package, by name."""
 
+_LARGEST_FILE = 2**20
+
 SHAPES: dict[str, type[Capsule] | type[Disc] | type[ConvexPolygon]] = {
     "capsule": Capsule,
     "disc": Disc,
@@ -139,11 +141,20 @@ def resolve_arena(
 
 def _read_arena(path: Path) -> PuddleWorld:
     try:
+        # A FIFO or a device might never end.
+        if path.exists() and not path.is_file():
+            raise ArenaError(f"expected a readable arena file, got {path} (no regular file)")
+        if path.exists() and path.stat().st_size > _LARGEST_FILE:
+            raise ArenaError(f"expected an arena file of at most {_LARGEST_FILE} bytes, got {path}")
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ArenaError(
             f"expected a readable arena file, got {path} ({error.strerror})"
         ) from error
+    except ArenaError:
+        raise
+    except RecursionError as error:
+        raise ArenaError(f"expected TOML that is not nested so deeply, got {path}") from error
     except ValueError as error:  # broken TOML, and bytes that are no UTF-8
         raise ArenaError(f"expected TOML, got {path} ({error})") from error
     try:

@@ -100,6 +100,10 @@ def pytree_dataclass(
     return register
 
 
+LARGEST_NUMBER = 1000.0
+"""Sizes and places beyond this leave no digit of the unit square in single precision."""
+
+
 def as_number(value: Any, name: str) -> Any:
     """Return ``value`` as a finite Python float; arrays (and tracers) pass through unchecked.
 
@@ -109,9 +113,21 @@ def as_number(value: Any, name: str) -> Any:
         return value
     # bool is an int to Python, but `radius = true` in a file is a mistake.
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not math.isfinite(value):
+    try:
+        number = float(value) if real else math.nan
+    except OverflowError:
+        raise ArenaError(f"expected {name} to be a finite number, got a longer one") from None
+    if not math.isfinite(number):
         raise ArenaError(f"expected {name} to be a finite number, got {value!r}")
-    return float(value)
+    if abs(number) > LARGEST_NUMBER or 0.0 < abs(number) < _SMALLEST:
+        raise ArenaError(
+            f"expected {name} to be a number that single precision can work with "
+            f"(at most {LARGEST_NUMBER:g}, and 0 or at least {_SMALLEST:.3g}), got {number!r}"
+        )
+    return number
+
+
+_SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 def check_range(value: Any, name: str, valid: Callable[[float], bool], expected: str) -> Any:

@@ -256,7 +256,8 @@ def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
     """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` if it is none."""
     if len(vertices) < 3:
         raise ArenaError(f"expected a polygon of at least 3 vertices, got {len(vertices)}")
-    corners = np.asarray(vertices) @ np.array([1.0, 1.0j])
+    # As single precision tells them apart: between two that are one there is no edge.
+    corners = np.asarray(vertices, np.float32).astype(np.float64) @ np.array([1.0, 1.0j])
     edges = np.roll(corners, -1) - corners
     if np.any(edges == 0.0):
         repeated = vertices[int(np.argmax(edges == 0.0))]

@@ -31,6 +31,10 @@ PENALTY_PER_DEPTH = 400.0
 RESET_DRAWS = 32
 """Start positions drawn to find one outside the walls."""
 
+MOST_EDGES = 200
+"""Edges of all puddles, a disc or capsule being one: programs hold a formula for each, and take
+seconds to compile for hundreds of them."""
+
 _EDGE_ROUNDINGS = 64.0
 """Machine epsilons by which moves stay within the square's edges where there are walls: more than
 the rounding that shapes forgive an agent at their edge (``geometry._rounding``)."""
@@ -121,6 +125,12 @@ class PuddleWorld:
         for puddle in puddles:
             if not isinstance(puddle, Puddle):
                 raise ArenaError(f"expected puddles to be Puddle instances, got {puddle!r}")
+        edges = sum(len(getattr(puddle.shape, "vertices", (None,))) for puddle in puddles)
+        if edges > MOST_EDGES:
+            raise ArenaError(
+                f"expected at most {MOST_EDGES} edges of all puddles, discs and capsules counting "
+                f"as one, got {edges:,}"
+            )
         step_size = check_range(
             self.step_size, "step_size", lambda s: s > 0.0, "to be greater than 0"
         )

@@ -14,7 +14,7 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
 
@@ -147,9 +147,33 @@ def from_json(
                 return from_json(classes[found["name"]], rest, classes)
             if dataclasses.is_dataclass(hints.get(name)):
                 return from_json(hints[name], found, classes)
-        return tuple(found) if isinstance(found, list) else found
+        plain = tuple(found) if isinstance(found, list) else found
+        if not _fits(plain, hints.get(name)):
+            raise InputError(f"expected {name} of {cls.__name__} as {hints[name]}, got {plain!r}")
+        return plain
 
     try:
         return cls(**{name: value(name, found) for name, found in stored.items()})
-    except TypeError as error:
+    except InputError:
+        raise
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"expected the fields of {cls.__name__}, got {error}") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a plain value is of a type; what is no plain type fits everything."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _fits(value, inner[0])
+    if origin in (types.UnionType, Union):
+        return any(_fits(value, each) for each in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        several = isinstance(value, tuple)
+        kinds = inner[:1] * len(value) if several and inner[-1:] == (...,) else inner
+        return several and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return number if hint is int else number or isinstance(value, float) if hint is float else True

@@ -4,6 +4,7 @@ The command line prints an error's message on one line.
 """
 
 import math
+import os
 from collections.abc import Sequence
 
 
@@ -42,3 +43,23 @@ def require_interval(name: str, value: object, interval: str) -> None:
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
     require(above and below and not math.isinf(value), f"{name} in {interval}", value)
+
+
+def require_memory(what: str, size: int) -> None:
+    """Raise an ``InputError`` if something of a size in bytes is larger than this machine's memory.
+
+    Nothing is known of what others use: this catches what could never fit, before it is tried.
+    """
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Not every system can say.
+        return
+    if size > memory:
+        raise InputError(
+            f"expected {what} in {in_gigabytes(memory)} of memory, got {in_gigabytes(size)}"
+        )
+
+
+def in_gigabytes(size: int) -> str:
+    """Write a number of bytes for a message."""
+    return f"{size / 1e9:,.3g} GB" if size < 10**15 else f"{size // 10**9:,} GB"

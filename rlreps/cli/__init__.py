@@ -1,7 +1,8 @@
 """The command line: parsing only. ``workflows`` and ``experiments`` hold what commands run.
 
 Invalid input exits with code 2 and one line on standard error. Diverged training and the death of
-another process exit with 1, an interruption from the keyboard with 130.
+another process exit with 1, an interruption from the keyboard with 130, a request to end (SIGTERM,
+SIGHUP) with 143 or 129.
 """
 
 import contextlib
@@ -55,7 +56,11 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     if own_process:
-        signal.signal(signal.SIGINT, _leave)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            # What was to be ignored, as nohup asks for, stays ignored.
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _leave)
         if _NO_CACHE not in words:
             keep_compiled_programs()
     words = [word for word in words if word != _NO_CACHE]
@@ -74,12 +79,18 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader has enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        # The environments' own error class lives apart from the library's.
-        from rlreps.envs.core import ArenaError
-
-        if not isinstance(error, InputError | ArenaError | OSError):
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
+        found = str(error).partition("\n")[0] or "none left"
+        _fail(InputError(f"expected enough memory, got: {found}"), 2, own_process)
+    except (ValueError, OSError) as error:
+        if not isinstance(error, InputError | OSError):
+            # The environments' own error class lives apart from the library's, and loads JAX.
+            from rlreps.envs.core import ArenaError
+
+            if not isinstance(error, ArenaError):
+                raise
         _fail(error, 2, own_process)
 
 
@@ -176,16 +187,21 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         print(f"  {name:{width}}  {commands[name][1]}")
     if not group or group == "experiment":
         gap = "\n" if listed else ""
-        print(
-            f"{gap}experiments, with the seconds of --preset smoke; laptop takes minutes on two "
-            "cores, paper is as published:"
+        told = (
+            "how long presets took on two cores, where a run is recorded; paper is as published"
+            if group
+            else "the seconds of --preset smoke; 'rlreps experiment --help' has the others"
         )
+        print(f"{gap}experiments by paper, with {told}:")
         for paper in PAPERS.values():
             print(f" {paper}")
             for name, entry in EXPERIMENTS.items():
                 if entry.paper == paper:
-                    seconds = f" ({entry.smoke} s)" if entry.smoke else ""
+                    seconds = f" ({entry.smoke} s)" if entry.smoke and not group else ""
                     print(f"  {f'experiment {name}':{width}}  {entry.description}{seconds}")
+                    if group and entry.durations:
+                        took = ", ".join(map(" ".join, entry.durations.items()))
+                        print(f"  {'':{width}}  {took}")
     print(
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
         f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."
@@ -200,8 +216,9 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     """
     if sys.stderr.isatty():
         os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
-    os.write(2, b"rlreps: interrupted; the same command goes on from here\n")
-    os._exit(130)
+    said = b"interrupted" if number == signal.SIGINT else b"asked to end"
+    os.write(2, b"rlreps: " + said + b"; the same command goes on from here\n")
+    os._exit(128 + number)
 
 
 def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:

@@ -82,18 +82,25 @@ class EvaluateAgents:
         episodes: Episodes of each agent.
         best: Take each agent as it was at its best evaluation during training.
         store: Ground truth to measure against (PuddleWorld); by default that of the run.
+        env: The environment of the run, to be named again where its name names a module (MODULE:ID,
+            dm_env:MODULE:FUNCTION): a module is imported only if this command line names it.
     """
 
     run_folder: Positional[Path]
     episodes: int = 100
     best: Switch = False
     store: Path | None = None
+    env: str | None = None
 
     def run(self) -> None:
         from rlreps.workflows.agents import evaluate_agents
 
         found = evaluate_agents(
-            self.run_folder, episodes=self.episodes, best=self.best, store=self.store
+            self.run_folder,
+            episodes=self.episodes,
+            best=self.best,
+            store=self.store,
+            environment=self.env,
         )
         print_json(found)
 
@@ -108,6 +115,7 @@ class RenderAgents:
         seed_index: Which agent, from 0.
         best: Draw it as it was at its best evaluation during training.
         store: Ground truth of the components (PuddleWorld); by default that of the run.
+        env: As for ``evaluate``.
     """
 
     run_folder: Positional[Path]
@@ -115,6 +123,7 @@ class RenderAgents:
     seed_index: int = 0
     best: Switch = False
     store: Path | None = None
+    env: str | None = None
 
     def run(self) -> None:
         # Environments draw into memory; without a screen, SDL would complain on standard error.
@@ -128,6 +137,7 @@ class RenderAgents:
             seed_index=self.seed_index,
             best=self.best,
             store=self.store,
+            environment=self.env,
         )
         for path in pictures.written:
             print(f"wrote {path}")

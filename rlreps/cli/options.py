@@ -326,8 +326,22 @@ def parse(
             print(parser.options_by_class(prog), end="")
             raise
         raise InputError(_one_line(said.getvalue())) from None
+    _require_machine_numbers(values)
     built: C = form.build(values)
     return built
+
+
+def _require_machine_numbers(values: Any) -> None:
+    """Raise an ``InputError`` for whole numbers beyond 64 bits among a form's values."""
+    if dataclasses.is_dataclass(values):
+        for field in dataclasses.fields(values):
+            _require_machine_numbers(getattr(values, field.name))
+    elif isinstance(values, list | tuple):
+        for value in values:
+            _require_machine_numbers(value)
+    elif isinstance(values, int) and not -(2**63) <= values < 2**63:
+        text = str(values) if values.bit_length() < 100 else "one of many digits"
+        raise InputError(f"expected whole numbers below 2^63, got {text}")
 
 
 @contextlib.contextmanager

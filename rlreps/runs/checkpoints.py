@@ -1,12 +1,14 @@
 """Checkpoints of a pytree of arrays through Orbax: whole or absent, never half-written.
 
 Orbax restores flipped bits as they are, and leaves tracebacks on standard error where it fails. So
-a seal lies beside its files: their sizes and checksums, and the layout of the arrays. It is written
-last; a checkpoint without it counts for nothing and is made again.
+a seal lies beside its files: their sizes and checksums, the layout of the arrays, and the step and
+the run that they belong to. It is written last; a checkpoint without it counts for nothing and is
+made again. What is deleted, a newer checkpoint being whole, was written by the same run.
 """
 
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,30 +16,43 @@ import jax
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
-from rlreps.files import write_atomically
+from rlreps.files import parse_json, read_regular, refuse_links_out, write_atomically
 from rlreps.runs.processes import first_does
 
 State = TypeVar("State")
 
 _SEAL = "seal.json"
 
+_OF_ORBAX = {"_CHECKPOINT_METADATA", "commit_success.txt", "default"}
+"""Everything else in the folder of a step."""
+
+_READ_AGAIN = 5
+"""Times that a checkpoint is looked for while another process replaces them."""
+
 
 class Checkpoints:
     """The last checkpoints of one run."""
 
-    def __init__(self, path: Path, *, keep: int = 2) -> None:
+    def __init__(self, path: Path, *, keep: int = 2, run: str | None = None) -> None:
         """Open a folder of checkpoints, which the first save creates.
 
         Args:
             path: The folder.
             keep: Checkpoints kept; older ones are deleted after a newer one is complete.
+            run: What tells this run from others; None reads any.
+
+        Raises:
+            InputError: If the folder, or a checkpoint in it, is a link.
         """
         self.path = path.absolute()
+        if self.path.is_symlink():
+            raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
+        if self.path.is_dir():
+            refuse_links_out(self.path)
+        self._keep, self._run = keep, run
         self._manager = ocp.CheckpointManager(
             self.path,
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep, create=False, enable_async_checkpointing=False
-            ),
+            options=ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False),
         )
 
     def latest_step(self) -> int | None:
@@ -46,26 +61,43 @@ class Checkpoints:
 
     def complete_steps(self) -> list[int]:
         """Return the steps of all complete checkpoints, rising."""
-        steps: list[int] = self._manager.all_steps()
-        return first_does(
-            lambda: sorted(step for step in steps if (self.path / str(step) / _SEAL).is_file())
-        )
+        return first_does(self._complete_steps)
 
-    def save(self, step: int, state: object) -> None:
+    def _complete_steps(self) -> list[int]:
+        if not self.path.is_dir():
+            return []
+        # Not what Orbax remembers: another process may be at work.
+        steps = (int(entry.name) for entry in self.path.iterdir() if entry.name.isdecimal())
+        return sorted(step for step in steps if (self.path / str(step) / _SEAL).is_file())
+
+    def save(self, step: int, state: object, **notes: Any) -> None:
         """Save a pytree of arrays as the checkpoint of a step; each process writes its own shards.
 
+        Args:
+            step: The step.
+            state: The pytree.
+            **notes: JSON values to keep in the seal; see ``note``.
+
         Raises:
-            InputError: If the disk refused it; the newest complete one is as it was.
+            InputError: If the disk refused it, or something that no run wrote is in its way; the
+                newest complete one is as it was.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # Left by kills. Orbax would count them, and delete complete ones in their stead.
-            for unsealed in {*self._manager.all_steps()} - {*self.complete_steps()}:
-                self._manager.delete(unsealed)
+            sealed = self.complete_steps()
+            for unsealed in first_does(
+                lambda: sorted({*self._manager.all_steps()} - {*sealed}),
+            ):
+                self._delete(unsealed)
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
             self._manager.wait_until_finished()
-            first_does(lambda: self._seal(step, _layout(state)))
+            first_does(lambda: self._write_seal(step, state, notes))
+            for old in first_does(self._outlived):
+                self._delete(old)
+        except InputError:
+            raise
         except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(
@@ -80,8 +112,45 @@ class Checkpoints:
             template: A pytree with the structure, shapes and dtypes to expect.
 
         Raises:
-            InputError: If the checkpoint is damaged or of another structure.
+            InputError: If the checkpoint is damaged, of another structure, step or run, or was
+                replaced while it was read.
         """
+        try:
+            return self._restore(step, template)
+        except InputError as error:
+            if (self.path / str(step)).exists():
+                raise
+            raise InputError(
+                f"expected {self.path / str(step)} to stay while it was read, got it replaced by a "
+                "newer checkpoint; try again"
+            ) from error
+
+    def restore_latest(self, template: State) -> tuple[int, State]:
+        """Load the newest checkpoint, with its step, though another process may replace it.
+
+        Raises:
+            InputError: As ``restore``, or if there is none.
+        """
+        for trial in range(_READ_AGAIN):
+            step = self.latest_step()
+            if step is None:
+                raise InputError(f"expected a checkpoint in {self.path}, got none")
+            try:
+                return step, self.restore(step, template)
+            except InputError:
+                if trial == _READ_AGAIN - 1 or step in self.complete_steps():
+                    raise
+        raise AssertionError
+
+    def note(self, step: int, name: str) -> Any:
+        """Return what was noted when a step's checkpoint was saved; None for nothing.
+
+        Raises:
+            InputError: If the seal is damaged.
+        """
+        return first_does(lambda: self._seal(step).get("notes", {}).get(name))
+
+    def _restore(self, step: int, template: State) -> State:
         first_does(lambda: self._check_seal(step, _layout(template)))
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _leaves(template))
         try:
@@ -97,29 +166,78 @@ class Checkpoints:
         """Release Orbax's threads."""
         self._manager.close()
 
-    def _seal(self, step: int, layout: str) -> None:
+    def _write_seal(self, step: int, state: object, notes: Mapping[str, Any]) -> None:
         folder = self.path / str(step)
         files = sorted(file for file in folder.rglob("*") if file.is_file())
-        found = {str(file.relative_to(folder)): _fingerprint(file) for file in files}
-        seal = {"files": found, "layout": layout}
+        seal = {
+            "files": {str(file.relative_to(folder)): _fingerprint(file) for file in files},
+            "layout": _layout(state),
+            "step": step,
+            "run": self._run,
+            "notes": notes,
+        }
+        seal["checksum"] = _checksum(seal)
         write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
 
-    def _check_seal(self, step: int, layout: str) -> None:
-        """Raise ``InputError`` for files or a layout other than were written."""
+    def _outlived(self) -> list[int]:
+        """List the complete checkpoints of this run that newer ones replace."""
+        older = self._complete_steps()[: -self._keep]
+        return [step for step in older if self._seal(step).get("run") == self._run]
+
+    def _delete(self, step: int) -> None:
+        """Delete a step's checkpoint that this run wrote, whole or not."""
         folder = self.path / str(step)
+
+        def check() -> None:
+            others = {entry.name for entry in folder.iterdir()} - _OF_ORBAX - {_SEAL}
+            # A kill may leave a seal before it has its name.
+            if others := {name for name in others if not name.startswith(f".{_SEAL}.")}:
+                raise InputError(
+                    f"expected nothing but checkpoints in {self.path}, got {folder} with "
+                    f"{min(others)}; move it elsewhere"
+                )
+
+        first_does(check)
+        self._manager.delete(step)
+
+    def _seal(self, step: int) -> dict[str, Any]:
+        """Read the seal of a step; ``InputError`` if it is not as it was written."""
         try:
-            seal = json.loads((folder / _SEAL).read_text())
-            files, found = seal["files"], seal["layout"]
-            broken = [name for name in files if _fingerprint(folder / name) != files[name]]
+            seal = parse_json(read_regular(self.path / str(step) / _SEAL))
+            # Earlier versions wrote less, and no checksum.
+            known = {"files", "layout"} <= seal.keys()
+            if known and seal.keys() != {"files", "layout"}:
+                known = seal.pop("checksum") == _checksum(seal)
+            if not known:
+                raise ValueError("a seal that was changed")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(step, str(error)) from error
+        found: dict[str, Any] = seal
+        return found
+
+    def _check_seal(self, step: int, layout: str) -> None:
+        """Raise ``InputError`` for files, a layout, a step or a run other than were written."""
+        folder, seal = self.path / str(step), self._seal(step)
+        files, found = seal["files"], seal["layout"]
+        try:
+            there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+            broken = sorted({*files} ^ (there - {_SEAL}))
+            broken += [
+                name for name in {*files} & there if _fingerprint(folder / name) != files[name]
+            ]
+        except (OSError, TypeError) as error:
             raise self._damaged(step, str(error)) from error
         if broken:
             raise self._damaged(step, f"{', '.join(broken)} with other bytes than were written")
+        if seal.get("step", step) != step:
+            raise self._damaged(step, f"the checkpoint of step {seal['step']}")
+        if None not in (run := seal.get("run"), self._run) and run != self._run:
+            raise self._damaged(step, "the checkpoint of another run")
         if found != layout:
             raise InputError(f"expected the arrays {layout} in {folder}, got {found}")
 
     def _damaged(self, step: int, found: str) -> InputError:
-        older = [other for other in self.complete_steps() if other < step]
+        older = [other for other in self._complete_steps() if other < step]
         remedy = f"resume from step {max(older)}" if older else "start again"
         return InputError(
             f"expected an undamaged checkpoint in {self.path / str(step)}, got {found}; "
@@ -138,5 +256,9 @@ def _layout(tree: object) -> str:
 
 def _fingerprint(file: Path) -> list[int]:
     """Return the size and the CRC-32 of a file."""
-    content = file.read_bytes()
+    content = read_regular(file)
     return [len(content), zlib.crc32(content)]
+
+
+def _checksum(seal: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(seal, sort_keys=True).encode())

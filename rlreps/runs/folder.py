@@ -1,16 +1,25 @@
 """The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from rlreps import __version__
 from rlreps.errors import InputError
-from rlreps.files import README, unfinished_writes, write_atomically
+from rlreps.files import (
+    README,
+    parse_json,
+    read_regular,
+    refuse_links_out,
+    unfinished_writes,
+    write_atomically,
+)
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
 from rlreps.runs.processes import first_does, process_index
@@ -22,6 +31,9 @@ FORMAT = 2
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
+
+_CHECKSUM = "checksum"
+"""Key of a file's checksum of all its other values; a file without one is taken as it is."""
 
 
 _MOST_DIFFERENCES = 8
@@ -50,9 +62,8 @@ _README = """\
 config.json     all that decides the result, with versions, git revision and device
 metrics.jsonl   one line an evaluation
 checkpoints/    the newest state; parts/ and runs/: what is finished of a larger run
-results/        tables as CSV and JSON, with the numbers behind the figures
+results/        tables as CSV and JSON, with the numbers behind the pictures in figures/
 features/       what the first seed's encoder returned at up to 25 evaluations
-figures/        pictures
 summary.json    the final figures; it is written last, when the run is done
 report.html     all of it on one page, where there is one
 The same command with the same folder goes on where it was interrupted.
@@ -106,7 +117,9 @@ class RunFolder:
         """
         self.path = path
         if (path / "zarr.json").is_file():
-            raise InputError(f"{path} holds a matrix store, not a run")
+            raise InputError(f"expected a run's {_CONFIG}: {path} holds a matrix store, not a run")
+        if path.is_dir():
+            refuse_links_out(path)
         stored = _read_object(path / _CONFIG)
         kinds = {"kind": str, "config": dict, "provenance": dict}
         if not all(isinstance(stored.get(name), kind) for name, kind in kinds.items()):
@@ -189,7 +202,7 @@ class RunFolder:
         existing = cls.find(path, kind=kind, config=described["config"])
         if existing is not None:
             metrics = path / _METRICS
-            content = metrics.read_bytes() if metrics.exists() else b""
+            content = existing._metrics_content()
             if content and not content.endswith(b"\n"):
                 # Cut short by a kill; the next line would run into it.
                 write_atomically(metrics, content[: content.rfind(b"\n") + 1])
@@ -210,7 +223,17 @@ class RunFolder:
     def require_kind(self, kind: str) -> None:
         """Raise an ``InputError`` unless the folder holds this kind of run."""
         if self.kind != kind:
-            raise InputError(f"{self.path} holds a {in_words(self.kind)}, not a {in_words(kind)}")
+            wanted = in_words(kind)
+            raise InputError(
+                f"expected the folder of a {wanted}: {self.path} holds a {in_words(self.kind)}, "
+                f"not a {wanted}"
+            )
+
+    @property
+    def identity(self) -> str:
+        """Hash of everything that decides the result: what its checkpoints are known by."""
+        canonical = json.dumps([self.kind, self.config], sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     @property
     def figures(self) -> Path:
@@ -223,11 +246,18 @@ class RunFolder:
         """Add a line to the metrics, on disk when this returns; NaN and infinity become null."""
         if process_index() > 0:
             return
-        with (self.path / _METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(without_nan(record), allow_nan=False) + "\n")
+        with (self.path / _METRICS).open("ab") as file:
+            file.write(metrics_line(record))
             file.flush()
             # A checkpoint made after this must not outlive it in a power failure.
             os.fsync(file.fileno())
+
+    def _metrics_content(self) -> bytes:
+        path = self.path / _METRICS
+        try:
+            return read_regular(path) if path.exists() else b""
+        except OSError as error:
+            raise InputError(f"expected a run's metrics, got {error.strerror}: {path}") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all metrics, oldest first, null as NaN, without a last line cut short by a kill.
@@ -236,9 +266,7 @@ class RunFolder:
             InputError: If a line is not a JSON object.
         """
         path = self.path / _METRICS
-        if not path.exists():
-            return []
-        lines = path.read_bytes().splitlines(keepends=True)
+        lines = self._metrics_content().splitlines(keepends=True)
         return [
             _parse(line, f"line {number} of {path}", nan=True)
             for number, line in enumerate(lines, start=1)
@@ -256,8 +284,7 @@ class RunFolder:
         if not all(isinstance(record.get("step"), int) for record in records):
             raise InputError(f"expected a step in every line of {path}, got a line without")
         kept = [record for record in records if record["step"] <= step]
-        lines = "".join(json.dumps(without_nan(record)) + "\n" for record in kept)
-        write_atomically(path, lines.encode())
+        write_atomically(path, b"".join(map(metrics_line, kept)))
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -365,23 +392,43 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
     return first_does(find)
 
 
+def metrics_line(record: Mapping[str, Any]) -> bytes:
+    """Write a record of metrics as a line of JSON."""
+    return (json.dumps(without_nan(record), allow_nan=False) + "\n").encode()
+
+
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(without_nan(content), indent=2, allow_nan=False)
+    plain = without_nan(content)
+    text = json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=2, allow_nan=False)
     write_atomically(path, (text + "\n").encode())
+
+
+def _checksum(plain: Any) -> str:
+    """Compute the CRC-32 of JSON values, in whatever order and layout they are written."""
+    # Through JSON once, which makes lists of tuples and texts of keys.
+    canonical = json.dumps(json.loads(json.dumps(plain)), sort_keys=True)
+    return f"{zlib.crc32(canonical.encode()):08x}"
 
 
 def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise InputError(f"expected a run's {path.name}, got {error.strerror}: {path}") from error
-    return _parse(content, str(path), nan=nan)
+    found = _parse(content, str(path), nan=False)
+    checksum = found.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _checksum(found):
+        raise InputError(
+            f"expected {path} as it was written, got other values than its checksum is of; restore "
+            f"it, or remove {_CHECKSUM!r} from it if you have changed it yourself"
+        )
+    return {name: _with_nan(value) for name, value in found.items()} if nan else found
 
 
 def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
     """Read a JSON object, with ``nan`` putting NaN where a figure had no finite value."""
     try:
-        found = json.loads(content)
+        found = parse_json(content)
     except ValueError as error:
         raise InputError(f"expected JSON in {place}, got {error}") from error
     if not isinstance(found, dict):

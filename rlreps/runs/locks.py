@@ -57,7 +57,9 @@ def exclusive(folder: Path) -> Iterator[None]:
 def _open_locked(path: Path) -> IO[str]:
     """Open the lock file, locked until it is closed."""
     while True:
-        stream = path.open("a+", encoding="utf-8")
+        # Through no link: what it leads to would be emptied.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+        stream = os.fdopen(os.open(path, flags, 0o666), "a+", encoding="utf-8")
         if _try_lock(stream) is False:
             with stream:
                 stream.seek(0)

@@ -39,6 +39,12 @@ except ImportError as error:
 RELATIVE_RATES = {"implicit_krasulina": 0.1, "sanger": 3.0}
 """Rule → default η0 times the total variance; Sanger's own diverges where others still learn."""
 
+LARGEST_ENTRY = 1e150
+"""Largest entry of a row."""
+
+LEAST_DEVIATION = 1e-150
+"""Rows may differ by nothing, or by no less than this: smaller squares are zero."""
+
 RELATIVE_RATE = 10.0
 """The same for other rules."""
 
@@ -134,6 +140,7 @@ class StreamingPCA(
             setup = self._setup(X, min(X.shape))
             model = start(setup, random.randint(np.iinfo(np.int32).max), X)
             order = random.permutation(len(X))
+            self._require_spread(X - model.origin)
             total_variance = _total_variance(X[order[:ROWS_AT_ONCE]] - model.origin)
             model = model.measured_in_its_spread(total_variance)
             rate = self._rate(total_variance)
@@ -178,6 +185,7 @@ class StreamingPCA(
                 require(started == now, expected, now)
                 model = model._replace(setup=setup)
             rows: Floats = X - model.origin
+            self._require_spread(rows)
             about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
             grown, _ = take_in(model.moments, model.components, model.components, about_mean)
             model = model.measured_in_its_spread(grown.total_variance)
@@ -226,6 +234,9 @@ class StreamingPCA(
         array: FloatArray = validate_data(
             self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=finite
         )
+        largest = float(np.nanmax(np.abs(array), initial=0.0))
+        most = f"entries of at most {LARGEST_ENTRY:g}, whose squares double precision holds"
+        require(largest <= LARGEST_ENTRY, most, largest)
         return array
 
     def _setup(self, X: FloatArray, most: int) -> Setup:
@@ -253,6 +264,17 @@ class StreamingPCA(
         require(len(X) >= least, f"at least {least} rows at once {learned}", len(X))
         batch_size, missing = int(self.batch_size), bool(self.missing)
         return Setup(self.rule, features, int(k), float(self.power), batch_size, missing)
+
+    @staticmethod
+    def _require_spread(rows: Floats) -> None:
+        """Refuse rows, less the origin, that vary by less than a variance can tell from zero."""
+        largest = float(np.nanmax(np.abs(rows), initial=0.0))
+        require(
+            largest == 0.0 or largest >= LEAST_DEVIATION,
+            f"rows that are constant or differ by {LEAST_DEVIATION:g} at least, whose squares "
+            "double precision holds (scale them)",
+            largest,
+        )
 
     def _rate(self, total_variance: float) -> float:
         """Return η0, given the total variance of some rows."""

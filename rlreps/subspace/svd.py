@@ -51,6 +51,11 @@ class PrincipalSubspace:
         shapes = (self.basis.shape, self.singular_values.shape)
         fit = self.basis.ndim == 2 and shapes[0][1:] == shapes[1]
         require(fit, "a basis [n, k] and k singular values", shapes)
+        values = self.singular_values
+        real = values.dtype.kind == "f" and bool(np.isfinite(values).all() and (values >= 0).all())
+        require(real, "finite singular values >= 0", values)
+        energy = self.total_energy
+        require(0.0 <= energy < np.inf, "a finite total energy >= 0", energy)
         bound = self.distance_bound
         if bound is not None:
             count = self.basis.shape[1]
@@ -72,6 +77,11 @@ class PrincipalSubspace:
         """Return [k] float64: the share of the total energy in the first 1, ..., k components."""
         energies = np.square(self.singular_values.astype(np.float64))
         return np.minimum(np.cumsum(energies) / self.total_energy, 1.0)
+
+
+MOST_POWER_ITERATIONS = 1000
+"""More change no digit: each divides what is left of other directions by the ratio of singular
+values."""
 
 
 def fix_signs(basis: np.ndarray) -> np.ndarray:
@@ -301,6 +311,8 @@ class RandomizedSVD:
             require_positive("rank", self.rank)
         for name in ("oversampling", "power_iterations", "seed"):
             require(getattr(self, name) >= 0, f"{name} >= 0", getattr(self, name))
+        most = f"power_iterations <= {MOST_POWER_ITERATIONS}"
+        require(self.power_iterations <= MOST_POWER_ITERATIONS, most, self.power_iterations)
 
     @property
     def num_reads(self) -> int:

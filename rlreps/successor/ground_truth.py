@@ -43,7 +43,7 @@ from rlreps.successor.measure import CENTRED_ON_READING, RowEstimates
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore, create_estimates
-from rlreps.successor.store.format import as_bytes
+from rlreps.successor.store.format import as_bytes, find_store
 
 CENTRING: Mapping[Centring, str] = {
     "columns": "column means over states removed",
@@ -117,6 +117,8 @@ class GroundTruth:
     def distance(self, features: Array | np.ndarray) -> float:
         """Return the subspace distance of features [n, d] from the leading d components."""
         require(features.ndim == 2, "features of shape [states, d]", features.shape)
+        fitting = len(features) == self.num_states
+        require(fitting, f"features of all {self.num_states} states, a row each", features.shape)
         d = features.shape[1]
         self.require_dimension(d)
         basis = jnp.asarray(self.principal.truncated(d).basis)
@@ -312,6 +314,9 @@ def save_matrix(
     require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
     states, tasks = shape
+    stored = find_store(path)
+    if stored is not None:
+        require(stored.shape == shape, f"the matrix of shape {stored.shape} in {path}", shape)
     hasher, block_rows = hashlib.sha256(), min(states, max(1, _BLOCK_ENTRIES // tasks))
     for part in parts:
         require(part.dtype.kind in "iuf", "a matrix of real numbers", part.dtype.name)
@@ -438,15 +443,25 @@ def _load(store: MatrixStore, decomposition: Decomposition) -> PrincipalSubspace
     arrays = load_subspace(store, _cache_settings(store, decomposition))
     if arrays is None:
         return None
-    settings = {**decomposition.settings(), "rank": arrays["basis"].shape[1]}
-    return PrincipalSubspace(
-        basis=arrays["basis"],
-        singular_values=arrays["singular_values"],
-        total_energy=float(arrays["total_energy"]),
-        distance_bound=arrays.get("distance_bound"),
-        method=settings.pop("method"),
-        settings=settings,
-    )
+    settings = dict(decomposition.settings())
+    try:
+        basis = arrays["basis"]
+        usable = basis.ndim == 2 and basis.dtype.kind == "f" and bool(np.isfinite(basis).all())
+        expected = f"a finite basis of {store.shape[0]} states"
+        require(usable and len(basis) == store.shape[0], expected, basis.shape)
+        return PrincipalSubspace(
+            basis=basis,
+            singular_values=arrays["singular_values"],
+            total_energy=float(arrays["total_energy"]),
+            distance_bound=arrays.get("distance_bound"),
+            method=settings.pop("method"),
+            settings={**settings, "rank": basis.shape[1]},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected a principal subspace in a file of {store.path / 'subspace'}, to be deleted "
+            f"and computed again, got {error}"
+        ) from error
 
 
 def _compute(
@@ -509,9 +524,16 @@ def sampling_error(
     if arrays is None:
         arrays = _compute_error(store, decomposition, progress)
         save_subspace(store.matrix, arrays, settings)
-    return SamplingError(
-        noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
-    )
+    try:
+        floor, error = arrays["noise_floor"], float(arrays["standard_error"])
+        usable = floor.ndim == 1 and floor.dtype.kind == "f" and 0.0 <= error < np.inf
+        require(usable and bool(((floor >= 0.0) & (floor <= 1.0)).all()), "distances", floor)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise InputError(
+            f"expected a noise floor in a file of {store.matrix.path / 'subspace'}, to be deleted "
+            f"and computed again, got {problem}"
+        ) from problem
+    return SamplingError(noise_floor=floor, standard_error=error)
 
 
 def _compute_error(

@@ -26,6 +26,12 @@ LONGEST_HORIZON = 10**7
 CENTRED_ON_READING = "centred_on_reading"
 """Setting of a store whose matrix is not centred by columns: by what instead."""
 
+MOST_POINTS = 2**20
+"""Most quadrature points of a sub-cell, which are in memory together."""
+
+MOST_ROLLOUTS = 10**9
+"""Most rollouts from a cell: their standard error is below single precision's by far."""
+
 ROLLOUTS_PER_BLOCK = 250
 """Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
 
@@ -125,6 +131,7 @@ class RolloutSettings(DiscountedSum):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
+        require(self.rollouts <= MOST_ROLLOUTS, f"rollouts <= {MOST_ROLLOUTS:,}", self.rollouts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,6 +151,7 @@ class TransitionSettings(DiscountedSum):
         require_positive("refinement", self.refinement)
         power_of_two = self.points >= 1 and self.points.bit_count() == 1
         require(power_of_two, "points to be a power of two", self.points)
+        require(self.points <= MOST_POINTS, f"points <= {MOST_POINTS:,}", self.points)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,6 +160,7 @@ class Transitions:
         observation = np.asarray(_entry(data, "observations", "observation"))
         action = np.asarray(_entry(data, "actions", "action"))
         require(action.ndim >= 1, "actions of shape [rows]", action.shape)
+        require(observation.ndim >= 1, "observations of shape [rows, ...]", observation.shape)
         rows = len(action)
         terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
         ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
@@ -198,6 +199,7 @@ class Transitions:
             terminated = np.zeros(rows, np.bool_)
             ends = None if ends is None and not known.any() else cut
         following = np.asarray(following)
+        require(following.ndim >= 1, "next observations of shape [rows, ...]", following.shape)
         require(len(observation) == rows, f"{rows} observations", len(observation))
         require(len(following) == rows, f"{rows} next observations", len(following))
         return cls(
@@ -406,7 +408,10 @@ def _numbers(name: str, values: Any) -> np.ndarray:
     require(array.dtype.kind in "iubf", f"{name} of numbers in one array", array.dtype.name)
     if array.dtype.kind == "f":
         require(bool(np.isfinite(array).all()), f"finite numbers in {name}", "NaN or infinity")
-        array = array.astype(np.float32)
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+        single = f"numbers in {name} that single precision holds"
+        require(bool(np.isfinite(array).all()), single, "larger ones")
     return array
 
 

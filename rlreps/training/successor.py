@@ -572,6 +572,22 @@ class SuccessorRepresentation:
         """
         folder = RunFolder(Path(path))
         folder.require_kind(KIND)
+        try:
+            return cls._load(folder, path, encoder, backward_encoder, behaviour)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"expected {path} to describe a representation, got {type(error).__name__}: {error}"
+            ) from error
+
+    @classmethod
+    def _load(
+        cls,
+        folder: RunFolder,
+        path: Path | str,
+        encoder: Encoder | None,
+        backward_encoder: Encoder | None,
+        behaviour: Behaviour | None,
+    ) -> "SuccessorRepresentation":
         stored = dict(folder.config)
         named = {"encoder": encoder, "backward_encoder": backward_encoder}
         for name, own in named.items():
@@ -590,13 +606,13 @@ class SuccessorRepresentation:
         assert named["encoder"] is not None
         config = dataclasses.replace(config, encoder=named["encoder"])
         networks = _networks(observed, config, named["backward_encoder"], kind)
-        with contextlib.closing(Checkpoints(folder.path / _ARRAYS)) as checkpoints:
-            step = checkpoints.latest_step()
-            if step is None:
+        place = folder.path / _ARRAYS
+        with contextlib.closing(Checkpoints(place, run=folder.identity)) as checkpoints:
+            if checkpoints.latest_step() is None:
                 raise InputError(
                     f"expected a finished fit in {path}, got none: fit again to resume"
                 )
-            arrays = checkpoints.restore(step, _template(observed, config, networks))
+            _, arrays = checkpoints.restore_latest(_template(observed, config, networks))
         return cls(
             config=config,
             observed=observed,
@@ -608,7 +624,8 @@ class SuccessorRepresentation:
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write the numbers to a run's folder; return its summary."""
-        with contextlib.closing(Checkpoints(folder.path / _ARRAYS, keep=1)) as checkpoints:
+        place = folder.path / _ARRAYS
+        with contextlib.closing(Checkpoints(place, keep=1, run=folder.identity)) as checkpoints:
             latest = checkpoints.latest_step()
             checkpoints.save(0 if latest is None else latest + 1, self.arrays)
         return {

@@ -23,7 +23,7 @@ from PIL import Image
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
 from rlreps.agents.compiled import Trainer, TrainerState
 from rlreps.agents.dqn import TORSOS, AgentConfig, Use, agent_keys, keys_for
-from rlreps.agents.environments import environment_seed, make_host_environments
+from rlreps.agents.environments import environment_seed, imports_code, make_host_environments
 from rlreps.agents.measures import COMPONENTS, default_ground_truth, make_measure, make_measurement
 from rlreps.agents.trainer import arena_of, make_trainer, puddle_world_of
 from rlreps.config import as_json, from_json
@@ -306,10 +306,15 @@ def _better(best: Best, params: Params, returns: npt.NDArray[np.float32], step: 
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
     """Read steps [p] and a figure of every evaluation [seeds, p]; NaN where it was not measured."""
     records = folder.read_metrics()
-    steps = np.asarray([record["step"] for record in records], np.float64)
-    seeds = len(records[0]["returns"])
-    missing = [np.nan] * seeds
-    values = np.asarray([record.get(name, missing) for record in records], np.float64)
+    try:
+        steps = np.asarray([record["step"] for record in records], np.float64)
+        missing = [np.nan] * len(records[0]["returns"])
+        values = np.asarray([record.get(name, missing) for record in records], np.float64)
+        require(values.shape == (len(steps), len(missing)), "a figure of each seed", values.shape)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected step and returns in all metrics of {folder.path}, got {error}"
+        ) from error
     return steps, values.T
 
 
@@ -352,17 +357,31 @@ def _auxiliary_of(config: AgentConfig) -> str | None:
     return config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
 
 
-def load_agent_config(folder: RunFolder) -> AgentConfig:
+def load_agent_config(folder: RunFolder, environment: str | None = None) -> AgentConfig:
     """Read the configuration of a run of agents.
 
+    Args:
+        folder: The run.
+        environment: Its environment, as the user names it. One whose name names a module has to be
+            named: a folder that came from elsewhere must not decide which code is imported.
+
     Raises:
-        InputError: If the folder holds another kind of run, or one with parts of the user's own.
+        InputError: If the folder holds another kind of run, one with parts of the user's own, or
+            one in another environment or one that has to be named.
     """
     folder.require_kind(KIND)
     stored = dict(folder.config)
     own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
     require(own is None, "agents that their configuration describes", own)
-    return from_json(AgentConfig, stored, METHODS)
+    config = from_json(AgentConfig, stored, METHODS)
+    name = config.environment
+    if environment is None and imports_code(name):
+        raise InputError(
+            f"expected --env {name} with {folder.path}, whose environment is code that would be "
+            "imported, got none; name it again if you trust it"
+        )
+    require(environment in (None, name), f"--env {name}, in which agents were trained", environment)
+    return config
 
 
 def load_agents(
@@ -384,13 +403,13 @@ def load_agents(
     Raises:
         InputError: If there is no readable checkpoint.
     """
-    with contextlib.closing(Checkpoints(folder.path / CHECKPOINTS)) as checkpoints:
-        step = checkpoints.latest_step()
-        if step is None:
-            raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
+    path = folder.path / CHECKPOINTS
+    with contextlib.closing(Checkpoints(path, run=folder.identity)) as checkpoints:
+        if checkpoints.latest_step() is None:
+            raise InputError(f"expected a checkpoint in {path}, got none")
         trainer = make_trainer(config, devices=devices)
         like = jax.device_get(_unevaluated(trainer, trainer.init()))
-        agents, kept = checkpoints.restore(step, like)
+        step, (agents, kept) = checkpoints.restore_latest(like)
         if not best:
             return trainer, trainer.put(agents), step
         learner = agents.memory.learner._replace(params=kept.params)
@@ -509,7 +528,12 @@ def ground_truth_of_run(
 
 
 def evaluate_agents(
-    run: Path, *, episodes: int = EPISODES, best: bool = False, store: Path | None = None
+    run: Path,
+    *,
+    episodes: int = EPISODES,
+    best: bool = False,
+    store: Path | None = None,
+    environment: str | None = None,
 ) -> dict[str, Any]:
     """Play greedy episodes with a run's newest checkpoint, and take all measures of its torsos.
 
@@ -521,6 +545,7 @@ def evaluate_agents(
         episodes: Of each agent; their random keys are of no evaluation during training.
         best: Take each agent as it was at its best evaluation during training.
         store: Ground truth to measure against; None is the run's own.
+        environment: As of ``load_agent_config``.
 
     Returns:
         JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
@@ -532,7 +557,8 @@ def evaluate_agents(
     """
     require_positive("episodes", episodes)
     folder = RunFolder(run)
-    config = dataclasses.replace(load_agent_config(folder), evaluation_episodes=episodes)
+    config = load_agent_config(folder, environment)
+    config = dataclasses.replace(config, evaluation_episodes=episodes)
     truth = ground_truth_of_run(folder, config, store)
     trainer, state, step = load_agents(folder, config, best=best)
     with contextlib.closing(trainer):
@@ -598,6 +624,7 @@ def render_agents(
     seed_index: int = 0,
     best: bool = False,
     store: Path | None = None,
+    environment: str | None = None,
 ) -> Pictures:
     """Draw one agent of a run, and the learning curves of all.
 
@@ -610,12 +637,13 @@ def render_agents(
         seed_index: Which agent, from 0.
         best: Draw it as it was at its best evaluation during training.
         store: Ground truth of the components; None is the run's own, or the released one.
+        environment: As of ``load_agent_config``.
 
     Raises:
         InputError: If the run or the store cannot be read, or there is no such agent.
     """
     folder = RunFolder(run)
-    config = load_agent_config(folder)
+    config = load_agent_config(folder, environment)
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     require(out is None or not out.is_file(), "a folder for the pictures", str(out))

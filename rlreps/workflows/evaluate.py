@@ -83,11 +83,12 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
     learner = learner_for(config, truth, matrix["tasks"])
     inputs = truth.inputs(learner.encoder)
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
-    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
-        step = checkpoints.latest_step() if step is None else step
+    path = folder.path / "checkpoints"
+    with contextlib.closing(Checkpoints(path, run=folder.identity)) as checkpoints:
         if step is None:
-            raise InputError(f"expected a checkpoint in {checkpoints.path}, got none")
-        state = checkpoints.restore(step, template)
+            step, state = checkpoints.restore_latest(template)
+        else:
+            state = checkpoints.restore(step, template)
     return TrainedEncoder(config, learner.encoder, state.params, inputs, step)
 
 
@@ -149,9 +150,12 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
 def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
     """Read which matrix a run was trained on: its ``checksum``, ``states`` and ``tasks``."""
     matrix = folder.config.get(MATRIX)
-    if not isinstance(matrix, dict) or not {"checksum", "states", "tasks"} <= matrix.keys():
+    found = matrix if isinstance(matrix, dict) else {}
+    sizes = [found.get(name) for name in ("states", "tasks")]
+    whole = all(isinstance(size, int) and size >= 1 for size in sizes)
+    if not whole or "checksum" not in found:
         raise InputError(f"expected {folder.path} to describe its matrix, got {matrix!r}")
-    return matrix
+    return found
 
 
 def trained_store(folder: RunFolder) -> Path | None:

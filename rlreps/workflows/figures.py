@@ -25,6 +25,8 @@ from rlreps.workflows.evaluate import (
 )
 from rlreps.workflows.train import ground_truth_for
 
+MOST_DRAWN_BINS = 1000
+
 
 def draw_environment(
     arena: str,
@@ -34,6 +36,7 @@ def draw_environment(
     goal: tuple[float, float, float] | None = None,
 ) -> Path:
     """Draw an arena by name or TOML file, with a goal's disc if any; return the figure's path."""
+    require(bins is None or bins <= MOST_DRAWN_BINS, f"bins <= {MOST_DRAWN_BINS} to draw", bins)
     environment = load_arena(arena, **({} if goal is None else {"goal": goal}))
     return plotting.save_figure(plotting.plot_environment(environment, bins=bins), out)
 

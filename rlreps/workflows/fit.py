@@ -2,22 +2,19 @@
 
 import contextlib
 import dataclasses
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlreps.envs import load_arena
 from rlreps.errors import InputError, require
+from rlreps.files import DAMAGED, read_arrays
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.transitions import Terminals, Transitions
 from rlreps.training.successor import KIND, Fit, FitConfig
 
 _PUDDLE_WORLD = "puddle-world"
 
-_BROKEN = (zipfile.BadZipFile, zlib.error)
+MOST_COLLECTED = 10**8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,14 +49,14 @@ def read_data(name: str, collection: Collection) -> Transitions:
     if name.endswith(".npz"):
         require(steps is None, "no --collect with a file", steps)
         try:
-            # An .npy file under this name is an array and no context.
-            with open(name, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-                arrays = dict(file)
-        except (OSError, ValueError, EOFError, TypeError, *_BROKEN) as error:
+            arrays = read_arrays(name)
+            require("" not in arrays, "an .npz file", "an .npy file under this name")
+        except DAMAGED as error:
             raise InputError(f"expected a file of arrays, got {name}: {error}") from error
         return Transitions.from_dictionary(arrays, terminals=collection.terminals)
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
+    require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)
     seed = collection.environment_seed
     if name.partition(":")[0] == _PUDDLE_WORLD:
         arena = load_arena(name.partition(":")[2] or "sutton")

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import shutil
 import sys
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, in_gigabytes, require_memory
 from rlreps.runs.locks import exclusive
 from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.processes import (
@@ -161,7 +160,7 @@ def _compute(
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
             f"{matrix.path}: {measure.num_states:,} x {measure.num_states:,} entries, "
-            f"{_gigabytes(measure.stored_bytes)} on disk{steps}",
+            f"{in_gigabytes(measure.stored_bytes)} on disk{steps}",
             file=sys.stderr,
         )
     with (
@@ -195,19 +194,7 @@ def _require_room(measure: SuccessorMeasure, path: Path) -> None:
     asked = f"{measure.num_states:,} x {measure.num_states:,} entries"
     if measure.stored_bytes > free:
         raise InputError(
-            f"expected a matrix that fits the {_gigabytes(free)} free at {folder}, got {asked}, "
-            f"{_gigabytes(measure.stored_bytes)}"
+            f"expected a matrix that fits the {in_gigabytes(free)} free at {folder}, got {asked}, "
+            f"{in_gigabytes(measure.stored_bytes)}"
         )
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Not every system can say.
-        return
-    if measure.working_bytes > memory:
-        raise InputError(
-            f"expected a matrix that can be computed in {_gigabytes(memory)} of memory, got "
-            f"{asked}, which need {_gigabytes(measure.working_bytes)}"
-        )
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.3g} GB" if size < 1e15 else f"{size / 1e9:,.0f} GB"
+    require_memory(f"a matrix of {asked} that can be computed", measure.working_bytes)

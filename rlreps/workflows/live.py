@@ -14,12 +14,19 @@ from rlreps.config import as_json
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.errors import (
+    InputError,
+    require,
+    require_interval,
+    require_memory,
+    require_positive,
+)
 from rlreps.numerics import PRNG
 from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, centred, state_cells
+from rlreps.successor.measure import LONGEST_HORIZON
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder
@@ -64,6 +71,9 @@ class LiveConfig:
     def __post_init__(self) -> None:
         for name in ("horizon", "rollouts", "target_tasks"):
             require_positive(name, getattr(self, name))
+        lanes = self.training.rows * self.rollouts + (self.centring_starts or 0)
+        require_memory("rollouts of all rows", 4 * lanes * self.training.num_seeds)
+        require(self.horizon <= LONGEST_HORIZON, f"horizon <= {LONGEST_HORIZON:,}", self.horizon)
         require_interval("discount", self.discount, "(0, 1)")
         require(
             type(self.cumulants) in CUMULANTS.values(),
@@ -164,6 +174,7 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     """
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)
+    require_memory("the target's columns", 4 * states * config.target_tasks)
     require(d <= most, f"d <= {most} for {states} states and target_tasks cumulants", d)
     grid, cells = state_cells(store)
     centres = grid.unit_centres()[cells]

@@ -15,7 +15,13 @@ from jax import Array
 
 from rlreps.config import as_json, from_json, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
-from rlreps.errors import InputError, require, require_choice, require_positive
+from rlreps.errors import (
+    InputError,
+    require,
+    require_choice,
+    require_memory,
+    require_positive,
+)
 from rlreps.files import write_atomically
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.numerics import jit
@@ -42,6 +48,8 @@ FEATURES = "features"
 _RECORDED_STEPS = 25
 _RECORDED_BYTES = 2**25
 """Most evaluations at which a run keeps its features, and most that they take."""
+
+MOST_SEEDS = 10**6
 
 METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 """Name → class of everything that a stored configuration can name."""
@@ -102,6 +110,8 @@ class TrainingConfig:
             self.checkpoint_every,
         )
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        require(self.num_seeds <= MOST_SEEDS, f"num_seeds <= {MOST_SEEDS:,}", self.num_seeds)
+        require_memory("batches of all seeds", 4 * self.rows * self.tasks * self.num_seeds)
         require_choice("states", self.states, get_args(States))
         require(
             self.states == "centres" or not isinstance(self.encoder, Tabular),
@@ -346,6 +356,9 @@ def train_in_folder(
         TrainingDivergedError: If training became non-finite.
     """
     make_placement(devices, config.num_seeds)
+    member = jax.eval_shape(learner.init, jax.ShapeDtypeStruct((), np.uint32))
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(member))
+    require_memory(f"the state of {config.num_seeds:,} seeds", size * config.num_seeds)
     learner.check(problem.source)
 
     def compute(folder: RunFolder) -> dict[str, Any]:

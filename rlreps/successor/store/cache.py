@@ -9,12 +9,12 @@ is pickled, every entry has a checksum, and equal content gives equal bytes, as 
 enters.
 """
 
+import contextlib
 import errno
 import hashlib
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -23,23 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError
-from rlreps.files import write_atomically
+from rlreps.files import DAMAGED, open_regular, parse_json, read_arrays, write_atomically
 from rlreps.successor.store.format import MatrixStore, plain_json
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 _RECORD = "rlreps.json"
 _NAMES = "arrays"
-_UNREADABLE = (
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_LONGEST_RECORD = 2**24
 
 
 def write_archive(
@@ -74,15 +65,19 @@ def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str,
     Raises:
         InputError: It is corrupt or no archive.
     """
-    arrays: Arrays = {}
     try:
-        with zipfile.ZipFile(source) as archive:
-            record = json.loads(archive.read(_RECORD))
-            for entry in record.pop(_NAMES):
-                # The whole entry first: that is when zipfile compares its checksum.
-                stream = io.BytesIO(archive.read(f"{entry}.npy"))
-                arrays[entry] = np.lib.format.read_array(stream, allow_pickle=False)
-    except _UNREADABLE as error:
+        with contextlib.ExitStack() as stack:
+            stream = source
+            if isinstance(stream, Path):
+                stream = stack.enter_context(open_regular(stream))
+            with zipfile.ZipFile(stream) as archive:
+                if archive.getinfo(_RECORD).file_size > _LONGEST_RECORD:
+                    raise ValueError("a record that is too long")
+                record = parse_json(archive.read(_RECORD))
+            arrays = read_arrays(stream)
+            if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
+                raise ValueError("other arrays than its record names")
+    except DAMAGED as error:
         raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
     return arrays, record
 

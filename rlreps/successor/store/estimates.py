@@ -7,6 +7,7 @@ difference goes first, so that nobody finds a matrix whose error is missing.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ _README = """\
 A {quantity}: {rows} states (rows) and {columns} tasks (columns), stored by rlreps.
 
 zarr.json         size, and under attributes the settings that determine the matrix
-c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
+c/                blocks of rows, raw float32 each with a checksum and a seal: a Zarr v3 array
 half_difference/  the same for the difference of two halves of the samples, if it was sampled
 subspace/         principal components and noise floor, once computed; they may be deleted
 error.png         the error by number of components, once drawn
@@ -65,6 +66,8 @@ class EstimateStore:
 
     def verify(self, row_sum: float | None) -> list[VerifyReport]:
         """Check every block of ``stores()``: half differences sum to 0, rows to ``row_sum``."""
+        if not isinstance(row_sum, int | float | None) or not math.isfinite(row_sum or 0.0):
+            raise InputError(f"expected a number as row_sum in {self.matrix.path}, got {row_sum!r}")
         nothing = None if row_sum is None else 0.0
         sums = [nothing, row_sum] if self.half_difference else [row_sum]
         return [
@@ -89,7 +92,7 @@ class EstimateStore:
     def remove_block(self, index: int) -> None:
         """Delete what is there of a block, so that it counts as missing."""
         for store in self.stores():
-            store.block_file(index).unlink(missing_ok=True)
+            store.remove_block(index)
 
 
 def create_estimates(

@@ -9,12 +9,20 @@ dense matrix of float32 averages and makes reading three times slower. Equal-siz
 what a killed writer leaves behind harmless. tensorstore writes each chunk to ``<chunk>.__lock``,
 syncs it and renames it; version 0.1.86 does not shorten a lock file that it finds, and here every
 write covers it whole.
+
+A checksum of values alone would not tell a block from another one in its place, or notice that the
+shape beside it has changed. So a *seal* lies beside every block (``c/<index>/seal``): a hash of the
+block's checksum, its index and all that determines the matrix; the metadata hold a hash of the
+latter. A block without a seal was never finished, and counts as missing. Stores of format 1 have
+neither, and are read, and gone on with, without.
 """
 
 import contextlib
 import hashlib
 import itertools
 import json
+import os
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,11 +34,15 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, in_gigabytes, require, require_memory
+from rlreps.files import parse_json, read_regular, refuse_links_out, write_atomically
 
 Rows = npt.NDArray[np.float32]
 
 CHECKSUM_BYTES = 4
+SEAL = "seal"
+_MOST_BLOCKS = 10**6
+"""A file each, of which folders hold no more with grace."""
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
 
 
@@ -45,6 +57,8 @@ class MatrixStore:
         settings: What determines the matrix: equal settings mean equal bytes, on the same kind of
             device with the same versions.
         provenance: What is only informative, as written when the store was created.
+        identity: Hash of shape, block_rows and settings, which blocks are bound to; None in stores
+            of format 1, whose blocks are bound to nothing.
     """
 
     path: Path
@@ -52,6 +66,7 @@ class MatrixStore:
     block_rows: int
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    identity: str | None
     _array: ts.TensorStore = field(repr=False)
 
     @property
@@ -71,6 +86,10 @@ class MatrixStore:
         self.block_range(index)
         return self.path / "c" / str(index) / "0"
 
+    def seal_file(self, index: int) -> Path:
+        """Return the file beside a block that binds it to its place."""
+        return self.block_file(index).with_name(SEAL)
+
     def describe_block(self, index: int) -> str:
         """Return a block's index, first and last row and file, for messages."""
         start, stop = self.block_range(index)
@@ -79,7 +98,59 @@ class MatrixStore:
 
     def missing_blocks(self) -> list[int]:
         """Return indices of the blocks that were never written, in order."""
-        return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
+        written = set(self.written_blocks())
+        return [index for index in range(self.num_blocks) if index not in written]
+
+    def written_blocks(self) -> list[int]:
+        """Return indices of the blocks that are there, in order.
+
+        Raises:
+            InputError: A block is a link that leads out of the store.
+        """
+        folder = self.path / "c"
+        if not folder.is_dir():
+            return []
+        refuse_links_out(folder)
+        found = (int(name) for name in os.listdir(folder) if name.isdecimal() and name.isascii())
+        return sorted(
+            index
+            for index in found
+            if index < self.num_blocks
+            and self.block_file(index).is_file()
+            and (self.identity is None or self.seal_file(index).is_file())
+        )
+
+    def remove_block(self, index: int) -> None:
+        """Delete what is there of a block, so that it counts as missing."""
+        self._require_own(index)
+        self.seal_file(index).unlink(missing_ok=True)
+        self.block_file(index).unlink(missing_ok=True)
+
+    def _require_own(self, index: int) -> None:
+        """Raise InputError if a block's folder is a link that leads out of the store."""
+        folder = self.block_file(index).parent
+        for place in (folder.parent, folder):
+            if place.is_symlink() and not place.resolve().is_relative_to(self.path.resolve()):
+                raise InputError(f"expected {place} in the store, got a link to {place.resolve()}")
+
+    def _seal_of(self, index: int) -> str:
+        """Compute the seal of the block that is on disk."""
+        with self.block_file(index).open("rb") as file:
+            file.seek(-CHECKSUM_BYTES, 2)
+            bound = f"{self.identity} {index} {file.read().hex()}"
+        return hashlib.sha256(bound.encode()).hexdigest()
+
+    def seal_block(self, index: int) -> None:
+        """Bind the block that is on disk to its place; ``write_block`` does."""
+        if self.identity is not None:
+            write_atomically(self.seal_file(index), f"{self._seal_of(index)}\n".encode())
+
+    def _check_seal(self, index: int) -> None:
+        """Raise ValueError if a block that is there is not the one that was written there."""
+        if self.identity is None or not self.block_file(index).is_file():
+            return
+        if read_regular(self.seal_file(index)).decode().strip() != self._seal_of(index):
+            raise ValueError("a block of another place or matrix, or changed since it was written")
 
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
         """Write or replace a block so that it is on disk, whole, when this returns.
@@ -104,18 +175,22 @@ class MatrixStore:
             raise InputError(
                 f"{self.describe_block(index)}: expected finite values, got {count} NaN or infinite"
             )
-        if stop - start < self.block_rows:
-            # Rows that do not fill their chunk are merged into the chunk on disk, which fails if
-            # that one is corrupt. A kill in between leaves a missing block, which a resume fills.
-            self.block_file(index).unlink(missing_ok=True)
+        self._require_own(index)
         with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
+            # A kill in between leaves a missing block, which a resume fills.
+            self.seal_file(index).unlink(missing_ok=True)
+            if stop - start < self.block_rows:
+                # Rows that do not fill their chunk are merged into the chunk on disk, which fails
+                # if that one is corrupt.
+                self.block_file(index).unlink(missing_ok=True)
             self._array[start:stop].write(values).result()
+            self.seal_block(index)
 
     def read_block(self, index: int) -> Rows:
         """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
 
         Raises:
-            InputError: The block is corrupt.
+            InputError: The block is corrupt, or was written to another place.
         """
         return next(self._stream([index]))[1]
 
@@ -198,15 +273,14 @@ class MatrixStore:
     def require_complete(self) -> None:
         """Raise InputError that names the missing blocks, if there are any."""
         if missing := self.missing_blocks():
-            # Runs of neighbours share the difference between value and place: "1, 3-4".
-            runs = [
-                [index for _, index in run]
-                for _, run in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0])
+            ranges = [
+                f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(missing)
             ]
-            ranges = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+            unsealed = [index for index in missing[:1000] if self.block_file(index).is_file()]
+            note = f" (of {len(unsealed)} the seal alone, {SEAL} beside them)" if unsealed else ""
             raise InputError(
                 f"{self.path}: expected all {self.num_blocks} blocks, "
-                f"got {len(missing)} missing: {', '.join(ranges)}"
+                f"got {len(missing)} missing: {', '.join(ranges)}{note}"
             )
 
     def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, Rows]]:
@@ -223,7 +297,15 @@ class MatrixStore:
     def _settle(self, index: int, future: "ts.Future[Rows]") -> tuple[int, Rows]:
         with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
             rows = future.result()
+            self._check_seal(index)
         return index, rows
+
+
+def runs(indices: Iterable[int]) -> list[list[int]]:
+    """Split rising numbers into runs of neighbours."""
+    # Neighbours share the difference between value and place.
+    grouped = itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
+    return [[index for _, index in run] for _, run in grouped]
 
 
 def as_bytes(rows: Rows) -> bytes:
@@ -253,7 +335,9 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
 
 
-_FORMAT = 1
+_FORMAT = 2
+_UNSEALED = 1
+"""Format of stores without seals, which are still read."""
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
 _ABSENT = object()
@@ -293,7 +377,13 @@ def create_or_resume(
         _require_same(store, shape, block_rows, plain)
         return store
     require_place(folder)
-    entry = {"format": _FORMAT, "settings": plain, "provenance": plain_json(provenance)}
+    _require_sizes(folder, shape, block_rows)
+    entry = {
+        "format": _FORMAT,
+        "settings": plain,
+        "provenance": plain_json(provenance),
+        "checksum": _identity(shape, block_rows, plain),
+    }
     with _explained(f"expected a place for a store at {folder}"):
         # What a killed creation left may be longer than the metadata written over it here.
         (folder / f"{_METADATA_FILE}.__lock").unlink(missing_ok=True)
@@ -335,10 +425,17 @@ def open_store(path: str | Path) -> MatrixStore:
     folder = Path(path).absolute()
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
-            raise InputError(f"{path} holds a run, not a matrix store")
+            inside = Path(path) / "successor"
+            hint = f"; its store is {inside}" if (inside / "zarr.json").is_file() else ""
+            raise InputError(f"{path} holds a run, not a matrix store{hint}")
         found = "no such path" if not folder.exists() else f"no {_METADATA_FILE} in it"
         raise InputError(f"expected a matrix store at {folder}, got {found}")
+    refuse_links_out(folder)
     try:
+        # Before tensorstore allocates what the metadata claim.
+        claimed = parse_json(read_regular(folder / _METADATA_FILE))
+        sizes = claimed["shape"], claimed["chunk_grid"]["configuration"]["chunk_shape"][0]
+        _require_sizes(folder, *sizes)
         array = ts.open(_spec(folder), open=True, dtype=ts.float32, rank=2).result()
         metadata = array.spec().to_json()["metadata"]
         block_rows = int(metadata["chunk_grid"]["configuration"]["chunk_shape"][0])
@@ -347,14 +444,21 @@ def open_store(path: str | Path) -> MatrixStore:
         expected = _metadata(shape, block_rows, metadata["attributes"])
         if different := [name for name in expected if metadata.get(name) != expected[name]]:
             raise ValueError(f"another layout ({', '.join(different)})")
-        if entry["format"] != _FORMAT:
+        if entry["format"] not in (_FORMAT, _UNSEALED):
             raise ValueError(f"format {entry['format']} instead of {_FORMAT}")
         settings, provenance = dict(entry["settings"]), dict(entry["provenance"])
+        identity = None
+        if entry["format"] == _FORMAT:
+            identity = _identity(shape, block_rows, settings)
+            if identity != entry["checksum"]:
+                raise ValueError(f"{_METADATA_FILE} with a shape or settings changed since")
     except KeyError as error:
         raise InputError(
             f"expected a matrix store at {folder}, got {_METADATA_FILE} without {error}"
         ) from error
-    except (OSError, TypeError, ValueError) as error:
+    except InputError:
+        raise
+    except (IndexError, OSError, TypeError, ValueError) as error:
         raise InputError(f"expected a matrix store at {folder}, got {first_part(error)}") from error
     return MatrixStore(
         path=folder,
@@ -362,8 +466,41 @@ def open_store(path: str | Path) -> MatrixStore:
         block_rows=block_rows,
         settings=MappingProxyType(settings),
         provenance=MappingProxyType(provenance),
+        identity=identity,
         _array=array,
     )
+
+
+def _require_sizes(folder: Path, shape: Any, block_rows: Any) -> None:
+    """Raise InputError for a matrix that cannot be: whose sizes no machine or disk holds.
+
+    Metadata may be damaged or made to do harm; tensorstore would try to allocate what they claim.
+    """
+    sizes = [*shape, block_rows]
+    whole = len(sizes) == 3 and all(_is_whole(size) and 1 <= size < 2**62 for size in sizes)
+    require(whole, f"a matrix store at {folder} of two positive sizes and block_rows", sizes)
+    states, tasks = shape
+    blocks = -(-states // block_rows)
+    require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", f"{blocks:,}")
+    require_memory(f"blocks of {block_rows} x {tasks} entries", 4 * block_rows * tasks)
+    while not folder.exists():
+        folder = folder.parent
+    disk, size = shutil.disk_usage(folder).total, 4 * states * tasks
+    if size > disk:
+        raise InputError(
+            f"expected a matrix that fits the disk of {folder}, {in_gigabytes(disk)}, got "
+            f"{states} x {tasks} entries, {in_gigabytes(size)}"
+        )
+
+
+def _is_whole(size: object) -> bool:
+    return isinstance(size, int | np.integer) and not isinstance(size, bool)
+
+
+def _identity(shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]) -> str:
+    """Hash everything that determines a matrix and its blocks."""
+    canonical = json.dumps([*map(int, shape), int(block_rows), dict(settings)], sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _spec(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlreps.errors import InputError
-from rlreps.successor.store.format import MatrixStore, as_bytes, first_part
+from rlreps.successor.store.format import MatrixStore, as_bytes, first_part, runs
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class BlockProblem:
     """A fault of one block.
 
     Attributes:
-        index: The block.
+        index: The block; of several missing in a row, the first.
         kind: ``missing`` (never written), ``corrupt`` (cannot be read: the checksum does not match,
             or the file is cut short), ``not finite`` (NaN or infinity in it) or ``deviating`` (a
             row has another sum).
@@ -88,9 +88,16 @@ def verify(
     def report(kind: str, finding: str) -> None:
         found.append(BlockProblem(index, kind, f"{store.describe_block(index)}: {finding}"))
 
+    gaps = {gap[0]: gap for gap in runs(store.missing_blocks())}
+    missing = {index for gap in gaps.values() for index in gap}
     for index in range(store.num_blocks):
-        if not store.block_file(index).is_file():
-            report("missing", "missing")
+        if index in missing:
+            if len(gap := gaps.get(index, [])) == 1:
+                report("missing", "missing")
+            elif gap:
+                first, last = store.block_range(index)[0], store.block_range(gap[-1])[1] - 1
+                text = f"blocks {index}-{gap[-1]} (rows {first}-{last}): missing"
+                found.append(BlockProblem(index, "missing", text))
             continue
         try:
             rows = store.read_block(index)

@@ -261,11 +261,8 @@ def test_a_store_of_another_arena_is_refused(refused, toy_store, tmp_path):
     assert message.startswith("expected a store of the arena of puddle-world:empty, got {")
 
 
-def test_a_store_centred_over_tasks_alone_is_refused(refused, toy_store, tmp_path):
-    metadata = shutil.copytree(toy_store, tmp_path / "rows") / "zarr.json"
-    record = json.loads(metadata.read_text())
-    record["attributes"]["rlreps"]["settings"]["centred_on_reading"] = "rows"
-    metadata.write_text(json.dumps(record))
+def test_a_store_centred_over_tasks_alone_is_refused(refused, toy_store, tmp_path, with_settings):
+    with_settings(shutil.copytree(toy_store, tmp_path / "rows"), centred_on_reading="rows")
     arguments = ("--env", "puddle-world:sutton", "--store", tmp_path / "rows")
     message = refused("agent", "train", "--out", tmp_path / "run", *TOY, *arguments)
     assert message == "expected a store that is centred over states (columns or both), got 'rows'"

@@ -37,7 +37,7 @@ def trained(toy_store, tmp_path_factory):
     return out
 
 
-def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monkeypatch):
+def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monkeypatch, written):
     monkeypatch.chdir(tmp_path)
     made = json.loads(rlreps("successor", "generate", *GENERATE))
     assert made["transitions"] == made["computed_transitions"] == 64 * 40 * 60
@@ -66,7 +66,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
     values = [float(line.split()[1]) for line in spectrum[2:]]
     assert values == sorted(values, reverse=True)
     summary = json.loads(rlreps("train", store, "--out", run, *TRAIN))
-    assert summary == json.loads((run / "summary.json").read_text())
+    assert json.loads((run / "summary.json").read_text()) == written(summary)
     start = time.perf_counter()
     assert json.loads(rlreps("train", store, "--out", run, *TRAIN)) == summary
     assert time.perf_counter() - start < 2.0
@@ -334,7 +334,17 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
 
 
 @pytest.mark.integration
-def test_ctrl_c_ends_a_process_with_code_130_and_one_line(start_rlreps, toy_store, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (signal.SIGINT, "rlreps: interrupted; the same command goes on from here\n"),
+        (signal.SIGTERM, "rlreps: asked to end; the same command goes on from here\n"),
+        (signal.SIGHUP, "rlreps: asked to end; the same command goes on from here\n"),
+    ],
+)
+def test_a_signal_ends_a_process_with_its_code_and_one_line(
+    start_rlreps, toy_store, tmp_path, number, line
+):
     out = tmp_path / "run"
     running = start_rlreps("train", toy_store, "--out", out, *TRAIN, "--steps", "100000")
     metrics = out / "metrics.jsonl"
@@ -342,10 +352,9 @@ def test_ctrl_c_ends_a_process_with_code_130_and_one_line(start_rlreps, toy_stor
         metrics.exists() and b'"step": 40' in metrics.read_bytes()
     ):
         time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     said, error = running.communicate(timeout=120)
-    assert (running.returncode, said) == (130, "")
-    assert error == "rlreps: interrupted; the same command goes on from here\n"
+    assert (running.returncode, said, error) == (128 + number, "", line)
     assert RunFolder(out).read_metrics()[-1]["step"] >= 40
 
 

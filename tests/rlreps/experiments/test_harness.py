@@ -47,7 +47,7 @@ class Toy:
             for name, part in found.items()
         ] + [{"name": "other", "extra": True}]
         figure = Figure()
-        figure.add_subplot()
+        figure.add_subplot(xlabel="value", ylabel="mean")
         shown = run.show("means", "Means & more.", rows, figure)
         run.write_rows("plain", rows[:1])
         claims = [
@@ -85,14 +85,14 @@ class Toy:
         return self.experiment().run(config, out, progress=False, **options)
 
 
-def test_a_run_leaves_parts_results_figures_a_report_in_order_and_a_summary(tmp_path):
+def test_a_run_leaves_parts_results_figures_a_report_in_order_and_a_summary(tmp_path, written):
     toy = Toy()
     summary = toy.run(tmp_path / "run")
     assert toy.measured == ["scale-1", "scale-2"]
     assert summary["means"] == [3.0, 6.0]
     assert summary["worst"] is None
     assert [claim["holds"] for claim in summary["claims"]] == [True, False, None]
-    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == written(summary)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["kind"] == "toy"
     assert config["config"] == {"data": {"numbers": 3}, "scales": [1.0, 2.0]}

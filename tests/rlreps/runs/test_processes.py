@@ -34,7 +34,7 @@ HEARTBEAT = 10
 TRAIN = ["--quiet", "--num-features", 3, "--rows", 42, "--tasks", 20, "--hidden", 16]
 SHORT = [*TRAIN, "--steps", 30, "--evaluate-every", 10, "--checkpoint-every", 10]
 ROUNDING = 1e-5
-"""Of figures in float32 after 30 updates, by whatever devices and processes; measured: 4e-7."""
+"""Of figures in float32 after 30 updates, by whatever devices and processes; measured: 3e-7."""
 TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 ONE_CORE = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 
@@ -297,7 +297,9 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, count, s
     for name, values in expected.items():
         assert found[name].shape == (3, seeds)
         np.testing.assert_allclose(found[name], values, rtol=0, atol=ROUNDING, err_msg=name)
-    assert json.loads(ends[0][1]) == json.loads((tmp_path / "all" / "summary.json").read_text())
+    kept = json.loads((tmp_path / "all" / "summary.json").read_text())
+    assert kept.pop("checksum")
+    assert json.loads(ends[0][1]) == kept
     # Finished: every process sees that it is, and trains no more.
     if (count, seeds) == (2, 4):
         running = start_together(arguments, tmp_path / "all", **options)

@@ -189,7 +189,7 @@ def test_metadata_truncated_anywhere_are_refused_on_one_line(full_store):
         lambda metadata: metadata["attributes"].update(rlreps="text"),
         lambda metadata: metadata["attributes"]["rlreps"].pop("settings"),
         lambda metadata: metadata["attributes"]["rlreps"].update(settings=3),
-        lambda metadata: metadata["attributes"]["rlreps"].update(format=2),
+        lambda metadata: metadata["attributes"]["rlreps"].update(format=3),
         lambda metadata: metadata.update(data_type="float64"),
         lambda metadata: metadata.update(fill_value=0.0),
         lambda metadata: metadata.update(shape=[23, 7, 1]),
@@ -226,6 +226,8 @@ def test_verification_reports_every_problem_in_the_order_of_blocks(full_store):
     array[8, 2] = np.inf
     array[9, 6] += 2.0
     array[21, 0] += 0.5
+    for index in (1, 4):  # As if they had been computed so.
+        full_store.seal_block(index)
     full_store.block_file(0).unlink()
     flip_byte(full_store.block_file(3), 0)
     report = stores.verify(full_store, row_sum=ROW_SUM, relative_tolerance=2e-5)

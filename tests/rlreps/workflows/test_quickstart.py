@@ -63,9 +63,11 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
+def test_the_summary_holds_the_ground_truth_and_every_run_once(finished, written):
     out, summary = finished
-    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == written(
+        summary
+    )
     truth = summary["ground_truth"]
     assert truth["transitions"] == truth["computed_transitions"] == 64 * 40 * 60
     values = np.asarray(truth["singular_values"])
@@ -100,6 +102,7 @@ def test_figures_and_report_are_there(finished):
         *("Ground truth", "protocol", "Recommended recipe"),
         # Not the paper's method, and not named as if it were.
         *("large batch (weights from the gradient", "which is another method"),
+        'href="explore.html"',
     ):
         assert text in page
     assert "weight learning rate = 0.1" in page

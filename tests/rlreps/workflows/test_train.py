@@ -50,12 +50,14 @@ def finished(toy_store, tmp_path_factory):
     return out, run_training(CONFIG, toy_store, out, progress=False)
 
 
-def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
+def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store, written):
     out, summary = finished
     expected = {"method": "large_batch", "encoder": "fourier_mlp", "steps": 300, "seeds": [5, 6]}
     assert {name: summary[name] for name in expected} == expected
     assert summary["d"] == 3
-    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == written(
+        summary
+    )
     steps, distances = distance_history(RunFolder(out))
     np.testing.assert_array_equal(steps, [0, 100, 200, 300])
     assert distances.shape == (2, 4)

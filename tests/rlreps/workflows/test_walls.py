@@ -90,11 +90,9 @@ def test_the_two_methods_agree(stores):
     json.dumps(described, allow_nan=False)
 
 
-def test_stores_of_as_many_but_other_cells_are_not_compared(stores, tmp_path):
+def test_stores_of_as_many_but_other_cells_are_not_compared(stores, tmp_path, with_settings):
     other = shutil.copytree(stores("transition"), tmp_path / "psi")
-    metadata = json.loads((other / "zarr.json").read_text())
-    metadata["attributes"]["rlreps"]["settings"]["wall_cells"] = "0-35"
-    (other / "zarr.json").write_text(json.dumps(metadata))
+    with_settings(other, wall_cells="0-35")
     with pytest.raises(InputError, match=r"expected the same cells inside walls .*, got '0-35'"):
         compare_stores(stores("transition"), other, progress=False)
 

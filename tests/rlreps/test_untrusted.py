@@ -1,0 +1,507 @@
+"""Files that somebody else made or something has damaged: what they may not do.
+
+They run no code, reach no file outside their folder, change no result without a word, and take no
+more than a second to be refused.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import shutil
+import sys
+import time
+import zipfile
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.agents import AgentConfig
+from rlreps.config import as_json
+from rlreps.envs import ArenaError, load_arena
+from rlreps.errors import InputError
+from rlreps.files import parse_json, read_arrays
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.sources.datasets import read_idx
+from rlreps.subspace.svd import RandomizedSVD
+from rlreps.successor import store as stores
+from rlreps.successor.ground_truth import principal_subspace, save_matrix
+from rlreps.successor.store.cache import write_archive
+from rlreps.successor.transitions import Transitions
+from rlreps.workflows.fit import Collection, read_data
+from rlreps.workflows.sweep import SweepConfig, parse_grid
+from rlreps.workflows.train import TrainingConfig
+
+words = str.split
+
+
+@pytest.fixture
+def at_once():
+    """The body takes less than a second."""
+
+    @contextlib.contextmanager
+    def watch():
+        start = time.process_time()
+        yield
+        assert time.process_time() - start < 1.0
+
+    return watch
+
+
+# Code.
+
+
+@pytest.mark.parametrize("command", ["evaluate", "render"])
+@pytest.mark.parametrize("environment", ["dm_env:planted:make", "planted:Task-v0"])
+def test_a_run_decides_no_module_to_import(refused, tmp_path, monkeypatch, command, environment):
+    (tmp_path / "planted.py").write_text("raise SystemExit('this ran')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = as_json(AgentConfig(environment=environment))
+    beside = dict.fromkeys(("arena", "ground_truth", "start", "own"))
+    RunFolder.create_or_resume(
+        tmp_path / "run", kind="agent", config={**config, **beside}, provenance={}
+    )
+    (tmp_path / "run" / "checkpoints").mkdir()
+    message = refused("agent", command, tmp_path / "run")
+    assert f"--env {environment}" in message
+    assert "planted" not in sys.modules
+    other = refused("agent", command, tmp_path / "run", "--env", "CartPole-v1")
+    assert f"expected --env {environment}" in other
+
+
+# Links.
+
+
+def a_run(path, **config):
+    return RunFolder.create_or_resume(path, kind="train", config=config, provenance={})
+
+
+def save(path, *steps, run="ours", **notes):
+    with contextlib.closing(Checkpoints(path, run=run)) as checkpoints:
+        for step in steps:
+            checkpoints.save(step, {"x": jnp.full(3, step)}, **notes)
+
+
+def restore(path, step, run="ours"):
+    with contextlib.closing(Checkpoints(path, run=run)) as checkpoints:
+        return checkpoints.restore(step, {"x": jnp.zeros(3, int)})
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "metrics.jsonl", "figures", "parts"])
+def test_a_link_that_leaves_a_run_is_refused_and_what_it_leads_to_stays(
+    tmp_path, files_below, place
+):
+    a_run(tmp_path / "run")
+    for name in ("1", "2", "3"):
+        (tmp_path / "foreign" / name).mkdir(parents=True)
+    before = files_below(tmp_path / "foreign")
+    (tmp_path / "run" / place).symlink_to(tmp_path / "foreign")
+    with pytest.raises(InputError, match=f"files of its own in .*, got the link {place} to "):
+        a_run(tmp_path / "run")
+    if place == "checkpoints":
+        with pytest.raises(InputError, match="expected a folder of checkpoints, got the link"):
+            save(tmp_path / "run" / place, 4)
+    assert files_below(tmp_path / "foreign") == before
+
+
+def test_a_lock_empties_no_file_that_it_is_a_link_to(tmp_path):
+    from rlreps.runs.locks import exclusive
+
+    (tmp_path / "letter").write_text("dear")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "letter")
+    with pytest.raises(InputError, match="expected a folder that can be written"):
+        exclusive(tmp_path / "run").__enter__()
+    assert (tmp_path / "letter").read_text() == "dear"
+
+
+def test_checkpoints_delete_what_their_run_wrote_and_nothing_else(tmp_path):
+    save(tmp_path, 2, run="another")
+    save(tmp_path, 5, 6, 7)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["2", "6", "7"]
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "thesis.tex").write_text("text")
+    with pytest.raises(InputError, match=r"nothing but checkpoints in .*3 with thesis\.tex"):
+        save(tmp_path, 8)
+    assert (tmp_path / "3" / "thesis.tex").read_text() == "text"
+
+
+def test_blocks_behind_a_link_are_neither_read_nor_deleted(store, tmp_path):
+    foreign = shutil.copytree(store.path / "c", tmp_path / "foreign")
+    shutil.rmtree(store.path / "c" / "1")
+    (store.path / "c" / "1").symlink_to(foreign / "1")
+    for act in (store.missing_blocks, lambda: store.remove_block(1)):
+        with pytest.raises(InputError, match="link"):
+            act()
+    with pytest.raises(InputError, match="link"):
+        store.write_block(1, np.zeros((4, 6), np.float32))
+    assert (foreign / "1" / "0").exists()
+    shutil.rmtree(store.path / "c")
+    (store.path / "c").symlink_to(foreign)
+    with pytest.raises(InputError, match=r"files of its own in .*, got the link c to "):
+        stores.open_store(store.path)
+
+
+# Results that would change without a word.
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Twelve states and six tasks in three blocks of four rows."""
+    values = np.random.default_rng(0).random((12, 6)).astype(np.float32)
+    made = stores.create_or_resume(
+        tmp_path / "psi", shape=(12, 6), block_rows=4, settings={"of": "a test"}, provenance={}
+    )
+    for index in range(3):
+        made.write_block(index, values[4 * index : 4 * index + 4])
+    return made
+
+
+def edit(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.update(shape=[8, 6]),
+        lambda found: found["attributes"]["rlreps"]["settings"].update(of="another"),
+        lambda found: found["attributes"]["rlreps"].update(checksum="0"),
+    ],
+    ids=["shape", "settings", "checksum"],
+)
+def test_metadata_of_a_store_that_changed_are_refused(store, change):
+    edit(store.path / "zarr.json", change)
+    with pytest.raises(InputError, match="with a shape or settings changed since"):
+        stores.open_store(store.path)
+
+
+def test_a_block_in_another_place_is_corrupt_though_its_checksum_fits(store, tmp_path):
+    first, second = (store.block_file(index) for index in (0, 1))
+    kept = first.read_bytes()
+    for names in (["0"], ["0", "seal"]):  # Values alone, and with the seal beside them.
+        for name in names:
+            shutil.copy(second.with_name(name), first.with_name(name))
+        report = stores.verify(store)
+        assert [(problem.index, problem.kind) for problem in report.found] == [(0, "corrupt")]
+        assert "a block of another place or matrix" in report.problems()[0]
+        with pytest.raises(InputError, match=r"expected a readable block 0 .* of another place"):
+            store.read()
+    first.write_bytes(kept)
+    store.seal_block(0)
+    assert stores.verify(store).ok
+    # Of the same place in another matrix.
+    other = stores.create_or_resume(
+        tmp_path / "other", shape=(12, 6), block_rows=4, settings={"of": "another"}, provenance={}
+    )
+    other.write_block(0, store.read_block(0) + np.float32(1))
+    shutil.copytree(other.path / "c" / "0", store.path / "c" / "0", dirs_exist_ok=True)
+    assert not stores.verify(store).ok
+
+
+def test_a_block_without_its_seal_is_missing_and_is_made_again(store):
+    store.seal_file(2).unlink()
+    assert store.missing_blocks() == [2]
+    with pytest.raises(InputError, match=r"got 1 missing: 2 \(of 1 the seal alone"):
+        store.read()
+    store.write_block(2, np.ones((4, 6), np.float32))
+    assert stores.verify(store).ok
+
+
+def test_a_store_without_seals_as_earlier_versions_made_it_is_read_and_gone_on_with(store):
+    values = store.read()
+
+    def unseal(found):
+        found["attributes"]["rlreps"].update(format=1)
+        del found["attributes"]["rlreps"]["checksum"]
+
+    edit(store.path / "zarr.json", unseal)
+    for seal in store.path.rglob("seal"):
+        seal.unlink()
+    earlier = stores.open_store(store.path)
+    assert earlier.read().tobytes() == values.tobytes()
+    assert stores.verify(earlier).ok
+    earlier.remove_block(2)
+    earlier.write_block(2, values[8:])
+    assert not list(store.path.rglob("seal"))
+    assert stores.open_store(store.path).read().tobytes() == values.tobytes()
+
+
+def test_a_checkpoint_of_another_step_run_or_seal_is_refused(tmp_path):
+    save(tmp_path, 5, metrics=7)
+    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
+        assert checkpoints.note(5, "metrics") == 7
+    with pytest.raises(InputError, match="got the checkpoint of another run"):
+        restore(tmp_path, 5, run="another")
+    shutil.copytree(tmp_path / "5", tmp_path / "9")
+    with pytest.raises(InputError, match="got the checkpoint of step 5"):
+        restore(tmp_path, 9)
+    edit(tmp_path / "9" / "seal.json", lambda seal: seal.update(step=9))
+    with pytest.raises(InputError, match="got a seal that was changed"):
+        restore(tmp_path, 9)
+    # As earlier versions wrote them.
+    edit(tmp_path / "5" / "seal.json", lambda seal: [seal.pop(name) for name in [*seal][2:]])
+    np.testing.assert_array_equal(restore(tmp_path, 5)["x"], [5, 5, 5])
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    save(tmp_path, 5)
+    check, seen = Checkpoints._check_seal, []
+
+    def replace(self, step, layout):
+        seen.append(step)
+        if len(seen) == 1:
+            save(tmp_path, 6, 7)
+        check(self, step, layout)
+
+    monkeypatch.setattr(Checkpoints, "_check_seal", replace)
+    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints:
+        step, state = checkpoints.restore_latest({"x": jnp.zeros(3, int)})
+        assert (step, seen) == (7, [5, 7])
+        np.testing.assert_array_equal(state["x"], [7, 7, 7])
+        with pytest.raises(InputError, match="to stay while it was read, got it replaced by"):
+            checkpoints.restore(5, {"x": jnp.zeros(3, int)})
+
+
+def test_a_value_of_a_runs_files_that_changed_is_refused(tmp_path):
+    folder = a_run(tmp_path, seed=1)
+    folder.write_summary({"mean": 11.04})
+    edit(tmp_path / "summary.json", lambda found: found.update(mean=11.25))
+    with pytest.raises(InputError, match=r"expected .*summary\.json as it was written"):
+        folder.read_summary()
+    edit(tmp_path / "config.json", lambda found: found["config"].update(seed=2))
+    with pytest.raises(InputError, match=r"expected .*config\.json as it was written"):
+        RunFolder(tmp_path)
+    edit(tmp_path / "config.json", lambda found: found.pop("checksum"))
+    assert RunFolder(tmp_path).config == {"seed": 2}
+
+
+@pytest.mark.parametrize(
+    "puddle",
+    [
+        "shape = 'polygon'\nvertices = [[0.4, 0.4], [1e30, 0.4], [1e30, 0.6], [0.4, 0.6]]",
+        "shape = 'disc'\ncentre = [0.5, 0.5]\nradius = 1e-40",
+        "shape = 'disc'\ncentre = [0.5, 1e39]\nradius = 0.1",
+        f"shape = 'disc'\ncentre = [0.5, 1{'0' * 400}]\nradius = 0.1",
+        "shape = 'polygon'\nvertices = [[0.4, 0.4], [0.4000000001, 0.4], [0.6, 0.6], [0.4, 0.6]]",
+    ],
+)
+def test_numbers_that_single_precision_has_not_make_no_arena(tmp_path, puddle):
+    (tmp_path / "arena.toml").write_text(f"[[puddles]]\nmultiplier = 0.0\n{puddle}\n")
+    with pytest.raises(ArenaError, match=r"expected .*(number|distinct)") as refusal:
+        load_arena(tmp_path / "arena.toml")
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "values", [[np.nan, 1.0], [2.0, -1.0], [2.0 + 1.0j, 1.0], [np.inf, 1.0]], ids=str
+)
+def test_singular_values_that_cannot_be_are_not_taken_from_beside_a_matrix(tmp_path, values):
+    rng = np.random.default_rng(0)
+    store = save_matrix(tmp_path / "psi", rng.random((12, 6)))
+    principal_subspace(store, RandomizedSVD(rank=2))
+    (file,) = (store.path / "subspace").iterdir()
+    arrays = read_arrays(file)
+    with zipfile.ZipFile(file) as archive:
+        record = json.loads(archive.read("rlreps.json"))
+    del record["arrays"]
+    write_archive(file, {**arrays, "singular_values": np.asarray(values)}, record)
+    with pytest.raises(InputError, match=r"got expected finite singular values >= 0"):
+        principal_subspace(store, RandomizedSVD(rank=2))
+    del arrays["basis"]
+    write_archive(file, arrays, record)
+    with pytest.raises(InputError, match="to be deleted and computed again, got 'basis'"):
+        principal_subspace(store, RandomizedSVD(rank=2))
+
+
+def test_rows_whose_variance_is_zero_in_double_precision_are_not_learned_from():
+    pytest.importorskip("sklearn")
+    from rlreps.streaming.estimator import StreamingPCA
+
+    rows = np.random.default_rng(0).normal(size=(20, 3))
+    for learn in (StreamingPCA(2).fit, StreamingPCA(2).partial_fit):
+        with pytest.raises(ValueError, match="constant or differ by 1e-150 at least"):
+            learn(1e-300 * rows)
+        with pytest.raises(ValueError, match="entries of at most 1e\\+150"):
+            learn(1e300 * rows)
+
+
+# Sizes, and files without end.
+
+
+@pytest.mark.parametrize(
+    ("shape", "block_rows"),
+    [([10**9, 144], 4), ([2**62, 6], 4), ([10**9, 144], 10**9), ([12, 6], 10**12), ([2**70, 6], 4)],
+)
+def test_a_store_that_no_disk_or_memory_holds_is_refused_at_once(store, at_once, shape, block_rows):
+    def claim(found):
+        found["shape"] = shape
+        found["chunk_grid"]["configuration"]["chunk_shape"] = [block_rows, shape[1]]
+
+    edit(store.path / "zarr.json", claim)
+    with at_once(), pytest.raises(InputError, match=r"^expected .*, got "):
+        stores.open_store(store.path)
+
+
+def zipped(path, **entries):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def npy(shape, content=b""):
+    header = io.BytesIO()
+    described = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue() + content
+
+
+def test_archives_hold_what_they_claim_or_are_refused(tmp_path, at_once, refused):
+    bomb, claims = tmp_path / "bomb.npz", tmp_path / "claims.npz"
+    content = zipped(bomb, observations=npy((2**22,), bytes(2**25))).read_bytes()
+    # The directory claims more than it is worth to expand for a test.
+    claimed = content.replace((2**25 + 128).to_bytes(4, "little"), b"\xff\xff\xff\xef")
+    assert claimed != content
+    bomb.write_bytes(claimed)
+    zipped(claims, observations=npy((10**12,)), actions=npy((3,), bytes(24)))
+    for file in (bomb, claims):
+        with at_once():
+            assert "expected a file of arrays" in refused("fit", file, "--out", tmp_path / "run")
+    sound = zipped(tmp_path / "sound.npz", x=npy((3,), bytes(24)))
+    np.testing.assert_array_equal(read_arrays(sound)["x"], np.zeros(3))
+    content = bytearray(sound.read_bytes())
+    for place in content.find(b"PK\x03\x04"), content.find(b"PK\x01\x02") + 2:
+        content[place + 6] |= 1  # Encrypted.
+    sound.write_bytes(content)
+    assert "expected a file of arrays" in refused("fit", sound, "--out", tmp_path / "run")
+
+
+def test_a_gzip_file_is_expanded_no_further_than_its_header_says(tmp_path, at_once):
+    header = bytes([0, 0, 8, 3]) + np.asarray([2**31, 2, 2], ">u4").tobytes()
+    (tmp_path / "images.gz").write_bytes(gzip.compress(header + bytes(1000)))
+    with at_once(), pytest.raises(InputError, match="claim to expand to 8,589,934,608"):
+        read_idx(tmp_path / "images.gz")
+    small = bytes([0, 0, 8, 3]) + np.asarray([1, 1, 1], ">u4").tobytes()
+    (tmp_path / "images.gz").write_bytes(gzip.compress(small + bytes(2**28)))
+    with at_once(), pytest.raises(InputError, match="with more behind them"):
+        read_idx(tmp_path / "images.gz")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path, at_once, refused):
+    run = tmp_path / "run"
+    run.mkdir()
+    os.mkfifo(run / "config.json")
+    os.mkfifo(tmp_path / "arena.toml")
+    os.mkfifo(tmp_path / "data.npz")
+    with at_once(), pytest.raises(InputError, match="got no regular file"):
+        RunFolder(run)
+    with (
+        at_once(),
+        pytest.raises(ArenaError, match=r"expected a readable arena file, got .*no regular"),
+    ):
+        load_arena(tmp_path / "arena.toml")
+    with pytest.raises(InputError, match="no regular file"):
+        read_data(str(tmp_path / "data.npz"), Collection())
+
+
+def test_arenas_of_more_edges_than_compile_in_time_are_refused(tmp_path, at_once):
+    corners = np.linspace(0, 2 * np.pi, 1000, endpoint=False)
+    circle = (0.5 + 0.3 * np.stack([np.cos(corners), np.sin(corners)], axis=1)).tolist()
+    disc = "[[puddles]]\nmultiplier = 0.5\nshape = 'disc'\ncentre = [0.5, 0.5]\nradius = 0.1\n"
+    many = f"[[puddles]]\nmultiplier = 0.5\nshape = 'polygon'\nvertices = {circle}\n"
+    for text in (many, 3000 * disc):
+        (tmp_path / "arena.toml").write_text(text)
+        with at_once(), pytest.raises(ArenaError, match="at most 200 edges of all puddles"):
+            load_arena(tmp_path / "arena.toml")
+
+
+SIZES = [
+    "successor generate --rollouts 1000000000000",
+    "successor generate --method transition --points 1099511627776",
+    "successor generate --bins 1000000",
+    "successor generate --rollouts 99999999999999999999999999",
+    "train {store} --num-seeds 1000000000",
+    "train {store} --rows 1000000000000",
+    "train-live --rollouts 1000000000000",
+    "agent train --num-seeds 1000000000",
+    "agent train --capacity 1000000000000",
+    "svd {store} --power-iterations 1000000000",
+    "plot env --bins 1000000000",
+]
+
+
+@pytest.mark.parametrize("command", SIZES)
+def test_sizes_that_cannot_fit_are_refused_before_work_starts(
+    refused, at_once, toy_store, tmp_path, command
+):
+    arguments = words(command.format(store=toy_store))
+    if arguments[0] != "svd":
+        arguments += ["--out", str(tmp_path / "out.png")]
+    message = refused(*arguments)
+    assert message.startswith("expected ")
+    with at_once():  # What is imported and compiled first is not counted.
+        assert refused(*arguments) == message
+
+
+def test_a_grid_of_a_million_points_is_refused_at_once(at_once):
+    values = ",".join(map(str, range(1, 1001)))
+    grid = parse_grid([f"num-features={values}", f"seed={values}"])
+    with (
+        at_once(),
+        pytest.raises(InputError, match="at most 10,000 points of a grid, got '1,000,0"),
+    ):
+        SweepConfig(base=TrainingConfig(), grid=grid)
+
+
+# Texts.
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "nested deeper"),
+        ('{"a":' * 5000, "nested deeper"),
+        (f'{{"a": {"9" * 400}}}', "a number beyond 64 bits"),
+        ('{"a": 99999999999999999999}', "a number beyond 64 bits"),
+    ],
+)
+def test_json_that_python_would_choke_on_is_refused(text, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        parse_json(text)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match=f"expected JSON in .*, got .*{message}"):
+        RunFolder(tmp_path)
+
+
+def test_toml_that_is_nested_without_end_is_refused(tmp_path):
+    (tmp_path / "arena.toml").write_text(f"a = {'[' * 5000}{']' * 5000}")
+    with pytest.raises(ArenaError, match="nested so deeply"):
+        load_arena(tmp_path / "arena.toml")
+
+
+@pytest.mark.parametrize(
+    ("observations", "message"),
+    [(np.array(3), r"observations of shape \[rows"), (np.full(6, 1e300), "single precision holds")],
+)
+def test_transitions_that_are_none_are_refused(observations, message):
+    arrays = {"observations": observations, "actions": np.arange(6) % 2, "terminals": np.zeros(6)}
+    with pytest.raises(InputError, match=message):
+        Transitions.from_dictionary(arrays)
+
+
+def test_a_row_sum_of_another_type_is_refused(refused, tmp_path):
+    store = stores.create_or_resume(
+        tmp_path / "psi",
+        shape=(2, 2),
+        block_rows=2,
+        settings={"row_sum": "ten", "quantity": "a matrix"},
+        provenance={},
+    )
+    store.write_block(0, np.ones((2, 2), np.float32))
+    assert "expected a number as row_sum" in refused("successor", "verify", store.path)
