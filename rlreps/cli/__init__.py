@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plot components": ("plot:PlotComponents", "Draw principal components, true and learned."),
     "plot spectrum": ("plot:PlotSpectrum", "Draw the singular values of a store."),
     "plot curves": ("plot:PlotCurves", "Draw the learning curves of training runs."),
-    "explore": ("explore:Explore", "Write a page on which a successor measure can be touched."),
+    "explore": ("explore:Explore", "Write an interactive page of a successor measure."),
 }
 """Command → (module of this package:class, summary). Classes load when they are called."""
 
