@@ -2,7 +2,7 @@
 
 ``make_auxiliary_task`` puts together task columns (cumulants and discounts), targets from sequences
 and an objective of ``rlreps.losses``. The result is a pair of pure functions that any agent can
-use, whatever its network and replay are::
+use, whatever its network and replay are:
 
     task = make_auxiliary_task(AuxiliaryConfig(), num_features=32, observation_shape=(4,))
     state = task.init(key)

@@ -55,7 +55,10 @@ DAMAGED = (
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write `data` under a temporary name beside `path`, rename it to that, and return the path."""
+    """Write `data` under a temporary name beside `path`, rename it to that, and return the path.
+
+    Errors of the system name the path, also those of a full disk, which come without one.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
@@ -65,8 +68,10 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     return target
 

@@ -55,11 +55,14 @@ def run(name: str, folder: Path) -> tuple[str, dict[str, Any]]:
             parts.append(f"```text\n{printed.getvalue().rstrip()}\n```")
         figures = {*folder.glob("*.png")} - shown
         parts += [
-            f"![{path.stem.replace('-', ' ').capitalize()}](figures/{name}/{path.name})"
-            for path in sorted(figures)
+            f"![{_caption(path.stem)}](figures/{name}/{path.name})" for path in sorted(figures)
         ]
         shown |= figures
     return "\n\n".join(parts) + "\n", names
+
+
+def _caption(stem: str) -> str:
+    return f"{stem[0].upper()}{stem[1:]}".replace("-", " ")
 
 
 def main() -> None:

@@ -9,17 +9,20 @@ after it is kept. The claims of all pages on the papers' experiments are gathere
 """
 
 import argparse
+import base64
 import csv
+import html
 import io
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.experiments.harness import VERDICTS
 from rlreps.report.table import format_number
@@ -28,9 +31,8 @@ from rlreps.runs.folder import RunFolder
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 LARGEST_FIGURE = 120_000
-LONGEST_TABLE = 12
-MOST_ROWS = 100
-"""Of a table that a figure shows, too."""
+LONGEST_TABLE = 30
+"""Rows; of a longer one the page has the beginning, or the figure that draws it."""
 # Columns that say where a curve is, and numbers that name a row: other numbers are measurements.
 CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
 IDENTIFIERS = {
@@ -47,16 +49,25 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="folder of the finished run")
     parser.add_argument("--command", help="the command that made it, for the page")
     parser.add_argument("--name", help="of the page; the experiment's by default")
+    parser.add_argument(
+        "--tables", nargs="+", help="names of the only tables to show, whole; all by default"
+    )
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
     arguments = parser.parse_args()
     try:
-        print(write_page(arguments.run, arguments.docs, arguments.command, arguments.name))
+        print(write_page(**vars(arguments)))
     except InputError as error:
         parser.error(str(error))
     print(write_papers(arguments.docs))
 
 
-def write_page(run: Path, docs: Path, command: str | None = None, name: str | None = None) -> Path:
+def write_page(
+    run: Path,
+    docs: Path,
+    command: str | None = None,
+    name: str | None = None,
+    tables: Sequence[str] | None = None,
+) -> Path:
     """Write the page and the figures of a run.
 
     Args:
@@ -64,6 +75,7 @@ def write_page(run: Path, docs: Path, command: str | None = None, name: str | No
         docs: Folder of the results pages; figures go to ``figures/EXPERIMENT`` below it.
         command: The command that made the run.
         name: Of the page; the experiment's by default.
+        tables: Names of the only tables to show, whole; all by default, long ones not whole.
 
     Returns:
         The page.
@@ -74,10 +86,19 @@ def write_page(run: Path, docs: Path, command: str | None = None, name: str | No
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
     if folder.kind == "quickstart":
         parts.append(_trainings(summary))
-    # A curve against time ends as it does against updates.
-    tables = [path for path in sorted((run / "results").glob("*.csv")) if not _against_time(path)]
-    parts += [_table(path) for path in tables]
-    parts += _figures(sorted((run / "figures").glob("*.png")), page)
+    # A curve against time or entries ends as it does against updates.
+    ending = ("_by_time", "_by_seconds", "_by_entries")
+    paths = sorted((run / "results").glob("*.csv"))
+    if tables is None:
+        parts += [_table(path) for path in paths if not path.stem.endswith(ending)]
+    else:
+        require(
+            {*tables} <= {path.stem for path in paths},
+            f"names among {', '.join(path.stem for path in paths)}",
+            tables,
+        )
+        parts += [_table(run / "results" / f"{name}.csv", whole=True) for name in tables]
+    parts += _figures(run, page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
     text = page.read_text(encoding="utf-8") if page.exists() else f"# {page.stem}\n\n{BEGIN}{END}\n"
     if BEGIN not in text:
@@ -147,7 +168,8 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     revision = (made["git_revision"] or "unknown")[:10]
     seconds = summary.get("seconds", {})
     times = seconds if isinstance(seconds, dict) else {"": seconds}
-    took = ", ".join(f"{name} {format_number(each)} s".strip() for name, each in times.items())
+    parts = [f"{name}: {format_number(each)} s".lstrip(": ") for name, each in times.items()]
+    took = ", ".join(parts)
     took = f" {took}." if took else ""
     lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
     return (
@@ -181,38 +203,46 @@ def _trainings(summary: dict[str, Any]) -> str:
     return _markdown([*names], rows)
 
 
-def _table(path: Path) -> str | None:
-    """Summarise a CSV: the end of every curve, means over seeds, intervals in one column."""
+def _table(path: Path, *, whole: bool = False) -> str | None:
+    """Show a CSV or its beginning: ends of curves, means over seeds, intervals in one column."""
     with path.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     drawn = (path.parents[1] / "figures" / f"{path.stem}.png").exists()
-    if not rows or (drawn and len(rows) > MOST_ROWS and not CURVES & {*rows[0]}):
+    if not rows:
         return None
+    # Lists are for programs.
+    rows = [{name: text for name, text in row.items() if text[:1] != "["} for row in rows]
     keys = [
         name for name in rows[0] if name in IDENTIFIERS or any(_is_text(row[name]) for row in rows)
     ]
+    replicate = "run" if "run" in rows[0] else "seed"
     if CURVES & {*rows[0]}:
-        ends = {(*(row[name] for name in keys), row.get("seed")): row for row in rows}
+        ends = {(*(row[name] for name in keys), row.get(replicate)): row for row in rows}
         rows = list(ends.values())
-    if "seed" in rows[0]:
+    if replicate in rows[0]:
         groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
         for row in rows:
             groups.setdefault(tuple(row[name] for name in keys), []).append(row)
-        rows = [_mean(group, keys) for group in groups.values()]
+        rows = [_mean(group, keys, replicate) for group in groups.values()]
     # A paper's table is shown whole, to the digits that it prints.
     is_printed = "within" in rows[0]
+    whole = whole or is_printed
     rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
-    shown = rows if is_printed else rows[:LONGEST_TABLE]
+    bare = not {*header} - {*keys, *CURVES, f"{replicate}s"}
+    if bare or (drawn and len(rows) > LONGEST_TABLE and not whole):
+        return None
+    shown = rows if whole else rows[:LONGEST_TABLE]
     left = len(rows) - len(shown)
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    title = path.stem.replace("_", " ").capitalize()
+    # What is the same in all rows of a table is said once.
+    alike = [name for name in header if len(shown) > 3 and len({row[name] for row in rows}) == 1]
+    alike = [] if is_printed else [name for name in alike if rows[0][name]]
+    same = ", ".join(f"{name.replace('_', ' ')} = {rows[0][name]}" for name in alike)
+    header = [name for name in header if name not in alike]
+    title = path.stem.replace("_", " ").capitalize() + (f"\n\nIn all rows: {same}." if same else "")
     cells = [[row[name] for name in header] for row in shown]
     return f"### {title}\n\n{_markdown(header, cells)}{more}"
-
-
-def _against_time(path: Path) -> bool:
-    return path.stem.endswith(("_by_time", "_by_seconds"))
 
 
 def _is_text(cell: str) -> bool:
@@ -223,11 +253,12 @@ def _is_text(cell: str) -> bool:
     return False
 
 
-def _mean(rows: list[dict[str, str]], keys: list[str]) -> dict[str, str]:
-    """Average rows that differ in their seed; the number of seeds takes the seed's place."""
-    mean = {"seeds" if name == "seed" else name: rows[0][name] for name in rows[0]}
-    mean["seeds"] = str(len(rows))
-    for name in {*mean} - {*keys, "seeds"}:
+def _mean(rows: list[dict[str, str]], keys: list[str], replicate: str) -> dict[str, str]:
+    """Average rows that differ in their seed or run, whose number takes its place."""
+    number = f"{replicate}s"
+    mean = {number if name == replicate else name: rows[0][name] for name in rows[0]}
+    mean[number] = str(len(rows))
+    for name in {*mean} - {*keys, number}:
         given = [float(row[name]) for row in rows if row[name]]
         whole = all(value.is_integer() for value in given) and len({*given}) == 1
         mean[name] = str(int(given[0]) if whole else sum(given) / len(given)) if given else ""
@@ -243,6 +274,8 @@ def _with_intervals(record: dict[str, str], digits: int) -> dict[str, str]:
             # Of "low" and "high" alone, the mean's.
             of = name.removesuffix("low").rstrip("_") or "mean"
             column = [*folded][-1] if of == "mean" and of not in folded else of
+            if f"{of}_value" in folded:
+                folded[of] = folded.pop(f"{of}_value")
             interval = f"[{_number(text, digits)}, {_number(high, digits)}]" if text else ""
             folded[column] = f"{folded.get(column, '')} {interval}".strip()
         elif not name.endswith("high") and not re.fullmatch(r"(seed|pair)_\d+", name):
@@ -265,13 +298,22 @@ def _markdown(header: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def _figures(paths: list[Path], page: Path) -> list[str]:
+def _figures(run: Path, page: Path) -> list[str]:
+    """Link the figures in the order of the run's report, with the captions that they have there."""
+    report = run / "report.html"
+    shown = re.findall(
+        r'<img alt="(?:Figure \d+\. )?([^"]*)"[^>]*base64,([^"]*)"',
+        report.read_text(encoding="utf-8") if report.exists() else "",
+    )
+    captions = {base64.b64decode(data): html.unescape(caption) for caption, data in shown}
+    paths = {path: path.read_bytes() for path in sorted((run / "figures").glob("*.png"))}
+    order = {data: place for place, data in enumerate(captions)}
     links = []
-    for path in paths:
+    for path, data in sorted(paths.items(), key=lambda item: order.get(item[1], len(order))):
         target = page.parent / "figures" / page.stem / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shrink(path, target)
-        title = path.stem.replace("_", " ").capitalize()
+        title = captions.get(data, path.stem.replace("_", " ").capitalize())
         links.append(f"![{title}]({target.relative_to(page.parent).as_posix()})")
     return links
 

@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,12 @@ FOLDERS = {"envs": "", "agents": ""} | dict.fromkeys(
     "rlreps/",
 )
 """Folder of the API reference → the folder that it is in."""
+SHARED = ("config", "errors", "numerics")
+"""Modules of the package itself that its users meet."""
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/README.md": "data.md"}
 """Pages outside docs/ → what stands for them on the site."""
+RELEASED = "sutton-100"
+EXPLORE = f"explore/{RELEASED}.html"
 
 
 # Generated pages
@@ -40,15 +44,14 @@ ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/READ
 
 @event_priority(100)  # Before mkdocstrings reads where to look.
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Show mkdocstrings the sources as they are installed; list the pages of whole folders."""
+    """Show mkdocstrings the sources as they are installed; list the pages of the reference."""
     sources = Path(tempfile.mkdtemp(prefix="rlreps-site-")) / "rlreps"
     sources.mkdir()
     for path in [*(ROOT / "rlreps").iterdir(), *(ROOT / name for name in ("envs", "agents"))]:
         (sources / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(sources.parent)]
     sections = {name: value for section in config.nav for name, value in section.items()}
-    results = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("results/*.md"))
-    sections["Results"] += [path for path in results if path != "results/papers.md"]
+    sections["API reference"].append({"rlreps": "reference/rlreps.md"})
     sections["API reference"] += [{f"rlreps.{name}": f"reference/{name}.md"} for name in FOLDERS]
     return config
 
@@ -57,18 +60,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the API reference, the gallery and the pages that lie outside docs/."""
     pages = {f"reference/{name}.md": reference(name) for name in FOLDERS}
     pages["reference/index.md"] = reference_index()
+    pages["reference/rlreps.md"] = reference_of_shared()
     pages["gallery.md"] = gallery()
     for source in ("CHANGELOG.md", "data/README.md"):
         pages[ELSEWHERE[source]] = (ROOT / source).read_text(encoding="utf-8")
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, EXPLORE, content=page_to_explore()))
     return files
+
+
+@functools.cache  # mkdocs serve builds again and again.
+def page_to_explore() -> str:
+    """Make the page of the released ground truth."""
+    # Deferred: it needs JAX, which no other part of the site does.
+    from rlreps.workflows.explore import explore
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = explore([Path(RELEASED)], Path(folder) / "page.html", progress=False)
+        return page.read_text(encoding="utf-8")
 
 
 def reference_index() -> str:
     """List the folders, each with the first sentence of its package."""
     lines = ["# API reference", "One page a folder, from the docstrings.", "| package | contents |"]
-    lines[2] += "\n|---|---|"
+    lines[2] += "\n|---|---|\n| [`rlreps`](rlreps.md) | What all folders share: "
+    lines[2] += f"{', '.join(SHARED[:-1])} and {SHARED[-1]} |"
     for folder in FOLDERS:
         tree = ast.parse((ROOT / FOLDERS[folder] / folder / "__init__.py").read_text("utf-8"))
         first = (ast.get_docstring(tree) or "").partition("\n")[0]
@@ -95,14 +112,27 @@ def reference(folder: str) -> str:
     parts = [f"# rlreps.{folder}", ast.get_docstring(tree) or "", said]
     parts += [_object(f"rlreps.{folder}.{name}") for name in _documented(tree)]
     for module in exported or whole:
-        members = "".join(f"\n        - {name}" for name in exported.get(module, ()))
-        options = f"\n      members:{members}" if members else ""
         parts.append(f"## {module.removeprefix(f'rlreps.{folder}.').removeprefix('rlreps.')}")
-        parts.append(
-            f"::: {module}\n    options:\n      show_root_heading: false\n"
-            f"      show_root_toc_entry: false{options}"
-        )
+        parts.append(_module(module, exported.get(module, ())))
     return "\n\n".join(parts)
+
+
+def reference_of_shared() -> str:
+    """Write the page of the modules that lie in no folder."""
+    tree = ast.parse((ROOT / "rlreps" / "__init__.py").read_text(encoding="utf-8"))
+    parts = ["# rlreps", ast.get_docstring(tree) or ""]
+    for name in SHARED:
+        parts += [f"## {name}", _module(f"rlreps.{name}")]
+    return "\n\n".join(parts)
+
+
+def _module(name: str, members: Iterable[str] = ()) -> str:
+    listed = "".join(f"\n        - {member}" for member in members)
+    options = f"\n      members:{listed}" if listed else ""
+    return (
+        f"::: {name}\n    options:\n      show_root_heading: false\n"
+        f"      show_root_toc_entry: false{options}"
+    )
 
 
 def _documented(tree: ast.Module) -> Iterator[str]:
@@ -121,23 +151,37 @@ def _object(name: str) -> str:
 
 
 def gallery() -> str:
-    """Write the page of all figures, each with the command above it on its page."""
-    parts = ["# Gallery", "Every figure of the handbook, with the command that draws it."]
+    """Write the page of all figures, each with the command above it on its page.
+
+    A figure of an experiment that another page shows is listed on the experiment's page alone.
+    """
+    parts = [
+        "# Gallery",
+        f"A page to touch, of the released ground truth `{RELEASED}`: [rows, components, values of "
+        f"painted rewards]({EXPLORE}); [what it shows](explore.md).",
+        f"```bash\nrlreps explore {RELEASED} --out page.html\n```",
+        "Below, every figure of the handbook, with the command that draws it.",
+    ]
     for page in sorted(DOCS.rglob("*.md")):
         name, text = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
         title = re.search(r"^# (.*)", text, re.M)
-        found = [*_figures(text)]
+        found = [
+            (alt, (page.parent / target).resolve().relative_to(DOCS).as_posix(), command)
+            for alt, target, command in _figures(text)
+        ]
+        if not name.startswith("results/"):
+            found = [each for each in found if not each[1].startswith("results/")]
         if found:
             parts.append(f"## [{title[1] if title else page.stem}]({name})")
-        last = None
-        for alt, target, command in found:
-            if command is None:
-                LOG.warning("%s: no command stands above the figure %s", name, target)
-            elif command != last:
+        for command, group in itertools.groupby(found, key=lambda each: each[2]):
+            if command:
                 parts.append(f"```bash\n{command}\n```")
-            last = command
-            path = (page.parent / target).resolve().relative_to(DOCS).as_posix()
-            parts.append(f"![{alt}]({path})\n\n*{alt}*")
+            parts.append('<div class="gallery" markdown>')
+            for alt, path, _ in group:
+                if command is None:
+                    LOG.warning("%s: no command stands above the figure %s", name, path)
+                parts.append(f"[![{alt}]({path})]({path})")
+            parts.append("</div>")
     return "\n\n".join(parts)
 
 
@@ -164,8 +208,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for target, place in ELSEWHERE.items():
         up = "../" * (source.count("/"))
         markdown = markdown.replace(f"]({'../' * depth}{target}", f"]({up}{place}")
-    if source == "data.md":
-        markdown = markdown.replace("](../docs/", "](")
+    if source in ELSEWHERE.values():
+        markdown = re.sub(r"\]\((\.\./)?docs/", "](", markdown)
     if source == "bibliography.md":
         for group in dict.fromkeys(entry.fields["keywords"] for entry in bibliography().values()):
             lines = [
@@ -178,7 +222,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Set formulas as MathML, and link citations to the bibliography."""
+    """Set formulas as MathML, caption figures, and link citations to the bibliography."""
+    content = re.sub(
+        r'<p>((?:<a [^>]*>)?<img alt="([^"]+)"[^>]*>(?:</a>)?)</p>',
+        r"<figure>\1<figcaption>\2</figcaption></figure>",
+        content,
+    )
     for display, pattern in {
         "inline": r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         "block": r'<div class="arithmatex">\\\[(.*?)\\\]</div>',

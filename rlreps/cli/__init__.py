@@ -86,11 +86,12 @@ def main(arguments: list[str] | None = None) -> None:
         found = str(error).partition("\n")[0] or "none left"
         _fail(InputError(f"expected enough memory, got: {found}"), 2, own_process)
     except (ValueError, OSError) as error:
-        # The environments' own error class lives apart from the library's.
-        from rlreps.envs.core import ArenaError
+        if not isinstance(error, InputError | OSError):
+            # The environments' own error class lives apart from the library's, and loads JAX.
+            from rlreps.envs.core import ArenaError
 
-        if not isinstance(error, InputError | ArenaError | OSError):
-            raise
+            if not isinstance(error, ArenaError):
+                raise
         _fail(error, 2, own_process)
 
 
@@ -174,16 +175,21 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         print(f"  {name:{width}}  {commands[name][1]}")
     if not group or group == "experiment":
         gap = "\n" if listed else ""
-        print(
-            f"{gap}experiments, with the seconds of --preset smoke; laptop takes minutes on two "
-            "cores, paper is as published:"
+        told = (
+            "how long presets took on two cores, where a run is recorded; paper is as published"
+            if group
+            else "the seconds of --preset smoke; 'rlreps experiment --help' has the others"
         )
+        print(f"{gap}experiments by paper, with {told}:")
         for paper in PAPERS.values():
             print(f" {paper}")
             for name, entry in EXPERIMENTS.items():
                 if entry.paper == paper:
-                    seconds = f" ({entry.smoke} s)" if entry.smoke else ""
+                    seconds = f" ({entry.smoke} s)" if entry.smoke and not group else ""
                     print(f"  {f'experiment {name}':{width}}  {entry.description}{seconds}")
+                    if group and entry.durations:
+                        took = ", ".join(map(" ".join, entry.durations.items()))
+                        print(f"  {'':{width}}  {took}")
     print(
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
         f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."

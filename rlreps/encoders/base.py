@@ -89,11 +89,17 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
     expected = "a function rngs → module, such as lambda rngs: nnx.Linear(2, 10, rngs=rngs)"
     is_module = isinstance(build, nnx.Module)
     require(not is_module, expected, f"a {type(build).__name__} that is made already")
+
+    def made() -> nnx.Module:
+        module = build(nnx.Rngs(0))
+        kind = type(module).__name__
+        require(isinstance(module, nnx.Module), expected, f"one that makes a {kind}")
+        return module
+
     try:
-        module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+        module = nnx.eval_shape(made)
     except TypeError as error:
         raise InputError(f"expected {expected}, got one that fails ({error})") from error
-    require(isinstance(module, nnx.Module), expected, f"one that makes a {type(module).__name__}")
     graph, _ = nnx.split(module)
     other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
     others = sorted({type(variable).__name__ for _, variable in other_state})

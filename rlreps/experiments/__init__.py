@@ -28,6 +28,8 @@ class Entry:
         takes_data: Whether there is an option ``data``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
         smoke: Seconds of the preset ``smoke`` with its checks, two at once on two cores.
+        recorded: Larger presets, each with how long its run took that docs/results records: on two
+            cores, some with other work on the machine. None is a promise.
         largest: What the preset ``paper`` is.
         further: Presets beside ``smoke``, ``laptop`` and ``paper``, each with what it is.
     """
@@ -38,18 +40,26 @@ class Entry:
     takes_data: bool = False
     one_lapack_thread: bool = False
     smoke: int = 0
+    recorded: tuple[tuple[str, str], ...] = ()
     largest: str = "is the published protocol"
     further: tuple[tuple[str, str], ...] = ()
 
     @property
     def presets(self) -> dict[str, str]:
         """Return what each preset is, by name."""
+        took = dict(self.recorded)
         always = {
             "smoke": f"takes about {self.smoke} seconds" if self.smoke else "takes seconds",
-            "laptop": "minutes",
-            "paper": self.largest,
+            "laptop": f"took {took['laptop']}" if "laptop" in took else "is for two cores",
+            "paper": f"{self.largest}, {took['paper']}" if "paper" in took else self.largest,
         }
         return {**always, **dict(self.further)}
+
+    @property
+    def durations(self) -> dict[str, str]:
+        """Return how long presets took, by name, where that was measured."""
+        smoke = {"smoke": f"about {self.smoke} s"} if self.smoke else {}
+        return {**smoke, **dict(self.recorded)}
 
     @property
     def paper(self) -> str:
@@ -71,12 +81,14 @@ EXPERIMENTS: dict[str, Entry] = {
         "Known spectra: the methods on matrices whose singular values are set.",
         devices="shared",
         smoke=17,
+        recorded=(("laptop", "about 9 min"),),
     ),
     "mnist": Entry(
         "le_lan_2023.mnist",
         "Principal components of handwritten digits, learned from sampled pixels.",
         takes_data=True,
         smoke=9,
+        recorded=(("paper", "about 50 min"),),
     ),
     "puddle-world": Entry(
         "le_lan_2023.puddle_world",
@@ -84,6 +96,7 @@ EXPERIMENTS: dict[str, Entry] = {
         devices="chosen",
         further=(("trend", "is the protocol on 20 x 20 cells with fewer updates, hours"),),
         smoke=12,
+        recorded=(("laptop", "about 17 min"),),
     ),
     "puddle-world-fast": Entry(
         "ours.puddle_world_fast",
@@ -91,12 +104,14 @@ EXPERIMENTS: dict[str, Entry] = {
         devices="chosen",
         largest="has more seeds",
         smoke=10,
+        recorded=(("laptop", "about 16 min"),),
     ),
     "hydrogen": Entry(
         "pfau_2019.hydrogen",
         "The hydrogen atom: nine eigenfunctions by spectral inference.",
         devices="shared",
         smoke=22,
+        recorded=(("paper", "hours"),),
     ),
     "bouncing-balls": Entry(
         "pfau_2019.bouncing_balls",
@@ -104,6 +119,7 @@ EXPERIMENTS: dict[str, Entry] = {
         devices="chosen",
         largest="is larger, for accelerators",
         smoke=28,
+        recorded=(("laptop", "about 18 min"),),
     ),
     "slow-puddle": Entry(
         "ours.slow_puddle",
@@ -111,29 +127,34 @@ EXPERIMENTS: dict[str, Entry] = {
         devices="chosen",
         largest="is larger, for accelerators",
         smoke=22,
+        recorded=(("laptop", "about 3 min"),),
     ),
     "atari": Entry(
         "pfau_2019.atari",
         "Frames of an Atari game: slow features, successor features and PCA.",
         devices="chosen",
         smoke=16,
+        recorded=(("laptop", "about 25 min"),),
     ),
     "online-pca": Entry(
         "amid_warmuth_2020.online_pca",
         "Online principal components: excess loss of every rule against rows and against time.",
         smoke=12,
+        recorded=(("laptop", "about 3 min"), ("paper", "about 8 min")),
         **_ON_ROWS,
     ),
     "learning-rate-sensitivity": Entry(
         "amid_warmuth_2020.learning_rate_sensitivity",
         "Online principal components at a tenth, once and ten times the best learning rate.",
         smoke=10,
+        recorded=(("paper", "about 6 min"),),
         **_ON_ROWS,
     ),
     "distributed-pca": Entry(
         "amid_warmuth_2020.distributed_pca",
         "Online principal components by several workers, whose models are combined now and then.",
         smoke=10,
+        recorded=(("paper", "about 4 min"),),
         **_ON_ROWS,
     ),
     "agent-puddle-world": Entry(
@@ -141,6 +162,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Agents in PuddleWorld: no auxiliary task against each objective.",
         largest="has more agents and larger ones",
         smoke=38,
+        recorded=(("laptop", "about 6 min"),),
         **_SMALL_MATRICES,
     ),
     "agent-control": Entry(
@@ -155,6 +177,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Torsos trained on the successor measure, then frozen or fine-tuned, against from scratch.",
         largest="has more agents and larger ones",
         smoke=35,
+        recorded=(("laptop", "about 7 min"),),
         **_SMALL_MATRICES,
     ),
     "few-labels": Entry(
@@ -173,6 +196,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Agents that see codes of a maze's cells: learned features against scratch and controls.",
         largest="has more agents, five goals and longer training",
         devices="shared",
+        recorded=(("laptop", "about an hour"),),
     ),
     "shaping": Entry(
         "ours.shaping",

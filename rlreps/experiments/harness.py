@@ -46,6 +46,8 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import Interval, aggregate
 from rlreps.runs.progress import progress_bar
+from rlreps.successor.store import find_store
+from rlreps.workflows.ground_truths import STORE
 
 Config = TypeVar("Config")
 Rows = Sequence[Mapping[str, object]]
@@ -347,6 +349,7 @@ class Experiment(Generic[Config]):
             sections=[dataclasses.replace(first, tables=[*tables, *first.tables]), *others],
             config=run.folder.config,
             git_revision=run.folder.provenance.get("git_revision"),
+            explorable=find_store(run.folder.path / STORE) is not None,
         )
         claims = [dataclasses.asdict(claim) for claim in findings.claims]
         return {**findings.summary, "claims": claims, "report": str(path)}

@@ -84,13 +84,11 @@ class DanskinChunked(Objective):
     rows for each feature, the recipes of ``puddle-world-fast`` ended at these subspace distances
     (mean of two seeds after 600 updates, 300 at d = 50; none diverged):
 
-    ====  ======  ======  ======  ======
-    d     1       2       3       5
-    ====  ======  ======  ======  ======
-    10    0.2263  0.0094  0.0045  0.0024
-    20    0.1226  0.0563  0.0452  0.0460
-    50    0.5684  0.1925  0.0794  0.0620
-    ====  ======  ======  ======  ======
+    | d | 1 | 2 | 3 | 5 |
+    |---|---|---|---|---|
+    | 10 | 0.2263 | 0.0094 | 0.0045 | 0.0024 |
+    | 20 | 0.1226 | 0.0563 | 0.0452 | 0.0460 |
+    | 50 | 0.5684 | 0.1925 | 0.0794 | 0.0620 |
 
     The first update has no past and fixes the gauge only.
 

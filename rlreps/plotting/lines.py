@@ -34,14 +34,12 @@ from rlreps.plotting.style import (
     series_style,
     styled,
 )
-from rlreps.runs.intervals import interquartile_mean_interval, mean_interval
+from rlreps.runs.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 
 _MEAN = "mean over seeds, 95 % interval"
-FEWEST_BANDED = 5
-"""Runs from which on a line has an interval; fewer are drawn themselves."""
 _EACH = "each run"
 _MOST_MARKERS = 10
 """On a line; one with no more points has bars instead of a band."""
@@ -553,7 +551,9 @@ def plot_sweep(
     x_label: str,
     y_label: str,
 ) -> Figure:
-    """Draw means with their intervals against a swept field; points with diverged runs are crossed.
+    """Draw means with their intervals, or few runs themselves, against a swept field.
+
+    Points with diverged runs are crossed.
 
     An axis is logarithmic if its values are positive and far apart: means by a factor of three,
     places by one of ten.
@@ -580,8 +580,16 @@ def plot_sweep(
         log_x=names is None and spans(places, 10.0),
         log_y=spans(means, 3.0),
         x_ticks=sorted({*places.tolist()}) if names is None else dict(enumerate(names)),
-        note="mean over runs, 95 % interval" if _have_intervals(lines) else None,
+        note=_over_runs(lines),
     )
+
+
+def _over_runs(lines: Sequence[Line]) -> str | None:
+    """Say what lines show: intervals where there are enough runs, else the runs."""
+    banded = _have_intervals(lines)
+    thin = any(line.runs is not None for line in lines)
+    kinds = ["95 % interval"] * banded + ["thin: each of them"] * thin
+    return f"mean over runs, {' or '.join(kinds)}" if kinds else None
 
 
 def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -> Figure:
@@ -607,7 +615,7 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
     return plot_panels(
         panels,
         x_label="environment steps of an agent",
-        y_label="",
+        y_label="value",
         log_y=False,
         share_y=False,
         note="95 % interval" if _have_intervals(p.lines[0] for p in panels) else None,
@@ -646,7 +654,8 @@ def plot_sample_efficiency(
         y_label="return of an evaluation episode",
         log_y=False,
         reference_y=None if reference is None else ([reference[0]], reference[1]),
-        note="interquartile mean over seeds, 95 % bootstrap interval",
+        note="interquartile mean over seeds"
+        + (", 95 % bootstrap interval" if _have_intervals(lines) else ""),
     )
 
 

@@ -204,10 +204,13 @@ def plot_components(
         InputError: No set, a shape that is not [cells, k] with one k for all sets, labels or
             cosines that do not match, or cosines of a set that is not there.
     """
+    kind = type(components).__name__
+    require(isinstance(components, Mapping), "sets of components by name, in a dict", kind)
     require(len(components) >= 1, "at least one set of components", "none")
     tables = {name: np.asarray(table, np.float64) for name, table in components.items()}
     if grid is None:
-        require(bins is not None, "bins or a grid", "neither")
+        expected = "bins or a grid (BoxGrid((0,), (n,), (n,)) draws n numbered states as lines)"
+        require(bins is not None, expected, "neither")
         assert bins is not None
         grid = BoxGrid.unit_square(bins)
         if environment is not None:

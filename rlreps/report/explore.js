@@ -259,13 +259,13 @@ let perPage = 5, cursor = null;
 const xOf = (cell) => described.low[0] + (cell % columns + 0.5) / columns * (described.high[0] - described.low[0]);
 const yOf = (cell) => described.low[1] + (Math.floor(cell / columns) + 0.5) / rows * (described.high[1] - described.low[1]);
 const place = (cell) => `${described.axes[0]} = ${short(xOf(cell))}, ${described.axes[1]} = ${short(yOf(cell))}`;
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %`;
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)}\u00a0%`;
 
 function short(value, digits = 3) {
   if (value === null || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  const text = size >= 1e5 || size < 1e-3 ? value.toExponential(digits - 1) : String(+value.toPrecision(digits));
+  const text = size >= 1e5 || size < 1e-4 ? value.toExponential(digits - 1) : String(+value.toPrecision(digits));
   return text.replace("-", "\u2212");
 }
 
@@ -378,11 +378,14 @@ function sized(canvas, height = null) {
 function drawMap(canvas, values, low, high, { signed = false, root = false, overlay = null, beyond = null } = {}) {
   const colours = signed ? SIGNED : SEQUENTIAL, scale = high > low ? 1 / (high - low) : 0;
   const inside = arrays.states;
+  let below = false, above = false;
   for (let row = 0, cell = 0; row < rows; row++) {
     let pixel = (rows - 1 - row) * columns;
     for (let column = 0; column < columns; column++, cell++, pixel++) {
       if (!inside[cell]) { pixels[pixel] = missing; continue; }
       let share = (values[cell] - low) * scale;
+      below ||= share < -1e-3;
+      above ||= share > 1.001;
       share = share > 0 ? (share < 1 ? share : 1) : 0;
       if (root) share = signed ? rooted(share) : Math.sqrt(share);
       pixels[pixel] = colours[(share * 255 + 0.5) | 0];
@@ -394,7 +397,9 @@ function drawMap(canvas, values, low, high, { signed = false, root = false, over
   context.drawImage(picture, 0, 0, wide, tall);
   drawOutlines(context, wide, tall);
   if (overlay) overlay(context, wide, tall);
-  if (canvas.id) drawBar(canvas.id, low, high, colours, root, beyond);
+  if (canvas.id) drawBar(canvas.id, (below ? "≤ " : "") + short(low),
+    (above && beyond === null ? "≥ " : "") + short(high) + (beyond !== null && (beyond > high || beyond < low) ? `; own cell ${short(beyond)}` : ""),
+    colours, root);
 }
 
 function rooted(share) {  // the root of the distance from the middle
@@ -404,18 +409,21 @@ function rooted(share) {  // the root of the distance from the middle
 
 function drawOutlines(context, wide, tall) {
   const [left, low] = described.low, [right, high] = described.high;
-  context.strokeStyle = "rgba(27, 27, 27, 0.75)";
-  context.lineWidth = wide < 150 ? 0.6 : 1;
-  for (const line of described.outlines) {
-    context.beginPath();
-    for (const [x, y] of line)
-      context.lineTo((x - left) / (right - left) * wide, (high - y) / (high - low) * tall);
-    context.closePath();
-    context.stroke();
+  const thin = wide < 150 ? 0.6 : 1;
+  for (const [width, colour] of [[2.6 * thin, "rgba(255, 255, 255, 0.45)"], [thin, "rgba(27, 27, 27, 0.85)"]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    for (const line of described.outlines) {
+      context.beginPath();
+      for (const [x, y] of line)
+        context.lineTo((x - left) / (right - left) * wide, (high - y) / (high - low) * tall);
+      context.closePath();
+      context.stroke();
+    }
   }
 }
 
-function drawBar(id, low, high, colours, root, beyond) {
+function drawBar(id, low, high, colours, root) {
   const bar = document.querySelector(`[data-bar="${id}"]`);
   if (!bar) return;
   if (!bar.firstChild) {
@@ -434,8 +442,8 @@ function drawBar(id, low, high, colours, root, beyond) {
     }));
     context.putImageData(strip, 0, 0);
   }
-  bar.children[0].textContent = short(low);
-  bar.children[2].textContent = short(high) + (beyond !== null && (beyond > high || beyond < low) ? `; own cell ${short(beyond)}` : "");
+  bar.children[0].textContent = low;
+  bar.children[2].textContent = high;
 }
 
 function crosshair(cell) {
@@ -453,17 +461,16 @@ function crosshair(cell) {
 
 function arrowsOf(best) {
   return (context, wide, tall) => {
-    const across = Math.min(columns, Math.max(8, Math.round(wide / 20)));
-    const down = Math.min(rows, Math.max(8, Math.round(tall / 20)));
-    const size = 0.36 * Math.min(wide / across, tall / down);
+    const every = Math.max(1, Math.ceil(20 * Math.max(columns / wide, rows / tall)));
+    const first = (count) => Math.floor((count - (Math.floor(count / every) - 1) * every - 1) / 2);
+    const size = Math.min(0.36 * every, Math.ceil(every / 2) - 0.5) * Math.min(wide / columns, tall / rows);
     context.lineCap = "round";
     for (const [width, colour] of [[3.4, "rgba(27, 27, 27, 0.7)"], [1.5, "#ffffff"]]) {
       context.strokeStyle = colour;
       context.lineWidth = width;
       context.beginPath();
-      for (let i = 0; i < down; i++)
-        for (let j = 0; j < across; j++) {
-          const row = Math.floor((i + 0.5) * rows / down), column = Math.floor((j + 0.5) * columns / across);
+      for (let row = first(rows); row + every / 2 <= rows; row += every)
+        for (let column = first(columns); column + every / 2 <= columns; column += every) {
           const action = best[row * columns + column];
           if (action < 0) continue;
           const [dx, dy] = described.moves.arrows[action];
@@ -688,15 +695,14 @@ function drawCurves() {
   $("curves-figure").hidden = curved.length === 0;
   if (!curved.length) return;
   const lines = curved.map((run) => run.curve[0].map((step, i) => [step, run.curve[1][i]]));
-  const floors = described.noiseFloor
-    ? [...new Set(curved.map((run) => run.cosines[run.cosines.length - 1].length))].map((d) => described.noiseFloor[d - 1]).filter((v) => v > 0)
-    : [];
+  const known = (described.noiseFloor || []).map((v, i) => [i + 1, v]).filter(([d, v]) => v > 0 && curved.some((run) => run.cosines[0].length === d));
+  const floors = known.map(([, v]) => v), floorsSaid = `noise floor: ${known.map(([d, v]) => `${short(v)} (d = ${d})`).join(", ")}`;
   const all = [...lines.flat().map(([, v]) => v), ...floors].filter((v) => v > 0);
   const step = Math.min(shown.step, allSteps[allSteps.length - 1]);
   chart($("curves"), { lines, x: "update", y: "subspace distance", logY: true, levels: floors, marks: [step],
     xRange: [0, Math.max(1, ...lines.flat().map(([s]) => s))], yRange: [Math.min(...all) * 0.8, Math.max(...all) * 1.1] });
   label("curves", `Subspace distance against updates. At update ${step}: ` + curved.map((run) => `${run.label} ${short(distanceAt(run, step))}`).join(", ") +
-    (floors.length ? `. Noise floor ${floors.map((v) => short(v)).join(", ")}` : ""));
+    (floors.length ? `; ${floorsSaid}` : ""));
   const legend = $("legend");
   legend.textContent = "";
   curved.forEach((run, index) => {
@@ -707,7 +713,7 @@ function drawCurves() {
   });
   if (floors.length) {
     const item = document.createElement("li");
-    item.textContent = `noise floor: ${floors.map((v) => short(v)).join(", ")}`;
+    item.textContent = floorsSaid;
     legend.append(item);
   }
 }
@@ -771,7 +777,8 @@ function drawReward() {
   drawMap($("value-linear"), linear, ...range, { overlay: over(cache.greedyLinear) });
   drawMap($("value-lost"), lost, -limit, limit, { signed: true });
   const run = runs[shown.features];
-  const name = run ? `${chosen.d} features of ${run.label} at update ${run.steps[stepOf(run)]}` : `${chosen.d} true components`;
+  document.querySelector("#reward .d").disabled = Boolean(run);  // A run has the d that it has.
+  const name = run ? `${chosen.d} features of ${run.label} at update ${run.steps[stepOf(run)]}` : `${chosen.d} true component${chosen.d === 1 ? "" : "s"}`;
   $("linear-title").textContent = `linear in ${name}`;
   let said = variation
     ? `${name[0].toUpperCase()}${name.slice(1)} and a constant leave ${percent(cache.valueError)} of the value's variation.`
@@ -803,6 +810,14 @@ function paintAround(cell) {
     for (let j = Math.max(0, column - reach); j <= Math.min(columns - 1, column + reach); j++)
       if ((i - row) ** 2 + (j - column) ** 2 <= radius ** 2 && arrays.states[i * columns + j]) reward[i * columns + j] = value;
   rewardChanged();
+}
+
+function paintAlong(from, to) {  // A quick pointer leaves no gaps.
+  const row = Math.floor(from / columns), column = from % columns;
+  const down = Math.floor(to / columns) - row, across = to % columns - column;
+  const count = Math.max(1, Math.abs(down), Math.abs(across));
+  for (let i = 1; i <= count; i++)
+    paintAround((row + Math.round(down * i / count)) * columns + column + Math.round(across * i / count));
 }
 
 function rewardChanged() { forget(); ask("reward"); }
@@ -973,15 +988,20 @@ function listen() {
     });
   }
   const painted = $("reward-map");
-  let painting = false;
+  let last = null;
   painted.addEventListener("pointerdown", (event) => {
-    painting = true;
     painted.setPointerCapture(event.pointerId);
     cursor = null;
-    paintAround(cellAt(painted, event));
+    last = cellAt(painted, event);
+    paintAround(last);
   });
-  painted.addEventListener("pointermove", (event) => { if (painting) paintAround(cellAt(painted, event)); });
-  for (const end of ["pointerup", "pointercancel"]) painted.addEventListener(end, () => { painting = false; });
+  painted.addEventListener("pointermove", (event) => {
+    if (last === null) return;
+    const cell = cellAt(painted, event);
+    paintAlong(last, cell);
+    last = cell;
+  });
+  for (const end of ["pointerup", "pointercancel"]) painted.addEventListener(end, () => { last = null; });
   painted.addEventListener("keydown", (event) => {
     if (event.key === " ") {
       event.preventDefault();
@@ -1067,7 +1087,7 @@ function describe() {
     rows: `Exact rows are those of the store, rounded to 16 bits (root mean square ${off}).${noise}`,
     chain: `Exact rows are solved in this page: ${exact.steps} steps of the one-step chain, whose probabilities are counts of ` +
       `${described.moves ? described.moves.points.toLocaleString("en") : ""} moves from each cell by each action, and the rest of the sum at rank ${K}. ` +
-      `They differ from 100 rows of the store by ${off} (root mean square over entries).${noise}`,
+      `They differ from 100 rows of ${exact.reference} by ${off} (root mean square over entries).${noise}`,
     rank: `This page holds Ψ at rank ${K} and nothing more exact, since the matrix is too large for its rows and the moves of its environment are not known. ` +
       `Rank ${K} differs from the store by ${off} (root mean square over entries); errors are against the store.${noise}`,
   }[exact.kind];

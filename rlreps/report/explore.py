@@ -76,6 +76,7 @@ class Exact:
         sampling_error: The stored entries' own standard error, where they were sampled.
         rows: The matrix [n, n], for ``rows``.
         steps: Steps of the chain that are taken, for ``chain``.
+        reference: Whose rows the difference is from, as text.
     """
 
     kind: Literal["rows", "chain", "rank"]
@@ -83,6 +84,7 @@ class Exact:
     sampling_error: float | None = None
     rows: np.ndarray | None = None
     steps: int = 0
+    reference: str = "the store"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +137,7 @@ class Exploration:
         right: Right ones times the singular values, V_K Σ_K, [n, K].
         task_means: What centring took off each column, [n].
         state_means: What it took off each row, [n].
-        row_energies: Squared norm of each centred row, [n].
+        row_energies: Squared norm of each centred row, [n]; needed where exact means rank K.
         singular_values: All that are known, [k].
         total_energy: Squared Frobenius norm of the centred matrix.
         noise_floor: Expected subspace distance from the truth for d = 1 …; None without sampling.
@@ -154,7 +156,7 @@ class Exploration:
     right: np.ndarray
     task_means: np.ndarray
     state_means: np.ndarray
-    row_energies: np.ndarray
+    row_energies: np.ndarray | None
     singular_values: np.ndarray
     total_energy: float
     noise_floor: np.ndarray | None
@@ -196,7 +198,8 @@ class Exploration:
         arrays.maps("left", cells.on_cells(self.left))
         arrays.maps("right", cells.on_cells(self.right))
         for name in ("task_means", "state_means", "row_energies"):
-            arrays.plain(name, cells.on_cells(getattr(self, name)).astype(np.float32))
+            if getattr(self, name) is not None:
+                arrays.plain(name, cells.on_cells(getattr(self, name)).astype(np.float32))
         if exact.rows is not None:
             arrays.maps("rows", cells.on_cells(exact.rows.T), later=True)
         if self.moves is not None:
@@ -223,6 +226,7 @@ class Exploration:
                 "difference": exact.difference,
                 "samplingError": exact.sampling_error,
                 "steps": exact.steps,
+                "reference": exact.reference,
             },
             "moves": None
             if self.moves is None

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PACKAGES = ("rlreps", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib")
+_EXPLORE = """
+<p>Rows of the successor measure, its components and values of painted rewards are on
+<a href="explore.html">the page to explore</a>, once this command has made it in this folder:</p>
+<pre>rlreps explore . --out explore.html</pre>"""
 _LONG = 4
 """Sections from which on a page gets a table of contents."""
 
@@ -58,6 +62,8 @@ class Report:
         sections: The parts, in order.
         config: The run's full configuration: mappings, sequences, dataclasses and what JSON knows.
         git_revision: Revision of the code that made the run, where it is known.
+        explorable: Whether the report's folder holds a store of states by states, which a page of
+            ``rlreps explore`` beside the report would show: it is linked, with its command.
     """
 
     title: str
@@ -65,6 +71,7 @@ class Report:
     sections: Sequence[Section]
     config: object
     git_revision: str | None = None
+    explorable: bool = False
 
     def to_html(self) -> str:
         """Return the page as HTML.
@@ -81,7 +88,7 @@ class Report:
         page = importlib.resources.files(__package__).joinpath("page.html")
         return string.Template(page.read_text(encoding="utf-8")).substitute(
             title=html.escape(self.title),
-            summary=_paragraphs(self.summary),
+            summary=_paragraphs(self.summary) + (_EXPLORE if self.explorable else ""),
             contents=_contents(self.sections),
             sections="\n".join(sections),
             config=html.escape(config),

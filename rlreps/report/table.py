@@ -15,6 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from rlreps.errors import InputError
+from rlreps.runs.intervals import FEWEST_BANDED
 
 _MINUS = "\N{MINUS SIGN}"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -141,7 +142,18 @@ def finite_or_none(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def with_interval(figures: Mapping[str, Any], name: str) -> str:
-    """Write a figure with the interval that ``<name>_low`` and ``<name>_high`` hold, if any."""
+def with_interval(figures: Mapping[str, Any], name: str, runs: Sequence[object] = ()) -> str:
+    """Write a figure with its interval, or of fewer than five runs with the runs themselves.
+
+    Args:
+        figures: How many ``runs`` there were, the figure by its name, and the ends of its interval
+            by ``<name>_low`` and ``<name>_high``, both None for none.
+        name: The figure's.
+        runs: What each run has; none where the table shows it elsewhere.
+    """
     value, low, high = (format_number(figures[f"{name}{end}"]) for end in ("", "_low", "_high"))
-    return value if figures[f"{name}_low"] is None else f"{value} [{low}, {high}]"
+    if figures[f"{name}_low"] is None:
+        return value
+    if figures["runs"] >= FEWEST_BANDED:
+        return f"{value} [{low}, {high}]"
+    return f"{value} ({', '.join(map(format_number, runs))})" if runs else value

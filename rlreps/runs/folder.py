@@ -60,9 +60,8 @@ _README = """\
 config.json     all that decides the result, with versions, git revision and device
 metrics.jsonl   one line an evaluation
 checkpoints/    the newest state; parts/ and runs/: what is finished of a larger run
-results/        tables as CSV and JSON, with the numbers behind the figures
+results/        tables as CSV and JSON, with the numbers behind the pictures in figures/
 features/       what the first seed's encoder returned at up to 25 evaluations
-figures/        pictures
 summary.json    the final figures; it is written last, when the run is done
 report.html     all of it on one page, where there is one
 The same command with the same folder goes on where it was interrupted.
@@ -116,7 +115,7 @@ class RunFolder:
         """
         self.path = path
         if (path / "zarr.json").is_file():
-            raise InputError(f"{path} holds a matrix store, not a run")
+            raise InputError(f"expected a run's {_CONFIG}: {path} holds a matrix store, not a run")
         if path.is_dir():
             refuse_links_out(path)
         stored = _read_object(path / _CONFIG)
@@ -216,7 +215,11 @@ class RunFolder:
     def require_kind(self, kind: str) -> None:
         """Raise an ``InputError`` unless the folder holds this kind of run."""
         if self.kind != kind:
-            raise InputError(f"{self.path} holds a {in_words(self.kind)}, not a {in_words(kind)}")
+            wanted = in_words(kind)
+            raise InputError(
+                f"expected the folder of a {wanted}: {self.path} holds a {in_words(self.kind)}, "
+                f"not a {wanted}"
+            )
 
     @property
     def identity(self) -> str:

@@ -21,6 +21,8 @@ from rlreps.errors import InputError, require, require_positive
 
 FloatArray = npt.NDArray[np.float64]
 
+FEWEST_BANDED = 5
+"""Runs from which on pages and figures show an interval; fewer are shown themselves."""
 _FEWEST_RESAMPLED = 20
 """Runs from which on the interval of a mean is a bootstrap's."""
 _TRIMMED = 0.25

@@ -277,7 +277,9 @@ class BoxGrid:
 
     def __post_init__(self) -> None:
         for name, kind in (("low", float), ("high", float), ("bins", int)):
-            object.__setattr__(self, name, tuple(kind(value) for value in getattr(self, name)))
+            given = getattr(self, name)
+            require(np.ndim(given) == 1, f"{name} with one entry for each axis", given)
+            object.__setattr__(self, name, tuple(kind(value) for value in given))
         lengths = (len(self.low), len(self.high), len(self.bins))
         require(
             len(set(lengths)) == 1 and lengths[0] >= 1,

@@ -43,7 +43,7 @@ from rlreps.successor.measure import CENTRED_ON_READING, RowEstimates
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore, create_estimates
-from rlreps.successor.store.format import as_bytes
+from rlreps.successor.store.format import as_bytes, find_store
 
 CENTRING: Mapping[Centring, str] = {
     "columns": "column means over states removed",
@@ -117,6 +117,8 @@ class GroundTruth:
     def distance(self, features: Array | np.ndarray) -> float:
         """Return the subspace distance of features [n, d] from the leading d components."""
         require(features.ndim == 2, "features of shape [states, d]", features.shape)
+        fitting = len(features) == self.num_states
+        require(fitting, f"features of all {self.num_states} states, a row each", features.shape)
         d = features.shape[1]
         self.require_dimension(d)
         basis = jnp.asarray(self.principal.truncated(d).basis)
@@ -312,6 +314,9 @@ def save_matrix(
     require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
     states, tasks = shape
+    stored = find_store(path)
+    if stored is not None:
+        require(stored.shape == shape, f"the matrix of shape {stored.shape} in {path}", shape)
     hasher, block_rows = hashlib.sha256(), min(states, max(1, _BLOCK_ENTRIES // tasks))
     for part in parts:
         require(part.dtype.kind in "iuf", "a matrix of real numbers", part.dtype.name)

@@ -56,8 +56,9 @@ class GymnasiumProcess:
             autoreset mode. It is reset, reseeded and stepped at will. Of an environment from
             ``gymnasium.make``, or of your own, ``copies`` are made.
         grid: Cells over the states. Observations are points of it, unless there is a ``cell``.
-        cell: The cell function; None is that of the grid.
-        num_cells: Number of cells; None is that of the grid.
+            Discrete observations need none: each is a cell.
+        cell: The cell function; None is that of the grid, or the number of a discrete observation.
+        num_cells: Number of cells; None is that of the grid, or of discrete observations.
         policy: None draws from the action space, uniformly where that is bounded.
         copies: Copies that are stepped together, of an environment that is no vector.
     """
@@ -78,6 +79,11 @@ class GymnasiumProcess:
             "an environment, such as gymnasium.make or make_vec gives",
             type(self.environment).__name__,
         )
+        space = self.vector.single_observation_space
+        nothing = self.grid is None and self.cell is None and self.num_cells is None
+        if nothing and isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
+            object.__setattr__(self, "cell", np.asarray)
+            object.__setattr__(self, "num_cells", int(space.n))
         if self.grid is None:
             both = self.cell is not None and self.num_cells is not None
             require(both, "a grid, or a cell function and num_cells", "neither")
@@ -222,7 +228,13 @@ class CellStepper:
     def place(self, set_state: SetState, cells: np.ndarray) -> None:
         """Put every copy, just reset, into a state of its cell [e], and check that it is there."""
         states = self._process.states(cells, self.generator)
-        found = set_state(self._environment, states)
+        try:
+            found = set_state(self._environment, states)
+        except (AttributeError, TypeError) as error:  # As of arguments taken for each other.
+            raise InputError(
+                "expected set_state(environment, states) to set the states of a vector "
+                f"environment, got {type(error).__name__}: {error}"
+            ) from error
         shape, single = None, self._environment.single_observation_space.shape
         if single is not None:
             shape = (len(cells), *single)
@@ -308,6 +320,8 @@ class GymnasiumRowSampler:
         Raises:
             InputError: For an odd number of rollouts, or a ``set_state`` of other arguments.
         """
+        kind = type(process).__name__
+        require(isinstance(process, GymnasiumProcess), "a GymnasiumProcess", kind)
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
         self._process = process
         self._set_state = state_attribute() if set_state is None else set_state
@@ -426,7 +440,7 @@ def state_attribute(
 
     Args:
         name: Of the unwrapped environment of each copy; an ``InputError`` at the first use if there
-            is none.
+            is none, or one of another shape.
         observe: States [m, k] → observations [m, ...]; by default they are the same.
 
     Returns:
@@ -436,12 +450,20 @@ def state_attribute(
     def set_state(environment: VectorEnv[Any, Any, Any], states: np.ndarray) -> Any:
         copies: Any = environment.unwrapped
         try:
-            copies.get_attr(name)
+            current = copies.get_attr(name)[0]
         except AttributeError as error:
             raise InputError(
                 f"expected copies of an environment with the attribute {name!r}, or another "
-                f"set_state, got {environment}"
+                f"set_state, such as state_attribute(NAME) gives, got {environment}"
             ) from error
+        # Observations often have other coordinates than the state: an angle's cosine and sine.
+        fitting = current is None or np.shape(current) == states.shape[1:]
+        require(
+            fitting,
+            f"a grid over the attribute {name!r}, of shape {np.shape(current)}, with a cell "
+            "function if observations are no points of it",
+            f"states of shape {states.shape[1:]}",
+        )
         copies.set_attr(name, list(states))
         return observe(states)
 

@@ -1,10 +1,11 @@
 """The page of ``rlreps explore``, from a store and from training runs."""
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centring_means
 from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
-from rlreps.successor.grids import Grid
+from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import (
     GroundTruth,
     centring_of,
@@ -30,6 +31,8 @@ from rlreps.successor.ground_truth import (
     sampling_error,
     state_cells,
 )
+from rlreps.successor.measure import TransitionSettings
+from rlreps.successor.released import load, released_names
 from rlreps.successor.store import MatrixStore, find_store, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.successor.store.estimates import open_estimates
@@ -67,8 +70,9 @@ def explore(
     """Write a page on which a successor measure, and what runs learned of it, can be touched.
 
     Args:
-        paths: A store; training runs on it; or a folder that holds both (a quickstart's). Without a
-            store, the one that the first run was trained on.
+        paths: A store, or the name of a released ground truth; training runs on it; or a folder
+            that holds both (a quickstart's). Without a store, the one that the first run was
+            trained on.
         out: The page's file.
         components: K, singular vectors on the page, and most components of a run.
         progress: Whether to show progress bars.
@@ -82,6 +86,8 @@ def explore(
     """
     require_positive("components", components)
     path, runs = _sources(paths)
+    if _is_released(path):
+        return write_exploration(out, _released_page(path.name, components, runs))
     store = open_store(path)
     cells = store_cells(store)
     show = functools.partial(progress_bar, show=progress)
@@ -130,42 +136,110 @@ def exploration(
         centred = rows.astype(np.float64) - task_means - rows_mean[here, None]
         right += centred.T @ kept.basis[here].astype(np.float64)
         energies[here] = np.einsum("ij,ij->i", centred, centred)
-    moves = _moves(store, cells)
-    low_rank = _LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
+    moves = _moves(settings, cells)
+    low_rank = LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
+    exact = _exact(store, cells, moves, low_rank, kept, standard_error)
+    return _page(
+        *(_name(store.path.resolve()), truth, cells, kept, low_rank, exact, moves, runs),
+        row_energies=energies,
+        noise_floor=noise_floor,
+    )
+
+
+def _released_page(name: str, components: int, runs: Mapping[str, Path]) -> Exploration:
+    """Gather the page of a released truth, whose rows the transition method has all but stored."""
+    # Deferred: the transition method imports what takes longer than all the rest.
+    from rlreps.successor.transition.estimator import TransitionEstimator
+
+    truth = load(name)
+    settings = truth.settings
+    environment = _environment(settings)
+    assert environment is not None
+    assert truth.grid is not None
+    assert truth.cells is not None
+    cells = _plane(truth.grid, truth.cells, settings)
+    kept = truth.principal.truncated(min(components, truth.principal.basis.shape[1]))
+    n, left = truth.num_states, kept.basis.astype(np.float64)
+    names = ("discount", "horizon", "count_start", "points", "seed")
+    method = TransitionSettings(**{each: settings[each] for each in names})
+    estimator = TransitionEstimator(environment, Grid(cells.columns), method)
+    chosen = _measured_rows(n)
+    starts = (np.arange(n)[:, None] == chosen).astype(np.float64)
+    found = estimator.transposed(np.column_stack([left, np.full(n, 1.0 / n), starts]))
+    right, means, rows = np.split(found, [left.shape[1], left.shape[1] + 1], axis=1)
+    low_rank = LowRank(left, right - means * left.sum(axis=0), means[:, 0], np.zeros(n))
+    moves = _moves(settings, cells)
+    assert moves is not None
+    exact = _solved(cells, moves, low_rank, settings, chosen, rows.T)
+    said = "the transition method at refinement 1, which forgets places in cells as this page does,"
+    exact = dataclasses.replace(exact, reference=said)
+    return _page(name, truth, cells, kept, low_rank, exact, moves, runs, noise_floor=truth.error)
+
+
+class LowRank(NamedTuple):
+    """The matrix at rank K, its means included: 1 c' + r 1' + U (V Σ)'.
+
+    Attributes:
+        components: U, [n, K].
+        factors: V Σ, [n, K].
+        task_means: c, [n].
+        state_means: r, [n].
+    """
+
+    components: np.ndarray
+    factors: np.ndarray
+    task_means: np.ndarray
+    state_means: np.ndarray
+
+    @property
+    def left(self) -> np.ndarray:
+        """Left factor with the means', [n, K + 2]."""
+        return np.column_stack([self.components, np.ones(len(self.components)), self.state_means])
+
+    @property
+    def right(self) -> np.ndarray:
+        """Right factor with the means', [n, K + 2]."""
+        return np.column_stack([self.factors, self.task_means, np.ones(len(self.factors))])
+
+
+def _page(
+    name: str,
+    truth: GroundTruth,
+    cells: Cells,
+    kept: PrincipalSubspace,
+    low_rank: LowRank,
+    exact: Exact,
+    moves: Moves | None,
+    runs: Mapping[str, Path],
+    *,
+    row_energies: np.ndarray | None = None,
+    noise_floor: np.ndarray | None,
+) -> Exploration:
+    settings = truth.settings
     return Exploration(
-        title=f"Successor measure of {_name(store.path.resolve())}",
+        title=f"Successor measure of {name}",
         about=_about(settings),
         cells=cells,
         discount=settings.get("discount"),
         horizon=settings.get("horizon"),
         count_start=bool(settings.get("count_start", True)),
         left=kept.basis,
-        right=right,
-        task_means=task_means,
-        state_means=rows_mean,
-        row_energies=energies,
+        right=low_rank.factors,
+        task_means=low_rank.task_means,
+        state_means=low_rank.state_means,
+        row_energies=row_energies,
         singular_values=truth.principal.singular_values,
         total_energy=truth.principal.total_energy,
         noise_floor=noise_floor,
-        exact=_exact(store, cells, moves, low_rank, kept, standard_error),
+        exact=exact,
         moves=moves,
         runs=[_learned(label, RunFolder(run), truth, kept) for label, run in runs.items()],
     )
 
 
-class _LowRank:
-    """The matrix at rank K, its means included: 1 c' + r 1' + U (V Σ)'."""
-
-    def __init__(
-        self, left: np.ndarray, right: np.ndarray, task_means: np.ndarray, state_means: np.ndarray
-    ) -> None:
-        self.left = np.column_stack([left, np.ones(len(left)), state_means])
-        self.right = np.column_stack([right, task_means, np.ones(len(right))])
-
-
 def solved_rows(
     chain: scipy.sparse.csr_array,
-    low_rank: _LowRank,
+    low_rank: LowRank,
     states: np.ndarray,
     settings: Mapping[str, Any],
 ) -> np.ndarray:
@@ -203,7 +277,7 @@ def _exact(
     store: MatrixStore,
     cells: Cells,
     moves: Moves | None,
-    low_rank: _LowRank,
+    low_rank: LowRank,
     principal: PrincipalSubspace,
     standard_error: float | None,
 ) -> Exact:
@@ -227,22 +301,35 @@ def _exact(
             difference=float(np.sqrt(left_out) / n),
             sampling_error=standard_error,
         )
-    chosen = np.sort(np.random.default_rng(0).choice(n, min(n, _ROWS_MEASURED), replace=False))
+    chosen = _measured_rows(n)
+    stored = np.concatenate(
+        [
+            rows[chosen[(chosen >= start) & (chosen < start + len(rows))] - start]
+            for start, rows in StoreBlocks(store).blocks()
+        ]
+    )
+    exact = _solved(cells, moves, low_rank, store.settings, chosen, stored)
+    return dataclasses.replace(exact, sampling_error=standard_error)
+
+
+def _measured_rows(n: int) -> np.ndarray:
+    """Choose the rows that what the page solves for is compared with."""
+    return np.sort(np.random.default_rng(0).choice(n, min(n, _ROWS_MEASURED), replace=False))
+
+
+def _solved(
+    cells: Cells,
+    moves: Moves,
+    low_rank: LowRank,
+    settings: Mapping[str, Any],
+    chosen: np.ndarray,
+    rows: np.ndarray,
+) -> Exact:
+    """Solve for chosen rows as the page does, and measure how far they are from those given."""
     chain: Any = scipy.sparse.csr_array(sum(moves.counts)) / (len(moves.counts) * moves.points)
     between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
-    solved = solved_rows(between, low_rank, chosen, store.settings)
-    wanted = set(chosen.tolist())
-    squares = 0.0
-    for start, rows in StoreBlocks(store).blocks():
-        for row in wanted & set(range(start, start + len(rows))):
-            found = solved[np.searchsorted(chosen, row)]
-            squares += float(np.sum(np.square(found - rows[row - start])))
-    return Exact(
-        kind="chain",
-        difference=float(np.sqrt(squares / (len(chosen) * n))),
-        sampling_error=standard_error,
-        steps=_STEPS,
-    )
+    off = solved_rows(between, low_rank, chosen, settings) - rows
+    return Exact(kind="chain", difference=float(np.sqrt(np.mean(off**2))), steps=_STEPS)
 
 
 def store_cells(store: MatrixStore) -> Cells:
@@ -256,7 +343,11 @@ def store_cells(store: MatrixStore) -> Cells:
     require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
     grid, cells = state_cells(store)
     require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
-    environment = _environment(store)
+    return _plane(grid, cells, store.settings)
+
+
+def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cells:
+    environment = _environment(settings)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
         # Curves are divided as finely as a thousandth of the square asks for.
@@ -273,16 +364,16 @@ def store_cells(store: MatrixStore) -> Cells:
     )
 
 
-def _environment(store: MatrixStore) -> PuddleWorld | None:
-    """Return the PuddleWorld that a store is of; None for another environment."""
-    described = store.settings.get("environment")
+def _environment(settings: Mapping[str, Any]) -> PuddleWorld | None:
+    """Return the PuddleWorld that a matrix is of; None for another environment."""
+    described = settings.get("environment")
     return arena_from_settings(described) if isinstance(described, Mapping) else None
 
 
-def _moves(store: MatrixStore, cells: Cells) -> Moves | None:
+def _moves(settings: Mapping[str, Any], cells: Cells) -> Moves | None:
     """Count where PuddleWorld's actions lead; None where that is unknown or walls divide cells."""
-    environment = _environment(store)
-    if environment is None or not {"discount", "horizon", "count_start"} <= store.settings.keys():
+    environment = _environment(settings)
+    if environment is None or not {"discount", "horizon", "count_start"} <= settings.keys():
         return None
     grid = Grid(cells.columns).within(environment)
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
@@ -306,10 +397,13 @@ def _about(settings: Mapping[str, Any]) -> dict[str, str]:
         "rollouts": "rollouts from each state",
         "discount": "discount γ",
         "horizon": "horizon (steps)",
-        "formula": "sum",
+        "refinement": "sub-cells along a side",
         "seed": "seed",
+        "command": "made by",
     }
     found = {label: str(settings[name]) for name, label in names.items() if name in settings}
+    if "formula" in settings:
+        found["sum"] = "over t ≥ 0 of γᵗ" if settings["count_start"] else "over t ≥ 1 of γᵗ⁻¹"
     return {**found, "centring": f"{centring_of(settings)} (for the components)"}
 
 
@@ -323,7 +417,7 @@ def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
     require(len(paths) >= 1, "a store or training runs", "none")
     stores, runs = list[Path](), list[Path]()
     for path in paths:
-        if find_store(path) is not None:
+        if _is_released(path) or find_store(path) is not None:
             stores.append(path)
             continue
         folder = RunFolder(path)
@@ -337,7 +431,9 @@ def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
                 f"expected a store, training runs or a folder with both, got {path}, the folder of "
                 f"a run of {folder.kind}"
             )
-    stores = list(dict.fromkeys(store.resolve() for store in stores))
+    stores = list(
+        dict.fromkeys(store if _is_released(store) else store.resolve() for store in stores)
+    )
     if not stores:
         place = trained_store(RunFolder(runs[0])) if RunFolder(runs[0]).kind == TRAIN else None
         require(place is not None, f"a store to compare {runs[0]} with", "none")
@@ -349,6 +445,10 @@ def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
     return stores[0], {
         name if unique else str(run): run for name, run in zip(names, runs, strict=True)
     }
+
+
+def _is_released(path: Path) -> bool:
+    return str(path) in released_names() and not path.exists()
 
 
 def _runs_below(folder: Path) -> list[Path]:

@@ -424,11 +424,11 @@ def _write_report(
         f"successor measure. Under the recommended recipe "
         f"{_title(config, 'recommended', method)} comes closest "
         f"to them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
-        "updates.\n\nrlreps explore, given this run's folder, writes a page on which the successor "
-        "measure can be touched: rows, components as they emerge, values of painted rewards.",
+        "updates.",
         sections=sections,
         config=folder.config,
         git_revision=folder.provenance.get("git_revision"),
+        explorable=True,
     )
 
 

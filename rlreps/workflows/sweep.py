@@ -6,6 +6,7 @@ numbers alone are trained in one compiled program.
 """
 
 import dataclasses
+import difflib
 import functools
 import itertools
 import math
@@ -27,7 +28,7 @@ from rlreps.plotting import Line, plot_sweep, save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, finite_or_none, format_number, with_interval
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.intervals import aggregate
+from rlreps.runs.intervals import FEWEST_BANDED, aggregate
 from rlreps.successor.store import open_store
 from rlreps.training import Learner, Optimizer, stack
 from rlreps.training.devices import make_placement
@@ -153,7 +154,12 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
         require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
         field = name.strip().replace("-", "_")
         field = short.get(field, field)
-        require(field in sweepable_fields(), _a_field(), name.strip())
+        if field not in sweepable_fields():
+            close = difflib.get_close_matches(
+                _dashed(field), map(_dashed, [*short, *short.values()]), 1
+            )
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InputError(f"expected {_a_field()}, got {name.strip()!r}{hint}")
         parse = _parser(sweepable_fields()[field])
         try:
             axes.append(GridAxis(field, tuple(parse(value.strip()) for value in values.split(","))))
@@ -432,8 +438,9 @@ def gather(
         Rows of the swept fields' values (several numbers as text); ``runs`` and how many of them
         ``diverged``; mean and interquartile mean of the final ``subspace_distance`` and
         ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None where there
-        is one run, and for an excess that means nothing); the ``group`` that trained them, from 1,
-        how many ``runs_together``, and the ``seconds`` which those took together.
+        is one run, and for an excess that means nothing), and below five runs what ``_of_runs``
+        there is, in one text; the ``group`` that trained them, from 1, how many
+        ``runs_together``, and the ``seconds`` which those took together.
     """
     runs: dict[int, list[Mapping[str, Any]]] = {}
     trained: dict[int, dict[str, Any]] = {}
@@ -461,7 +468,16 @@ def gather(
 def _aggregated(prefix: str, values: Sequence[Any]) -> dict[str, object]:
     """Aggregate over runs; None where a run has no value, and for ends that one run has not."""
     found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values)
-    return {f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS}
+    known = found["mean"] is not None and len(values) < FEWEST_BANDED
+    return {
+        **{f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS},
+        f"{prefix}_of_runs": " ".join(f"{value:.6g}" for value in values) if known else None,
+    }
+
+
+def _of_runs(row: Mapping[str, Any], prefix: str) -> list[float]:
+    """Read what each of fewer than five runs has; empty for more, and for no value."""
+    return [float(text) for text in (row[f"{prefix}_of_runs"] or "").split()]
 
 
 def _cell(value: FieldValue) -> Any:
@@ -469,11 +485,11 @@ def _cell(value: FieldValue) -> Any:
 
 
 _MEANS = {
-    "distance": "subspace_distance_mean",
-    "interquartile mean": "subspace_distance_interquartile_mean",
-    "excess loss": "excess_loss_mean",
+    "distance": ("subspace_distance_mean", "subspace_distance"),
+    "interquartile mean": ("subspace_distance_interquartile_mean", None),
+    "excess loss": ("excess_loss_mean", "excess_loss"),
 }
-"""Title → figure of the table's columns with intervals."""
+"""Title → figure of the table's columns with intervals, and whose runs stand beside it."""
 
 
 def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -482,14 +498,18 @@ def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Tab
         (
             *(as_text(row[field]) for field in fields),
             *(row["runs"], row["diverged"]),
-            *(with_interval(row, name) for name in _MEANS.values()),
+            *(
+                with_interval(row, name, _of_runs(row, prefix) if prefix else ())
+                for name, prefix in _MEANS.values()
+            ),
             *(row["group"], row["seconds"]),
         )
         for row in rows
     ]
     flags = [flag_of(field) for field in fields]
     header = (*flags, "runs", "diverged", *_MEANS, "group", "group's seconds")
-    return Table(header, cells, "Every point of the grid, with 95 % intervals over runs")
+    said = "with 95 % intervals over runs, or below five runs with each of them"
+    return Table(header, cells, f"Every point of the grid, {said}")
 
 
 def write_sweep_report(
@@ -532,15 +552,28 @@ def write_sweep_report(
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of features that are zero, the "
     "worst there are. 95 % intervals over runs are Student's for means of fewer than 20, else "
-    "percentile bootstraps, too narrow where there are few. The interquartile mean is that of the "
-    "middle half of the runs. The runs of one group were trained in one program, and its seconds "
-    "are those of all of them together."
+    "percentile bootstraps, too narrow where there are few; fewer than five runs are shown "
+    "themselves. The interquartile mean is that of the middle half of the runs. The runs of one "
+    "group were trained in one program, and its seconds are those of all of them together."
 )
 
 
-def _in_unit(ends: Sequence[Any]) -> npt.NDArray[np.float64]:
-    """Return ends of intervals of distances, [p], within [0, 1]; None becomes NaN."""
+def _ends(points: Sequence[Mapping[str, Any]], end: str) -> npt.NDArray[np.float64]:
+    """Return ends of intervals of distances, [p], within [0, 1]; NaN for fewer than five runs."""
+    ends = [
+        point[f"subspace_distance_mean_{end}"] if point["runs"] >= FEWEST_BANDED else np.nan
+        for point in points
+    ]
     return np.clip(np.asarray(ends, np.float64), 0.0, 1.0)
+
+
+def _few_runs(points: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64] | None:
+    """Return distances of runs, [runs, p], at points that have two to four; None without any."""
+    few = [_of_runs(point, "subspace_distance") for point in points]
+    most = max(map(len, few))
+    if most < 2:
+        return None
+    return np.transpose([values + [np.nan] * (most - len(values)) for values in few])
 
 
 def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -568,9 +601,9 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
                 label=", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
                 x=places if numeric else [order.index(place) for place in places],
                 mean=[point["subspace_distance_mean"] for point in points],
-                # None, of a single run, becomes NaN.
-                low=_in_unit([point["subspace_distance_mean_low"] for point in points]),
-                high=_in_unit([point["subspace_distance_mean_high"] for point in points]),
+                low=_ends(points, "low"),
+                high=_ends(points, "high"),
+                runs=_few_runs(points),
                 crossed=[point["diverged"] > 0 for point in points],
             )
         )

@@ -33,7 +33,8 @@ process = successor.GymnasiumProcess(
 )
 settings = successor.RolloutSettings(rollouts=16, horizon=60, discount=0.9, seed=0)
 estimates = successor.GymnasiumRowSampler(process, settings=settings).estimates()
-print("row sums", np.unique(estimates.rows.sum(axis=1).round(3)), "expected", settings.row_sum)
+print("row sums", np.unique(estimates.rows.sum(axis=1).round(3)))
+print("expected", round(settings.row_sum, 3))
 
 # %% [markdown]
 # The goal is left out as a task: its column would hold most of the matrix's energy. Stored, the
@@ -45,7 +46,7 @@ successor.save_matrix("car", estimates, grid)
 truth = successor.load("car").principal.truncated(6)
 print("singular values", truth.singular_values.round(1))
 figure = plotting.plot_components({"ground truth": truth.basis}, grid=grid)
-plotting.save_figure(figure, "components-of-mountain-car.png")
+plotting.save_figure(figure, "components-of-MountainCar.png")
 
 # %% [markdown]
 # Two halves of the rollouts say how well components are known: the expected distance from exact.

@@ -41,7 +41,7 @@ for rule, ratios in rules.items():
 seen = np.arange(1, 16) * 100
 lines = [plotting.Line.of_runs(rule, seen, [ratios]) for rule, ratios in rules.items()]
 figure = plotting.plot_curves(lines, x_label="images seen", y_label="error / exact PCA's")
-plotting.save_figure(figure, "error-beside-exact-pca.png")
+plotting.save_figure(figure, "error-beside-exact-PCA.png")
 
 # %%
 shown = pca.inverse_transform(pca.transform(held_out[:10])).reshape(-1, 8, 8)

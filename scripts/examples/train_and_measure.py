@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rlreps import encoders, envs, losses, plotting, sources, successor, training
-from rlreps.subspace import align, subspace_distance
+from rlreps.subspace import align
 from rlreps.workflows.generate import generate
 
 generate(successor.Transition(arena="two_room", bins=40), Path("two_room"), progress=False)
@@ -24,13 +24,6 @@ print(truth.num_states, "states; singular values", truth.principal.singular_valu
 
 # %%
 encoder = encoders.FourierMLP(10, hidden=(128, 128))
-basis = truth.principal.truncated(10).basis
-
-
-def distance(params):
-    return {"distance": subspace_distance(encoder.apply(params, truth.coordinates), basis)}
-
-
 result = training.train(
     encoder,
     losses.LargeBatch(10, precondition=0.01),
@@ -40,10 +33,10 @@ result = training.train(
     rows=400,
     tasks=200,
     seeds=(0, 1, 2),
-    evaluate=distance,
+    evaluate=truth.evaluation(encoder),
 )
 steps = [record["step"] for record in result.history]
-curves = np.transpose([record["distance"] for record in result.history])
+curves = np.transpose([record["subspace_distance"] for record in result.history])
 print("subspace distance of each seed", curves[:, -1].round(4))
 lines = [plotting.Line.of_runs(f"seed {seed}", steps, curve) for seed, curve in enumerate(curves)]
 figure = plotting.plot_curves(lines, x_label="updates", y_label="subspace distance, d = 10")
@@ -55,6 +48,7 @@ plotting.save_figure(figure, "subspace-distance-while-training.png")
 
 # %%
 features = encoder.apply(result.params(int(curves[:, -1].argmin())), truth.coordinates)
+basis = truth.principal.truncated(10).basis
 maps = {"ground truth": basis, "learned": align(features, basis)}
 figure = plotting.plot_components(maps, bins=40, environment=envs.load_arena("two_room"))
 plotting.save_figure(figure, "components-of-two-rooms.png")

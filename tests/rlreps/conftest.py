@@ -289,3 +289,49 @@ def corridor():
             quarters[state, action, np.clip(state + step, 0, 4)] += 3
             quarters[state, action, state] += 1
     return Chain(quarters, np.zeros(5, bool))
+
+
+def _is_number(text):
+    """Whether a tick's label is a number, and no name that says what it is itself."""
+    text = text.replace("\N{MINUS SIGN}", "-").replace(",", "").strip(" %")
+    try:
+        return bool(text) and float(text) is not None
+    except ValueError:
+        return "mathdefault" in text
+
+
+def unlabelled(figure):
+    """List the axes of a drawn figure that have numbers and no label of their own or in common."""
+    found = []
+    for number, axes in enumerate(figure.axes):
+        if not (axes.axison and axes.get_visible()):
+            continue
+        for name, common in (("x", figure.get_supxlabel()), ("y", figure.get_supylabel())):
+            axis = getattr(axes, f"{name}axis")
+            together = getattr(axes, f"get_shared_{name}_axes")().get_siblings(axes)
+            # Short names stand between the ends of a map's axes, as ticks.
+            shown = [tick.get_text() for tick in axis.get_ticklabels() if tick.get_visible()]
+            labels = [getattr(each, f"get_{name}label")() for each in together]
+            named = any(labels) or common or any(text and not _is_number(text) for text in shown)
+            if axis.get_visible() and any(map(_is_number, shown)) and not named:
+                found.append(f"{name} of axes {number} ({axes.get_title()!r}): {shown}")
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_axis_is_labelled():
+    """Look at every figure that any test draws into a file or a page."""
+    from rlreps import plotting
+    from rlreps.plotting import style
+
+    draw = style.figure_bytes
+
+    def checked(figure, **options):
+        drawn = draw(figure, **options)
+        assert unlabelled(figure) == []
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (plotting, style):
+            patch.setattr(module, "figure_bytes", checked)
+        yield

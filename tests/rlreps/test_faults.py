@@ -265,7 +265,13 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters_and_metri
     assert parameters(out)[0] == 600
     assert sorted(entry.name for entry in (out / "checkpoints").iterdir()) == ["560", "600"]
     names = {entry.name for entry in out.iterdir()} - {"tensorboard"}
-    assert names == {"checkpoints", "config.json", "metrics.jsonl", "summary.json"}
+    files = {"config.json", "metrics.jsonl", "summary.json", "README.txt"}
+    assert names == {*files, "checkpoints", "features"}
+    recorded = [
+        {file.name: file.read_bytes() for file in (run / "features").iterdir()}
+        for run in (trained / "run", out)
+    ]
+    assert recorded[0] == recorded[1]
     assert caches(psi) == whole
 
 
@@ -454,8 +460,7 @@ def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parame
     assert (code, printed) == (2, ""), said
     # Threads of Orbax and TensorBoard may have complained before; the last line is ours.
     assert re.search(
-        r"^rlreps: error: expected room for a checkpoint in .*run/checkpoints, got .*"
-        r"No space left on device",
+        r"^rlreps: error: .*No space left on device: '.*/run/(features|README|metrics).*'$",
         said.splitlines()[-1],
     )
     assert not (out / "summary.json").exists()

@@ -1,5 +1,6 @@
 """The page of results that is made from a run's files."""
 
+import base64
 import json
 
 import numpy as np
@@ -22,6 +23,8 @@ none,1,2,0,9
 none,0,2,50,1
 none,1,2,50,2
 """
+FAR = "arm,gain_value,other,gain_low,gain_high\nlate,1,2,0.5,1.5\n"
+PAIRS = "arm,step,pair_0,pair_1\nnone,50,1,2\n"
 
 
 @pytest.fixture
@@ -47,9 +50,15 @@ def run(tmp_path):
     (folder / "results" / "curves.csv").write_text(CURVES)
     (folder / "results" / "seeds.csv").write_text(SEEDS)
     (folder / "results" / "printed.csv").write_text(PRINTED)
+    (folder / "results" / "far.csv").write_text(FAR)
+    (folder / "results" / "pairs.csv").write_text(PAIRS)
     noise = np.random.default_rng(0).integers(0, 255, (500, 2000, 3), np.uint8)
     noise[:, 600:] = 255
     Image.fromarray(noise).save(folder / "figures" / "curves.png")
+    Image.fromarray(noise[:9, :9]).save(folder / "figures" / "zoom.png")
+    encoded = base64.b64encode((folder / "figures" / "zoom.png").read_bytes()).decode()
+    report = f'<img alt="Figure 1. A &amp; B." src="data:image/png;base64,{encoded}">'
+    (folder / "report.html").write_text(report)
     return folder
 
 
@@ -65,6 +74,11 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
     assert "| none | 2 | 2 | 50 | 1.50 |\n" in text  # the mean over two seeds, at the end
     # A paper's table is whole, to its digits.
     assert text.count("| 35.17 [35.16, 35.19] | 0.02120 | 35.17 | within |\n") == 20
+    # An interval stands beside its value; a table without measurements is left out.
+    assert "| arm | other | gain |\n| --- | --- | --- |\n| late | 2 | 1 [0.500, 1.50] |\n" in text
+    assert "### Pairs" not in text
+    # Figures come as in the report, with its captions.
+    assert "![A & B.](figures/trial/zoom.png)\n\n![Curves](figures/trial/curves.png)" in text
     assert "2026-01-02, 2 x cpu, rlreps 0.2.0, jax 0.10.2" in text
     figure = tmp_path / "docs" / "figures" / "trial" / "curves.png"
     assert "(figures/trial/curves.png)" in text

@@ -826,7 +826,8 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
             for above, panel in config.every_panel(name)
         ]
         figure = plot_panels(panels, y_label=DISTANCE, note=note, **axes)
-        shown = run.show(name, f"{caption} {note}.", ends if is_final else curves, figure)
+        caption = f"{caption} {note.capitalize()}."
+        shown = run.show(name, caption, ends if is_final else curves, figure)
         # Curves have their ends in a table, too: orderings are judged by those.
         sections.append(
             Section(

@@ -606,9 +606,9 @@ def _differences_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Se
     run.write_rows("differences", differences)
     probabilities = improvements(comparisons)
     figure = plot_improvements(probabilities, baseline=baseline)
-    # Two lines: one is too long beside long names of arms.
+    # Three lines: one is too long beside long names of arms.
     figure.axes[0].set_xlabel(
-        f"probability of improvement over {baseline},\n95 % bootstrap interval"
+        f"probability of improvement\nover {baseline},\n95 % bootstrap interval"
     )
     shown = run.show(
         "improvement",

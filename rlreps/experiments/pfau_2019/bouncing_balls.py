@@ -43,7 +43,7 @@ from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED, plain_log_ticks, styled
 from rlreps.report.page import Section
 from rlreps.report.table import Table
-from rlreps.runs.intervals import mean_interval
+from rlreps.runs.intervals import FEWEST_BANDED, mean_interval
 from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
 from rlreps.training.evaluation import Moments, sampled_moments
@@ -946,8 +946,10 @@ def draw_training(steps: Sequence[int], curves: npt.ArrayLike, best: DoubleArray
     for index, (runs, color) in enumerate(zip(np.asarray(curves), colors, strict=True)):
         curve = mean_interval(runs)
         axes.plot(steps, curve.value, color=color, label=str(index + 1))
-        if len(runs) > 1:
+        if len(runs) >= FEWEST_BANDED:
             axes.fill_between(steps, curve.low, curve.high, color=color, alpha=0.2, lw=0)
+        elif len(runs) > 1:
+            axes.plot(steps, np.transpose(runs), color=color, alpha=0.4, linewidth=0.7)
     edge = np.full(len(best), 1.04 * steps[-1])
     axes.set_xlim(-0.01 * steps[-1], 1.06 * steps[-1])
     axes.scatter(edge, best, marker="_", s=70, c=colors, linewidths=1.8, zorder=3)

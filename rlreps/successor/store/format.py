@@ -425,7 +425,9 @@ def open_store(path: str | Path) -> MatrixStore:
     folder = Path(path).absolute()
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
-            raise InputError(f"{path} holds a run, not a matrix store")
+            inside = Path(path) / "successor"
+            hint = f"; its store is {inside}" if (inside / "zarr.json").is_file() else ""
+            raise InputError(f"{path} holds a run, not a matrix store{hint}")
         found = "no such path" if not folder.exists() else f"no {_METADATA_FILE} in it"
         raise InputError(f"expected a matrix store at {folder}, got {found}")
     refuse_links_out(folder)

@@ -92,6 +92,13 @@ class TransitionEstimator:
             rows[here] = self._tile[1][wanted[here] - tile * TILE_ROWS]
         return rows
 
+    def transposed(self, weights: np.ndarray) -> np.ndarray:
+        """Return Ψ' times weights, both [n, k] (float64): one solve for k columns, not n rows."""
+        ahead = np.zeros(weights.shape)
+        if self._terms:
+            ahead += self._coarse(self._summed((self._first.T @ weights).T)).T
+        return weights + self._settings.discount * ahead if self._settings.count_start else ahead
+
     def _prepare_closed_form(self, bins: int) -> None:
         discount, terms = self._settings.discount, self._terms
         # Left out modes may be worth this share of the sum: γᵐ ρᵐ against 1 - γᵐ.

@@ -52,6 +52,18 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
     assert told[1][2]["progress"] is True
 
 
+def test_experiments_are_listed_by_paper_with_what_their_presets_took(rlreps):
+    said = rlreps("experiment", "--help")
+    _, *papers = re.split(f"^ ({'|'.join(PAPERS.values())})$", said, flags=re.MULTILINE)
+    listed = dict(zip(papers[::2], papers[1::2], strict=True))
+    for name, entry in EXPERIMENTS.items():
+        assert {*entry.durations} <= {*entry.presets}
+        took = ", ".join(f"{preset} {time}" for preset, time in entry.durations.items())
+        line = rf"\n +{re.escape(took)}" if took else ""
+        expected = rf"experiment {name} +{re.escape(entry.description)}{line}\n"
+        assert re.search(expected, listed[entry.paper])
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys):
     entry = EXPERIMENTS[name]

@@ -47,7 +47,7 @@ class Toy:
             for name, part in found.items()
         ] + [{"name": "other", "extra": True}]
         figure = Figure()
-        figure.add_subplot()
+        figure.add_subplot(xlabel="value", ylabel="mean")
         shown = run.show("means", "Means & more.", rows, figure)
         run.write_rows("plain", rows[:1])
         claims = [

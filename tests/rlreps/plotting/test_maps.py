@@ -357,6 +357,7 @@ def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
     ("call", "message"),
     [
         (lambda: plot_components({}, bins=2), "at least one set"),
+        (lambda: plot_components(np.zeros((4, 2)), bins=2), "by name, in a dict, got 'ndarray'"),
         (lambda: components((5, 2)), r"'a' to be \[4, k\].*got \(5, 2\)"),
         (lambda: components((4,)), r"got \(4,\)"),
         (

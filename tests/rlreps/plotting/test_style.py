@@ -114,6 +114,15 @@ class TestFiles:
         assert seen == [path.stat().st_size]
 
 
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_an_axis_without_a_label_is_found_whatever_test_draws_it(tmp_path, axis):
+    lines = [plotting.Line(label="a", x=[1, 2], mean=[3, 4])]
+    labels = {"x_label": "update", "y_label": "loss", f"{axis}_label": ""}
+    figure = plotting.plot_panels([plotting.Panel(title="", lines=lines)], **labels)
+    with pytest.raises(AssertionError, match=f"{axis} of axes 0"):
+        plotting.save_figure(figure, tmp_path / "bare.png")
+
+
 def test_figures_leave_the_settings_of_matplotlib_as_they_were(tmp_path):
     before = dict(matplotlib.rcParams)
     figure = plotting.plot_environment(load_arena("sutton"))

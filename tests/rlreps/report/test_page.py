@@ -191,6 +191,13 @@ def test_the_same_report_is_the_same_page(figure):
     assert report.to_html() == report.to_html()
 
 
+def test_a_report_beside_a_store_links_the_page_to_explore_and_names_its_command(tmp_path):
+    page = write(tmp_path / "report.html", sections=[], explorable=True)
+    assert page.attributes("a") == [{"href": "explore.html"}]
+    assert page.texts["pre"][0] == "rlreps explore . --out explore.html"
+    assert not write(tmp_path / "report.html", sections=[]).attributes("a")
+
+
 @pytest.mark.parametrize("content", [None, b"not an image", b"\x89PNG\r\n\x1a\n truncated"])
 def test_a_figure_file_that_is_no_png_is_refused_and_the_old_report_stays(tmp_path, content):
     path, broken = tmp_path / "report.html", tmp_path / "broken.png"

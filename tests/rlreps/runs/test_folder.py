@@ -1,6 +1,8 @@
+import errno
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -160,10 +162,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     write_atomically(tmp_path / "file", b"old")
 
     def fail(source, target):
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match=f"disk full: '{re.escape(str(tmp_path / 'file'))}'"):
         write_atomically(tmp_path / "file", b"new")
     assert contents(tmp_path) == {"file": b"old"}
 

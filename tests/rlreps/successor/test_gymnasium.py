@@ -248,6 +248,35 @@ def test_classic_control_environments_can_be_started_in_any_cell(name):
     environment.close()
 
 
+def test_discrete_observations_are_cells_without_a_grid():
+    process = GymnasiumProcess(environment=Walk())
+    assert process.size == SIZE
+    sampler = GymnasiumRowSampler(
+        process, settings=RolloutSettings(rollouts=32, horizon=5, discount=0.5)
+    )
+    reference, _ = row_sampler(walk_process(32), rollouts=32, horizon=5, discount=0.5, seed=0)
+    np.testing.assert_array_equal(sampler.estimates().rows, reference.estimates().rows)
+
+
+def test_a_state_of_other_coordinates_than_the_grid_is_refused():
+    grid = BoxGrid((-1, -1, -8), (1, 1, 8), (2, 2, 2))
+    process = GymnasiumProcess(environment=gymnasium.make("Pendulum-v1"), grid=grid, copies=2)
+    settings = RolloutSettings(rollouts=2, horizon=2, discount=0.5)
+    with pytest.raises(InputError, match=r"of shape \(2,\), with a cell .* of shape \(3,\)"):
+        GymnasiumRowSampler(process, settings=settings).estimates()
+
+
+def test_mistakes_in_a_sampler_are_named():
+    process, settings = walk_process(2), RolloutSettings(rollouts=2, horizon=2, discount=0.5)
+    with pytest.raises(InputError, match="a GymnasiumProcess, got 'Walk'"):
+        GymnasiumRowSampler(Walk(), settings=settings)
+    swapped = GymnasiumRowSampler(
+        process, settings=settings, set_state=lambda states, environment: states.astype(int)
+    )
+    with pytest.raises(InputError, match=r"set_state\(environment, states\) .* got AttributeError"):
+        swapped.estimates()
+
+
 def test_mistakes_in_a_process_are_named():
     environment = walk_process(2).environment
     with pytest.raises(InputError, match=r"make_vec gives, got 'type'"):

@@ -184,10 +184,16 @@ def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizo
         monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
     settings = {"horizon": horizon, "discount": discount, "count_start": count_start}
     expected = brute_force(arena, BINS, 1, **settings)
-    rows = estimator(monkeypatch, arena, **settings).rows(np.arange(len(expected)))
+    method = estimator(monkeypatch, arena, **settings)
+    rows = method.rows(np.arange(len(expected)))
     row_sum = (1 - discount**horizon) / (1 - discount)
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=2e-7 * row_sum)
     np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=1e-6)
+    weights = np.random.default_rng(0).normal(size=(len(expected), 2))
+    products = expected.T @ weights
+    np.testing.assert_allclose(
+        method.transposed(weights), products, rtol=1e-5, atol=1e-5 * np.abs(products).max()
+    )
 
 
 @pytest.mark.parametrize("dense", [True, False])

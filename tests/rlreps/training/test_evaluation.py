@@ -145,7 +145,7 @@ def test_an_encoder_that_does_not_fit_the_states_is_named_before_training():
     for encoder, message in (
         (Tabular(D, num_states=9), "a tabular encoder of the 64 states, got 9"),
         (FunctionEncoder(lambda key: (), lambda _, x: x[:, 0]), "(64, d) of the states, got (64,)"),
-        (MLP(D, num_inputs=3), "an encoder of inputs of shape (64, 2), got one that cannot take"),
+        (MLP(D, num_inputs=3), "of shape (b, 3), as the encoder's num_inputs is 3, got (64, 2)"),
         (MLP(7, num_inputs=2), "1 <= d <= 6 components of the ground truth, got 7"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):

@@ -102,6 +102,7 @@ def test_figures_and_report_are_there(finished):
         *("Ground truth", "protocol", "Recommended recipe"),
         # Not the paper's method, and not named as if it were.
         *("large batch (weights from the gradient", "which is another method"),
+        'href="explore.html"',
     ):
         assert text in page
     assert "weight learning rate = 0.1" in page

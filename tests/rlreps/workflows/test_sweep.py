@@ -29,6 +29,7 @@ from rlreps.workflows.sweep import (
     groups_of,
     parse_grid,
     run_sweep,
+    sweep_table,
     sweepable_fields,
     write_sweep_report,
 )
@@ -119,6 +120,7 @@ def test_what_the_base_says_of_swept_fields_does_not_matter():
         ([], "at least one field to sweep, got none"),
         (["num-features"], "FIELD=VALUE,VALUE,... to sweep, got 'num-features'"),
         (["depth=3"], r"a field to sweep of method, .*optimizer.learning-rate.* got 'depth'"),
+        (["num-featurs=3"], "got 'num-featurs'; did you mean num-features[?]$"),
         (["encoder=mlp", "encoder=mlp"], "each field to be swept once, got 'encoder'"),
         (["seed=1,2,1"], r"different values of seed, at least one, got \(1, 2, 1\)"),
         (["seed=1,,2"], "an integer, got '' for seed"),
@@ -232,6 +234,27 @@ def test_the_figure_runs_along_the_first_field_of_several_numbers(texts, x_label
     assert sorted(drawn) == [row["subspace_distance_mean"] for row in rows]
     for container in axes.containers:
         assert np.all(np.diff(container[0].get_xdata()) > 0)
+
+
+@pytest.mark.parametrize(("seeds", "note"), [(2, "thin: each of them"), (5, "95 % interval")])
+def test_fewer_than_five_runs_are_shown_themselves_in_place_of_an_interval(seeds, note):
+    config, rows = measured("num-features=5,8", num_seeds=seeds)
+    figure = draw_sweep(config, rows)
+    assert figure.legends[0].get_title().get_text() == f"mean over runs, {note}"
+    thin = [line.get_ydata() for line in figure.axes[0].lines if line.get_alpha() == 0.4]
+    (bars,) = figure.axes[0].containers
+    (spans,) = bars.lines[2]
+    heights = [np.ptp(segment[:, 1]) for segment in spans.get_segments()]
+    table = sweep_table(["num_features"], rows).rows
+    if seeds == 2:
+        np.testing.assert_allclose(thin, [[0.01, 0.03], [0.02, 0.04]])
+        assert max(heights) == 0.0
+        assert [row[3] for row in table] == ["0.0150 (0.0100, 0.0200)", "0.0350 (0.0300, 0.0400)"]
+        assert [row[4] for row in table] == ["0.0150", "0.0350"]
+    else:
+        assert thin == []
+        assert min(heights) > 0.0
+        assert all("[" in row[3] and "(" not in row[3] for row in table)
 
 
 def test_the_report_names_the_best_point_and_how_many_runs_diverged(tmp_path):

@@ -374,6 +374,7 @@ def test_the_smoke_preset_leaves_every_method_and_d_and_resumes_as_it_was(tmp_pa
     for text in (
         *("1,000,000 times fewer", "16 x 16 cells where the paper", "weights from all states"),
         *("anywhere in the square", "less row means over tasks", "objectives.2.ridge"),
+        'href="explore.html"',  # The folder has a store.
     ):
         assert text in page
     for name in ("distance_by_dimension", "curves", "components"):

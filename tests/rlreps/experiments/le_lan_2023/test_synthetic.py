@@ -421,6 +421,7 @@ def test_the_smoke_preset_leaves_its_figures_and_the_numbers_of_its_metrics(tmp_
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 26
     page = (tmp_path / "report.html").read_text()
     assert page.count("cannot be told from this run") == 26
+    assert "explore.html" not in page  # There is no store.
     for name in SMOKE.panels("linear", "batch"):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert json.loads((tmp_path / "results" / f"{name}.json").read_text())

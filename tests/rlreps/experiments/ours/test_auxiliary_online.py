@@ -122,16 +122,32 @@ def test_other_settings_have_claims_of_their_own(gain, noise, null, control):
     ]
 
 
-def test_an_objective_fails_in_a_maze_by_one_comparison_that_could_be_seen():
+def test_an_objective_fails_in_a_maze_by_one_interval_that_excludes_what_counts():
     generator = np.random.default_rng(0)
     base = np.full(20, -100.0)
-    noisy = base + generator.normal(scale=100.0, size=20)
+    noisy = generator.normal(scale=100.0, size=20)
+    noisy += -80.0 - noisy.mean()  # 20 above, which is 25 % of the gap.
     alike = noisy + generator.normal(scale=0.1, size=20)
     effects = effects_of({"spiral": {NO_TASK: base, FOLLOWING: noisy, CONTROL: alike}}, BEST)
-    assert [each.seen for each in effects] == [False, True, False]
+    assert [each.excluded for each in effects] == [False, True, False]
     assert met(effects, FOLLOWING, "spiral") is False
     effects = effects_of({"spiral": {NO_TASK: base, FOLLOWING: noisy, CONTROL: base}}, BEST)
     assert met(effects, FOLLOWING, "spiral") is None
+
+
+def test_a_true_effect_of_what_counts_is_seldom_refuted_and_a_smaller_one_often():
+    def refuted(gain):
+        generator, verdicts = np.random.default_rng(3), []
+        for _ in range(60):
+            base = -100.0 + generator.normal(size=20)
+            arms = {NO_TASK: base, CONTROL: base + generator.normal(size=20)}
+            arms[FOLLOWING] = base + gain + 4.0 * generator.normal(size=20)
+            verdicts.append(met(effects_of({"spiral": arms}, BEST), FOLLOWING, "spiral"))
+        return np.mean([verdict is False for verdict in verdicts])
+
+    # Of a gap of 80, 25 % are 20; each of two one-sided tests errs with 2.5 %.
+    assert refuted(20.0) <= 0.12
+    assert refuted(14.0) >= 0.9
 
 
 def test_a_baseline_that_is_better_than_solved_has_no_gap_and_no_share():
