@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command → (module of this package:class, summary). Classes load when they are called."""
 
+_LOOP_IS_CLOSED = "Event loop is closed"
 _NO_CACHE = "--no-cache"
 
 
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     if own_process:
+        sys.unraisablehook = _report_unraisable
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             # What was to be ignored, as nohup asks for, stays ignored.
@@ -192,6 +194,16 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
         f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."
     )
+
+
+def _report_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    """Report what nobody can catch, but not what Orbax's loops leave behind on a full disk.
+
+    The error itself is raised beside it; each coroutine of a closed loop would add a line.
+    """
+    left = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == _LOOP_IS_CLOSED
+    if not left:
+        sys.__unraisablehook__(found)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

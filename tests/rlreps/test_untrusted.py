@@ -313,6 +313,11 @@ def test_singular_values_that_cannot_be_are_not_taken_from_beside_a_matrix(tmp_p
     write_archive(file, {**arrays, "singular_values": np.asarray(values)}, record)
     with pytest.raises(InputError, match=r"got expected finite singular values >= 0"):
         principal_subspace(store, RandomizedSVD(rank=2))
+    for crafted in ([], {"arrays": 5}, {"arrays": [1, 2, 3]}, {}):
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("rlreps.json", json.dumps(crafted))
+        with pytest.raises(InputError, match="expected readable arrays, got the corrupt"):
+            principal_subspace(store, RandomizedSVD(rank=2))
     del arrays["basis"]
     write_archive(file, arrays, record)
     with pytest.raises(InputError, match="to be deleted and computed again, got 'basis'"):
