@@ -247,9 +247,9 @@ def drawn_at_random(*, bins, components, runs, steps, d, arena="sutton", points=
     n = bins**2
     axis = (np.arange(bins) + 0.5) / bins
     waves = np.stack([np.cos(np.pi * k * axis) for k in range(bins)])
-    maps = [np.outer(waves[i], waves[j]).ravel() for i in range(bins) for j in range(bins)]
-    order = np.argsort([i + j for i in range(bins) for j in range(bins)], kind="stable")
-    left = np.linalg.qr(np.stack([maps[k] for k in order[1 : components + 1]], axis=1))[0]
+    order = sorted(((i, j) for i in range(bins) for j in range(bins)), key=sum)
+    maps = [np.outer(waves[i], waves[j]).ravel() for i, j in order[1 : components + 1]]
+    left = np.linalg.qr(np.stack(maps, axis=1))[0]
     values = 80.0 / np.arange(1, components + 1)
 
     def noisy(basis):
