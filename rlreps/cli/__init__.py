@@ -59,8 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.unraisablehook = _report_unraisable
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
-            # What was to be ignored, as nohup asks for, stays ignored.
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            if number is None:
+                continue
+            # Under nohup the end of a terminal is to be ignored.
+            if name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _leave)
         if _NO_CACHE not in words:
             keep_compiled_programs()

@@ -347,7 +347,10 @@ def test_a_signal_ends_a_process_with_its_code_and_one_line(
     start_rlreps, toy_store, tmp_path, number, line
 ):
     out = tmp_path / "run"
-    running = start_rlreps("train", toy_store, "--out", out, *TRAIN, "--steps", "100000")
+    # The tests themselves may run under nohup.
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    long = (*TRAIN, "--steps", "100000")
+    running = start_rlreps("train", toy_store, "--out", out, *long, first=heard)
     metrics = out / "metrics.jsonl"
     while running.poll() is None and not (
         metrics.exists() and b'"step": 40' in metrics.read_bytes()
