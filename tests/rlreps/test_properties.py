@@ -258,8 +258,10 @@ def a_store(tmp_path_factory):
 def replaced(path, content):
     kept = path.read_bytes()
     path.write_bytes(content)
-    yield
-    path.write_bytes(kept)
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
 
 
 @cases(300)

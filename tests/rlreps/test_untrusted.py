@@ -5,6 +5,7 @@ more than a second to be refused.
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -179,6 +180,28 @@ def test_metadata_of_a_store_that_changed_are_refused(store, change):
     edit(store.path / "zarr.json", change)
     with pytest.raises(InputError, match="with a shape or settings changed since"):
         stores.open_store(store.path)
+
+
+def test_a_block_that_is_no_file_or_of_another_size_is_not_read(store, tmp_path, at_once):
+    block = store.block_file(0)
+    sound = block.read_bytes()
+    shutil.copy(block, tmp_path / "elsewhere")
+
+    def refuse(message):
+        for read in (lambda: store.read_block(0), store.read, store.content_key):
+            with at_once(), pytest.raises(InputError, match=message):
+                read()
+
+    with block.open("ab") as file:
+        file.truncate(3 * 2**30)
+    refuse(f"a file of 3,221,225,472 bytes instead of {len(sound):,}")
+    for make in (os.mkfifo, functools.partial(os.symlink, tmp_path / "elsewhere")):
+        block.unlink()
+        make(block)
+        refuse("no regular file|1 missing: 0")
+    block.unlink()
+    block.write_bytes(sound)
+    assert len(store.read_block(0))
 
 
 def test_a_block_in_another_place_is_corrupt_though_its_checksum_fits(store, tmp_path):
