@@ -66,7 +66,7 @@ class Cells:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exact:
-    """What the page calls exact.
+    """Numbers that the page calls exact.
 
     Attributes:
         kind: ``rows`` if the page holds every row of the matrix; ``chain`` if it solves for rows
@@ -90,7 +90,7 @@ class Exact:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Moves:
-    """Where each action leads, counted.
+    """Moves of each action between cells, counted.
 
     Attributes:
         names: Names of the actions.
@@ -108,7 +108,7 @@ class Moves:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What one run has learned.
+    """Features that one run has learned.
 
     Attributes:
         label: Its name.

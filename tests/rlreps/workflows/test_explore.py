@@ -68,7 +68,7 @@ def stored(path):
 
 
 class Contents:
-    """What a page embeds, read as its script reads it."""
+    """Read what a page embeds as its script does."""
 
     def __init__(self, text):
         self.described = json.loads(
