@@ -84,6 +84,9 @@ Remembered = Literal["all", "warmup"]
 _MOST_DIMENSIONS = 3
 """Coordinates beyond which cells of a grid are too many to be visited."""
 
+_ROWS_A_PASS = 8
+"""Rows of a sequence that are added in one pass over the sums."""
+
 _LEFT_OUT = 0.05
 """Largest share of a discounted sum beyond the horizon that is chosen for it."""
 
@@ -316,14 +319,15 @@ def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Arra
     length = cumulants.shape[1]
 
     # Row by row from the end, G_j = c(s_j) + γ G_{j+1}: of all [b, l, t] products at once, XLA
-    # would make a second array as large as the cumulants.
+    # would make a second array as large as the cumulants. It fuses several rows into one pass.
     def add(index: Array, sums: Array) -> Array:
         row = length - 1 - index
         values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
         counts = lax.dynamic_index_in_dim(counted, row, 1)
         return jnp.where(counts, values, 0.0) + discounts[None] * sums
 
-    sums: Array = lax.fori_loop(0, length, add, jnp.zeros_like(cumulants[:, 0]))
+    start = jnp.zeros_like(cumulants[:, 0])
+    sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
     return sums
 
 

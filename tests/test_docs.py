@@ -166,7 +166,7 @@ def test_every_page_and_figure_is_linked():
 def test_the_readme_is_short_and_names_the_two_commands():
     readme = PAGES["README.md"]
     assert len(readme.splitlines()) <= 200
-    install = 'pip install -c constraints.txt ".[dev]" && rlreps quickstart --preset laptop'
+    install = 'pip install -c constraints.txt -e ".[dev]" && rlreps quickstart --preset laptop'
     assert f"{install} --out runs/laptop\n" in readme
     tests = re.search(r"-e \"\.\[dev\]\" && (pytest.*)$", readme, flags=re.MULTILINE)
     assert tests is not None

@@ -1,11 +1,13 @@
 """What the site has beyond the pages of docs/: generated pages, citations, formulas, checks."""
 
 import ast
+import atexit
 import functools
 import html
 import itertools
 import logging
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
@@ -46,6 +48,7 @@ EXPLORE = f"explore/{RELEASED}.html"
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Show mkdocstrings the sources as they are installed; list the pages of the reference."""
     sources = Path(tempfile.mkdtemp(prefix="rlreps-site-")) / "rlreps"
+    atexit.register(shutil.rmtree, sources.parent, ignore_errors=True)
     sources.mkdir()
     for path in [*(ROOT / "rlreps").iterdir(), *(ROOT / name for name in ("envs", "agents"))]:
         (sources / path.name).symlink_to(path)
@@ -157,8 +160,8 @@ def gallery() -> str:
     """
     parts = [
         "# Gallery",
-        f"A page to touch, of the released ground truth `{RELEASED}`: [rows, components, values of "
-        f"painted rewards]({EXPLORE}); [what it shows](explore.md).",
+        f"The interactive page of the released ground truth `{RELEASED}`: [rows, components, "
+        f"values of painted rewards]({EXPLORE}); [what it shows](explore.md).",
         f"```bash\nrlreps explore {RELEASED} --out page.html\n```",
         "Below, every figure of the handbook, with the command that draws it.",
     ]

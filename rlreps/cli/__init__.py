@@ -40,10 +40,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plot components": ("plot:PlotComponents", "Draw principal components, true and learned."),
     "plot spectrum": ("plot:PlotSpectrum", "Draw the singular values of a store."),
     "plot curves": ("plot:PlotCurves", "Draw the learning curves of training runs."),
-    "explore": ("explore:Explore", "Write a page on which a successor measure can be touched."),
+    "explore": ("explore:Explore", "Write an interactive page of a successor measure."),
 }
 """Command → (module of this package:class, summary). Classes load when they are called."""
 
+_LOOP_IS_CLOSED = "Event loop is closed"
 _NO_CACHE = "--no-cache"
 
 
@@ -56,10 +57,13 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     if own_process:
+        sys.unraisablehook = _report_unraisable
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
-            # What was to be ignored, as nohup asks for, stays ignored.
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            if number is None:
+                continue
+            # Under nohup the end of a terminal is to be ignored.
+            if name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _leave)
         if _NO_CACHE not in words:
             keep_compiled_programs()
@@ -206,6 +210,16 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
         f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."
     )
+
+
+def _report_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    """Report what nobody can catch, but not what Orbax's loops leave behind on a full disk.
+
+    The error itself is raised beside it; each coroutine of a closed loop would add a line.
+    """
+    left = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == _LOOP_IS_CLOSED
+    if not left:
+        sys.__unraisablehook__(found)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

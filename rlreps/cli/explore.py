@@ -11,7 +11,7 @@ from rlreps.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Explore:
-    """Write one self-contained page on which a successor measure can be touched.
+    """Write one self-contained, interactive page of a successor measure.
 
     Attributes:
         paths: A store or a released ground truth (sutton-100), training runs on it, or the folder

@@ -184,12 +184,14 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.few_labels",
         "Values of policies from few labelled states: learned features against data-free bases.",
         largest="has more replicates",
+        recorded=(("laptop", "about 17 min"),),
     ),
     "zero-shot": Entry(
         "ours.zero_shot",
         "Policies for rewards named afterwards: learned features, a tabular model, DQN.",
         devices="shared",
         largest="has more replicates",
+        recorded=(("laptop", "about 25 min"),),
     ),
     "transfer-opaque": Entry(
         "ours.transfer_opaque",
@@ -202,12 +204,14 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.shaping",
         "Shaped rewards: distances in learned features against Euclidean and exact ones.",
         largest="has more agents, which learn for longer",
+        recorded=(("laptop", "about 16 min"),),
         **_SMALL_MATRICES,
     ),
     "auxiliary-online": Entry(
         "ours.auxiliary_online",
         "Auxiliary tasks of agents that learn online, against none and a data-free control.",
         largest="has more agents, larger ones, which learn for longer",
+        recorded=(("laptop", "about 49 min"),),
         **_SMALL_MATRICES,
     ),
 }

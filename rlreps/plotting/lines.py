@@ -270,7 +270,8 @@ def plot_panels(
         axes.set_xlabel(x_label)
         axes.xaxis.set_tick_params(labelbottom=True)
     if rows == 1:
-        grid[0].set_ylabel(y_label)
+        for axes in grid[:1] if share_y else grid:
+            axes.set_ylabel(y_label)
     else:
         figure.supylabel(y_label, fontsize=grid[0].yaxis.label.get_size())
     if y_limits is not None:

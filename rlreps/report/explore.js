@@ -556,6 +556,10 @@ function stepOf(run) {  // the latest step that the run has kept up to the one s
   return found;
 }
 
+function nearest(run) {  // what the page holds of a run with more features than it has components
+  return `the ${run.cosines[0].length} directions nearest to the true components in the span of ${run.features} features`;
+}
+
 function layOutComponents() {
   const width = $("component-maps").clientWidth || 1000;
   perPage = Math.min(K, width < 480 ? 3 : width < 800 ? 5 : 10);
@@ -590,7 +594,7 @@ function drawComponents() {
     const maps = run ? arrays[run.arrays[index]] : arrays.left;
     const d = run ? run.cosines[index].length : K;
     set.firstChild.lastChild.textContent = run
-      ? `${run.steps[index] > shown.step ? "first kept: " : ""}update ${run.steps[index].toLocaleString("en")}`
+      ? `${run.steps[index] > shown.step ? "first kept: " : ""}update ${run.steps[index].toLocaleString("en")}${d < run.features ? `, ${nearest(run)}` : ""}`
       : "left singular vectors";
     [...set.querySelectorAll("figure")].forEach((figure, i) => {
       const k = first + i, [canvas, caption] = figure.children;
@@ -695,7 +699,7 @@ function drawCurves() {
   $("curves-figure").hidden = curved.length === 0;
   if (!curved.length) return;
   const lines = curved.map((run) => run.curve[0].map((step, i) => [step, run.curve[1][i]]));
-  const known = (described.noiseFloor || []).map((v, i) => [i + 1, v]).filter(([d, v]) => v > 0 && curved.some((run) => run.cosines[0].length === d));
+  const known = (described.noiseFloor || []).map((v, i) => [i + 1, v]).filter(([d, v]) => v > 0 && curved.some((run) => run.features === d));
   const floors = known.map(([, v]) => v), floorsSaid = `noise floor: ${known.map(([d, v]) => `${short(v)} (d = ${d})`).join(", ")}`;
   const all = [...lines.flat().map(([, v]) => v), ...floors].filter((v) => v > 0);
   const step = Math.min(shown.step, allSteps[allSteps.length - 1]);
@@ -778,7 +782,8 @@ function drawReward() {
   drawMap($("value-lost"), lost, -limit, limit, { signed: true });
   const run = runs[shown.features];
   document.querySelector("#reward .d").disabled = Boolean(run);  // A run has the d that it has.
-  const name = run ? `${chosen.d} features of ${run.label} at update ${run.steps[stepOf(run)]}` : `${chosen.d} true component${chosen.d === 1 ? "" : "s"}`;
+  const learned = run && chosen.d < run.features ? nearest(run) : `${chosen.d} features`;
+  const name = run ? `${learned} of ${run.label} at update ${run.steps[stepOf(run)]}` : `${chosen.d} true component${chosen.d === 1 ? "" : "s"}`;
   $("linear-title").textContent = `linear in ${name}`;
   let said = variation
     ? `${name[0].toUpperCase()}${name.slice(1)} and a constant leave ${percent(cache.valueError)} of the value's variation.`

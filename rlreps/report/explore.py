@@ -1,4 +1,4 @@
-"""One self-contained page on which a successor measure can be touched: numbers in, HTML out.
+"""One self-contained, interactive page of a successor measure: numbers in, HTML out.
 
 The page is plain JavaScript and canvas (``explore.js``, ``explore.css``, ``explore.html`` beside
 this module) with its arrays embedded. It asks nothing of a server or of the network, which its
@@ -15,6 +15,7 @@ import importlib.resources
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -65,7 +66,7 @@ class Cells:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exact:
-    """What the page calls exact.
+    """Numbers that the page calls exact.
 
     Attributes:
         kind: ``rows`` if the page holds every row of the matrix; ``chain`` if it solves for rows
@@ -89,7 +90,7 @@ class Exact:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Moves:
-    """Where each action leads, counted.
+    """Moves of each action between cells, counted.
 
     Attributes:
         names: Names of the actions.
@@ -107,16 +108,19 @@ class Moves:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What one run has learned.
+    """Features that one run has learned.
 
     Attributes:
         label: Its name.
-        components: By step of training, orthonormal components [n, d] rotated onto the true ones.
-        cosines: By step, |cosine| [d] of each with the true component.
+        num_features: d, features that it learned.
+        components: By step of training, the k = min(d, K) orthonormal directions of their span that
+            are nearest to the true components, [n, k].
+        cosines: By step, |cosine| [k] of each with the true component.
         curve: Steps and subspace distances of its learning curve, where it has one.
     """
 
     label: str
+    num_features: int
     components: Mapping[int, np.ndarray]
     cosines: Mapping[int, np.ndarray]
     curve: tuple[Sequence[int], Sequence[float]] | None = None
@@ -266,10 +270,7 @@ def _page(title: str, described: Mapping[str, Any], blocks: Mapping[str, str]) -
         f'<script type="application/octet-stream" id="array-{name}">{block}</script>'
         for name, block in blocks.items()
     )
-    page = parts.pop("explore.html")
-    for name, part in parts.items():
-        page = page.replace(f"@@{name}@@", part, 1)
-    return page
+    return re.sub(r"@@([\w.]+)@@", lambda match: parts[match[1]], parts.pop("explore.html"))
 
 
 class _Arrays:
@@ -360,6 +361,7 @@ class _PackedRun:
         curve = self.run.curve
         return {
             "label": self.run.label,
+            "features": self.run.num_features,
             "steps": list(self.steps),
             "arrays": names,
             "cosines": [_short(self.run.cosines[step]) for step in self.steps],

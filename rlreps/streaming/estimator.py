@@ -231,9 +231,11 @@ class StreamingPCA(
 
     def _validated(self, X: Any, *, reset: bool) -> FloatArray:
         finite = "allow-nan" if self.missing else True
-        array: FloatArray = validate_data(
-            self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=finite
-        )
+        # Its quick test for finite entries is a sum, which huge ones overflow.
+        with np.errstate(over="ignore", invalid="ignore"):
+            array: FloatArray = validate_data(
+                self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=finite
+            )
         largest = float(np.nanmax(np.abs(array), initial=0.0))
         most = f"entries of at most {LARGEST_ENTRY:g}, whose squares double precision holds"
         require(largest <= LARGEST_ENTRY, most, largest)

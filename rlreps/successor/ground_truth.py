@@ -321,9 +321,13 @@ def save_matrix(
     for part in parts:
         require(part.dtype.kind in "iuf", "a matrix of real numbers", part.dtype.name)
         for first in range(0, states, block_rows):
-            block = part[first : first + block_rows].astype(np.float32)
+            with np.errstate(over="ignore"):
+                block = part[first : first + block_rows].astype(np.float32)
             bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
             if bad.size:
+                row = part[first + int(bad[0])]
+                largest = float(np.abs(row).max())
+                require(not np.isfinite(largest), "entries in the range of float32", largest)
                 raise InputError(
                     f"expected a matrix of finite entries, got NaN or infinity in row "
                     f"{first + int(bad[0])}; leave out the rows of states that are not known, and "

@@ -18,6 +18,8 @@ import copy
 import dataclasses
 import inspect
 import math
+import pickle
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
@@ -43,7 +45,7 @@ SetState = Callable[[VectorEnv[Any, Any, Any], np.ndarray], Any]
 """(Environment, a state for each copy) → observations of all copies, as ``reset`` returns them.
 
 Puts each copy into its state: a point [k] of the grid, [num_envs, k] in all, or without a grid the
-number of a cell, [num_envs].
+number of a cell, or the discrete observation that is one, [num_envs].
 """
 
 
@@ -54,10 +56,11 @@ class GymnasiumProcess:
     Attributes:
         environment: From ``gymnasium.make_vec``, or any other vector environment, in whatever
             autoreset mode. It is reset, reseeded and stepped at will. Of an environment from
-            ``gymnasium.make``, or of your own, ``copies`` are made.
+            ``gymnasium.make``, or of your own, ``copies`` are made by ``copy.deepcopy``. One that
+            cannot be copied is made again from its ``spec``, without later changes to it.
         grid: Cells over the states. Observations are points of it, unless there is a ``cell``.
-            Discrete observations need none: each is a cell.
-        cell: The cell function; None is that of the grid, or the number of a discrete observation.
+            Discrete observations need none: each is a cell, the first is cell 0.
+        cell: The cell function; None is that of the grid or of discrete observations.
         num_cells: Number of cells; None is that of the grid, or of discrete observations.
         policy: None draws from the action space, uniformly where that is bounded.
         copies: Copies that are stepped together, of an environment that is no vector.
@@ -80,13 +83,15 @@ class GymnasiumProcess:
             type(self.environment).__name__,
         )
         space = self.vector.single_observation_space
-        nothing = self.grid is None and self.cell is None and self.num_cells is None
-        if nothing and isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
-            object.__setattr__(self, "cell", np.asarray)
-            object.__setattr__(self, "num_cells", int(space.n))
+        unseen = self.grid is None and self.cell is None
+        if unseen and isinstance(space, gymnasium.spaces.Discrete):
+            object.__setattr__(self, "cell", _Numbered(int(space.start)))
+            if self.num_cells is None:
+                object.__setattr__(self, "num_cells", int(space.n))
         if self.grid is None:
-            both = self.cell is not None and self.num_cells is not None
-            require(both, "a grid, or a cell function and num_cells", "neither")
+            given = [name for name in ("cell", "num_cells") if getattr(self, name) is not None]
+            said = f"{given[0]} alone" if given else "none of them"
+            require(len(given) == 2, "a grid, or a cell function and num_cells", said)
         elif self.num_cells is None:
             object.__setattr__(self, "num_cells", self.grid.num_cells)
         assert self.num_cells is not None
@@ -149,22 +154,34 @@ class GymnasiumProcess:
         return cells.astype(np.int64)
 
     def states(self, cells: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Draw a state uniformly inside each cell [m]: [m, k], or without a grid the cells."""
+        """Draw a state uniformly inside each cell [m]: [m, k], or see ``SetState``."""
         if self.grid is None:
-            return cells
+            return cells + (self.cell.start if isinstance(self.cell, _Numbered) else 0)
         beyond = int(np.max(cells, initial=0))
         require(beyond < self.grid.num_cells, "starts in cells of the grid", beyond)
         return self.grid.sample_with(generator, cells)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Numbered:
+    """The cell function of discrete observations."""
+
+    start: int
+
+    def __call__(self, observations: Any) -> np.ndarray:
+        return np.asarray(observations) - self.start
+
+
 def _copied(environment: gymnasium.Env[Any, Any], copies: int) -> VectorEnv[Any, Any, Any]:
-    """Make a vector of copies of an environment."""
-    spec = environment.spec
+    """Make a vector of copies of an environment, with all that was changed in it."""
 
     def make() -> gymnasium.Env[Any, Any]:
-        if spec is not None:
-            return gymnasium.make(spec, disable_env_checker=True)
-        return copy.deepcopy(environment)
+        try:
+            return copy.deepcopy(environment)
+        except Exception:  # As of simulators in C++, whatever they raise.
+            if environment.spec is None:
+                raise
+            return gymnasium.make(environment.spec, disable_env_checker=True)
 
     try:
         return SyncVectorEnv([make] * copies)
@@ -378,12 +395,13 @@ class GymnasiumRowSampler:
         return visits
 
     def _require_obeyed(self, block: np.ndarray) -> None:
-        """Raise an ``InputError`` if no start state makes a difference to what comes next.
+        """Raise an ``InputError`` if ``set_state`` returns observations and sets nothing.
 
-        That is how it looks if ``set_state`` returns the right observations and sets an attribute
-        that the environment does not have. Up to three cells are tried, with the same actions.
+        Up to three cells are tried, with the same actions. Where no start makes a difference to
+        the next step, either no attribute that a copy had is another after the call, which is
+        refused, or the next state may not depend on the current one: there is a warning.
         """
-        untouched = []
+        untouched, sets = [], False
         for cell in {int(block[0]), int(block[len(block) // 2]), int(block[-1])}:
             starts = np.full(self._process.num_copies, cell, np.int64)
             ends = []
@@ -391,15 +409,24 @@ class GymnasiumRowSampler:
                 stepper = CellStepper(self._process, (self._settings.seed, cell, 0))
                 elsewhere = stepper.cells() != starts
                 if placed:
+                    before = _attributes(self._process.vector)
                     stepper.place(self._set_state, starts)
+                    sets |= _changed(before, _attributes(self._process.vector))
                 ends.append(stepper.observations_ahead())
             if elsewhere.any():
                 untouched.append(bool(_equal(*ends)[elsewhere].all()))
         if untouched and all(untouched):
-            raise InputError(
-                "expected set_state to put every copy of the environment into its state, got "
-                "steps as if it had not been called; set the copies' own attributes, as "
-                "environment.set_attr(name, list(states)) does"
+            if not sets:
+                raise InputError(
+                    "expected set_state to put every copy of the environment into its state, got "
+                    "steps as if it had not been called; set the copies' own attributes, as "
+                    "environment.set_attr(name, list(states)) does"
+                )
+            warnings.warn(
+                "set_state made no difference to the next step from any cell tried: rows are "
+                "right only if the environment's next state does not depend on its current one",
+                UserWarning,
+                stacklevel=2,
             )
         self._obeyed = True
 
@@ -424,6 +451,25 @@ class GymnasiumRowSampler:
                     f"truncated after {time}: pass max_episode_steps={last} to gymnasium.make"
                 )
         return trajectories[-self._settings.horizon :]
+
+
+def _attributes(environment: VectorEnv[Any, Any, Any]) -> list[dict[str, bytes]] | None:
+    """Return the pickled attributes of every copy, None where they cannot be had."""
+    copies: Any = environment.unwrapped
+    try:
+        return [
+            {name: pickle.dumps(value) for name, value in vars(each.unwrapped).items()}
+            for each in copies.envs
+        ]
+    except Exception:  # Copies in other processes, simulators in C++, lambdas.
+        return None
+
+
+def _changed(before: list[dict[str, bytes]] | None, after: list[dict[str, bytes]] | None) -> bool:
+    """Return whether an attribute that some copy had is, or may be, another."""
+    if before is None or after is None:
+        return True
+    return any(not old.items() <= new.items() for old, new in zip(before, after, strict=True))
 
 
 def _equal(first: Any, second: Any) -> np.ndarray:

@@ -102,7 +102,7 @@ class Transitions:
 
     @property
     def ends(self) -> np.ndarray:
-        """Whether a row is the last of its episode, [N]."""
+        """Tell whether a row is the last of its episode, [N]."""
         ends: np.ndarray = self.terminated | self.truncated
         return ends
 
@@ -115,7 +115,7 @@ class Transitions:
 
     @property
     def reaches_terminal(self) -> np.ndarray:
-        """Whether the episode of a row terminates, [N]."""
+        """Tell whether the episode of a row terminates, [N]."""
         lasts = np.flatnonzero(self.ends)
         reached: np.ndarray = self.terminated[lasts[np.searchsorted(lasts, np.arange(len(self)))]]
         return reached

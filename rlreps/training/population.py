@@ -33,8 +33,10 @@ Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 EvaluateMember: TypeAlias = Callable[[Params, Any], Mapping[str, Array]]
 """One member's parameters and ``measured`` → named scalars; mapped by ``train_population``."""
 
-Observe: TypeAlias = Callable[[int, Params], None]
-"""Gets the step and the first member's parameters at every evaluation; changes nothing."""
+Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
+"""Gets the step at every evaluation, and how to get the first member's parameters; changes nothing.
+
+They are gathered only if asked for: by every process or by none."""
 
 _EVALUATED_TOGETHER = 16
 
@@ -163,8 +165,11 @@ class Population(Program[TrainState]):
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
         if self._observe is not None:
-            params = self._placement.collect(state.params)
-            self._observe(step, jax.tree.map(lambda leaf: leaf[0], params))
+
+            def first() -> Params:
+                return jax.tree.map(lambda leaf: leaf[0], self._placement.collect(state.params))
+
+            self._observe(step, first)
         figures = self._figures(state)
         if not self._resets:
             return state, figures
@@ -338,7 +343,8 @@ def train_population(
         own_sources: Whether every leaf of the source has one.
         evaluate: One member's parameters and ``measured`` → named scalars.
         measured: What ``evaluate`` gets of each member, leaves [members, ...].
-        observe: Called with the step and the first member's parameters before each evaluation.
+        observe: Called before each evaluation with the step and a function that returns the first
+            member's parameters.
         evaluate_every: As for ``train``, and so are the rest.
         folder: The run's folder.
         checkpoint_every: Updates between checkpoints.

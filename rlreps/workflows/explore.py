@@ -13,6 +13,7 @@ import scipy.sparse
 from matplotlib.transforms import Affine2D
 
 from rlreps import subspace
+from rlreps.encoders import Tabular
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import DAMAGED, read_arrays
@@ -39,13 +40,14 @@ from rlreps.successor.store.estimates import open_estimates
 from rlreps.training.successor import KIND as SUCCESSOR
 from rlreps.workflows.evaluate import (
     distance_history,
+    load_config,
     load_encoder,
     successor_components,
     trained_store,
 )
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
-from rlreps.workflows.train import recorded_features
+from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
 
 COMPONENTS = 50
 _MOST_ROWS_KEPT = 1600
@@ -67,14 +69,18 @@ def explore(
     components: int = COMPONENTS,
     progress: bool = True,
 ) -> Path:
-    """Write a page on which a successor measure, and what runs learned of it, can be touched.
+    """Write an interactive page of a successor measure and of what runs learned of it.
+
+    A run that was trained on another matrix says so in its label: its checkpoints are evaluated at
+    the states of this one, and its learning curve is left out.
 
     Args:
         paths: A store, or the name of a released ground truth; training runs on it; or a folder
             that holds both (a quickstart's). Without a store, the one that the first run was
             trained on.
         out: The page's file.
-        components: K, singular vectors on the page, and most components of a run.
+        components: K, singular vectors on the page, and most components of a run; no more than the
+            matrix has.
         progress: Whether to show progress bars.
 
     Returns:
@@ -91,6 +97,7 @@ def explore(
     store = open_store(path)
     cells = store_cells(store)
     show = functools.partial(progress_bar, show=progress)
+    components = min(components, max(1, min(store.shape) - 1))  # Centred, it has no more.
     rank = components if components > DEFAULT_RANK else None
     principal = principal_subspace(store, RandomizedSVD(rank=rank), progress=show)
     error = sampling_error(open_estimates(path), progress=show)
@@ -141,6 +148,7 @@ def exploration(
     exact = _exact(store, cells, moves, low_rank, kept, standard_error)
     return _page(
         *(_name(store.path.resolve()), truth, cells, kept, low_rank, exact, moves, runs),
+        matrix=describe_matrix(store),
         row_energies=energies,
         noise_floor=noise_floor,
     )
@@ -167,13 +175,20 @@ def _released_page(name: str, components: int, runs: Mapping[str, Path]) -> Expl
     starts = (np.arange(n)[:, None] == chosen).astype(np.float64)
     found = estimator.transposed(np.column_stack([left, np.full(n, 1.0 / n), starts]))
     right, means, rows = np.split(found, [left.shape[1], left.shape[1] + 1], axis=1)
-    low_rank = LowRank(left, right - means * left.sum(axis=0), means[:, 0], np.zeros(n))
+    right -= means * left.sum(axis=0)
+    low_rank = LowRank(left, right, means[:, 0], np.zeros(n))
     moves = _moves(settings, cells)
     assert moves is not None
     exact = _solved(cells, moves, low_rank, settings, chosen, rows.T)
     said = "the transition method at refinement 1, which forgets places in cells as this page does,"
     exact = dataclasses.replace(exact, reference=said)
-    return _page(name, truth, cells, kept, low_rank, exact, moves, runs, noise_floor=truth.error)
+    page = _page(name, truth, cells, kept, low_rank, exact, moves, runs, noise_floor=truth.error)
+    apart = np.abs(np.linalg.norm(right, axis=0) / kept.singular_values - 1.0).max()
+    factors = (
+        "ΨᵀU with Ψ of the transition method at refinement 1; their norms are within "
+        f"{100 * apart:.1f} % of the singular values"
+    )
+    return dataclasses.replace(page, about={**page.about, "factors": factors})
 
 
 class LowRank(NamedTuple):
@@ -212,6 +227,7 @@ def _page(
     moves: Moves | None,
     runs: Mapping[str, Path],
     *,
+    matrix: Mapping[str, Any] | None = None,
     row_energies: np.ndarray | None = None,
     noise_floor: np.ndarray | None,
 ) -> Exploration:
@@ -233,7 +249,7 @@ def _page(
         noise_floor=noise_floor,
         exact=exact,
         moves=moves,
-        runs=[_learned(label, RunFolder(run), truth, kept) for label, run in runs.items()],
+        runs=[_learned(label, RunFolder(run), truth, kept, matrix) for label, run in runs.items()],
     )
 
 
@@ -462,34 +478,52 @@ def _runs_below(folder: Path) -> list[Path]:
 
 
 def _learned(
-    label: str, folder: RunFolder, truth: GroundTruth, principal: PrincipalSubspace
+    label: str,
+    folder: RunFolder,
+    truth: GroundTruth,
+    principal: PrincipalSubspace,
+    matrix: Mapping[str, Any] | None,
 ) -> Learned:
     """Rotate what a run learned onto the true components, at every step that it has kept."""
     curve = None
-    if folder.kind == TRAIN:
+    # What a run recorded is of the states, and its curve of the components, of its own matrix.
+    elsewhere = folder.kind == TRAIN and folder.config.get(MATRIX) != matrix
+    if elsewhere:
+        tabular = isinstance(load_config(folder).encoder, Tabular)
+        require(not tabular, f"the matrix that {folder.path} (tabular) was trained on", "another")
+        label = f"{label} (trained on another matrix)"
+    elif folder.kind == TRAIN:
         steps, distances = distance_history(folder)
         curve = (steps.tolist(), distances[0].tolist())
     components, cosines = {}, {}
-    for step, features in _features(folder, truth).items():
+    num_features = 0
+    for step, features in _features(folder, truth, recorded=not elsewhere).items():
         require(
             features.ndim == 2 and len(features) == truth.num_states,
             f"features of {truth.num_states} states in {folder.path}",
             features.shape,
         )
-        basis = principal.basis[:, : features.shape[1]]
+        num_features = features.shape[1]
+        basis = principal.basis[:, :num_features]
         aligned = np.asarray(subspace.align(jnp.asarray(features), jnp.asarray(basis)))
         components[step] = aligned
         cosines[step] = np.abs(np.sum(aligned * basis, axis=0))
-    return Learned(label=label, components=components, cosines=cosines, curve=curve)
+    return Learned(
+        label=label,
+        num_features=num_features,
+        components=components,
+        cosines=cosines,
+        curve=curve,
+    )
 
 
-def _features(folder: RunFolder, truth: GroundTruth) -> dict[int, np.ndarray]:
+def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:
     """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
     if folder.kind == SUCCESSOR:
         return {0: np.asarray(successor_components(folder, truth), np.float32)}
-    recorded = recorded_features(folder)
-    if recorded:
-        return {step: _recorded(file) for step, file in recorded.items()}
+    files = recorded_features(folder) if recorded else {}
+    if files:
+        return {step: _recorded(file) for step, file in files.items()}
     with contextlib.closing(
         Checkpoints(folder.path / "checkpoints", run=folder.identity)
     ) as checkpoints:

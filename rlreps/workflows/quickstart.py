@@ -384,7 +384,7 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
     header = ("method", "recipe", "d", "updates", "seconds", "subspace distance", "excess loss")
     Table(header, rows, "Learned subspaces against the ground truth").print()
     out = Path(summary["report"]).parent
-    print(f"To touch what it found: rlreps explore {out} --out {out / 'explore.html'}")
+    print(f"To explore the result: rlreps explore {out} --out {out / 'explore.html'}")
     print(f"Report: {summary['report']}")
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -414,11 +414,11 @@ class FeatureRecord:
         steps = (min(int(place) * config.evaluate_every, config.steps) for place in places)
         return cls(folder.path / FEATURES, frozenset(steps), encoder, inputs)
 
-    def __call__(self, step: int, params: Any) -> None:
+    def __call__(self, step: int, params: Callable[[], Any]) -> None:
         """Write the features [n, d] (float32) if the step is one of those to keep."""
         if step in self._steps:
             content = io.BytesIO()
-            np.save(content, np.asarray(self._apply(params, self._inputs), np.float32))
+            np.save(content, np.asarray(self._apply(params(), self._inputs), np.float32))
             write_atomically(self._path / f"{step:09d}.npy", content.getvalue())
 
 

@@ -98,7 +98,7 @@ def assert_same_metrics():
 
 @pytest.fixture(scope="session")
 def written():
-    """What a file of a run holds of JSON values: a checksum beside them."""
+    """Return what a file of a run holds of JSON values: a checksum beside them."""
     return lambda values: {**values, "checksum": ANY}
 
 
@@ -292,7 +292,7 @@ def corridor():
 
 
 def _is_number(text):
-    """Whether a tick's label is a number, and no name that says what it is itself."""
+    """Tell whether a tick's label is a number, and no name that says what it is itself."""
     text = text.replace("\N{MINUS SIGN}", "-").replace(",", "").strip(" %")
     try:
         return bool(text) and float(text) is not None

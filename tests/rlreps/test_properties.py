@@ -1,7 +1,8 @@
 """Arbitrary input, by the thousand: everything works or is refused in one line.
 
 Each suite damages what is sound, or makes up what may be none, in ways that Hypothesis chooses, the
-same ones in every run. A case that takes longer than five seconds fails.
+same ones in every run: 2,900 cases, about 20 seconds of a core. One that takes longer than five
+seconds fails.
 """
 
 import contextlib
@@ -257,8 +258,10 @@ def a_store(tmp_path_factory):
 def replaced(path, content):
     kept = path.read_bytes()
     path.write_bytes(content)
-    yield
-    path.write_bytes(kept)
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
 
 
 @cases(300)

@@ -5,6 +5,7 @@ more than a second to be refused.
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -181,6 +182,28 @@ def test_metadata_of_a_store_that_changed_are_refused(store, change):
         stores.open_store(store.path)
 
 
+def test_a_block_that_is_no_file_or_of_another_size_is_not_read(store, tmp_path, at_once):
+    block = store.block_file(0)
+    sound = block.read_bytes()
+    shutil.copy(block, tmp_path / "elsewhere")
+
+    def refuse(message):
+        for read in (lambda: store.read_block(0), store.read, store.content_key):
+            with at_once(), pytest.raises(InputError, match=message):
+                read()
+
+    with block.open("ab") as file:
+        file.truncate(3 * 2**30)
+    refuse(f"a file of 3,221,225,472 bytes instead of {len(sound):,}")
+    for make in (os.mkfifo, functools.partial(os.symlink, tmp_path / "elsewhere")):
+        block.unlink()
+        make(block)
+        refuse("no regular file|1 missing: 0")
+    block.unlink()
+    block.write_bytes(sound)
+    assert len(store.read_block(0))
+
+
 def test_a_block_in_another_place_is_corrupt_though_its_checksum_fits(store, tmp_path):
     first, second = (store.block_file(index) for index in (0, 1))
     kept = first.read_bytes()
@@ -313,6 +336,11 @@ def test_singular_values_that_cannot_be_are_not_taken_from_beside_a_matrix(tmp_p
     write_archive(file, {**arrays, "singular_values": np.asarray(values)}, record)
     with pytest.raises(InputError, match=r"got expected finite singular values >= 0"):
         principal_subspace(store, RandomizedSVD(rank=2))
+    for crafted in ([], {"arrays": 5}, {"arrays": [1, 2, 3]}, {}):
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("rlreps.json", json.dumps(crafted))
+        with pytest.raises(InputError, match="expected readable arrays, got the corrupt"):
+            principal_subspace(store, RandomizedSVD(rank=2))
     del arrays["basis"]
     write_archive(file, arrays, record)
     with pytest.raises(InputError, match="to be deleted and computed again, got 'basis'"):

@@ -71,7 +71,6 @@ def test_spectral_updates_are_timed_against_the_same_network(load, monkeypatch, 
     assert [row.split()[1] for row in rows] == ["shared", "separate"]
     for row, passes in zip(rows, (3, 2), strict=True):
         ratios = re.search(r"β = 1: +([\d.]+) x, β = 0.01: +([\d.]+) x; (\d) backw", row).groups()
-        assert float(ratios[0]) > 0.0 < float(ratios[1])
         assert int(ratios[2]) == passes
 
 

@@ -25,6 +25,12 @@ EXAMPLES = {
 }
 """Example → what has to hold of the numbers of its lines of output, by how they begin."""
 
+NUMBER = r"(?<![\w.])[-+]?\d+\.?\d*(?:e[-+]?\d+)?"
+
+
+def numbers(text):
+    return np.array(re.findall(NUMBER, text), float)
+
 
 @pytest.fixture(scope="module")
 def pages(load):
@@ -49,7 +55,7 @@ def test_a_page_shows_the_cells_of_its_example_in_order(pages, name):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_and_finds_what_its_page_says(pages, name, tmp_path):
+def test_an_example_runs_and_prints_and_draws_what_its_page_shows(pages, name, tmp_path):
     # With XLA's own flags: the tests' are for short programs.
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     ran = subprocess.run(
@@ -64,9 +70,14 @@ def test_an_example_runs_and_finds_what_its_page_says(pages, name, tmp_path):
     page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert {path.name for path in tmp_path.glob("*.png")} == {*re.findall(r"/([\w-]+\.png)", page)}
 
+    shown = "\n".join(re.findall(r"```text\n(.*?)\n```", page, re.DOTALL))
+    words = [re.sub(NUMBER, "#", text).split() for text in (ran.stdout, shown)]
+    assert words[0] == words[1], ran.stdout
+    # Other processors round differently, and training carries that on.
+    np.testing.assert_allclose(numbers(ran.stdout), numbers(shown), rtol=0.5, atol=0.01)
+
     def found(start):
         (line,) = (line for line in ran.stdout.splitlines() if start in line)
-        text = line.partition(start)[2]
-        return np.array(re.findall(r"\d+\.?\d*", text), float)
+        return numbers(line.partition(start)[2])
 
     assert EXAMPLES[name](found), ran.stdout

@@ -163,7 +163,7 @@ class Setting:
 
     @property
     def is_maze(self) -> bool:
-        """Whether it is one of the mazes."""
+        """Tell whether it is one of the mazes."""
         return self.name in MAZES
 
     def best(self) -> float:
@@ -282,22 +282,22 @@ class Effect(NamedTuple):
 
     @property
     def significant(self) -> bool:
-        """Whether the arm is better and the p-value small."""
+        """Tell whether the arm is better and the p-value small."""
         return bool(self.difference.value > 0.0 and self.p < SIGNIFICANCE)
 
     @property
     def large(self) -> bool:
-        """Whether it is an effect that counts."""
+        """Tell whether it is an effect that counts."""
         return bool(self.significant and self.share >= SHARE)
 
     @property
     def excluded(self) -> bool:
-        """Whether the interval excludes an effect that counts."""
+        """Tell whether the interval excludes an effect that counts."""
         return bool(self.gap > 0.0 and self.difference.high < SHARE * self.gap)
 
     @property
     def seen(self) -> bool:
-        """Whether a difference that counts would be significant, with a power of 80 %."""
+        """Tell whether a difference that counts would be significant, with a power of 80 %."""
         return bool(self.detectable <= SHARE * self.gap)
 
 

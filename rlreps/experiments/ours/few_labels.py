@@ -320,7 +320,7 @@ class Contrast:
 
     @property
     def halves(self) -> bool | None:
-        """Whether the goal is met; None where it cannot be told."""
+        """Tell whether the goal is met; None where it cannot be told."""
         if len(self.differences) < FEWEST:
             return None
         return self.beyond_half.below(Interval(0.0, 0.0, 0.0))

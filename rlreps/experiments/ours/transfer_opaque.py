@@ -71,7 +71,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, Params, Tabular
 from rlreps.encoders.cosines import cosine_products
 from rlreps.envs import Position
-from rlreps.errors import require, require_interval, require_positive
+from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.agent_arms import (
@@ -82,7 +82,7 @@ from rlreps.experiments.ours.agent_arms import (
     signed,
     train_arm,
 )
-from rlreps.files import write_atomically
+from rlreps.files import DAMAGED, read_arrays, write_atomically
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
@@ -382,7 +382,10 @@ def learned_tables(run: Run[Config], arena: str) -> npt.NDArray[np.float32]:
         stream = io.BytesIO()
         np.save(stream, np.stack([learned_table(run.config, arena, seed) for seed in seeds]))
         write_atomically(path, stream.getvalue())
-    found: npt.NDArray[np.float32] = np.load(path)
+    try:
+        found: npt.NDArray[np.float32] = read_arrays(path)[""]
+    except DAMAGED as error:
+        raise InputError(f"expected tables of features, got {error}: {path}") from error
     return found
 
 

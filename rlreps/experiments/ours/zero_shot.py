@@ -527,7 +527,7 @@ class Contrast(NamedTuple):
 
     @property
     def tested(self) -> bool:
-        """Whether it is of the tests: not against agents, which learn few of the rewards."""
+        """Tell whether it is of the tests: not against agents, which learn few of the rewards."""
         return not self.other.startswith(DQN)
 
 

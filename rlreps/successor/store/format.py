@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import shutil
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -132,6 +133,24 @@ class MatrixStore:
         for place in (folder.parent, folder):
             if place.is_symlink() and not place.resolve().is_relative_to(self.path.resolve()):
                 raise InputError(f"expected {place} in the store, got a link to {place.resolve()}")
+
+    def _require_sound_file(self, index: int) -> None:
+        """Raise a ``ValueError`` unless a block's file, if any, is a plain one of the right size.
+
+        tensorstore would wait for a FIFO and read a file of any size into memory.
+        """
+        try:
+            found = self.block_file(index).lstat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("no regular file")
+        if found.st_size != self._block_bytes:
+            raise ValueError(f"a file of {found.st_size:,} bytes instead of {self._block_bytes:,}")
+
+    @property
+    def _block_bytes(self) -> int:
+        return 4 * self.block_rows * self.shape[1] + CHECKSUM_BYTES
 
     def _seal_of(self, index: int) -> str:
         """Compute the seal of the block that is on disk."""
@@ -258,14 +277,10 @@ class MatrixStore:
         """
         self.require_complete()
         hasher = hashlib.sha256(repr((*self.shape, self.block_rows)).encode())
-        size = 4 * self.block_rows * self.shape[1] + CHECKSUM_BYTES
         for index in range(self.num_blocks):
+            with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
+                self._require_sound_file(index)
             with self.block_file(index).open("rb") as file:
-                if (got := file.seek(0, 2)) != size:
-                    raise InputError(
-                        f"{self.path}: expected {self.describe_block(index)} to hold {size} bytes, "
-                        f"got {got}"
-                    )
                 file.seek(-CHECKSUM_BYTES, 2)
                 hasher.update(file.read())
         return hasher.hexdigest()
@@ -288,6 +303,8 @@ class MatrixStore:
         pending: deque[tuple[int, ts.Future[Rows]]] = deque()
         for index in indices:
             start, stop = self.block_range(index)
+            with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
+                self._require_sound_file(index)
             pending.append((index, self._array[start:stop].read(order="C")))
             if len(pending) > _BLOCKS_IN_FLIGHT:
                 yield self._settle(*pending.popleft())

@@ -113,10 +113,11 @@ def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size,
     said = rlreps("agent", "train", "--env", environment, "--out", run, *TOY)
     assert said.startswith(f"{environment}, auxiliary task large_batch: 2 x 400 steps in ")
     assert_summary_is_shown(said, run, ALWAYS)
-    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5"))
+    named = ("--env", environment)
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "5", *named))
     assert found["environment"] == environment
     assert_evaluation(found, 400, 5, ALWAYS)
-    said = rlreps("agent", "render", run, "--out", pictures).splitlines()
+    said = rlreps("agent", "render", run, "--out", pictures, *named).splitlines()
     names = ("episode.gif", "learning-curves.png")
     assert said == [f"wrote {pictures / name}" for name in names]
     assert [path.name for path in (run / "figures").iterdir()] == ["learning-curves.png"]

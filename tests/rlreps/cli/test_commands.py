@@ -1,5 +1,6 @@
 """Every command in process on one small store, and everything that the command line refuses."""
 
+import gc
 import json
 import os
 import re
@@ -346,7 +347,10 @@ def test_a_signal_ends_a_process_with_its_code_and_one_line(
     start_rlreps, toy_store, tmp_path, number, line
 ):
     out = tmp_path / "run"
-    running = start_rlreps("train", toy_store, "--out", out, *TRAIN, "--steps", "100000")
+    # The tests themselves may run under nohup.
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    long = (*TRAIN, "--steps", "100000")
+    running = start_rlreps("train", toy_store, "--out", out, *long, first=heard)
     metrics = out / "metrics.jsonl"
     while running.poll() is None and not (
         metrics.exists() and b'"step": 40' in metrics.read_bytes()
@@ -356,6 +360,21 @@ def test_a_signal_ends_a_process_with_its_code_and_one_line(
     said, error = running.communicate(timeout=120)
     assert (running.returncode, said, error) == (128 + number, "", line)
     assert RunFolder(out).read_metrics()[-1]["step"] >= 40
+
+
+def test_what_a_closed_loop_leaves_behind_adds_no_lines(capsys, monkeypatch):
+    class Left:
+        def __init__(self, message):
+            self.message = message
+
+        def __del__(self):
+            raise RuntimeError(self.message)
+
+    monkeypatch.setattr(sys, "unraisablehook", cli._report_unraisable)
+    for message in ("Event loop is closed", "something else"):
+        Left(message)
+        gc.collect()
+        assert ("RuntimeError" in capsys.readouterr().err) == (message == "something else")
 
 
 def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):

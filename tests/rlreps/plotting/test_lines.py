@@ -122,6 +122,8 @@ class TestPanels:
         shared, own = drawn(panels), panels_of(panels, share_y=False)
         assert len({axes.get_ylim() for axes in shared.axes}) == 1
         assert len({axes.get_ylim() for axes in own.axes}) == 4
+        beside = panels_of(panels[:2], share_y=False)
+        assert [axes.get_ylabel() for axes in beside.axes] == ["distance"] * 2
         boxes = [axes.get_position() for axes in shared.axes]
         assert boxes[0].y0 == pytest.approx(boxes[1].y0)
         assert boxes[0].y0 > boxes[2].y1

@@ -258,6 +258,117 @@ def test_discrete_observations_are_cells_without_a_grid():
     np.testing.assert_array_equal(sampler.estimates().rows, reference.estimates().rows)
 
 
+class NumberedFromOne(Walk):
+    """The ring of states, told as 1 … SIZE, in the attribute too."""
+
+    observation_space = spaces.Discrete(SIZE, start=1)
+
+    def reset(self, **options):
+        state, infos = super().reset(**options)
+        self.state = state + 1
+        return self.state, infos
+
+    def step(self, action):
+        self.state -= 1
+        state, *rest = super().step(action)
+        self.state = state + 1
+        return self.state, *rest
+
+
+@pytest.mark.parametrize("given", [{}, {"num_cells": SIZE}])
+def test_discrete_observations_that_start_at_one_have_the_same_cells(given):
+    settings = RolloutSettings(rollouts=32, horizon=5, discount=0.5)
+    rows = [
+        GymnasiumRowSampler(GymnasiumProcess(environment=walk, **given), settings=settings)
+        .estimates()
+        .rows
+        for walk in (Walk(), NumberedFromOne())
+    ]
+    np.testing.assert_array_equal(*rows)
+
+
+class Line(gymnasium.Env):
+    """Points of [0, 1] that the next action moves by ``stride``."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+    stride = 0.1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = self.np_random.random(1)
+        return self.state, {}
+
+    def step(self, action):
+        self.state = np.clip(self.state + (self.stride if action else -self.stride), 0.0, 1.0)
+        return self.state, 0.0, False, False, {}
+
+
+class Simulated(gymnasium.Env):
+    """A registered environment that refuses to be copied."""
+
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Discrete(2)
+
+    def __deepcopy__(self, memo):
+        raise TypeError("no copies")
+
+
+def test_copies_have_what_was_changed_in_the_environment():
+    for environment in (gymnasium.make("MountainCar-v0"), Line()):
+        name = "gravity" if environment.spec else "stride"
+        setattr(environment.unwrapped, name, 0.05)
+        grid = BoxGrid((0.0,), (1.0,), (4,))
+        process = GymnasiumProcess(environment=environment, grid=grid, copies=2)
+        assert process.environment.get_attr(name) == (0.05, 0.05)
+        assert len({id(each.unwrapped) for each in process.environment.envs}) == 2
+
+
+def test_an_environment_that_cannot_be_copied_is_made_again(monkeypatch):
+    spec = gymnasium.envs.registration.EnvSpec("Simulated-v0", entry_point=Simulated)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    process = GymnasiumProcess(environment=gymnasium.make(spec.id), copies=2)
+    assert process.num_copies == 2
+
+
+class Draws(Walk):
+    """The next state does not depend on the current one."""
+
+    def step(self, action):
+        self.state = int(self.np_random.integers(SIZE))
+        return self.state, 0.0, False, False, {}
+
+
+def test_next_states_that_do_not_depend_on_the_current_one_are_told_and_taken():
+    settings = RolloutSettings(rollouts=400, horizon=4, discount=0.5)
+    sampler = GymnasiumRowSampler(GymnasiumProcess(environment=Draws()), settings=settings)
+    with pytest.warns(UserWarning, match="set_state made no difference to the next step"):
+        estimates = sampler.estimates()
+    mean, variance = exact_measure(np.full((SIZE, SIZE), 1 / SIZE), settings)
+    assert_errors_match(estimates.rows - mean, np.sqrt(variance / settings.rollouts))
+
+
+class Placed(Walk):
+    """A state that is read from outside and kept from being set."""
+
+    state = property(lambda self: self._place, lambda self, state: None)
+
+    def reset(self, **options):
+        self._place = 0
+        return 0, super().reset(**options)[1]
+
+    def step(self, action):
+        self._place = (self._place + 1) % SIZE
+        return self._place, 0.0, False, False, {}
+
+
+def test_an_attribute_that_cannot_be_set_is_refused():
+    settings = RolloutSettings(rollouts=2, horizon=4, discount=0.5)
+    sampler = GymnasiumRowSampler(GymnasiumProcess(environment=Placed()), settings=settings)
+    with pytest.raises(InputError, match="as if it had not been called"):
+        sampler.estimates()
+
+
 def test_a_state_of_other_coordinates_than_the_grid_is_refused():
     grid = BoxGrid((-1, -1, -8), (1, 1, 8), (2, 2, 2))
     process = GymnasiumProcess(environment=gymnasium.make("Pendulum-v1"), grid=grid, copies=2)
@@ -281,8 +392,11 @@ def test_mistakes_in_a_process_are_named():
     environment = walk_process(2).environment
     with pytest.raises(InputError, match=r"make_vec gives, got 'type'"):
         GymnasiumProcess(environment=Walk, cell=lambda states: states, num_cells=SIZE)
-    with pytest.raises(InputError, match="a grid, or a cell function and num_cells, got 'neither'"):
-        GymnasiumProcess(environment=environment, cell=lambda states: states)
+    for given, said in (({"cell": lambda states: states}, "cell"), ({"num_cells": 4}, "num_cells")):
+        with pytest.raises(InputError, match=f"cell function and num_cells, got '{said} alone'"):
+            GymnasiumProcess(environment=Line(), **given)
+    with pytest.raises(InputError, match="cell function and num_cells, got 'none of them'"):
+        GymnasiumProcess(environment=Line())
     with pytest.raises(
         InputError, match=r"policy\(observations, generator\), got policy\(states\)"
     ):
@@ -317,6 +431,10 @@ def test_mistakes_in_settings_starts_and_copies_are_named():
         (lambda _, states: states[0], r"observations of shape \(2,\), .* got shape \(\)"),
         (
             lambda environment, states: setattr(environment, "state", states) or states,
+            "into its state, got steps as if it had not been called",
+        ),
+        (
+            lambda environment, states: environment.set_attr("stat", states) or states,
             "into its state, got steps as if it had not been called",
         ),
     ):

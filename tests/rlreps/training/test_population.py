@@ -394,13 +394,21 @@ def test_members_end_as_ordinary_runs_with_their_numbers_written_in(together):
     assert distances[0] == distances[2] == distances[3] == distances[4] != distances[1]
     # A source that all share is the same as a copy for each.
     one = jax.tree.map(lambda leaf: leaf[0], own_source(0))
+    seen = {}
+
+    def observe(step, first):
+        if step == 12:  # Asked for where they are wanted, and nowhere else.
+            seen[step] = first()
+
     shared = train_population(
         stack([learner(*pair) for pair in PAIRS[:4]]),
         one,
         seeds=SEEDS[:4],
         steps=12,
+        observe=observe,
         progress=False,
     )
+    assert_identical(seen, {12: shared.params(0)})
     np.testing.assert_allclose(params_of(shared), ends[:4], atol=2e-5)
 
 

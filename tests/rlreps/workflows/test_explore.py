@@ -19,14 +19,14 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 
 from rlreps import subspace
-from rlreps.encoders import FourierMLP
+from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.report import explore as report
 from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import load_ground_truth
+from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.ground_truth import load_ground_truth, save_matrix
 from rlreps.successor.measure import Transition
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.blocks import StoreBlocks
@@ -68,7 +68,7 @@ def stored(path):
 
 
 class Contents:
-    """What a page embeds, read as its script reads it."""
+    """Read what a page embeds as its script does."""
 
     def __init__(self, text):
         self.described = json.loads(
@@ -118,6 +118,7 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
     contents = Contents(page.read_text(encoding="utf-8"))
     (run,) = contents.described["runs"]
     assert (run["label"], run["steps"]) == ("run", [0, 10, 20, 30, 40])
+    assert run["features"] == 3
     truth = load_ground_truth(toy_store)
     basis = truth.principal.basis[:, :3]
     trained_encoder = load_encoder(RunFolder(trained), truth)
@@ -155,6 +156,33 @@ def test_a_run_without_recorded_features_shows_its_checkpoints(toy_store, traine
     # Its store is found without being named.
     text = explore([older], tmp_path / "page.html", components=5, progress=False).read_text()
     assert Contents(text).described["runs"][0]["steps"] == [20, 40]
+
+
+def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says_so(
+    trained, tmp_path, monkeypatch
+):
+    path, out = tmp_path / "wide", tmp_path / "page.html"
+    matrix = np.random.default_rng(0).uniform(size=(64, 64))
+    save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
+    contents = Contents(explore([path, trained], out, components=5, progress=False).read_text())
+    (run,) = contents.described["runs"]
+    assert run["label"] == "run (trained on another matrix)"
+    # What it recorded, and its curve, are of 8 x 8 cells.
+    assert (run["steps"], run["curve"]) == ([20, 40], None)
+    truth = load_ground_truth(path)
+    features = load_encoder(RunFolder(trained), truth).features()[0]
+    aligned = np.asarray(subspace.align(features, jnp.asarray(truth.principal.basis[:, :3])))
+    np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
+    tabular = dataclasses.replace(TRAINING, encoder=Tabular())
+    monkeypatch.setattr(workflow, "load_config", lambda folder: tabular)
+    with pytest.raises(InputError, match=r"run \(tabular\) was trained on, got 'another'"):
+        explore([path, trained], out, progress=False)
+
+
+def test_no_more_components_than_the_matrix_has_are_shown(toy_store, tmp_path):
+    out = tmp_path / "page.html"
+    text = explore([toy_store], out, components=120, progress=False).read_text("utf-8")
+    assert Contents(text).described["components"] == 63
 
 
 def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
@@ -201,7 +229,10 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
 
 def test_steps_are_left_out_of_a_page_that_would_be_too_large():
     exploration = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
+    exploration = dataclasses.replace(exploration, title="@@blocks@@ of @@described@@")
     whole = exploration.to_html()
+    # Names like those of the template's places stay names.
+    assert "<title>@@blocks@@ of @@described@@</title>" in whole
     fewer = exploration.to_html(most_bytes=len(whole.encode()) - 2000)
     assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
     steps = [run["steps"] for run in Contents(fewer).described["runs"]]
@@ -216,9 +247,9 @@ def drawn_at_random(*, bins, components, runs, steps, d, arena="sutton", points=
     n = bins**2
     axis = (np.arange(bins) + 0.5) / bins
     waves = np.stack([np.cos(np.pi * k * axis) for k in range(bins)])
-    maps = [np.outer(waves[i], waves[j]).ravel() for i in range(bins) for j in range(bins)]
-    order = np.argsort([i + j for i in range(bins) for j in range(bins)], kind="stable")
-    left = np.linalg.qr(np.stack([maps[k] for k in order[1 : components + 1]], axis=1))[0]
+    order = sorted(((i, j) for i in range(bins) for j in range(bins)), key=sum)
+    maps = [np.outer(waves[i], waves[j]).ravel() for i, j in order[1 : components + 1]]
+    left = np.linalg.qr(np.stack(maps, axis=1))[0]
     values = 80.0 / np.arange(1, components + 1)
 
     def noisy(basis):
@@ -249,6 +280,7 @@ def drawn_at_random(*, bins, components, runs, steps, d, arena="sutton", points=
         runs=[
             Learned(
                 label=f"run {number}",
+                num_features=d,
                 components={step: noisy(left[:, :d]) for step in range(steps)},
                 cosines={step: np.ones(d) for step in range(steps)},
                 curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
@@ -300,6 +332,9 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     stored_page = explore([path], tmp_path / "stored.html", components=components, progress=False)
     # Released truths have no matrix.
     truth = dataclasses.replace(load_ground_truth(path), matrix=None, error=np.full(50, 1e-3))
+    values = 1.03 * truth.principal.singular_values  # as of another refinement
+    principal = dataclasses.replace(truth.principal, singular_values=values)
+    truth = dataclasses.replace(truth, principal=principal)
     monkeypatch.setattr(workflow, "released_names", lambda: ["small"])
     monkeypatch.setattr(workflow, "load", {"small": truth}.__getitem__)
     out = tmp_path / "released.html"
@@ -311,8 +346,12 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     exact, stored_exact = (contents.described["exact"] for contents in (found, expected))
     assert exact["kind"] == stored_exact["kind"] == "chain"
     assert exact["difference"] == pytest.approx(stored_exact["difference"], rel=1e-3)
-    assert found.described["singularValues"] == expected.described["singularValues"]
+    np.testing.assert_allclose(found.described["singularValues"], values, rtol=1e-6)
     assert found.described["noiseFloor"][0] == 1e-3
+    norms = np.linalg.norm(found["right"].reshape(components, -1), axis=1)
+    apart = np.abs(norms / values[:components] - 1.0).max()
+    factors = found.described["about"]["factors"]
+    assert factors.endswith(f"norms are within {100 * apart:.1f} % of the singular values")
     assert found.described["title"] == "Successor measure of small"
 
 
@@ -387,7 +426,7 @@ def browser():
 
 @in_browser
 @pytest.mark.integration
-def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, toy_store):
+def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, toy_store, trained):
     browser.open(page.as_uri())
     matrix = stored(toy_store).astype(np.float64)
     truth = load_ground_truth(toy_store)
@@ -438,7 +477,29 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
     # The learned features are as good a choice.
     browser.choose("features", 0)
     browser.settle()
-    assert 0.0 < browser.js("explore.cache.valueError") <= 1.0
+    features = np.column_stack([np.ones(64), load_encoder(RunFolder(trained), truth).features()[0]])
+    linear = features @ np.linalg.lstsq(features, value)[0]
+    np.testing.assert_allclose(browser.array("explore.cache.linear"), linear, atol=5e-4)
+    error = np.linalg.norm(value - linear) / np.linalg.norm(value - value.mean())
+    assert browser.js("explore.cache.valueError") == pytest.approx(error, rel=2e-3)
+    assert browser.troubles() == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_a_run_of_more_features_than_the_page_s_components_says_so(
+    browser, toy_store, trained, tmp_path
+):
+    path = explore([toy_store, trained], tmp_path / "page.html", components=2, progress=False)
+    browser.open(path.as_uri() + "#f=1")
+    said = browser.js("document.getElementById('reward-said').textContent")
+    nearest = "2 directions nearest to the true components in the span of 3 features"
+    assert said.startswith(f"The {nearest} of run at update 40 and a constant leave")
+    learned = browser.js("document.querySelectorAll('#component-maps small')[1].textContent")
+    assert learned == f"update 40, the {nearest}"
+    # Its curve is of all its features, and so is the noise floor beside it.
+    legend = browser.js("document.getElementById('legend').textContent")
+    assert re.findall(r"d = \d+", legend) == ["d = 3"]
     assert browser.troubles() == []
 
 
@@ -486,8 +547,8 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     assert browser.js("explore.shown.d") == 4
     browser.key(".")
     assert browser.js("explore.shown.step") == 30
-    said = browser.js("document.querySelector('#component-maps small:last-child').textContent")
-    assert said
+    learned = browser.js("document.querySelectorAll('#component-maps small')[1].textContent")
+    assert learned == "update 30"
     browser.js("document.getElementById('reward-map').focus()")
     browser.key(" ")
     assert browser.js("explore.reward[20]") == 1

@@ -375,8 +375,8 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     whole = run_sweep(config, toy_store, tmp_path / "whole", progress=False)
     save, saved = Checkpoints.save, []
 
-    def save_three(checkpoints, step, state):
-        save(checkpoints, step, state)
+    def save_three(checkpoints, step, state, **options):
+        save(checkpoints, step, state, **options)
         saved.append(step)
         if len(saved) == 3:
             raise KeyboardInterrupt

@@ -334,8 +334,8 @@ def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_sam
     whole = EXPERIMENT.run(config, tmp_path / "whole", progress=False)
     save, saved = Checkpoints.save, []
 
-    def save_then_fail(checkpoints, step, state):
-        save(checkpoints, step, state)
+    def save_then_fail(checkpoints, step, state, **options):
+        save(checkpoints, step, state, **options)
         saved.append(step)
         if len(saved) == 3:
             raise KeyboardInterrupt
