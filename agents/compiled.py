@@ -196,8 +196,7 @@ class CompiledTrainer(Trainer):
         self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
 
     def init(self) -> TrainerState:
-        @jax.jit
-        def start(keys: Array, own: Any) -> TrainerState:
+        def start(_state: Any, _source: Any, keys: Array, own: Any) -> TrainerState:
             memories = jax.vmap(self.agent.init)(keys_for(keys, Use.NETWORK, 0))
             reset_keys = self._split(keys_for(keys, Use.RESET, 0))
             states = self._each(_reset, own)(reset_keys)
@@ -205,7 +204,9 @@ class CompiledTrainer(Trainer):
             seen = self._each(_observe, own)(states)
             return TrainerState(memories, Acting(states, seen, flags, flags.astype(jnp.float32)))
 
-        return self.put(start(self._keys, self._own))
+        # Each device makes its own: the memories of all agents may not fit one.
+        spread = self._placement.spread_seeds(start, own_sources=False)
+        return self.put(jax.jit(spread)((), (), *self._placed))
 
     def put(self, state: TrainerState) -> TrainerState:
         return self._placement.put_seeds(state)

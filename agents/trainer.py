@@ -1,5 +1,6 @@
 """Trainers: agents in their environments, made from a configuration."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from rlreps.envs import Position, PuddleWorld, load_arena
 from rlreps.envs.core import observation_struct
 from rlreps.errors import require, require_memory
 from rlreps.runs.processes import process_count
+from rlreps.training.devices import largest_even_share, make_placement
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""
@@ -59,6 +61,14 @@ def _require_room(config: AgentConfig, shape: tuple[int, ...], dtype: Any) -> No
     require_memory(f"replay of {rows:,} rows of all agents", rows * row)
 
 
+def _held_here(config: AgentConfig, devices: Sequence[jax.Device] | None) -> AgentConfig:
+    """Return the configuration of the agents that this process holds of a run of several."""
+    if devices is None:
+        return config
+    share = make_placement(largest_even_share(devices, config.num_seeds), config.num_seeds).share
+    return dataclasses.replace(config, num_seeds=math.ceil(share * config.num_seeds))
+
+
 def make_trainer(
     config: AgentConfig,
     *,
@@ -82,7 +92,7 @@ def make_trainer(
     world = puddle_world_of(config)
     if world is not None:
         sight = observation_struct(world)
-        _require_room(config, sight.shape, sight.dtype)
+        _require_room(_held_here(config, devices), sight.shape, sight.dtype)
         agent = make_agent(
             config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
         )

@@ -68,13 +68,18 @@ DAMAGED = (
 """Everything that reading a damaged archive may raise."""
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+def write_atomically(path: str | os.PathLike[str], data: bytes, *, own: bool = False) -> Path:
     """Write `data` under a temporary name beside `path`, rename it to that, and return the path.
 
     Errors of the system name the path, also those of a full disk, which come without one.
+
+    Args:
+        path: The file.
+        data: Its content.
+        own: Whether no other process writes the file, so that this one does in any case.
     """
     target = Path(path)
-    if _left_to_another:
+    if _left_to_another and not own:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")

@@ -232,6 +232,10 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
         os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
     os.write(2, b"rlreps: " + said + b"; the same command goes on from here\n")
+    if "rlreps.runs.processes" in sys.modules:
+        from rlreps.runs.processes import tell_of_signal
+
+        tell_of_signal(number)
     os._exit(128 + number)
 
 

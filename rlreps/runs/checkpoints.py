@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
 from rlreps.files import parse_json, read_regular, refuse_links_out, write_atomically
-from rlreps.runs.processes import first_does
+from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
 
@@ -27,7 +27,7 @@ _OF_ORBAX = {"_CHECKPOINT_METADATA", "commit_success.txt", "default"}
 """Everything else in the folder of a step."""
 
 _READ_AGAIN = 5
-"""Times that a checkpoint is looked for while another process replaces them."""
+"""Times that a checkpoint is looked for while another run replaces them."""
 
 
 class Checkpoints:
@@ -126,21 +126,22 @@ class Checkpoints:
             ) from error
 
     def restore_latest(self, template: State) -> tuple[int, State]:
-        """Load the newest checkpoint, with its step, though another process may replace it.
+        """Load the newest checkpoint, with its step, though another run may replace it.
 
         Raises:
             InputError: As ``restore``, or if there is none.
         """
-        for trial in range(_READ_AGAIN):
-            step = self.latest_step()
+        # Processes of one run are alone in its folder, and not all of them see what one finds.
+        trials = _READ_AGAIN if process_count() == 1 else 1
+        while True:
+            step, trials = self.latest_step(), trials - 1
             if step is None:
                 raise InputError(f"expected a checkpoint in {self.path}, got none")
             try:
                 return step, self.restore(step, template)
             except InputError:
-                if trial == _READ_AGAIN - 1 or step in self.complete_steps():
+                if trials == 0 or step in self.complete_steps():
                     raise
-        raise AssertionError
 
     def note(self, step: int, name: str) -> Any:
         """Return what was noted when a step's checkpoint was saved; None for nothing.

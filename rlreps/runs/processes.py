@@ -25,14 +25,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from rlreps import files
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 
 T = TypeVar("T")
 
 _FOREVER = 10**9
 """Milliseconds: the heartbeat ends every wait for a process that is gone."""
+_SLICE = 1000
+"""Milliseconds that the main thread waits at a time; between two waits it hears signals."""
 _LONGER_THAN_ANY_EXIT_SECONDS = 600
 _WATCH_SECONDS = 0.5
+_PROBE_SECONDS = 1.0
+_PROBES = 3
+"""Failed attempts to reach process 0, once it was reached, after which it counts as gone."""
 _FAREWELL_SECONDS = 10.0
 _FAILURES = "rlreps/failures"
 _GOES_ON = "the same command, started everywhere, goes on from here"
@@ -62,12 +67,13 @@ class ProcessesConfig:
         given = (self.coordinator, self.num_processes, self.process_id)
         alone = self.num_processes == 1 and given == (None, 1, None)
         require(
-            alone or all(value is None for value in given) or None not in given,
+            alone or self.process_id is None or None not in given,
             "coordinator, num_processes and process_id together, or none of them",
             given,
         )
-        if self.num_processes is not None and self.process_id is not None:
+        if self.num_processes is not None:
             require_positive("num_processes", self.num_processes)
+        if self.num_processes is not None and self.process_id is not None:
             require(
                 0 <= self.process_id < self.num_processes,
                 f"process_id in [0, {self.num_processes})",
@@ -132,15 +138,35 @@ def first_does(work: Callable[[], T]) -> T:
         said = json.dumps(found)
         _client().key_value_set(key, said)
     else:
-        said = _client().blocking_key_value_get(key, _FOREVER)
+        said = _value_of(key)
     result: T = json.loads(said)
     return result
 
 
 def wait_for_all() -> None:
     """Return once every process has come as far as this."""
-    if _run.count > 1:
-        _client().wait_at_barrier(f"rlreps/barrier/{next(_run.turns)}", _FOREVER)
+    if _run.count == 1:
+        return
+    key = f"rlreps/turn/{next(_run.turns)}"
+    # Not a barrier of the client's: in one that waits without end no signal is heard, and one that
+    # times out has failed for all.
+    if _run.index > 0:
+        _client().key_value_set(f"{key}/{_run.index}", "here")
+        _value_of(f"{key}/all")
+        return
+    for other in range(1, _run.count):
+        _value_of(f"{key}/{other}")
+    _client().key_value_set(f"{key}/all", "here")
+
+
+def _value_of(key: str) -> str:
+    """Wait for a key that another process sets, and return its value."""
+    while True:
+        try:
+            return str(_client().blocking_key_value_get(key, _SLICE))
+        except RuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
 
 
 @contextlib.contextmanager
@@ -176,6 +202,11 @@ def _join(config: ProcessesConfig) -> None:
     """
     if config.num_processes == 1:
         return
+    require(
+        config.process_id is not None or (config.num_processes, config.coordinator) == (None, None),
+        "coordinator, num_processes and process_id together, or none of them",
+        (config.coordinator, config.num_processes, config.process_id),
+    )
     import jax  # Deferred: commands that need none of it start in a fraction of the time.
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -240,13 +271,33 @@ def _initialize(config: ProcessesConfig) -> None:
             failures.append(error)
 
     meeting = threading.Thread(target=meet, daemon=True)
+    lost, deadline = 0, time.monotonic() + config.timeout
+    reached = False
     with _nothing_on_stderr():  # JAX warns there that recoverability is experimental.
         meeting.start()
-        meeting.join(config.timeout)
+        while meeting.is_alive() and lost < _PROBES and time.monotonic() < deadline:
+            meeting.join(min(_PROBE_SECONDS, max(deadline - time.monotonic(), 0.0)))
+            # Nobody else would notice the death of process 0 before all have met.
+            if config.process_id and meeting.is_alive():
+                answers = _answers(str(config.coordinator))
+                reached = reached or answers
+                lost = lost + 1 if reached and not answers else 0
+    if lost == _PROBES:
+        raise RuntimeError("no answer from process 0 any more")
     if meeting.is_alive():
         raise RuntimeError(f"nobody more within {config.timeout} seconds")
     if failures:
         raise failures[0]
+
+
+def _answers(coordinator: str) -> bool:
+    """Return whether process 0, at HOST:PORT, can be reached."""
+    host, _, port = coordinator.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -268,7 +319,7 @@ def _watch() -> None:
         try:
             # Returns when each has asked again, or is known to have left or died.
             live = {*_client().get_live_nodes(everyone)}
-            failures = [said for _, said in _client().key_value_dir_get(_FAILURES)]
+            failures = [json.loads(said) for _, said in _client().key_value_dir_get(_FAILURES)]
         except Exception:
             return  # This process has left, or process 0 is gone and JAX aborts.
         gone = sorted({*everyone} - live)
@@ -276,16 +327,18 @@ def _watch() -> None:
             _run.alone.set()
         # Not while the main thread ends the process.
         if (failures or gone) and _run.ending.acquire(blocking=False):
-            line = (
+            named = ", ".join(map(str, gone))
+            line, code = (
                 min(failures)
                 if failures
                 else (
                     f"expected {_run.count} processes, got no sign of life for {_run.heartbeat} "
-                    f"seconds from process {', '.join(map(str, gone))}; {_GOES_ON}"
+                    f"seconds from process {named}; {_GOES_ON}",
+                    1,
                 )
             )
             os.write(2, f"rlreps: error: {line}\n".encode())
-            threading.Thread(target=_leave_at_once, args=(2 if failures else 1,)).start()
+            threading.Thread(target=_leave_at_once, args=(code,)).start()
         time.sleep(_WATCH_SECONDS)
 
 
@@ -293,14 +346,41 @@ def _fail(error: BaseException) -> None:
     """Tell the others why this process ends, unless it does because one of them is gone."""
     import jax
 
-    if "Gloo" in str(error) or isinstance(error, jax.errors.JaxRuntimeError):
+    lost = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
+    if lost or "Gloo" in str(error):
         time.sleep(_run.heartbeat + _FAREWELL_SECONDS)  # The watch will know which, and end this.
     _run.ending.acquire()  # For good.
     said = " ".join(str(error).splitlines()) or type(error).__name__
+    code = 1 if isinstance(error, TrainingDivergedError) else 2
     with contextlib.suppress(Exception):
-        key = f"{_FAILURES}/{_run.index}"
-        _client().key_value_set(key, f"process {_run.index} failed: {said}")
+        _tell(f"process {_run.index} failed: {said}", code)
         _leave()
+
+
+def _tell(line: str, code: int) -> None:
+    """Have the others end with a line and an exit code."""
+    _client().key_value_set(f"{_FAILURES}/{_run.index}", json.dumps([line, code]))
+
+
+def tell_of_signal(number: int) -> None:
+    """Have the other processes end, too, as this one was asked to end by a signal."""
+    if _run.count == 1 or not _run.ending.acquire(blocking=False):
+        return
+
+    def tell() -> None:
+        name = signal.Signals(number).name
+        _tell(f"process {_run.index} got {name}; {_GOES_ON}", 128 + number)
+        _leave()
+
+    # The way to the others may be gone, and this process ends in any case.
+    telling = threading.Thread(target=_quietly, args=(tell,), daemon=True)
+    telling.start()
+    telling.join(_FAREWELL_SECONDS)
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):
+        work()
 
 
 def _leave() -> None:
@@ -333,14 +413,12 @@ def _say_before_aborting() -> None:
 
     It does so when process 0 is gone.
     """
-    host, _, port = _runtime().coordinator_address.rpartition(":")
+    coordinator = str(_runtime().coordinator_address)
 
     def end(number: int) -> None:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+        line = f"process 0, or the way to it, is gone; {_GOES_ON}"
+        if _answers(coordinator):
             line = "aborted: see above"
-        except OSError:
-            line = f"process 0, or the way to it, is gone; {_GOES_ON}"
         os.write(2, f"rlreps: error: {line}\n".encode())
         os._exit(1)
 

@@ -253,11 +253,18 @@ def load_ground_truth(
     path: str | Path,
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
+    principal: PrincipalSubspace | None = None,
     progress: Progress = no_progress,
 ) -> GroundTruth:
     """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
 
     A matrix that fits in memory is put on the default device.
+
+    Args:
+        path: The store's folder.
+        decomposition: How the subspace is computed, where the store does not keep it.
+        principal: The subspace where it is known; none is then computed or kept.
+        progress: Reports on the computation.
 
     Raises:
         InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
@@ -266,7 +273,8 @@ def load_ground_truth(
     store = open_store(path)
     grid, cells = state_cells(store)
     matrix = _centred(store)
-    principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
+    if principal is None:
+        principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,

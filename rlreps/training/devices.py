@@ -27,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from rlreps.errors import require
 from rlreps.numerics import usable_cores
-from rlreps.runs.processes import wait_for_all
+from rlreps.runs.processes import first_does, wait_for_all
 from rlreps.training.update import Learner
 
 Tree = TypeVar("Tree")
@@ -58,6 +58,14 @@ class Placement:
         """Whether devices of other processes are among them."""
         return self.mesh is not None and bool(self.mesh.is_multi_process)
 
+    @property
+    def share(self) -> float:
+        """Share of all seeds that this process holds."""
+        if self.axis != SEEDS:
+            return 1.0
+        assert self.mesh is not None
+        return len(self.mesh.local_devices) / self.mesh.size
+
     def meet(self) -> None:
         """Connect the processes, if there are several, all at once.
 
@@ -65,6 +73,9 @@ class Placement:
         """
         if self.mesh is None or not self.spans_processes:
             return
+        own = [int(device.id) for device in self.mesh.devices.flat]
+        chosen = first_does(lambda: own)
+        require(own == chosen, f"as many devices of every process as of the first, {chosen}", own)
         wait_for_all()
         sharding = NamedSharding(self.mesh, PartitionSpec(*self.mesh.axis_names))
         ones = np.ones(self.mesh.size, np.int32)

@@ -110,8 +110,15 @@ class Population(Program[TrainState]):
         self.compiled: dict[int, Any] = {}
 
     def init(self) -> TrainState:
-        states = jax.vmap(lambda seed, numbers: self._learner(numbers).init(seed))
-        return self.put(jax.jit(states)(self._all_seeds, self._all_numbers))
+        def start(_state: Any, _source: Any, seeds: Array, numbers: Any) -> TrainState:
+            states: TrainState = jax.vmap(lambda seed, own: self._learner(own).init(seed))(
+                seeds, numbers
+            )
+            return states
+
+        # Each device makes its own: the state of all seeds may not fit one.
+        spread = self._placement.spread_seeds(start, own_sources=False)
+        return self.put(jax.jit(spread)((), (), self._seeds, self._numbers))
 
     def chunk(
         self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any

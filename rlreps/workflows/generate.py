@@ -82,7 +82,7 @@ def generate(
             wait_for_all()
             seconds = time.perf_counter() - began
             rows = sum(len(range(*store.matrix.block_range(index))) for index in missing)
-            if find_store(path) is None or store.missing_blocks():
+            if not first_does(lambda: find_store(path) is not None and not store.missing_blocks()):
                 raise InputError(
                     f"expected the store to stay in {path} while it was computed, got it moved or "
                     "deleted; bring its parts together and start again"

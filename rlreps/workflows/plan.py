@@ -1,7 +1,8 @@
 """What several processes would do, before any starts: shares, sizes and time of each.
 
 Times come from rates that are measured here and now, for a moment, on this machine. They leave out
-what processes send each other, compilation and evaluation.
+what processes send each other, compilation, evaluation, and the decomposition of a store that does
+not keep its own yet. Nothing is written.
 """
 
 import dataclasses
@@ -12,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
+from rlreps.errors import require
 from rlreps.runs.processes import share_of
+from rlreps.subspace import PrincipalSubspace
+from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
@@ -21,7 +26,6 @@ from rlreps.successor.store.format import find_store
 from rlreps.training import train_population
 from rlreps.workflows.train import (
     TrainingConfig,
-    ground_truth_for,
     learner_for,
     stored_problem,
 )
@@ -87,6 +91,23 @@ def _rows_per_second(measure: MonteCarlo) -> float:
     return rows / seconds * rollouts / measure.rollouts
 
 
+def _truth_of_no_meaning(store_path: Path, num_features: int) -> GroundTruth:
+    """Load a store with a subspace that was not computed: updates take as long by any."""
+    num_states, num_tasks = open_store(store_path).shape
+    most = min(num_states - 1, num_tasks)
+    require(1 <= num_features <= most, f"1 <= d <= {most} components", num_features)
+    basis = np.eye(num_states, num_features, dtype=np.float32)
+    ones = np.ones(num_features, np.float32)
+    principal = PrincipalSubspace(
+        basis=basis,
+        singular_values=ones,
+        total_energy=float(num_features),
+        method="none",
+        settings={},
+    )
+    return load_ground_truth(store_path, principal=principal)
+
+
 def plan_training(
     config: TrainingConfig, store_path: Path, count: int, devices: Sequence[jax.Device]
 ) -> dict[str, Any]:
@@ -107,7 +128,7 @@ def plan_training(
         InputError: For anything about the store or the configuration that does not fit.
     """
     store = open_store(store_path)
-    truth = ground_truth_for(store_path, config.num_features)
+    truth = _truth_of_no_meaning(store_path, config.num_features)
     total, seeds = count * len(devices), list(config.seeds)
     by_seeds = len(seeds) % total == 0
     own_seeds = len(seeds) // total if by_seeds else len(seeds)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -355,10 +356,11 @@ def train_in_folder(
         InputError: For anything that does not fit, before the first file is written.
         TrainingDivergedError: If training became non-finite.
     """
-    make_placement(devices, config.num_seeds)
+    share = make_placement(devices, config.num_seeds).share
     member = jax.eval_shape(learner.init, jax.ShapeDtypeStruct((), np.uint32))
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(member))
-    require_memory(f"the state of {config.num_seeds:,} seeds", size * config.num_seeds)
+    held = math.ceil(share * config.num_seeds)
+    require_memory(f"the state of {held:,} seeds", size * held)
     learner.check(problem.source)
 
     def compute(folder: RunFolder) -> dict[str, Any]:

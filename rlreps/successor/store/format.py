@@ -162,7 +162,8 @@ class MatrixStore:
     def seal_block(self, index: int) -> None:
         """Bind the block that is on disk to its place; ``write_block`` does."""
         if self.identity is not None:
-            write_atomically(self.seal_file(index), f"{self._seal_of(index)}\n".encode())
+            seal = f"{self._seal_of(index)}\n".encode()
+            write_atomically(self.seal_file(index), seal, own=True)
 
     def _check_seal(self, index: int) -> None:
         """Raise ValueError if a block that is there is not the one that was written there."""

@@ -229,11 +229,68 @@ def test_others_that_never_come_are_an_error_after_the_timeout(start_rlreps, tmp
     assert not (tmp_path / "psi").exists()
 
 
+@pytest.mark.integration
+def test_the_death_of_the_first_while_others_wait_for_a_third_is_noticed(start_rlreps, tmp_path):
+    place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 3]
+    place += ["--timeout", 90, "--heartbeat", HEARTBEAT, "--process-id"]
+    running = [
+        start_rlreps(*QUICK, "--out", tmp_path / "psi", *place, index) for index in range(2)
+    ]
+    time.sleep(8)  # Both have started, and wait.
+    assert [process.poll() for process in running] == [None, None]
+    began = time.monotonic()
+    running[0].send_signal(signal.SIGKILL)
+    code, out, said = finish(running[1])
+    assert time.monotonic() - began < 4 * HEARTBEAT
+    assert (code, out) == (2, ""), said
+    assert re.search("expected 3 processes to meet at .*, got", said[-1])
+    assert not (tmp_path / "psi").exists()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("asked", [0, 1])
+def test_all_end_when_one_is_asked_to_end_and_go_on_when_started_again(
+    start_together, block_bytes, long_content, tmp_path, asked
+):
+    path = tmp_path / "psi"
+    running = start_together(LONG, path, first=ONE_CORE)
+    wait_for_a_block(path, running)
+    began = time.monotonic()
+    running[asked].send_signal(signal.SIGTERM)
+    ends = [finish(process) for process in running]
+    assert time.monotonic() - began < 2 * HEARTBEAT
+    assert [(code, out) for code, out, _ in ends] == [(143, "")] * 2
+    assert ends[asked][2][0] == "rlreps: asked to end; the same command goes on from here"
+    assert re.search(
+        f"^rlreps: error: process {asked} got SIGTERM; the same", ends[1 - asked][2][0]
+    )
+    ends = [finish(process) for process in start_together(LONG, path)]
+    assert [(code, said) for code, _, said in ends] == [(0, []), (0, [])]
+    assert block_bytes(path) == long_content
+
+
+@pytest.mark.integration
+def test_processes_with_other_numbers_of_devices_are_refused(start_rlreps, quick, tmp_path):
+    place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+    place += ["--heartbeat", HEARTBEAT, "--process-id"]
+    running = [
+        start_rlreps(
+            *["train", quick, *SHORT, "--out", tmp_path / "run", *place, index],
+            *["--devices", index + 1],
+            **TWO_DEVICES,
+        )
+        for index in range(2)
+    ]
+    ends = [finish(process) for process in running]
+    assert [code for code, _, _ in ends] == [2, 2]
+    assert all("expected as many devices of every process" in said[-1] for _, _, said in ends)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"coordinator": "a:1"}, "coordinator, num_processes and process_id together"),
-        ({"num_processes": 2}, "coordinator, num_processes and process_id together"),
+        ({"num_processes": 0}, "expected num_processes >= 1, got 0"),
         ({"process_id": 0}, "coordinator, num_processes and process_id together"),
         ({"num_processes": 1, "process_id": 0}, "together, or none of them"),
         (
@@ -255,6 +312,14 @@ def test_others_that_never_come_are_an_error_after_the_timeout(start_rlreps, tmp
 def test_a_place_that_cannot_be_is_refused(given, message):
     with pytest.raises(InputError, match=message):
         ProcessesConfig(**given)
+
+
+def test_a_number_of_processes_alone_is_for_plans():
+    config = ProcessesConfig(num_processes=2)
+    assert config.planned == 2
+    refused = pytest.raises(InputError, match="coordinator, num_processes and process_id together")
+    with refused, together(config):
+        pass
 
 
 @pytest.mark.parametrize("config", [ProcessesConfig(), ProcessesConfig(num_processes=1)])
@@ -388,6 +453,28 @@ def test_agents_over_processes_are_those_of_one(start_rlreps, start_together, tm
         for name in line:
             np.testing.assert_allclose(line[name], other[name], atol=ROUNDING, err_msg=name)
     assert (tmp_path / "all" / "report.html").exists()
+
+
+@pytest.mark.integration
+def test_agents_go_on_with_another_number_of_processes(start_rlreps, start_together, tmp_path):
+    out = tmp_path / "run"
+    long = [*AGENTS, "--steps", "4000"]
+    running = start_together(long, out)
+    deadline = time.monotonic() + 200
+    while not list((out / "checkpoints").glob("*/seal.json")):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in running)
+        time.sleep(0.01)
+    running[1].send_signal(signal.SIGTERM)
+    assert [finish(process)[0] for process in running] == [143, 143]
+    assert not (out / "summary.json").exists()
+    steps = [int(seal.parent.name) for seal in (out / "checkpoints").glob("*/seal.json")]
+    before = [line for line in logged(out) if line["step"] <= max(steps)]
+    assert finish(start_rlreps(*long, "--out", out), 300)[0] == 0
+    found = logged(out)
+    assert found[: len(before)] == before
+    assert [line["step"] for line in found] == list(range(0, 4001, 200))
+    assert all(np.isfinite(line["returns"]).all() for line in found)
 
 
 @pytest.mark.integration

@@ -1,6 +1,7 @@
 """Plans of several processes: shares that make up the whole, and nothing written."""
 
 import json
+import shutil
 
 import jax
 import pytest
@@ -56,11 +57,21 @@ def test_a_plan_of_training_shares_out_seeds_or_rows(toy_store, seeds, shares):
     assert all(one["memory_bytes"] > matrix and one["seconds"] >= 0 for one in found)
 
 
-def test_a_plan_is_printed_and_no_other_process_waited_for(toy_store, tmp_path, capsys):
-    out = tmp_path / "run"
-    place = ["--coordinator", "nowhere:1", "--num-processes", "2", "--process-id", "1"]
+@pytest.mark.parametrize(
+    "place",
+    [["--num-processes", "2"], ["--coordinator", "nowhere:1", "--num-processes", "2"]],
+    ids=["number", "place"],
+)
+def test_a_plan_is_printed_and_nothing_is_written_or_waited_for(
+    toy_store, tmp_path, capsys, files_below, place
+):
+    store = shutil.copytree(toy_store, tmp_path / "psi")
+    shutil.rmtree(store / "subspace", ignore_errors=True)  # Another test may have made it.
+    out, before = tmp_path / "run", files_below(store)
+    place = place if len(place) == 2 else [*place, "--process-id", "1"]
     small = ["--num-features", "2", "--rows", "20", "--tasks", "5", "--steps", "20"]
-    main(["train", str(toy_store), "--out", str(out), *small, "--plan", *place])
+    main(["train", str(store), "--out", str(out), *small, "--plan", *place])
     plan = json.loads(capsys.readouterr().out)
     assert [one["rows"] for one in plan["processes"]] == [10, 10]
     assert not out.exists()
+    assert files_below(store) == before
