@@ -233,9 +233,7 @@ def test_others_that_never_come_are_an_error_after_the_timeout(start_rlreps, tmp
 def test_the_death_of_the_first_while_others_wait_for_a_third_is_noticed(start_rlreps, tmp_path):
     place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 3]
     place += ["--timeout", 90, "--heartbeat", HEARTBEAT, "--process-id"]
-    running = [
-        start_rlreps(*QUICK, "--out", tmp_path / "psi", *place, index) for index in range(2)
-    ]
+    running = [start_rlreps(*QUICK, "--out", tmp_path / "psi", *place, index) for index in range(2)]
     time.sleep(8)  # Both have started, and wait.
     assert [process.poll() for process in running] == [None, None]
     began = time.monotonic()
