@@ -162,16 +162,20 @@ class Svd:
     Attributes:
         store: Folder of the store.
         config: How to compute it.
+        processes: The processes that compute it together if the matrix is larger than memory, each
+            started with the same command.
         quiet: Show no progress bar.
     """
 
     store: Positional[Path]
     config: Decomposition = dataclasses.field(default_factory=RandomizedSVD)
+    processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
     quiet: Switch = False
 
     choices: ClassVar[dict[Any, Choice]] = DECOMPOSITION_CHOICE
 
     def run(self) -> None:
+        from rlreps.runs import processes
         from rlreps.runs.machine import peak_memory_mib
         from rlreps.runs.progress import progress_bar
         from rlreps.successor.ground_truth import principal_subspace
@@ -181,6 +185,7 @@ class Svd:
             open_store(self.store),
             self.config,
             progress=functools.partial(progress_bar, show=not self.quiet),
+            share=processes,
         )
         energy = principal.energy_captured()
         print(f"total energy {principal.total_energy:.6g}")

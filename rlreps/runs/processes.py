@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
+
 from rlreps import files
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 
@@ -141,6 +143,22 @@ def first_does(work: Callable[[], T]) -> T:
         said = _value_of(key)
     result: T = json.loads(said)
     return result
+
+
+def total(part: np.ndarray) -> np.ndarray:
+    """Return the sum of every process's array, all of one shape, in their own dtype."""
+    if _run.count == 1:
+        return part
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    firsts = {device.process_index: device for device in reversed(jax.devices())}
+    mesh = Mesh(np.asarray([firsts[index] for index in range(_run.count)]), ("processes",))
+    own, same = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("processes",), ()))
+    with jax.enable_x64(True):
+        parts = jax.make_array_from_process_local_data(own, part[None], (_run.count, *part.shape))
+        summed = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=same)(parts)
+        return np.asarray(summed.addressable_data(0))
 
 
 def wait_for_all() -> None:

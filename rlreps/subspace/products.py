@@ -7,7 +7,7 @@ the products. Panels are host arrays of the matrix's dtype.
 import abc
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -171,12 +171,69 @@ class StreamedProducts(Products):
             self._energy = _require_finite(energy)
 
 
-def products_of(matrix: np.ndarray | jax.Array | RowBlocks) -> Products:
+class SharedProducts(Products):
+    """Products of a matrix whose rows are shared out over processes, the same for all of them.
+
+    Every method reads each process's own rows once, and sums the results over the processes.
+    """
+
+    def __init__(
+        self,
+        own: RowBlocks,
+        first: int,
+        num_rows: int,
+        total: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        """Join this process's rows, numbered from ``first``, to a matrix [num_rows, t].
+
+        Args:
+          own: this process's rows, [r, t]; there may be none.
+          first: the number of the first of them.
+          num_rows: n.
+          total: returns the sum of all processes' arrays of one shape; all call it together.
+        """
+        self.shape = (num_rows, own.shape[1])
+        self.dtype = own.dtype
+        self._own, self._total = StreamedProducts(own), total
+        self._rows = slice(first, first + own.shape[0])
+
+    @property
+    def total_energy(self) -> float:
+        if self._energy is None:
+            self._energy = float(self._total(np.asarray(self._own.total_energy)))
+        return super().total_energy
+
+    def multiply(self, panel: np.ndarray) -> np.ndarray:
+        return self._joined(self._own.multiply(panel))
+
+    def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
+        return self._total(self._own.multiply_transposed(panel[self._rows]))
+
+    def sharpen(self, panel: np.ndarray) -> np.ndarray:
+        """Run one power iteration in one read, as ``StreamedProducts`` does."""
+        return orthonormalise(self.multiply_and_normal(panel[:, :0], panel)[1])
+
+    def multiply_and_normal(
+        self, panel: np.ndarray, probes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        images, normal = self._own.multiply_and_normal(panel, probes)
+        return self._joined(images), self._total(normal)
+
+    def _joined(self, own: np.ndarray) -> np.ndarray:
+        """Join all processes' rows."""
+        joined = np.zeros((self.shape[0], own.shape[1]), self.dtype)
+        joined[self._rows] = own
+        return self._total(joined) if joined.size else joined
+
+
+def products_of(matrix: np.ndarray | jax.Array | RowBlocks | Products) -> Products:
     """Return the products of a matrix [n, t], taken where it lies (on a CPU, in place).
 
     Raises:
       InputError: if a matrix in memory is not finite.
     """
+    if isinstance(matrix, Products):
+        return matrix
     if isinstance(matrix, RowBlocks):
         return StreamedProducts(matrix)
     if _on_accelerator(matrix):

@@ -19,6 +19,9 @@ from rlreps.subspace.error_bound import RitzTriplets, bounds_at_cut, distance_bo
 from rlreps.subspace.products import Products, orthonormalise, products_of
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 
+Matrix: TypeAlias = np.ndarray | jax.Array | RowBlocks | Products
+"""What can be decomposed; `exact_svd` takes arrays alone."""
+
 DEFAULT_RANK = 100
 """Components computed where none are asked for, if the matrix has as many."""
 
@@ -109,7 +112,7 @@ def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
     return 10.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape))
 
 
-def _require_matrix_and_rank(matrix: np.ndarray | jax.Array | RowBlocks, rank: int) -> None:
+def _require_matrix_and_rank(matrix: Matrix, rank: int) -> None:
     if len(matrix.shape) != 2 or matrix.dtype not in (np.float32, np.float64):
         raise InputError(
             "expected a float32 or float64 matrix [states, tasks], "
@@ -132,9 +135,7 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
     return min(rank, numerical_rank)
 
 
-def exact_svd(
-    matrix: np.ndarray | jax.Array | RowBlocks, rank: int, *, at_most: bool = False
-) -> PrincipalSubspace:
+def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalSubspace:
     """Compute top left singular vectors by LAPACK's dense decomposition.
 
     Time O(n t min(n, t)) and memory of several matrices: for matrices up to a few thousand on the
@@ -152,7 +153,7 @@ def exact_svd(
       InputError: if the rank exceeds min(n, t) or the matrix's numerical rank (see
         `relative_tolerance`), or the matrix is not finite, in memory or of a floating dtype.
     """
-    if isinstance(matrix, RowBlocks):
+    if isinstance(matrix, RowBlocks | Products):
         raise InputError("expected a matrix in memory for the exact decomposition, got row blocks")
     _require_matrix_and_rank(matrix, rank)
     total_energy = products_of(matrix).total_energy
@@ -190,7 +191,7 @@ def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> 
 
 
 def randomized_svd(
-    matrix: np.ndarray | jax.Array | RowBlocks,
+    matrix: Matrix,
     rank: int,
     *,
     oversampling: int = 40,
@@ -278,7 +279,7 @@ class ExactSVD:
         """Reads of row blocks: none, the matrix is in memory."""
         return 0
 
-    def decompose(self, matrix: np.ndarray | jax.Array | RowBlocks) -> PrincipalSubspace:
+    def decompose(self, matrix: Matrix) -> PrincipalSubspace:
         """Return the principal subspace of a centred matrix [n, t] in memory."""
         if isinstance(matrix, ArrayBlocks):
             matrix = matrix.matrix
@@ -319,7 +320,7 @@ class RandomizedSVD:
         """Reads of row blocks, at most."""
         return self.power_iterations + 8
 
-    def decompose(self, matrix: np.ndarray | jax.Array | RowBlocks) -> PrincipalSubspace:
+    def decompose(self, matrix: Matrix) -> PrincipalSubspace:
         """Return the principal subspace of a centred matrix [n, t]."""
         options = {**dataclasses.asdict(self), "rank": _rank(self.rank, matrix)}
         return randomized_svd(matrix, **options, at_most=self.rank is None)
@@ -335,5 +336,5 @@ DECOMPOSITIONS: dict[str, type[Decomposition]] = {"randomized": RandomizedSVD, "
 """Name on the command line → class."""
 
 
-def _rank(rank: int | None, matrix: np.ndarray | jax.Array | RowBlocks) -> int:
+def _rank(rank: int | None, matrix: Matrix) -> int:
     return min(DEFAULT_RANK, *matrix.shape) if rank is None else rank

@@ -11,6 +11,7 @@ kept beside the matrix.
 import contextlib
 import dataclasses
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,8 @@ from rlreps.subspace import (
     numerical_rank,
     subspace_distance,
 )
+from rlreps.subspace.products import SharedProducts
+from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
 from rlreps.successor.measure import CENTRED_ON_READING, RowEstimates
@@ -66,6 +69,26 @@ class Progress(Protocol):
         self, description: str, *, total: int, unit: str
     ) -> contextlib.AbstractContextManager[Callable[[int], object]]:
         """Return a context manager that yields a function to call as units get done."""
+        ...
+
+
+class Share(Protocol):
+    """This process's place among those that work on one matrix; ``runs.processes`` is one."""
+
+    def process_index(self) -> int:
+        """Return which process this is."""
+        ...
+
+    def process_count(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def first_does(self, work: Callable[[], Any]) -> Any:
+        """Have the first do something, and hand its result, JSON values, to all."""
+        ...
+
+    def total(self, part: np.ndarray) -> np.ndarray:
+        """Return the sum of every process's array."""
         ...
 
 
@@ -234,6 +257,7 @@ def principal_subspace(
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     progress: Progress = no_progress,
+    share: Share | None = None,
 ) -> PrincipalSubspace:
     """Return the principal subspace of a stored matrix, from beside it if computed before.
 
@@ -241,12 +265,14 @@ def principal_subspace(
         store: A complete store.
         decomposition: How to compute it.
         progress: Shows how far the decomposition has come.
+        share: The processes that compute it together, where the matrix is larger than memory: each
+            reads rows of its own, and their results are summed.
 
     Raises:
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
-    kept = _load(store, decomposition)
-    return kept or _compute(store, _centred(store), decomposition, progress)
+    kept = _load(store, decomposition, share)
+    return kept or _compute(store, _centred(store, share), decomposition, progress, share)
 
 
 def load_ground_truth(
@@ -255,6 +281,7 @@ def load_ground_truth(
     *,
     principal: PrincipalSubspace | None = None,
     progress: Progress = no_progress,
+    share: Share | None = None,
 ) -> GroundTruth:
     """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
 
@@ -264,7 +291,8 @@ def load_ground_truth(
         path: The store's folder.
         decomposition: How the subspace is computed, where the store does not keep it.
         principal: The subspace where it is known; none is then computed or kept.
-        progress: Reports on the computation.
+        progress: Shows how far the decomposition has come.
+        share: As for ``principal_subspace``.
 
     Raises:
         InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
@@ -272,9 +300,10 @@ def load_ground_truth(
     """
     store = open_store(path)
     grid, cells = state_cells(store)
-    matrix = _centred(store)
+    matrix = _centred(store, share)
     if principal is None:
-        principal = _load(store, decomposition) or _compute(store, matrix, decomposition, progress)
+        principal = _load(store, decomposition, share)
+        principal = principal or _compute(store, matrix, decomposition, progress, share)
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
@@ -384,14 +413,46 @@ def save_matrix(
     return store.matrix
 
 
-def _centred(store: MatrixStore) -> RowBlocks:
-    return centred(StoreBlocks(store), centring_of(store.settings))
+def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
+    """Return this process's blocks of a store."""
+    bounds = [
+        store.num_blocks * index // share.process_count()
+        for index in (share.process_index(), share.process_index() + 1)
+    ]
+    return StoreBlocks(store, range(*bounds))
+
+
+def _centred(store: MatrixStore, share: Share | None = None) -> RowBlocks:
+    """Return a store's matrix less its means, which processes compute together if it is large."""
+    whole, centring = StoreBlocks(store), centring_of(store.settings)
+    alone = share is None or share.process_count() == 1
+    if alone or whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES:
+        return centred(whole, centring)
+    assert share is not None
+    own = _own_part(store, share)
+    count = own.shape[0]
+    sums, of_rows = np.zeros(whole.shape[1]), np.zeros(whole.shape[0])
+    if count and centring != "rows":
+        sums = column_means(own) * count
+    if count and centring != "columns":
+        of_rows[own.rows] = row_means(own)
+    means = share.total(sums) / whole.shape[0]
+    if centring == "columns":
+        return CentredBlocks(whole, means)
+    return CentredBlocks(whole, means, share.total(of_rows) - means.mean())
 
 
 def _watched(
-    matrix: RowBlocks, decomposition: Decomposition, description: str, progress: Progress
+    matrix: RowBlocks,
+    decomposition: Decomposition,
+    description: str,
+    progress: Progress,
+    join: Callable[[RowBlocks], Any] = lambda blocks: blocks,
 ) -> PrincipalSubspace:
-    """Decompose row blocks while a bar shows how far their reads have come."""
+    """Decompose row blocks, joined to those of other processes if there are any.
+
+    A bar shows how far their reads have come.
+    """
     total, done = decomposition.num_reads * matrix.shape[0], 0
     if total == 0:
         return decomposition.decompose(matrix)
@@ -402,7 +463,7 @@ def _watched(
         advance(rows)
 
     with progress(description, total=total, unit="rows") as advance:
-        result = decomposition.decompose(WatchedBlocks(matrix, count))
+        result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
         advance(total - done)  # A matrix of low rank needs fewer reads.
     return result
 
@@ -451,8 +512,18 @@ def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[st
     return {"centring": CENTRING[centring_of(store.settings)], **decomposition.settings()}
 
 
-def _load(store: MatrixStore, decomposition: Decomposition) -> PrincipalSubspace | None:
-    arrays = load_subspace(store, _cache_settings(store, decomposition))
+def _load(
+    store: MatrixStore, decomposition: Decomposition, share: Share | None = None
+) -> PrincipalSubspace | None:
+    def find() -> dict[str, np.ndarray] | None:
+        return load_subspace(store, _cache_settings(store, decomposition))
+
+    # All compute it or none, though the first may be done with it before another looks.
+    if share is not None and not share.first_does(lambda: find() is not None):
+        return None
+    arrays = find()
+    if arrays is None and share is not None and share.process_count() > 1:
+        raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
     if arrays is None:
         return None
     settings = dict(decomposition.settings())
@@ -477,9 +548,22 @@ def _load(store: MatrixStore, decomposition: Decomposition) -> PrincipalSubspace
 
 
 def _compute(
-    store: MatrixStore, matrix: RowBlocks, decomposition: Decomposition, progress: Progress
+    store: MatrixStore,
+    matrix: RowBlocks,
+    decomposition: Decomposition,
+    progress: Progress,
+    share: Share | None = None,
 ) -> PrincipalSubspace:
-    principal = _watched(matrix, decomposition, "principal subspace", progress)
+    title = "principal subspace"
+    if share is not None and share.process_count() > 1 and isinstance(matrix, CentredBlocks):
+        own, of_rows = _own_part(store, share), matrix.row_means
+        part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
+        place = (own.rows.start, store.shape[0], share.total)
+        principal = _watched(
+            part, decomposition, title, progress, lambda blocks: SharedProducts(blocks, *place)
+        )
+    else:
+        principal = _watched(matrix, decomposition, title, progress)
     arrays = {
         "basis": principal.basis,
         "singular_values": principal.singular_values,

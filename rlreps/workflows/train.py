@@ -26,6 +26,7 @@ from rlreps.errors import (
 from rlreps.files import write_atomically
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.numerics import jit
+from rlreps.runs import processes
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
@@ -190,7 +191,7 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
     )
     rank = num_features if num_features > DEFAULT_RANK else None
     show = functools.partial(progress_bar, show=progress)
-    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=show)
+    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=show, share=processes)
     truth.require_dimension(num_features)
     return truth
 

@@ -12,21 +12,36 @@ from rlreps.successor.store.format import MatrixStore
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoreBlocks:
-    """The rows of a complete store; a corrupt block is an ``InputError``."""
+    """The rows of a complete store; a corrupt block is an ``InputError``.
+
+    Attributes:
+        store: The store.
+        part: Consecutive blocks, whose rows are numbered from 0; None is all.
+    """
 
     store: MatrixStore
+    part: range | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.store.shape
+        rows = self.rows
+        return rows.stop - rows.start, self.store.shape[1]
+
+    @property
+    def rows(self) -> slice:
+        """Which rows of the store they are."""
+        if self.part is None:
+            return slice(0, self.store.shape[0])
+        bounds = [self.store.block_range(index) for index in self.part]
+        return slice(bounds[0][0], bounds[-1][1]) if bounds else slice(0, 0)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        for index, rows in self.store.iterate_blocks():
-            yield self.store.block_range(index)[0], rows
+        for index, rows in self.store.iterate_blocks(self.part):
+            yield self.store.block_range(index)[0] - self.rows.start, rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -244,14 +244,17 @@ class MatrixStore:
         self.require_complete()
         return self.read_rows(0, self.shape[0])
 
-    def iterate_blocks(self) -> Iterator[tuple[int, Rows]]:
+    def iterate_blocks(self, part: range | None = None) -> Iterator[tuple[int, Rows]]:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
+
+        Args:
+            part: Indices of the blocks; None is all of them.
 
         Raises:
             InputError: A block is missing (before the first is yielded) or corrupt.
         """
         self.require_complete()
-        yield from self._stream(range(self.num_blocks))
+        yield from self._stream(range(self.num_blocks) if part is None else part)
 
     def digest(self) -> str:
         """Compute the SHA-256 of the rows in order as little-endian float32, in hexadecimal.

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,6 +21,9 @@ from rlreps.runs.processes import (
     together,
     wait_for_all,
 )
+from rlreps.subspace import RandomizedSVD, subspace_distance
+from rlreps.successor.ground_truth import principal_subspace
+from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
 
 ARENA = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]
@@ -57,9 +61,9 @@ def start_together(start_rlreps):
     def start(arguments, out, count=2, **options):
         place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", count]
         place += ["--timeout", 60, "--heartbeat", HEARTBEAT, "--process-id"]
+        where = [] if out is None else ["--out", out]
         return [
-            start_rlreps(*arguments, "--out", out, *place, index, **options)
-            for index in range(count)
+            start_rlreps(*arguments, *where, *place, index, **options) for index in range(count)
         ]
 
     return start
@@ -491,6 +495,27 @@ def test_a_sweep_over_processes_has_the_table_of_one(start_together, quick, tmp_
         assert distances
         for name in distances:
             assert row[name] == pytest.approx(other[name], abs=ROUNDING), name
+
+
+@pytest.mark.integration
+def test_processes_that_share_the_rows_of_a_large_matrix_find_the_components_of_one(
+    start_rlreps, start_together, quick, tmp_path
+):
+    options = {"first": "import rlreps.successor.ground_truth as g; g.IN_MEMORY_BYTES = 0"}
+    paths = [shutil.copytree(quick, tmp_path / name) for name in ("one", "all")]
+    arguments = ["svd", "--rank", 5, "--oversampling", 10, "--quiet"]
+    ends = [finish(start_rlreps(*arguments, paths[0], **options))]
+    ends += [finish(process) for process in start_together([*arguments, paths[1]], None, **options)]
+    assert [(code, said) for code, _, said in ends] == [(0, [])] * 3
+    assert (ends[1][1] != "", ends[2][1]) == (True, "")
+    one, both = (
+        principal_subspace(open_store(path), RandomizedSVD(rank=5, oversampling=10))
+        for path in paths
+    )
+    assert both.method == "randomized"  # Kept beside the store: nothing was computed here.
+    np.testing.assert_allclose(both.singular_values, one.singular_values, rtol=1e-5)
+    distance = subspace_distance(jnp.asarray(both.basis), jnp.asarray(one.basis))
+    assert float(distance) < 1e-8
 
 
 @pytest.mark.integration

@@ -1,5 +1,7 @@
 """Decompositions of matrices in memory and in row blocks, and the noise floor of halves."""
 
+import concurrent.futures
+import threading
 import tracemalloc
 
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from rlreps.subspace import (
     products,
     randomized_svd,
 )
+from rlreps.subspace.products import SharedProducts
 
 METHODS = pytest.mark.parametrize("method", [exact_svd, randomized_svd])
 
@@ -148,6 +151,34 @@ def test_the_streamed_result_does_not_depend_on_the_blocks(monkeypatch):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("cut", [0, 37, 90])
+def test_rows_shared_out_over_processes_give_what_one_gives(cut):
+    matrix = _planted(90, 60, 0.8 ** np.arange(30.0))
+    whole = randomized_svd(ArrayBlocks(matrix, 7), 6, oversampling=8, power_iterations=2)
+    meeting, parts = threading.Barrier(2), {}
+
+    def decompose(index):
+        rows = slice(0, cut) if index == 0 else slice(cut, 90)
+
+        def total(part):
+            parts[index] = part
+            meeting.wait(60)
+            summed = parts[0] + parts[1]
+            meeting.wait(60)
+            return summed
+
+        shared = SharedProducts(ArrayBlocks(matrix[rows], 5), rows.start, 90, total)
+        return randomized_svd(shared, 6, oversampling=8, power_iterations=2)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(decompose, range(2))
+    np.testing.assert_array_equal(first.basis, second.basis)
+    np.testing.assert_allclose(first.basis, whole.basis, atol=2e-5)
+    np.testing.assert_allclose(first.singular_values, whole.singular_values, rtol=1e-5)
+    assert first.total_energy == pytest.approx(whole.total_energy, rel=1e-12)
+    np.testing.assert_allclose(first.distance_bound, whole.distance_bound, rtol=0.2, atol=1e-9)
+
+
 def test_squaring_the_spectrum_costs_a_float32_subspace_no_digits():
     left, right = _factors(500, 400, 0.9 ** np.arange(120.0))
     matrix = left @ right.T
