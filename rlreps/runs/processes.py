@@ -67,9 +67,8 @@ class ProcessesConfig:
 
     def __post_init__(self) -> None:
         given = (self.coordinator, self.num_processes, self.process_id)
-        alone = self.num_processes == 1 and given == (None, 1, None)
         require(
-            alone or self.process_id is None or None not in given,
+            None not in given or self.coordinator is self.process_id is None,
             "coordinator, num_processes and process_id together, or none of them",
             given,
         )
