@@ -68,7 +68,7 @@ class ProcessesConfig:
     def __post_init__(self) -> None:
         given = (self.coordinator, self.num_processes, self.process_id)
         require(
-            None not in given or self.coordinator is self.process_id is None,
+            None not in given or (self.coordinator, self.process_id) == (None, None),
             "coordinator, num_processes and process_id together, or none of them",
             given,
         )
