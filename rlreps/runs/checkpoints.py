@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
@@ -153,7 +154,7 @@ class Checkpoints:
 
     def _restore(self, step: int, template: State) -> State:
         first_does(lambda: self._check_seal(step, _layout(template)))
-        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _leaves(template))
+        shapes = {name: _described(leaf) for name, leaf in _leaves(template).items()}
         try:
             leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
         except Exception as error:  # Orbax's are of many kinds.
@@ -248,6 +249,15 @@ class Checkpoints:
 
 def _leaves(tree: object) -> dict[str, Any]:
     return {f"{index:06d}": leaf for index, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def _described(leaf: Any) -> Any:
+    """Say what to restore, and to which devices: not to those that it was saved from."""
+    described = ocp.utils.to_shape_dtype_struct(leaf)
+    if isinstance(leaf, np.ndarray) and process_count() == 1:
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here)
+    return described
 
 
 def _layout(tree: object) -> str:

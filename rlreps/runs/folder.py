@@ -22,7 +22,7 @@ from rlreps.files import (
 )
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
-from rlreps.runs.processes import first_does, process_index
+from rlreps.runs.processes import first_does, process_index, wait_for_all
 from rlreps.runs.provenance import provenance as current_provenance
 
 FORMAT = 2
@@ -384,6 +384,7 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
     own = json.loads(json.dumps({"kind": kind, "config": described}))
     if other := differences(first_does(lambda: own), own):
         raise InputError(f"expected the same run in all processes: {'; '.join(other)}")
+    wait_for_all()  # Nobody begins before all agree.
 
     def find() -> dict[str, Any] | None:
         existing = RunFolder.find(out, kind=kind, config=described)
