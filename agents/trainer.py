@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer, Trainer
-from rlreps.agents.dqn import AgentConfig, make_agent
+from rlreps.agents.dqn import DQN, AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
@@ -51,11 +52,37 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
 
 
-def _require_room(config: AgentConfig, shape: tuple[int, ...], dtype: Any) -> None:
-    """Raise an ``InputError`` if the memories of all agents cannot fit, before any is made."""
-    row = math.prod(shape) * np.dtype(dtype).itemsize + 9  # Action, reward and end.
-    rows = (config.replay.capacity + config.num_envs) * config.num_seeds
-    require_memory(f"replay of {rows:,} rows of all agents", rows * row)
+def _require_room(agent: DQN) -> None:
+    """Raise an ``InputError`` if all agents cannot fit into memory, before any is made.
+
+    What counts is what they hold, and of an update the rows that are drawn and, for the values, the
+    activations that the gradient needs: less than it takes.
+    """
+    config, seen, seeds = agent.config, agent.observation, agent.config.num_seeds
+    row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
+    kept = (config.replay.capacity + config.num_envs) * seeds
+    require_memory(f"replay of {kept:,} rows of all agents", kept * row)
+    batch, auxiliary = config.dqn.batch_size, agent.auxiliary
+    drawn = batch * (config.dqn.n_step + 1)
+    if auxiliary is not None:
+        drawn = max(drawn, auxiliary.sequences * auxiliary.length)
+    require_memory(f"an update's {drawn * seeds:,} rows of all agents", drawn * seeds * row)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(agent.init, key)
+    require_memory(f"the state of {seeds:,} agents", _bytes_of(state) * seeds)
+
+    def activations(params: Any, observations: Array) -> Any:
+        network = agent.network
+        return network.hidden(params["torso"], observations), network.values(params, observations)
+
+    rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
+    found = jax.eval_shape(activations, state.learner.params, rows)
+    require_memory(f"activations of {batch * seeds:,} rows", _bytes_of(found) * seeds)
+
+
+def _bytes_of(tree: Any) -> int:
+    """Add up what arrays of these shapes take; Python's integers do not overflow."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def make_trainer(
@@ -81,10 +108,10 @@ def make_trainer(
     world = puddle_world_of(config)
     if world is not None:
         sight = observation_struct(world)
-        _require_room(config, sight.shape, sight.dtype)
         agent = make_agent(
             config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
         )
+        _require_room(agent)
         return CompiledTrainer(config, world, agent, devices=devices)
     # Checkpoints, which cut episodes, must leave whole sequences.
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
@@ -96,7 +123,6 @@ def make_trainer(
         config.checkpoint_period,
     )
     seen = describe(config.environment)
-    _require_room(config, seen.observation_shape, seen.observation_dtype)
     agent = make_agent(
         config,
         seen.observation_shape,
@@ -104,6 +130,7 @@ def make_trainer(
         observation_dtype=seen.observation_dtype,
         **own,
     )
+    _require_room(agent)
     limit = config.max_episode_steps
     make = partial(make_host_environments, config.environment, max_episode_steps=limit)
     return HostTrainer(config, make, agent)

@@ -214,7 +214,10 @@ class Checkpoints:
         if seal.get("step", step) != step:
             raise self._damaged(step, f"the checkpoint of step {seal['step']}")
         if None not in (run := seal.get("run"), self._run) and run != self._run:
-            raise self._damaged(step, "the checkpoint of another run")
+            raise InputError(
+                f"expected a checkpoint of this run in {folder}, got the checkpoint of another "
+                "run; restore config.json if it was changed, or take a new folder"
+            )
         if found != layout:
             raise InputError(f"expected the arrays {layout} in {folder}, got {found}")
 

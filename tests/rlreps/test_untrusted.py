@@ -22,7 +22,7 @@ import pytest
 from rlreps.agents import AgentConfig
 from rlreps.config import as_json
 from rlreps.envs import ArenaError, load_arena
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require_memory, usable_memory
 from rlreps.files import parse_json, read_arrays
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -304,6 +304,51 @@ def test_a_value_of_a_runs_files_that_changed_is_refused(tmp_path):
     assert RunFolder(tmp_path).config == {"seed": 2}
 
 
+def test_a_configuration_of_ones_own_is_told_from_what_its_checkpoints_are_of(tmp_path):
+    save(tmp_path / "run" / "checkpoints", 5, run=a_run(tmp_path / "run", seed=1).identity)
+    config = tmp_path / "run" / "config.json"
+    edit(config, lambda found: found["config"].update(seed=2))
+    with pytest.raises(InputError, match="its provenance yourself; with another kind or config"):
+        RunFolder(tmp_path / "run")
+    edit(config, lambda found: found.pop("checksum"))
+    with pytest.raises(InputError, match=r"another run; restore config\.json") as refusal:
+        restore(tmp_path / "run" / "checkpoints", 5, run=RunFolder(tmp_path / "run").identity)
+    assert "delete" not in str(refusal.value)
+    # What is only told of a run, such as where its store was, may be changed so.
+    edit(config, lambda found: found["config"].update(seed=1))
+    edit(config, lambda found: found["provenance"].update(store="elsewhere"))
+    moved = RunFolder(tmp_path / "run")
+    assert moved.provenance == {"store": "elsewhere"}
+    restore(tmp_path / "run" / "checkpoints", 5, run=moved.identity)
+
+
+def test_metrics_and_features_of_a_finished_run_are_read_as_they_were_written(tmp_path):
+    folder = a_run(tmp_path)
+    folder.append_metrics({"step": 0, "returns": [1.0]})
+    (tmp_path / "features").mkdir()
+    features = tmp_path / "features" / "000000000.npy"
+    np.save(features, np.zeros((2, 3)))
+    sound, kept = features.read_bytes(), (tmp_path / "metrics.jsonl").read_bytes()
+    folder.write_summary({"mean": 1.0})
+    assert folder.read_summary() == {"mean": 1.0}
+    assert folder.read_metrics() == [{"step": 0, "returns": [1.0]}]
+    assert folder.read_file("features/000000000.npy") == sound
+    features.write_bytes(sound[:-1] + b"\1")
+    with pytest.raises(InputError, match=r"expected .*000\.npy as it was when the run ended"):
+        folder.read_file("features/000000000.npy")
+    for changed in (kept.replace(b"1.0", b"9.0"), kept + kept, b""):
+        (tmp_path / "metrics.jsonl").write_bytes(changed)
+        with pytest.raises(InputError, match=r"expected .*metrics\.jsonl as it was when the run e"):
+            folder.read_metrics()
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(InputError, match=r"metrics\.jsonl, got No such file"):
+        folder.read_metrics()
+    # As earlier versions wrote summaries.
+    (tmp_path / "metrics.jsonl").write_bytes(kept + kept)
+    edit(tmp_path / "summary.json", lambda found: [found.pop("files"), found.pop("checksum")])
+    assert len(folder.read_metrics()) == 2
+
+
 @pytest.mark.parametrize(
     "puddle",
     [
@@ -459,6 +504,13 @@ SIZES = [
     "train-live --rollouts 1000000000000",
     "agent train --num-seeds 1000000000",
     "agent train --capacity 1000000000000",
+    "agent train --batch-size 200000000000",
+    "agent train --batch-size 100000000 --hidden 100000",
+    "agent train --hidden 100000000000",
+    "agent train --num-features 99999999999999999999",
+    "agent train --env CartPole-v1 --batch-size 200000000000",
+    "agent train --env CartPole-v1 --hidden 100000000000",
+    "agent train --auxiliary-weight 0.1 --sequences 200000000000",
     "svd {store} --power-iterations 1000000000",
     "plot env --bins 1000000000",
 ]
@@ -475,6 +527,39 @@ def test_sizes_that_cannot_fit_are_refused_before_work_starts(
     assert message.startswith("expected ")
     with at_once():  # What is imported and compiled first is not counted.
         assert refused(*arguments) == message
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/", {"memory.max": "max\n"}, None),
+        ("0::/a/b", {"memory.max": "max", "a/memory.max": "4096\n", "a/b/memory.max": "max"}, 4096),
+        ("0::/a/b", {"a/b/memory.max": "9999999999999999999\n"}, None),
+        ("1:cpu:/\n0::/a", {"unified/a/memory.max": "8192\n"}, 8192),
+        # A container of version 1, whose group has its name outside alone.
+        ("5:cpu,cpuacct:/x\n4:memory:/docker/x", {"memory/memory.limit_in_bytes": "512\n"}, 512),
+        ("4:memory:/a\n0::/", {"memory/a/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        ("0::/../../a", {"memory.max": "4096"}, 4096),
+        (None, {"memory.max": "4096"}, None),
+        ("nonsense", {"a": ""}, None),
+    ],
+)
+def test_memory_is_that_of_the_control_group_and_those_around_it(tmp_path, groups, files, limit):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    if groups is not None:
+        files["proc/self/cgroup"] = groups
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert usable_memory(tmp_path) == (machine if limit is None else limit)
+
+
+def test_what_fits_the_machine_but_not_the_control_group_is_refused(monkeypatch):
+    require_memory("a matrix", 10**6)
+    monkeypatch.setattr("rlreps.errors.usable_memory", lambda: 10**6 // 2)
+    with pytest.raises(InputError, match=r"expected a matrix in 0\.0005 GB of memory, got 0\.001"):
+        require_memory("a matrix", 10**6)
 
 
 def test_a_grid_of_a_million_points_is_refused_at_once(at_once):
