@@ -41,13 +41,14 @@ words = str.split
 
 @pytest.fixture
 def at_once():
-    """The body takes less than a second."""
+    """The body takes less than a second of this process, and does not wait for anything either."""
 
     @contextlib.contextmanager
     def watch():
-        start = time.process_time()
+        start, began = time.process_time(), time.monotonic()
         yield
         assert time.process_time() - start < 1.0
+        assert time.monotonic() - began < 5.0  # Others may be at work beside it.
 
     return watch
 
@@ -484,13 +485,19 @@ def test_what_is_no_file_is_not_waited_for(tmp_path, at_once, refused):
 
 
 def test_arenas_of_more_edges_than_compile_in_time_are_refused(tmp_path, at_once):
-    corners = np.linspace(0, 2 * np.pi, 1000, endpoint=False)
-    circle = (0.5 + 0.3 * np.stack([np.cos(corners), np.sin(corners)], axis=1)).tolist()
+    def polygon(corners):
+        angles = np.linspace(0, 2 * np.pi, corners, endpoint=False)
+        circle = (0.5 + 0.3 * np.stack([np.cos(angles), np.sin(angles)], axis=1)).tolist()
+        return f"[[puddles]]\nmultiplier = 0.5\nshape = 'polygon'\nvertices = {circle}\n"
+
     disc = "[[puddles]]\nmultiplier = 0.5\nshape = 'disc'\ncentre = [0.5, 0.5]\nradius = 0.1\n"
-    many = f"[[puddles]]\nmultiplier = 0.5\nshape = 'polygon'\nvertices = {circle}\n"
-    for text in (many, 3000 * disc):
+    edges = "at most 200 edges of all puddles"
+    for text, message in (
+        *((polygon(201), edges), (201 * disc, edges), (polygon(900), edges), (490 * disc, edges)),
+        *((polygon(1000), "at most 2,000 dots"), (3000 * disc, "at most 65536 bytes")),
+    ):
         (tmp_path / "arena.toml").write_text(text)
-        with at_once(), pytest.raises(ArenaError, match="at most 200 edges of all puddles"):
+        with at_once(), pytest.raises(ArenaError, match=message):
             load_arena(tmp_path / "arena.toml")
 
 
@@ -596,6 +603,54 @@ def test_toml_that_is_nested_without_end_is_refused(tmp_path):
     (tmp_path / "arena.toml").write_text(f"a = {'[' * 5000}{']' * 5000}")
     with pytest.raises(ArenaError, match="nested so deeply"):
         load_arena(tmp_path / "arena.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a" + ".a" * 30_000 + " = 1", "at most 2,000 dots in .*, got 30,000"),
+        ('"="' + '."]"' * 16_000 + " = 1", "at most 2,000 dots in .*, got 16,000"),
+        ("puddles" + ".a" * 2000 + " = 1", "nested so deeply"),
+        ("# " + "-" * 2**16, "an arena file of at most 65536 bytes"),
+    ],
+)
+def test_toml_that_takes_a_parser_long_is_refused_at_once(tmp_path, at_once, text, message):
+    (tmp_path / "arena.toml").write_text(text)
+    with at_once(), pytest.raises(ArenaError, match=message):
+        load_arena(tmp_path / "arena.toml")
+
+
+def test_an_arena_of_the_most_edges_is_read_from_a_file(tmp_path):
+    capsule = "shape = 'capsule'\nstart = [0.123456, 0.5]\nend = [0.123456, 0.75]\nradius = 0.01\n"
+    (tmp_path / "arena.toml").write_text(200 * f"[[puddles]]\nmultiplier = 0.5\n{capsule}")
+    assert len(load_arena(tmp_path / "arena.toml").puddles) == 200
+
+
+@pytest.mark.parametrize("name", ["_CHECKPOINT_METADATA", "default/_METADATA", "seal.json"])
+def test_a_checkpoint_with_a_file_without_end_or_of_another_size_is_not_read(
+    tmp_path, at_once, name
+):
+    save(tmp_path, 5, 6)
+    file = tmp_path / "5" / name
+    os.truncate(file, 2**33)
+    with at_once(), pytest.raises(InputError, match=r"expected .*(bytes|undamaged)"):
+        restore(tmp_path, 5)
+    file.unlink()
+    for make in (os.mkfifo, functools.partial(os.symlink, "/dev/zero")):
+        make(file)
+        with at_once(), pytest.raises(InputError, match="no regular file"):
+            restore(tmp_path, 6)
+        file.unlink()
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "summary.json"])
+def test_a_file_of_a_run_that_is_larger_than_any_is_not_read(tmp_path, at_once, name):
+    folder = a_run(tmp_path)
+    folder.append_metrics({"step": 0})
+    folder.write_summary({"mean": 1.0})
+    os.truncate(tmp_path / name, 2**33)
+    with at_once(), pytest.raises(InputError, match="got more than 268,435,456 bytes"):
+        RunFolder(tmp_path).read_metrics()
 
 
 @pytest.mark.parametrize(
