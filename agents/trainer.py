@@ -1,6 +1,5 @@
 """Trainers: agents in their environments, made from a configuration."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -8,10 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer, Trainer
-from rlreps.agents.dqn import AgentConfig, make_agent
+from rlreps.agents.dqn import DQN, AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
@@ -54,19 +54,45 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
 
 
-def _require_room(config: AgentConfig, shape: tuple[int, ...], dtype: Any) -> None:
-    """Raise an ``InputError`` if the memories of all agents cannot fit, before any is made."""
-    row = math.prod(shape) * np.dtype(dtype).itemsize + 9  # Action, reward and end.
-    rows = (config.replay.capacity + config.num_envs) * config.num_seeds
-    require_memory(f"replay of {rows:,} rows of all agents", rows * row)
+def _require_room(agent: DQN, seeds: int) -> None:
+    """Raise an ``InputError`` if so many agents cannot fit into memory, before any is made.
+
+    What counts is what they hold, and of an update the rows that are drawn and, for the values, the
+    activations that the gradient needs: less than it takes.
+    """
+    config, seen = agent.config, agent.observation
+    row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
+    kept = (config.replay.capacity + config.num_envs) * seeds
+    require_memory(f"replay of {kept:,} rows of all agents", kept * row)
+    batch, auxiliary = config.dqn.batch_size, agent.auxiliary
+    drawn = batch * (config.dqn.n_step + 1)
+    if auxiliary is not None:
+        drawn = max(drawn, auxiliary.sequences * auxiliary.length)
+    require_memory(f"an update's {drawn * seeds:,} rows of all agents", drawn * seeds * row)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(agent.init, key)
+    require_memory(f"the state of {seeds:,} agents", _bytes_of(state) * seeds)
+
+    def activations(params: Any, observations: Array) -> Any:
+        network = agent.network
+        return network.hidden(params["torso"], observations), network.values(params, observations)
+
+    rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
+    found = jax.eval_shape(activations, state.learner.params, rows)
+    require_memory(f"activations of {batch * seeds:,} rows", _bytes_of(found) * seeds)
 
 
-def _held_here(config: AgentConfig, devices: Sequence[jax.Device] | None) -> AgentConfig:
-    """Return the configuration of the agents that this process holds of a run of several."""
+def _bytes_of(tree: Any) -> int:
+    """Add up what arrays of these shapes take; Python's integers do not overflow."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _held_here(config: AgentConfig, devices: Sequence[jax.Device] | None) -> int:
+    """Return how many agents this process holds of a run of several."""
     if devices is None:
-        return config
+        return config.num_seeds
     share = make_placement(largest_even_share(devices, config.num_seeds), config.num_seeds).share
-    return dataclasses.replace(config, num_seeds=math.ceil(share * config.num_seeds))
+    return math.ceil(share * config.num_seeds)
 
 
 def make_trainer(
@@ -92,10 +118,10 @@ def make_trainer(
     world = puddle_world_of(config)
     if world is not None:
         sight = observation_struct(world)
-        _require_room(_held_here(config, devices), sight.shape, sight.dtype)
         agent = make_agent(
             config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
         )
+        _require_room(agent, _held_here(config, devices))
         return CompiledTrainer(config, world, agent, devices=devices)
     alone = process_count() == 1
     require(alone, f"{PUDDLE_WORLD} for several processes", config.environment)
@@ -109,7 +135,6 @@ def make_trainer(
         config.checkpoint_period,
     )
     seen = describe(config.environment)
-    _require_room(config, seen.observation_shape, seen.observation_dtype)
     agent = make_agent(
         config,
         seen.observation_shape,
@@ -117,6 +142,7 @@ def make_trainer(
         observation_dtype=seen.observation_dtype,
         **own,
     )
+    _require_room(agent, config.num_seeds)
     limit = config.max_episode_steps
     make = partial(make_host_environments, config.environment, max_episode_steps=limit)
     return HostTrainer(config, make, agent)

@@ -11,7 +11,7 @@ import numpy as np
 from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.observations import Position
-from rlreps.envs.puddle_world import Puddle, PuddleWorld
+from rlreps.envs.puddle_world import MOST_EDGES, Puddle, PuddleWorld
 
 
 def _arena(multiplier: float, *shapes: Shape) -> PuddleWorld:
@@ -78,7 +78,9 @@ ARENAS: dict[str, PuddleWorld] = {
 }
 """The arenas that come with the package, by name."""
 
-_LARGEST_FILE = 2**20
+_LARGEST_FILE = 2**16
+_MOST_DOTS = 10 * MOST_EDGES
+"""In a file, whose parser takes time that is quadratic in the dots of a key; a shape has six."""
 
 SHAPES: dict[str, type[Capsule] | type[Disc] | type[ConvexPolygon]] = {
     "capsule": Capsule,
@@ -146,7 +148,10 @@ def _read_arena(path: Path) -> PuddleWorld:
             raise ArenaError(f"expected a readable arena file, got {path} (no regular file)")
         if path.exists() and path.stat().st_size > _LARGEST_FILE:
             raise ArenaError(f"expected an arena file of at most {_LARGEST_FILE} bytes, got {path}")
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if (dots := text.count(".")) > _MOST_DOTS:
+            raise ArenaError(f"expected at most {_MOST_DOTS:,} dots in {path}, got {dots:,}")
+        settings = tomllib.loads(text)
     except OSError as error:
         raise ArenaError(
             f"expected a readable arena file, got {path} ({error.strerror})"
@@ -161,6 +166,8 @@ def _read_arena(path: Path) -> PuddleWorld:
         return arena_from_settings(settings)
     except ArenaError as error:
         raise ArenaError(f"{path}: {error}") from error
+    except RecursionError as error:  # A key of many dots: a message cannot show its value.
+        raise ArenaError(f"expected TOML that is not nested so deeply, got {path}") from error
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:

@@ -3,9 +3,13 @@
 The command line prints an error's message on one line.
 """
 
+import contextlib
+import functools
+import itertools
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -46,18 +50,47 @@ def require_interval(name: str, value: object, interval: str) -> None:
 
 
 def require_memory(what: str, size: int) -> None:
-    """Raise an ``InputError`` if something of a size in bytes is larger than this machine's memory.
+    """Raise an ``InputError`` if something of a size in bytes is larger than ``usable_memory``.
 
     Nothing is known of what others use: this catches what could never fit, before it is tried.
     """
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Not every system can say.
-        return
-    if size > memory:
+    memory = usable_memory()
+    if memory is not None and size > memory:
         raise InputError(
             f"expected {what} in {in_gigabytes(memory)} of memory, got {in_gigabytes(size)}"
         )
+
+
+@functools.cache
+def usable_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes of memory that this process may fill; None where the system cannot say.
+
+    Those of the machine or, if they are fewer, of the process's control group (Linux cgroups of
+    either version) or of a group around it: the limits of containers and batch systems.
+
+    Args:
+        root: Where the kernel's files are.
+    """
+    limits = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    groups, mounts = "", root / "sys" / "fs" / "cgroup"
+    with contextlib.suppress(OSError):
+        groups = (root / "proc" / "self" / "cgroup").read_text(errors="replace")
+    for line in groups.splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if not controllers:
+            homes, name = [mounts, mounts / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):
+            homes, name = [mounts / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        # A container may see its group as the root of what is mounted, under its name outside.
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for home, depth in itertools.product(homes, range(len(parts) + 1)):
+            with contextlib.suppress(OSError, ValueError):  # No such group; "max".
+                limits.append(int(home.joinpath(*parts[:depth], name).read_text()))
+    return min(limits, default=None)
 
 
 def in_gigabytes(size: int) -> str:

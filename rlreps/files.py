@@ -5,6 +5,7 @@ may claim to hold more than memory, and JSON may be nested without end. All of i
 before work starts. Nothing is ever unpickled.
 """
 
+import contextlib
 import errno
 import json
 import math
@@ -46,6 +47,9 @@ EXPANDED_BYTES = 2**30
 """What a compressed file may always expand to; beyond, no more than ``EXPANSION`` times itself."""
 
 EXPANSION = 100
+
+LARGEST_READ = 2**28
+"""Bytes of the largest file that is read at once, such as a log; arrays are read otherwise."""
 
 _DEEPEST = 100
 """Levels of nested JSON."""
@@ -114,8 +118,10 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Read a whole file as ``open_regular`` opens it."""
+    """Read a whole file as ``open_regular`` opens it; ``OSError`` beyond ``LARGEST_READ``."""
     with open_regular(path) as stream:
+        if os.fstat(stream.fileno()).st_size > LARGEST_READ:
+            raise OSError(errno.EFBIG, f"more than {LARGEST_READ:,} bytes", os.fspath(path))
         return stream.read()
 
 
@@ -158,6 +164,17 @@ def refuse_links_out(folder: Path) -> None:
                 f"expected files of its own in {folder}, got the link {Path(link).name} to "
                 f"{os.readlink(link)}; move what it leads to in its place"
             )
+
+
+def refuse_odd_files(folder: Path) -> None:
+    """Raise an ``InputError`` if anything below a folder is neither a file nor a folder."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # Another process may delete it.
+                if not stat.S_ISREG(os.lstat(os.path.join(place, name)).st_mode):
+                    raise InputError(
+                        f"expected files in {folder}, got no regular file: {place}/{name}"
+                    )
 
 
 def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:

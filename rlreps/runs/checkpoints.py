@@ -17,14 +17,23 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
-from rlreps.files import parse_json, read_regular, refuse_links_out, write_atomically
+from rlreps.files import (
+    open_regular,
+    parse_json,
+    read_regular,
+    refuse_links_out,
+    refuse_odd_files,
+    write_atomically,
+)
 from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
 
 _SEAL = "seal.json"
 
-_OF_ORBAX = {"_CHECKPOINT_METADATA", "commit_success.txt", "default"}
+_METADATA = "_CHECKPOINT_METADATA"
+_LARGEST_METADATA = 2**20
+_OF_ORBAX = {_METADATA, "commit_success.txt", "default"}
 """Everything else in the folder of a step."""
 
 _READ_AGAIN = 5
@@ -43,13 +52,22 @@ class Checkpoints:
             run: What tells this run from others; None reads any.
 
         Raises:
-            InputError: If the folder, or a checkpoint in it, is a link.
+            InputError: If the folder, or a checkpoint in it, is a link, or something in it is
+                neither a file nor a folder.
         """
         self.path = path.absolute()
         if self.path.is_symlink():
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
         if self.path.is_dir():
             refuse_links_out(self.path)
+            # Orbax reads what describes each of them at once, and would wait for a FIFO.
+            refuse_odd_files(self.path)
+            for file in self.path.glob(f"*/{_METADATA}"):
+                size = file.stat().st_size
+                if size > _LARGEST_METADATA:
+                    raise InputError(
+                        f"expected at most {_LARGEST_METADATA:,} bytes in {file}, got {size:,}"
+                    )
         self._keep, self._run = keep, run
         self._manager = ocp.CheckpointManager(
             self.path,
@@ -225,16 +243,23 @@ class Checkpoints:
             there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
             broken = sorted({*files} ^ (there - {_SEAL}))
             broken += [
-                name for name in {*files} & there if _fingerprint(folder / name) != files[name]
+                name
+                for name in {*files} & there
+                # A file of another size is not read: it may be larger than memory.
+                if (folder / name).stat().st_size != files[name][0]
+                or _fingerprint(folder / name) != files[name]
             ]
-        except (OSError, TypeError) as error:
+        except (LookupError, OSError, TypeError) as error:
             raise self._damaged(step, str(error)) from error
         if broken:
             raise self._damaged(step, f"{', '.join(broken)} with other bytes than were written")
         if seal.get("step", step) != step:
             raise self._damaged(step, f"the checkpoint of step {seal['step']}")
         if None not in (run := seal.get("run"), self._run) and run != self._run:
-            raise self._damaged(step, "the checkpoint of another run")
+            raise InputError(
+                f"expected a checkpoint of this run in {folder}, got the checkpoint of another "
+                "run; restore config.json if it was changed, or take a new folder"
+            )
         if found != layout:
             raise InputError(f"expected the arrays {layout} in {folder}, got {found}")
 
@@ -267,8 +292,11 @@ def _layout(tree: object) -> str:
 
 def _fingerprint(file: Path) -> list[int]:
     """Return the size and the CRC-32 of a file."""
-    content = read_regular(file)
-    return [len(content), zlib.crc32(content)]
+    size = checksum = 0
+    with open_regular(file) as stream:
+        while content := stream.read(2**24):
+            size, checksum = size + len(content), zlib.crc32(content, checksum)
+    return [size, checksum]
 
 
 def _checksum(seal: Mapping[str, Any]) -> int:

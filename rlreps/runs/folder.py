@@ -35,6 +35,11 @@ _SUMMARY = "summary.json"
 _CHECKSUM = "checksum"
 """Key of a file's checksum of all its other values; a file without one is taken as it is."""
 
+_FILES = "files"
+"""Key of a summary's checksums of other files of the run, by name."""
+
+_CHECKED_FILES = (_METRICS, "features/*.npy")
+
 
 _MOST_DIFFERENCES = 8
 """Listed in a message; a configuration may differ in hundreds."""
@@ -252,12 +257,34 @@ class RunFolder:
             # A checkpoint made after this must not outlive it in a power failure.
             os.fsync(file.fileno())
 
-    def _metrics_content(self) -> bytes:
-        path = self.path / _METRICS
+    def read_file(self, name: str) -> bytes:
+        """Read a file of the run, such as ``metrics.jsonl`` or one of ``features``.
+
+        Raises:
+            InputError: If it cannot be read, or is another than when the run ended.
+        """
         try:
-            return read_regular(path) if path.exists() else b""
+            content = read_regular(self.path / name)
         except OSError as error:
-            raise InputError(f"expected a run's metrics, got {error.strerror}: {path}") from error
+            raise InputError(
+                f"expected a run's {name}, got {error.strerror}: {self.path / name}"
+            ) from error
+        if self._checksums().get(name, found := f"{zlib.crc32(content):08x}") != found:
+            raise InputError(
+                f"expected {self.path / name} as it was when the run ended, got other bytes than "
+                f"{_SUMMARY} has the checksum of; restore it, or run again in a new folder"
+            )
+        return content
+
+    def _checksums(self) -> dict[str, Any]:
+        """Return the checksums of files that the summary holds; none of a run under way."""
+        path = self.path / _SUMMARY
+        found = _read_object(path).get(_FILES) if path.exists() else None
+        return found if isinstance(found, dict) else {}
+
+    def _metrics_content(self) -> bytes:
+        is_there = (self.path / _METRICS).exists() or _METRICS in self._checksums()
+        return self.read_file(_METRICS) if is_there else b""
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all metrics, oldest first, null as NaN, without a last line cut short by a kill.
@@ -288,13 +315,23 @@ class RunFolder:
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the run's summary; NaN and infinity become null."""
-        _write_json(self.path / _SUMMARY, summary)
+        """Write the run's summary, with checksums of its metrics and features.
+
+        NaN and infinity become null.
+        """
+        files = [file for pattern in _CHECKED_FILES for file in sorted(self.path.glob(pattern))]
+        checksums = {
+            file.relative_to(self.path).as_posix(): f"{zlib.crc32(read_regular(file)):08x}"
+            for file in files
+        }
+        _write_json(self.path / _SUMMARY, {**summary, _FILES: checksums})
 
     def read_summary(self) -> dict[str, Any] | None:
-        """Read the run's summary; None before it has ended."""
+        """Read the run's summary, as it was given; None before the run has ended."""
         path = self.path / _SUMMARY
-        return _read_object(path) if path.exists() else None
+        if not path.exists():
+            return None
+        return {name: value for name, value in _read_object(path).items() if name != _FILES}
 
     def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Compute a part of the run's results once; a resumed run reads ``parts/<name>.json``.
@@ -419,9 +456,13 @@ def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
     found = _parse(content, str(path), nan=False)
     checksum = found.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _checksum(found):
+        changed, also = "it", ""
+        if path.name == _CONFIG:
+            changed = "its provenance"
+            also = "; with another kind or config its checkpoints are refused as another run's"
         raise InputError(
             f"expected {path} as it was written, got other values than its checksum is of; restore "
-            f"it, or remove {_CHECKSUM!r} from it if you have changed it yourself"
+            f"it, or remove {_CHECKSUM!r} from it if you have changed {changed} yourself{also}"
         )
     return {name: _with_nan(value) for name, value in found.items()} if nan else found
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -523,7 +524,7 @@ def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[
         return {0: np.asarray(successor_components(folder, truth), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
-        return {step: _recorded(file) for step, file in files.items()}
+        return {step: _recorded(folder, file) for step, file in files.items()}
     with contextlib.closing(
         Checkpoints(folder.path / "checkpoints", run=folder.identity)
     ) as checkpoints:
@@ -536,9 +537,10 @@ def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[
     }
 
 
-def _recorded(file: Path) -> np.ndarray:
+def _recorded(folder: RunFolder, file: Path) -> np.ndarray:
+    content = folder.read_file(file.relative_to(folder.path).as_posix())
     try:
-        found: np.ndarray = read_arrays(file)[""]
+        found: np.ndarray = read_arrays(io.BytesIO(content))[""]
     except DAMAGED as error:
         raise InputError(f"expected recorded features, got {error}: {file}") from error
     require(

@@ -22,7 +22,7 @@ import pytest
 from rlreps.agents import AgentConfig
 from rlreps.config import as_json
 from rlreps.envs import ArenaError, load_arena
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require_memory, usable_memory
 from rlreps.files import parse_json, read_arrays
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -41,13 +41,14 @@ words = str.split
 
 @pytest.fixture
 def at_once():
-    """The body takes less than a second."""
+    """The body takes less than a second of this process, and does not wait for anything either."""
 
     @contextlib.contextmanager
     def watch():
-        start = time.process_time()
+        start, began = time.process_time(), time.monotonic()
         yield
         assert time.process_time() - start < 1.0
+        assert time.monotonic() - began < 5.0  # Others may be at work beside it.
 
     return watch
 
@@ -304,6 +305,51 @@ def test_a_value_of_a_runs_files_that_changed_is_refused(tmp_path):
     assert RunFolder(tmp_path).config == {"seed": 2}
 
 
+def test_a_configuration_of_ones_own_is_told_from_what_its_checkpoints_are_of(tmp_path):
+    save(tmp_path / "run" / "checkpoints", 5, run=a_run(tmp_path / "run", seed=1).identity)
+    config = tmp_path / "run" / "config.json"
+    edit(config, lambda found: found["config"].update(seed=2))
+    with pytest.raises(InputError, match="its provenance yourself; with another kind or config"):
+        RunFolder(tmp_path / "run")
+    edit(config, lambda found: found.pop("checksum"))
+    with pytest.raises(InputError, match=r"another run; restore config\.json") as refusal:
+        restore(tmp_path / "run" / "checkpoints", 5, run=RunFolder(tmp_path / "run").identity)
+    assert "delete" not in str(refusal.value)
+    # What is only told of a run, such as where its store was, may be changed so.
+    edit(config, lambda found: found["config"].update(seed=1))
+    edit(config, lambda found: found["provenance"].update(store="elsewhere"))
+    moved = RunFolder(tmp_path / "run")
+    assert moved.provenance == {"store": "elsewhere"}
+    restore(tmp_path / "run" / "checkpoints", 5, run=moved.identity)
+
+
+def test_metrics_and_features_of_a_finished_run_are_read_as_they_were_written(tmp_path):
+    folder = a_run(tmp_path)
+    folder.append_metrics({"step": 0, "returns": [1.0]})
+    (tmp_path / "features").mkdir()
+    features = tmp_path / "features" / "000000000.npy"
+    np.save(features, np.zeros((2, 3)))
+    sound, kept = features.read_bytes(), (tmp_path / "metrics.jsonl").read_bytes()
+    folder.write_summary({"mean": 1.0})
+    assert folder.read_summary() == {"mean": 1.0}
+    assert folder.read_metrics() == [{"step": 0, "returns": [1.0]}]
+    assert folder.read_file("features/000000000.npy") == sound
+    features.write_bytes(sound[:-1] + b"\1")
+    with pytest.raises(InputError, match=r"expected .*000\.npy as it was when the run ended"):
+        folder.read_file("features/000000000.npy")
+    for changed in (kept.replace(b"1.0", b"9.0"), kept + kept, b""):
+        (tmp_path / "metrics.jsonl").write_bytes(changed)
+        with pytest.raises(InputError, match=r"expected .*metrics\.jsonl as it was when the run e"):
+            folder.read_metrics()
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(InputError, match=r"metrics\.jsonl, got No such file"):
+        folder.read_metrics()
+    # As earlier versions wrote summaries.
+    (tmp_path / "metrics.jsonl").write_bytes(kept + kept)
+    edit(tmp_path / "summary.json", lambda found: [found.pop("files"), found.pop("checksum")])
+    assert len(folder.read_metrics()) == 2
+
+
 @pytest.mark.parametrize(
     "puddle",
     [
@@ -439,13 +485,19 @@ def test_what_is_no_file_is_not_waited_for(tmp_path, at_once, refused):
 
 
 def test_arenas_of_more_edges_than_compile_in_time_are_refused(tmp_path, at_once):
-    corners = np.linspace(0, 2 * np.pi, 1000, endpoint=False)
-    circle = (0.5 + 0.3 * np.stack([np.cos(corners), np.sin(corners)], axis=1)).tolist()
+    def polygon(corners):
+        angles = np.linspace(0, 2 * np.pi, corners, endpoint=False)
+        circle = (0.5 + 0.3 * np.stack([np.cos(angles), np.sin(angles)], axis=1)).tolist()
+        return f"[[puddles]]\nmultiplier = 0.5\nshape = 'polygon'\nvertices = {circle}\n"
+
     disc = "[[puddles]]\nmultiplier = 0.5\nshape = 'disc'\ncentre = [0.5, 0.5]\nradius = 0.1\n"
-    many = f"[[puddles]]\nmultiplier = 0.5\nshape = 'polygon'\nvertices = {circle}\n"
-    for text in (many, 3000 * disc):
+    edges = "at most 200 edges of all puddles"
+    for text, message in (
+        *((polygon(201), edges), (201 * disc, edges), (polygon(900), edges), (490 * disc, edges)),
+        *((polygon(1000), "at most 2,000 dots"), (3000 * disc, "at most 65536 bytes")),
+    ):
         (tmp_path / "arena.toml").write_text(text)
-        with at_once(), pytest.raises(ArenaError, match="at most 200 edges of all puddles"):
+        with at_once(), pytest.raises(ArenaError, match=message):
             load_arena(tmp_path / "arena.toml")
 
 
@@ -459,6 +511,13 @@ SIZES = [
     "train-live --rollouts 1000000000000",
     "agent train --num-seeds 1000000000",
     "agent train --capacity 1000000000000",
+    "agent train --batch-size 200000000000",
+    "agent train --batch-size 100000000 --hidden 100000",
+    "agent train --hidden 100000000000",
+    "agent train --num-features 99999999999999999999",
+    "agent train --env CartPole-v1 --batch-size 200000000000",
+    "agent train --env CartPole-v1 --hidden 100000000000",
+    "agent train --auxiliary-weight 0.1 --sequences 200000000000",
     "svd {store} --power-iterations 1000000000",
     "plot env --bins 1000000000",
 ]
@@ -475,6 +534,39 @@ def test_sizes_that_cannot_fit_are_refused_before_work_starts(
     assert message.startswith("expected ")
     with at_once():  # What is imported and compiled first is not counted.
         assert refused(*arguments) == message
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/", {"memory.max": "max\n"}, None),
+        ("0::/a/b", {"memory.max": "max", "a/memory.max": "4096\n", "a/b/memory.max": "max"}, 4096),
+        ("0::/a/b", {"a/b/memory.max": "9999999999999999999\n"}, None),
+        ("1:cpu:/\n0::/a", {"unified/a/memory.max": "8192\n"}, 8192),
+        # A container of version 1, whose group has its name outside alone.
+        ("5:cpu,cpuacct:/x\n4:memory:/docker/x", {"memory/memory.limit_in_bytes": "512\n"}, 512),
+        ("4:memory:/a\n0::/", {"memory/a/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        ("0::/../../a", {"memory.max": "4096"}, 4096),
+        (None, {"memory.max": "4096"}, None),
+        ("nonsense", {"a": ""}, None),
+    ],
+)
+def test_memory_is_that_of_the_control_group_and_those_around_it(tmp_path, groups, files, limit):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    if groups is not None:
+        files["proc/self/cgroup"] = groups
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert usable_memory(tmp_path) == (machine if limit is None else limit)
+
+
+def test_what_fits_the_machine_but_not_the_control_group_is_refused(monkeypatch):
+    require_memory("a matrix", 10**6)
+    monkeypatch.setattr("rlreps.errors.usable_memory", lambda: 10**6 // 2)
+    with pytest.raises(InputError, match=r"expected a matrix in 0\.0005 GB of memory, got 0\.001"):
+        require_memory("a matrix", 10**6)
 
 
 def test_a_grid_of_a_million_points_is_refused_at_once(at_once):
@@ -511,6 +603,54 @@ def test_toml_that_is_nested_without_end_is_refused(tmp_path):
     (tmp_path / "arena.toml").write_text(f"a = {'[' * 5000}{']' * 5000}")
     with pytest.raises(ArenaError, match="nested so deeply"):
         load_arena(tmp_path / "arena.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a" + ".a" * 30_000 + " = 1", "at most 2,000 dots in .*, got 30,000"),
+        ('"="' + '."]"' * 16_000 + " = 1", "at most 2,000 dots in .*, got 16,000"),
+        ("puddles" + ".a" * 2000 + " = 1", "nested so deeply"),
+        ("# " + "-" * 2**16, "an arena file of at most 65536 bytes"),
+    ],
+)
+def test_toml_that_takes_a_parser_long_is_refused_at_once(tmp_path, at_once, text, message):
+    (tmp_path / "arena.toml").write_text(text)
+    with at_once(), pytest.raises(ArenaError, match=message):
+        load_arena(tmp_path / "arena.toml")
+
+
+def test_an_arena_of_the_most_edges_is_read_from_a_file(tmp_path):
+    capsule = "shape = 'capsule'\nstart = [0.123456, 0.5]\nend = [0.123456, 0.75]\nradius = 0.01\n"
+    (tmp_path / "arena.toml").write_text(200 * f"[[puddles]]\nmultiplier = 0.5\n{capsule}")
+    assert len(load_arena(tmp_path / "arena.toml").puddles) == 200
+
+
+@pytest.mark.parametrize("name", ["_CHECKPOINT_METADATA", "default/_METADATA", "seal.json"])
+def test_a_checkpoint_with_a_file_without_end_or_of_another_size_is_not_read(
+    tmp_path, at_once, name
+):
+    save(tmp_path, 5, 6)
+    file = tmp_path / "5" / name
+    os.truncate(file, 2**33)
+    with at_once(), pytest.raises(InputError, match=r"expected .*(bytes|undamaged)"):
+        restore(tmp_path, 5)
+    file.unlink()
+    for make in (os.mkfifo, functools.partial(os.symlink, "/dev/zero")):
+        make(file)
+        with at_once(), pytest.raises(InputError, match="no regular file"):
+            restore(tmp_path, 6)
+        file.unlink()
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "summary.json"])
+def test_a_file_of_a_run_that_is_larger_than_any_is_not_read(tmp_path, at_once, name):
+    folder = a_run(tmp_path)
+    folder.append_metrics({"step": 0})
+    folder.write_summary({"mean": 1.0})
+    os.truncate(tmp_path / name, 2**33)
+    with at_once(), pytest.raises(InputError, match="got more than 268,435,456 bytes"):
+        RunFolder(tmp_path).read_metrics()
 
 
 @pytest.mark.parametrize(

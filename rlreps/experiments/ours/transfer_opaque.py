@@ -382,8 +382,9 @@ def learned_tables(run: Run[Config], arena: str) -> npt.NDArray[np.float32]:
         stream = io.BytesIO()
         np.save(stream, np.stack([learned_table(run.config, arena, seed) for seed in seeds]))
         write_atomically(path, stream.getvalue())
+    content = run.folder.read_file(path.relative_to(run.folder.path).as_posix())
     try:
-        found: npt.NDArray[np.float32] = read_arrays(path)[""]
+        found: npt.NDArray[np.float32] = read_arrays(io.BytesIO(content))[""]
     except DAMAGED as error:
         raise InputError(f"expected tables of features, got {error}: {path}") from error
     return found
