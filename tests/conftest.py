@@ -1,5 +1,6 @@
 """One compilation cache for all workers and subprocesses; strict promotion for every test."""
 
+import collections
 import os
 import tempfile
 
@@ -33,3 +34,15 @@ def _programs_of_a_module():
     """Forget compiled programs after each module: a worker would keep 2 GiB of them."""
     yield
     jax.clear_caches()
+
+
+@pytest.hookimpl(trylast=True)  # After what is not asked for has gone.
+def pytest_collection_modifyitems(items):
+    """Hand out the longest files first: no worker waits for a long one at the end."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    seconds = collections.Counter()
+    for item in items:
+        slow = 25 * ("experiments" in item.keywords) or 2.5 * ("integration" in item.keywords)
+        seconds[item.path] += slow or 0.1
+    items.sort(key=lambda item: -seconds[item.path])

@@ -106,17 +106,15 @@ def test_mathematics_does_not_load_machinery():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("module", ["rlreps.losses", "rlreps.streaming"])
-def test_mathematics_costs_little_more_than_jax(module):
+def test_mathematics_costs_little_more_than_jax():
     """At most 0.3 s of processor time beyond ``import jax, optax``: the least of five tries."""
 
     def seconds(statement):
         code = f"from time import process_time as t; s = t(); {statement}; print(t() - s)"
-        runs = [
-            subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-            for _ in range(5)
-        ]
-        return min(map(float, runs))
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        return float(ran.stdout)
 
-    base = seconds("import jax, optax")
-    assert seconds(f"import jax, optax, {module}") - base < 0.3
+    most = min(seconds("import jax, optax") for _ in range(5)) + 0.3
+    for module in ("rlreps.losses", "rlreps.streaming"):
+        # Tries after one that is good enough would change nothing.
+        assert any(seconds(f"import jax, optax, {module}") < most for _ in range(5)), module

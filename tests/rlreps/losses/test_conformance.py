@@ -88,8 +88,10 @@ class Setup:
 
     def update(self, carry, key, length=0.003):
         """Step by a length relative to the parameters', so that one rate serves all objectives."""
-        params, state = carry
-        value, gradient, state, _ = self.gradient(params, state, key)
+        return self.moved(carry[0], self.gradient(*carry, key), length)
+
+    def moved(self, params, found, length=0.003):
+        value, gradient, state, _ = found
         length = length * jnp.linalg.norm(params)
         params = params - length * gradient / (jnp.linalg.norm(gradient) + 1e-12)
         return (params, state), jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
@@ -181,12 +183,19 @@ def test_eager_jitted_mapped_and_scanned_evaluations_agree(objective, num_tasks)
     keys = jax.random.split(jax.random.key(7), 3)
     eager, setup.gradient = setup.gradient, jax.jit(setup.gradient)
 
+    def step(carry, given):
+        anew, init, key = given
+        carry = jax.tree.map(lambda ours, given: jnp.where(anew, given, ours), carry, init)
+        found = setup.gradient(*carry, key)
+        return setup.moved(carry[0], found)[0], found
+
     @jax.jit
     def mapped_and_scanned(keys):
         inits = jax.vmap(setup.init)(keys)
-        scanned = jax.lax.map(lambda args: setup.gradient(*args[0], args[1]), (inits, keys))
+        # In one loop, compiled once: from each start a step, then three steps from the first.
+        twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), (inits, keys))
         first = jax.tree.map(lambda leaf: leaf[0], inits)
-        carry, _ = jax.lax.scan(setup.update, first, keys)
+        carry, scanned = jax.lax.scan(step, first, (jnp.arange(6) < 4, *twice))
         return inits, jax.vmap(setup.gradient)(*inits, keys), scanned, carry
 
     *stacked, expected = mapped_and_scanned(keys)

@@ -120,8 +120,9 @@ def test_neither_a_kill_nor_company_nor_the_length_of_chunks_changes_a_seeds_run
     resumed = train(**short, folder=run_folder())
     assert_identical(resumed.state, whole.state)
     assert int(whole.state.step[0]) == 12
-    for mine, other in zip(resumed.history, train(**short).history, strict=True):
-        assert {**mine, "seconds": 0} == {**other, "seconds": 0}
+    if isinstance(objective, Noise):  # What is logged is the loop's, whatever the objective.
+        for mine, other in zip(resumed.history, train(**short).history, strict=True):
+            assert {**mine, "seconds": 0} == {**other, "seconds": 0}
     for mine, other in zip(resumed.history[::2], whole.history, strict=True):
         assert (mine["step"], mine["mean_square"]) == (other["step"], other["mean_square"])
     alone = train(**problem(objective, seeds=(4,), evaluate_every=12, checkpoint_every=12))

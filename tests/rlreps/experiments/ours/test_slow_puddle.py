@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import scipy.sparse
 
 from rlreps.encoders import FunctionEncoder, Tabular
 from rlreps.errors import InputError
+from rlreps.experiments.harness import in_path
 from rlreps.experiments.ours import slow_puddle
 from rlreps.experiments.ours.slow_puddle import (
     PRESETS,
@@ -281,11 +283,18 @@ def test_the_smoke_preset_learns_and_a_killed_run_goes_on_to_the_same(tmp_path, 
             raise KeyboardInterrupt
 
     summary = slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
+    # Killed in the second training, as after the same first one.
+    killed = shutil.copytree(out, tmp_path / "killed")
+    (killed / "summary.json").unlink()
+    first, *others = map(in_path, (contender.name for contender in SMOKE.contenders))
+    assert sorted(path.name for path in (killed / "runs").iterdir()) == sorted([first, *others])
+    for name in others:
+        shutil.rmtree(killed / "runs" / name)
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "append_metrics", die)
         with pytest.raises(KeyboardInterrupt):
-            slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "killed", progress=False)
-    resumed = slow_puddle.EXPERIMENT.run(SMOKE, tmp_path / "killed", progress=False)
+            slow_puddle.EXPERIMENT.run(SMOKE, killed, progress=False)
+    resumed = slow_puddle.EXPERIMENT.run(SMOKE, killed, progress=False)
     for left, right in zip(summary["contenders"], resumed["contenders"], strict=True):
         assert left["per_seed"] == right["per_seed"]
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 4
