@@ -9,7 +9,9 @@ rounds each. Every agent has the same hyperparameters, one update for four steps
 - ``Gymnasium, one environment``: ``rlreps/PuddleWorld-v0``, one copy, as most loops have it;
 - ``Gymnasium, vectorised``: four copies, as the compiled agent has;
 - ``compiled``: environment, memory and updates in one program;
-- each of the last two with several agents at once, which the compiled one shares out over the
+- ``updates alone``, of one agent: its updates from a memory as it stands, which no way to act can
+  spare, as environment steps a second: the limit of all others;
+- each of the two before with several agents at once, which the compiled one shares out over the
   cores.
 
 The ratios are to the loop of as many agents, over one environment each and over as many
@@ -25,12 +27,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 
 from rlreps.runs.machine import keep_lapack_to_one_thread
 
 keep_lapack_to_one_thread()
 
 from rlreps.agents import AgentConfig, Trainer, make_trainer  # noqa: E402 - after threads are set
+from rlreps.agents.dqn import Memory  # noqa: E402
 from rlreps.training.devices import devices_for_small_runs  # noqa: E402
 
 GYMNASIUM = "rlreps/PuddleWorld-v0"
@@ -80,12 +84,40 @@ def steps_per_second(case: Case, trainer: Trainer, rounds: int) -> float:
     return best
 
 
+def updates_alone(case: Case, trainer: Trainer, rounds: int) -> float:
+    """Environment steps a second if acting and remembering cost nothing: updates alone, at best."""
+    taken = case.config.dqn.warmup + case.steps
+    state, _ = trainer.advance(trainer.init(), 0, taken)
+    count = jnp.asarray(taken // case.config.num_envs, jnp.int32)
+    updates = case.steps // case.config.dqn.steps_per_update
+
+    @jax.jit
+    def run(memories: Memory, key: jax.Array) -> Memory:
+        def body(index: jax.Array, memory: Memory) -> Memory:
+            learned: Memory = trainer.agent.learn(memory, count, jax.random.fold_in(key, index))[0]
+            return learned
+
+        memory: Memory = jax.tree.map(lambda leaf: leaf[0], memories)
+        memory = jax.lax.fori_loop(0, updates, body, memory)
+        return memory
+
+    key, best = jax.random.key(0), 0.0
+    jax.block_until_ready(run(state.memory, key))
+    for _ in range(rounds):
+        began = time.perf_counter()
+        jax.block_until_ready(run(state.memory, key))
+        best = max(best, case.steps / (time.perf_counter() - began))
+    return best
+
+
 def measure(agents: int, rounds: int, devices: Sequence[jax.Device]) -> dict[str, float]:
     """Speeds of all ways to run so many agents, printed with the compiled one's ratio to each."""
     found: dict[str, float] = {}
     for case in cases(agents):
         with contextlib.closing(make_trainer(case.config, devices=devices)) as trainer:
             found[case.name] = steps_per_second(case, trainer, rounds)
+            if case.name == "compiled" and agents == 1:
+                found["updates alone"] = updates_alone(case, trainer, rounds)
     print(f"{agents} agent{'s' if agents > 1 else ''}")
     for name, speed in found.items():
         ratio = found["compiled"] / speed

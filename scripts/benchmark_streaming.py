@@ -5,7 +5,9 @@
 Three comparisons, each side by side in one run on one machine:
 
 - implicit Krasulina one row at a time against a NumPy loop over the same update, which follows C
-  and C† by rank-one updates, too, with all of NumPy's threads and with one;
+  and C† by rank-one updates, too, with all of NumPy's threads and with one; and against its own
+  limit, the update's products with C and C† and its two rank-one updates in a scan, with nothing
+  between them;
 - seconds a row as k and the number of features grow, with the slope on logarithmic axes: 1 is
   O(k · features);
 - seconds of one pass and percent excess loss at its end for several batch sizes, against
@@ -86,6 +88,28 @@ def numpy_loop(
     return factor, inverse
 
 
+def bare_products(start: npt.NDArray[np.float32], rows: npt.NDArray[np.float32]) -> Any:
+    """Factors after the products and rank-one updates of ``numpy_loop`` alone, without its scalars.
+
+    The tiny steps make each row's products depend on the row before, so that none can be skipped.
+    """
+
+    def body(carry: tuple[jax.Array, jax.Array], row: jax.Array) -> tuple[Any, None]:
+        factor, inverse = carry
+        hidden = inverse @ row
+        residual = row - hidden @ factor
+        back = hidden @ inverse
+        direction = inverse @ back
+        factor = factor + 1e-9 * hidden[:, None] * residual[None, :]
+        return (factor, inverse + 1e-9 * direction[:, None] * back[None, :]), None
+
+    # Both [k, features], as the rule keeps them: rows of C and C† are contiguous.
+    factor = jnp.asarray(start.T)
+    inverse = jnp.asarray(np.linalg.pinv(start), jnp.float32)
+    run = jax.jit(lambda factors, rows: jax.lax.scan(body, factors, rows)[0])
+    return functools.partial(run, (factor, inverse), jnp.asarray(rows))
+
+
 def one_pass(rule: StreamingRule, rows_per_update: int) -> Callable[[Any, Any], Any]:
     """A compiled pass over rows."""
     return jax.jit(lambda state, rows: scan_updates(rule, state, rows, rows_per_update))
@@ -115,13 +139,15 @@ def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def compare_with_numpy(rows: npt.NDArray[np.float32], k: int, repeats: int) -> dict[str, float]:
-    """Seconds a row: ours in float32, NumPy's loop in float64 and float32.
+    """Seconds a row: ours in float32, its bare products, NumPy's loop in float64 and float32.
 
     NumPy's with the threads that it takes by itself, which products this small are slower for, and
     with one.
     """
     start = 1e-2 * np.random.default_rng(0).normal(size=(rows.shape[1], k))
     found = {"rlreps float32": row_seconds("implicit_krasulina", rows, k, repeats)}
+    bare = bare_products(start.astype(np.float32), rows)
+    found["its products alone"] = median_seconds(bare, repeats) / len(rows)
     for dtype in (np.float64, np.float32):
         loop = functools.partial(numpy_loop, rows.astype(dtype), start.astype(dtype))
         for threads in (None, 1):
