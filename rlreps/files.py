@@ -117,11 +117,11 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     return open(descriptor, "rb")
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Read a whole file as ``open_regular`` opens it; ``OSError`` beyond ``LARGEST_READ``."""
+def read_regular(path: str | os.PathLike[str], *, largest: int = LARGEST_READ) -> bytes:
+    """Read a whole file as ``open_regular`` opens it; ``OSError`` beyond ``largest`` bytes."""
     with open_regular(path) as stream:
-        if os.fstat(stream.fileno()).st_size > LARGEST_READ:
-            raise OSError(errno.EFBIG, f"more than {LARGEST_READ:,} bytes", os.fspath(path))
+        if os.fstat(stream.fileno()).st_size > largest:
+            raise OSError(errno.EFBIG, f"more than {largest:,} bytes", os.fspath(path))
         return stream.read()
 
 

@@ -25,7 +25,7 @@ from rlreps.files import (
     refuse_odd_files,
     write_atomically,
 )
-from rlreps.runs.processes import first_does, process_count
+from rlreps.runs.processes import first_does, outlive_the_lost, process_count
 
 State = TypeVar("State")
 
@@ -118,6 +118,7 @@ class Checkpoints:
         except InputError:
             raise
         except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
+            outlive_the_lost()
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(
                 f"expected room for a checkpoint in {self.path}, got {found}"
@@ -176,6 +177,7 @@ class Checkpoints:
         try:
             leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
         except Exception as error:  # Orbax's are of many kinds.
+            outlive_the_lost()
             found = f"what Orbax cannot read ({type(error).__name__})"
             raise self._damaged(step, found) from error
         ordered = [leaves[name] for name in sorted(leaves)]
@@ -201,8 +203,13 @@ class Checkpoints:
 
     def _outlived(self) -> list[int]:
         """List the complete checkpoints of this run that newer ones replace."""
-        older = self._complete_steps()[: -self._keep]
-        return [step for step in older if self._seal(step).get("run") == self._run]
+        return [step for step in self._complete_steps()[: -self._keep] if self._is_own(step)]
+
+    def _is_own(self, step: int) -> bool:
+        try:
+            return bool(self._seal(step).get("run") == self._run)
+        except InputError:
+            return False  # Whose it was cannot be told: it is left alone.
 
     def _delete(self, step: int) -> None:
         """Delete a step's checkpoint that this run wrote, whole or not."""

@@ -104,6 +104,10 @@ def without_nan(value: Any) -> Any:
     return value
 
 
+_LARGEST_LOG = 2**32
+"""Bytes of a run's own files."""
+
+
 class RunFolder:
     """One run's folder; opening it again with the same configuration resumes the run.
 
@@ -264,7 +268,8 @@ class RunFolder:
             InputError: If it cannot be read, or is another than when the run ended.
         """
         try:
-            content = read_regular(self.path / name)
+            # Logs of many seeds and evaluations are long.
+            content = read_regular(self.path / name, largest=_LARGEST_LOG)
         except OSError as error:
             raise InputError(
                 f"expected a run's {name}, got {error.strerror}: {self.path / name}"
@@ -405,7 +410,8 @@ def complete_run(
         first_does(lambda: stack.enter_context(exclusive(out)))
         came = {**(origin or {}), **current_provenance()}
         folder = RunFolder.create_or_resume(out, kind=kind, config=config, provenance=came)
-        folder.write_summary(compute(folder))
+        summary = compute(folder)
+        first_does(lambda: folder.write_summary(summary))
         written = first_does(folder.read_summary)
     assert written is not None
     return written

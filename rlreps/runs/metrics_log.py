@@ -37,7 +37,8 @@ class MetricsLog:
         if self._folder is None:
             return []
         folder = self._folder
-        history = first_does(lambda: folder.keep_metrics_until(step))
+        first_does(lambda: len(folder.keep_metrics_until(step)))
+        history = folder.read_metrics()  # Too long to be sent.
         self.checksum = zlib.crc32(b"".join(map(metrics_line, history)))
         last = history[-1]["step"] if history else None
         if step >= 0 and last != step:

@@ -331,14 +331,17 @@ def _nothing_on_stderr() -> Iterator[None]:
 
 def _watch() -> None:
     """End this process when another has failed or died; runs in a thread of its own."""
-    everyone = list(range(_run.count))
-    while True:
+    everyone, trials = list(range(_run.count)), _PROBES
+    while trials:
         try:
             # Returns when each has asked again, or is known to have left or died.
             live = {*_client().get_live_nodes(everyone)}
             failures = [json.loads(said) for _, said in _client().key_value_dir_get(_FAILURES)]
         except Exception:
-            return  # This process has left, or process 0 is gone and JAX aborts.
+            # This process has left, or process 0 is gone and JAX aborts, or a message was lost.
+            trials -= 1
+            time.sleep(_WATCH_SECONDS)
+            continue
         gone = sorted({*everyone} - live)
         if len(live) == 1:
             _run.alone.set()
@@ -365,13 +368,22 @@ def _fail(error: BaseException) -> None:
 
     lost = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
     if lost or "Gloo" in str(error):
-        time.sleep(_run.heartbeat + _FAREWELL_SECONDS)  # The watch will know which, and end this.
+        outlive_the_lost()
     _run.ending.acquire()  # For good.
     said = " ".join(str(error).splitlines()) or type(error).__name__
     code = 1 if isinstance(error, TrainingDivergedError) else 2
     with contextlib.suppress(Exception):
         _tell(f"process {_run.index} failed: {said}", code)
         _leave()
+
+
+def outlive_the_lost() -> None:
+    """Return if no other process is gone: else the watch ends this one, and says which it was.
+
+    For errors that may come of the loss of another, before they are taken for anything else.
+    """
+    if process_count() > 1:
+        time.sleep(_run.heartbeat + _FAREWELL_SECONDS)
 
 
 def _tell(line: str, code: int) -> None:
@@ -406,6 +418,8 @@ def _leave() -> None:
 
     if _run.index == 0:
         _run.alone.wait(_FAREWELL_SECONDS)
+    else:
+        time.sleep(_WATCH_SECONDS)  # Others may not know yet that all is done.
     jax.distributed.shutdown()
 
 

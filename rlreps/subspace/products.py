@@ -174,7 +174,8 @@ class StreamedProducts(Products):
 class SharedProducts(Products):
     """Products of a matrix whose rows are shared out over processes, the same for all of them.
 
-    Every method reads each process's own rows once, and sums the results over the processes.
+    Every method reads each process's own rows once, and sums the results over the processes. These
+    orthonormalise the same panels each for itself: their BLAS must round alike.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class SharedProducts(Products):
         return self._joined(self._own.multiply(panel))
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
-        return self._total(self._own.multiply_transposed(panel[self._rows]))
+        return self._summed(self._own.multiply_transposed(panel[self._rows]))
 
     def sharpen(self, panel: np.ndarray) -> np.ndarray:
         """Run one power iteration in one read, as ``StreamedProducts`` does."""
@@ -217,7 +218,11 @@ class SharedProducts(Products):
         self, panel: np.ndarray, probes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         images, normal = self._own.multiply_and_normal(panel, probes)
-        return self._joined(images), self._total(normal)
+        return self._joined(images), self._summed(normal)
+
+    def _summed(self, part: np.ndarray) -> np.ndarray:
+        """Sum all processes' arrays in float64."""
+        return self._total(part.astype(np.float64)).astype(self.dtype)
 
     def _joined(self, own: np.ndarray) -> np.ndarray:
         """Join all processes' rows."""

@@ -454,7 +454,7 @@ def _watched(
     A bar shows how far their reads have come.
     """
     total, done = decomposition.num_reads * matrix.shape[0], 0
-    if total == 0:
+    if decomposition.num_reads == 0:
         return decomposition.decompose(matrix)
 
     def count(rows: int) -> None:
@@ -518,11 +518,12 @@ def _load(
     def find() -> dict[str, np.ndarray] | None:
         return load_subspace(store, _cache_settings(store, decomposition))
 
+    alone = share is None or share.process_count() == 1
     # All compute it or none, though the first may be done with it before another looks.
-    if share is not None and not share.first_does(lambda: find() is not None):
+    if share is not None and not alone and not share.first_does(lambda: find() is not None):
         return None
     arrays = find()
-    if arrays is None and share is not None and share.process_count() > 1:
+    if arrays is None and not alone:
         raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
     if arrays is None:
         return None

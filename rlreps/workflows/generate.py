@@ -55,7 +55,8 @@ def generate(
             it; the disk refused a write; or the store was moved meanwhile.
     """
     settings = measure.store_settings()
-    _require_room(measure, path)
+    # The first alone: it may delete damaged blocks before another has added up their sizes.
+    first_does(lambda: _require_room(measure, path))
     create = functools.partial(
         create_estimates,
         path,

@@ -114,6 +114,7 @@ def test_every_streaming_method_and_batch_size_is_timed_and_measured(streaming):
     found = streaming.compare_with_numpy(streaming.random_rows(100, 12), 3, repeats=1)
     assert list(found) == [
         "rlreps float32",
+        "its products alone",
         "NumPy float64, all threads",
         "NumPy float64, one",
         "NumPy float32, all threads",

@@ -113,6 +113,16 @@ def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
 
 
+def test_an_older_one_that_is_damaged_is_left_alone_and_stops_no_run(tmp_path):
+    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, a_state(step))
+        (tmp_path / "1" / "seal.json").write_text("{}")
+        for step in (3, 4):
+            checkpoints.save(step, a_state(step))
+        assert checkpoints.complete_steps() == [1, 3, 4]
+
+
 # Orbax meets the damage itself here, and leaves coroutines of a closed loop to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):

@@ -366,6 +366,7 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, count, s
         np.testing.assert_allclose(found[name], values, rtol=0, atol=ROUNDING, err_msg=name)
     kept = json.loads((tmp_path / "all" / "summary.json").read_text())
     assert kept.pop("checksum")
+    assert {"metrics.jsonl", "features/000000030.npy"} <= kept.pop("files").keys()
     assert json.loads(ends[0][1]) == kept
     # Finished: every process sees that it is, and trains no more.
     if (count, seeds) == (2, 4):
@@ -412,39 +413,11 @@ def logged(folder):
     return [{name: line[name] for name in line if name != "seconds"} for line in lines]
 
 
-AGENTS = [
-    "agent",
-    "train",
-    "--quiet",
-    "--hidden",
-    "16",
-    "--num-features",
-    "8",
-    "--steps",
-    "400",
-    "--evaluate-every",
-    "200",
-    "--n-step",
-    "1",
-    "--checkpoint-every",
-    "200",
-    "--warmup",
-    "80",
-    "--batch-size",
-    "8",
-    "--capacity",
-    "400",
-    "--evaluation-episodes",
-    "4",
-    "--num-seeds",
-    "2",
-    "--epsilon-steps",
-    "300",
-    "--max-episode-steps",
-    "30",
-    "--num-envs",
-    "2",
-]
+AGENTS = (
+    "agent train --quiet --hidden 16 --num-features 8 --steps 400 --evaluate-every 200 --n-step 1 "
+    "--checkpoint-every 200 --warmup 80 --batch-size 8 --capacity 400 --evaluation-episodes 4 "
+    "--num-seeds 2 --epsilon-steps 300 --max-episode-steps 30 --num-envs 2"
+).split()
 
 
 @pytest.mark.integration
