@@ -1249,12 +1249,13 @@ python scripts/faults_campaign.py --out runs/faults --page docs/results/{page}
 - **unclear ends**: a traceback, or an exit code that is not documented.
 
 A trial may count in several columns. A flip in what informs and decides nothing, such as the date
-of a store, or in what nobody reads, such as a checkpoint before the last, counts as bit-identical. Compared are blocks, seals, cached subspaces, features and
-figures byte by byte, arrays of checkpoints by the keys of Orbax's database, and configurations,
-metrics and summaries as values without times and provenance. Not compared: TensorBoard's events and
-HTML reports, which state times; locks and temporary files. Commands are forked from a process that
-has imported the packages, so that moments fall into work. The clock that jumps is Python's, beside
-the steady clock of a name space of its own; the system's own stays.
+of a store, or in what nobody reads, such as the checkpoint before the last, counts as
+bit-identical. Compared are blocks, seals, cached subspaces, features and figures byte by byte,
+arrays of checkpoints by the keys of Orbax's database, and configurations, metrics and summaries as
+values without times and provenance. Not compared: TensorBoard's events and HTML reports, which
+state times; locks and temporary files. Commands are forked from a process that has imported the
+packages, so that moments fall into work. The clock that jumps is Python's, beside the steady clock
+of a name space of its own; the system's own stays.
 
 {bad}"""
 
@@ -1337,7 +1338,9 @@ def main() -> None:
     (out / "work").mkdir(parents=True, exist_ok=True)
     variables = {
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(out / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get(
+            "JAX_COMPILATION_CACHE_DIR", str(out / "compiled")
+        ),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "OPENBLAS_NUM_THREADS": "1",  # NumPy's threads would not be forked.

@@ -79,8 +79,8 @@ class MetricsLog:
 class _TensorBoard:
     """TensorBoard's file, written at once and given up at the first error: metrics.jsonl has all.
 
-    ``SummaryWriter`` leaves it to a thread, which a full disk ends, or a clock that is put back by a
-    month. Nobody empties its queue then, and whoever fills it waits without end.
+    ``SummaryWriter`` leaves it to a thread, which a full disk or a clock put back by a
+    month ends. Nobody empties its queue then, and whoever fills it waits without end.
     """
 
     def __init__(self, folder: Path, purge_step: int) -> None:
