@@ -27,6 +27,7 @@ import functools
 import hashlib
 import io
 import json
+import logging
 import os
 import platform
 import re
@@ -156,6 +157,9 @@ def enter(words: Sequence[str]) -> None:
     if words[0] != "streaming":
         cli.main()
         return
+    for name in ("absl", "asyncio"):  # As the command line does: Orbax's threads say much.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
     try:
         stream(Path(words[1]))
     except (ValueError, OSError) as error:
@@ -404,6 +408,7 @@ def _become(
     """Be the process of a command from here on."""
     code = 1
     try:
+        _end_with_parent()
         for number, file in zip((1, 2), files, strict=True):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             os.dup2(os.open(file, flags, 0o666), number)
@@ -420,6 +425,12 @@ def _become(
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code)
+
+
+def _end_with_parent() -> None:
+    """Have this process killed when the one that forked it ends."""
+    set_death_signal = 1
+    ctypes.CDLL(None).prctl(set_death_signal, int(signal.SIGKILL), 0, 0, 0)
 
 
 # The bench.
@@ -867,12 +878,14 @@ def flip(trial: Trial, kind: str) -> None:
     lost = [each for each in differences(kept, there) if not _belongs(each, name)]
     found["lost"] = bytes_of(kept, lost)
     if ended:
-        found["identical"] = not found["wrong"] and not differences(whole, there)
-        untouched = file.exists() and file.read_bytes() == bytes(content)
-        found["repaired"] = found["identical"] and not untouched
+        # What nobody uses may stay as it is.
+        found["identical"] = not found["wrong"] and not lost
+        found["repaired"] = not found["wrong"] and not differences(whole, there)
     else:
         _follow_advice(trial, base, said)
         found["repaired"] = not differences(whole, trial.contents())
+        # A run may have come further before it met the damage.
+        found["lost"] *= not found["repaired"]
     found["said"] = said.strip()[:300]
 
 
@@ -1161,6 +1174,7 @@ def campaign(
 def _work(bench: Bench, row: Row, indices: Sequence[int], worker: int, revision: str) -> NoReturn:
     """Make trials of a row in a fork of its own, which ends here."""
     try:
+        _end_with_parent()
         bench.core = worker
         for index in indices:
             line = json.dumps({**try_once(bench, row, index), "revision": revision})
@@ -1235,12 +1249,13 @@ python scripts/faults_campaign.py --out runs/faults --page docs/results/{page}
 - **unclear ends**: a traceback, or an exit code that is not documented.
 
 A trial may count in several columns. A flip in what informs and decides nothing, such as the date
-of a store, counts as bit-identical. Compared are blocks, seals, cached subspaces, features and
-figures byte by byte, arrays of checkpoints by the keys of Orbax's database, and configurations,
-metrics and summaries as values without times and provenance. Not compared: TensorBoard's events and
-HTML reports, which state times; locks and temporary files. Commands are forked from a process that
-has imported the packages, so that moments fall into work. The clock that jumps is Python's, beside
-the steady clock of a name space of its own; the system's own stays.
+of a store, or in what nobody reads, such as the checkpoint before the last, counts as
+bit-identical. Compared are blocks, seals, cached subspaces, features and figures byte by byte,
+arrays of checkpoints by the keys of Orbax's database, and configurations, metrics and summaries as
+values without times and provenance. Not compared: TensorBoard's events and HTML reports, which
+state times; locks and temporary files. Commands are forked from a process that has imported the
+packages, so that moments fall into work. The clock that jumps is Python's, beside the steady clock
+of a name space of its own; the system's own stays.
 
 {bad}"""
 
@@ -1323,7 +1338,9 @@ def main() -> None:
     (out / "work").mkdir(parents=True, exist_ok=True)
     variables = {
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(out / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get(
+            "JAX_COMPILATION_CACHE_DIR", str(out / "compiled")
+        ),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "OPENBLAS_NUM_THREADS": "1",  # NumPy's threads would not be forked.

@@ -413,11 +413,39 @@ def logged(folder):
     return [{name: line[name] for name in line if name != "seconds"} for line in lines]
 
 
-AGENTS = (
-    "agent train --quiet --hidden 16 --num-features 8 --steps 400 --evaluate-every 200 --n-step 1 "
-    "--checkpoint-every 200 --warmup 80 --batch-size 8 --capacity 400 --evaluation-episodes 4 "
-    "--num-seeds 2 --epsilon-steps 300 --max-episode-steps 30 --num-envs 2"
-).split()
+AGENTS = [
+    "agent",
+    "train",
+    "--quiet",
+    "--hidden",
+    "16",
+    "--num-features",
+    "8",
+    "--steps",
+    "400",
+    "--evaluate-every",
+    "200",
+    "--n-step",
+    "1",
+    "--checkpoint-every",
+    "200",
+    "--warmup",
+    "80",
+    "--batch-size",
+    "8",
+    "--capacity",
+    "400",
+    "--evaluation-episodes",
+    "4",
+    "--num-seeds",
+    "2",
+    "--epsilon-steps",
+    "300",
+    "--max-episode-steps",
+    "30",
+    "--num-envs",
+    "2",
+]
 
 
 @pytest.mark.integration
