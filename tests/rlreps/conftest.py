@@ -1,11 +1,13 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
+import ctypes
 import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from unittest.mock import ANY
 
 import numpy as np
@@ -162,30 +164,110 @@ def freeze():
     return stop
 
 
+# A process that has imported what the commands import and starts no thread: it forks one for each
+# line that it reads, {first, arguments, out, err}, and prints its number. The one between them ends
+# at once, so that the new one becomes a child of the tests, which wait for it as for any other.
+FORKS = """
+import json, os, sys, warnings
+import jax
+from rlreps.cli import main, successor, training
+from rlreps.workflows import generate, train
+assert len(os.listdir("/proc/self/task")) == 1
+warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's, which has no thread yet.
+for line in sys.stdin:
+    order, (told, tell) = json.loads(line), os.pipe()
+    if between := os.fork():
+        os.waitpid(between, 0)
+        print(os.read(told, 20).decode(), flush=True)
+        os.close(told)
+        os.close(tell)
+    elif number := os.fork():
+        os.write(tell, str(number).encode())
+        os._exit(0)
+    else:
+        break
+else:
+    sys.exit()
+for stream, path in enumerate((os.devnull, order["out"], order["err"])):
+    os.dup2(os.open(path, os.O_RDWR), stream)
+sys.argv[1:] = order["arguments"]
+exec(order["first"])
+main()
+"""
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Forked:
+    """What ``subprocess.Popen`` is to a process, for one that was forked and writes into files."""
+
+    def __init__(self, pid, out, err):
+        self.pid, self.files, self.returncode = pid, (out, err), None
+
+    def poll(self):
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def communicate(self, timeout=100):
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("rlreps", timeout)
+            time.sleep(0.005)
+        return tuple(file.read_text() for file in self.files)
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
 @pytest.fixture(scope="session")
-def start_rlreps():
+def start_rlreps(tmp_path_factory):
     """Starts the command in a process of its own, with compiled programs kept.
 
-    ``first`` is Python that the process runs before anything else.
+    ``first`` is Python that the process runs before the command. Importing takes longer than most
+    commands do: processes that ask for no variables of their own are forked after it, on Linux.
     """
-    started = []
+    started, server, folder = [], [], tmp_path_factory.mktemp("processes")
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
-    def start(*arguments, first="pass", **variables):
-        environment = {
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            **variables,
-        }
-        command = f"{first}\nfrom rlreps.cli import main; main()"
-        process = subprocess.Popen(
-            [sys.executable, "-c", command, *map(str, arguments)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def forked(first, arguments):
+        if not server:
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            command = [sys.executable, "-c", FORKS]
+            server.append(subprocess.Popen(command, env=environment, **pipes))
+        files = [folder / f"{name}-{len(started)}" for name in ("out", "err")]
+        for file in files:
+            file.touch()
+        out, err = map(str, files)
+        order = {"first": first, "arguments": arguments, "out": out, "err": err}
+        server[0].stdin.write(json.dumps(order) + "\n")
+        server[0].stdin.flush()
+        return Forked(int(server[0].stdout.readline()), *files)
+
+    def start(*arguments, first="pass", fork=sys.platform == "linux", **variables):
+        arguments = [str(argument) for argument in arguments]
+        if fork and not variables:
+            process = forked(first, arguments)
+        else:
+            command = f"{first}\nfrom rlreps.cli import main; main()"
+            process = subprocess.Popen(
+                [sys.executable, "-c", command, *arguments],
+                env=environment | variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         started.append(process)
         return process
 
@@ -193,6 +275,8 @@ def start_rlreps():
     for process in started:
         if process.poll() is None:
             process.kill()
+        process.communicate()
+    for process in server:
         process.communicate()
 
 

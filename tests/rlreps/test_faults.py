@@ -216,10 +216,10 @@ def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
         # What a kill leaves behind beside whole caches stays for the next one to find.
         for file in path.glob("subspace/*.npz"):
             file.unlink()
-        killed = kill(rng.uniform(0.3, 1.0) * most[0], command)
+        killed = kill(rng.uniform(0.0, 1.0) * most[0], command)
         assert caches(path).items() <= whole.items()
         if not killed:
-            most[0] *= 0.7  # It was measured on a busier machine.
+            most[0] *= 0.7  # It was measured while it compiled, or on a busier machine.
         return killed
 
     for command, most in zip(commands, seconds, strict=True):

@@ -439,7 +439,7 @@ def test_every_choice_of_a_command_can_be_parsed(capsys, command, flag, names):
 
 @pytest.mark.integration
 def test_a_reader_that_has_enough_is_no_error(start_rlreps, toy_store):
-    running = start_rlreps("svd", toy_store, "--rank", "60", "--quiet")
+    running = start_rlreps("svd", toy_store, "--rank", "60", "--quiet", fork=False)
     running.stdout.close()
     assert running.stderr.read() == ""
     assert running.wait(timeout=60) == 1

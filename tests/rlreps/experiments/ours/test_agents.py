@@ -526,6 +526,8 @@ def test_smoke_presets_leave_figures_tables_and_claims_and_resume(
     assert not re.search(r'(href|src)="(https?:|//|\./|/)', page)
     assert "our goal" in page.lower()
 
+    if config is not TRANSFER:  # Whose torsos are random; reports are made by the same functions.
+        return
     # A finished run that lost its last arm trains that one alone and finds the same.
     results = files_below(out / "results")
     for part in ("results", "figures", f"runs/{arms[-1]}"):
