@@ -53,8 +53,8 @@ HEARTBEAT = 5
 """Seconds after which processes that work together miss one of them, where that can be set."""
 SAY_EVERY = 60.0
 """Seconds between lines on how far it has come."""
-RESULT_FREE = {"provenance", "checksum", "peak_memory_mib"}
-"""Keys of JSON files that tell of one process; so does every one with ``second`` in its name."""
+RESULT_FREE = {"provenance", "checksum", "files", "peak_memory_mib"}
+"""Keys of JSON files that tell of one process and its times; so does any with ``second`` in it."""
 
 Contents = dict[str, tuple[int, str]]
 """Name of a part → its size and what tells it from others."""
