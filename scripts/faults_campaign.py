@@ -51,6 +51,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = 4096
 HEARTBEAT = 5
 """Seconds after which processes that work together miss one of them, where that can be set."""
+TIMEOUT = 30
+"""Seconds that processes wait for the others to start: a kill may come before they have met."""
 SAY_EVERY = 60.0
 """Seconds between lines on how far it has come."""
 RESULT_FREE = {"provenance", "checksum", "files", "peak_memory_mib"}
@@ -1361,7 +1363,7 @@ def main() -> None:
     bench = Bench(out, sorted(os.sched_getaffinity(0)))
     several = [row.job for row in chosen if row.job.processes > 1 and row.name not in missing]
     if several and "--heartbeat" in _help(several[0]):
-        bench.heartbeat = ["--heartbeat", str(HEARTBEAT)]
+        bench.heartbeat = ["--heartbeat", str(HEARTBEAT), "--timeout", str(TIMEOUT)]
     campaign(bench, chosen, arguments.trials, max(1, arguments.jobs), missing)
 
     lines = read_lines(out / "trials.jsonl")
