@@ -143,6 +143,11 @@ class Trainer(abc.ABC):
         return learned
 
 
+def place_agents(devices: Sequence[jax.Device] | None, count: int) -> Placement:
+    """Share agents out over as many of the devices as do so evenly; None is JAX's default one."""
+    return make_placement(None if devices is None else largest_even_share(devices, count), count)
+
+
 class CompiledTrainer(Trainer):
     """Trainer of agents in a JAX environment.
 
@@ -177,12 +182,7 @@ class CompiledTrainer(Trainer):
         if seeds is not None:
             require(len(seeds) == config.num_seeds, f"{config.num_seeds} seeds", len(seeds))
             self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.int32))
-        count = config.num_seeds
-        self._placement = (
-            Placement()
-            if devices is None
-            else make_placement(largest_even_share(devices, count), count)
-        )
+        self._placement = place_agents(devices, config.num_seeds)
         self._placement.meet()
         self._placed = self._placement.put_seeds((self._keys, self._own))
         # With or without learning, between which there is no branch at run time.

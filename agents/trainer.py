@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.compiled import CompiledTrainer, Trainer
+from rlreps.agents.compiled import CompiledTrainer, Trainer, place_agents
 from rlreps.agents.dqn import DQN, AgentConfig, make_agent
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
@@ -19,7 +19,6 @@ from rlreps.envs import Position, PuddleWorld, load_arena
 from rlreps.envs.core import observation_struct
 from rlreps.errors import require, require_memory
 from rlreps.runs.processes import process_count
-from rlreps.training.devices import largest_even_share, make_placement
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""
@@ -87,14 +86,6 @@ def _bytes_of(tree: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def _held_here(config: AgentConfig, devices: Sequence[jax.Device] | None) -> int:
-    """Return how many agents this process holds of a run of several."""
-    if devices is None:
-        return config.num_seeds
-    share = make_placement(largest_even_share(devices, config.num_seeds), config.num_seeds).share
-    return math.ceil(share * config.num_seeds)
-
-
 def make_trainer(
     config: AgentConfig,
     *,
@@ -121,7 +112,8 @@ def make_trainer(
         agent = make_agent(
             config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
         )
-        _require_room(agent, _held_here(config, devices))
+        share = place_agents(devices, config.num_seeds).share
+        _require_room(agent, math.ceil(share * config.num_seeds))
         return CompiledTrainer(config, world, agent, devices=devices)
     alone = process_count() == 1
     require(alone, f"{PUDDLE_WORLD} for several processes", config.environment)

@@ -125,6 +125,15 @@ def read_regular(path: str | os.PathLike[str], *, largest: int = LARGEST_READ) -
         return stream.read()
 
 
+def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return the size and the CRC-32 of a file of any size, as ``open_regular`` opens it."""
+    size = checksum = 0
+    with open_regular(path) as stream:
+        while content := stream.read(2**24):
+            size, checksum = size + len(content), zlib.crc32(content, checksum)
+    return size, checksum
+
+
 def parse_json(content: bytes | str) -> Any:
     """Parse JSON.
 

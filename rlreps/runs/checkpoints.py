@@ -18,11 +18,11 @@ import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
 from rlreps.files import (
-    open_regular,
     parse_json,
     read_regular,
     refuse_links_out,
     refuse_odd_files,
+    size_and_checksum,
     write_atomically,
 )
 from rlreps.runs.processes import first_does, outlive_the_lost, process_count
@@ -192,7 +192,7 @@ class Checkpoints:
         folder = self.path / str(step)
         files = sorted(file for file in folder.rglob("*") if file.is_file())
         seal = {
-            "files": {str(file.relative_to(folder)): _fingerprint(file) for file in files},
+            "files": {str(file.relative_to(folder)): size_and_checksum(file) for file in files},
             "layout": _layout(state),
             "step": step,
             "run": self._run,
@@ -254,7 +254,7 @@ class Checkpoints:
                 for name in {*files} & there
                 # A file of another size is not read: it may be larger than memory.
                 if (folder / name).stat().st_size != files[name][0]
-                or _fingerprint(folder / name) != files[name]
+                or [*size_and_checksum(folder / name)] != files[name]
             ]
         except (LookupError, OSError, TypeError) as error:
             raise self._damaged(step, str(error)) from error
@@ -295,15 +295,6 @@ def _described(leaf: Any) -> Any:
 def _layout(tree: object) -> str:
     """Spell the dtype and shape of every leaf."""
     return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree))
-
-
-def _fingerprint(file: Path) -> list[int]:
-    """Return the size and the CRC-32 of a file."""
-    size = checksum = 0
-    with open_regular(file) as stream:
-        while content := stream.read(2**24):
-            size, checksum = size + len(content), zlib.crc32(content, checksum)
-    return [size, checksum]
 
 
 def _checksum(seal: Mapping[str, Any]) -> int:

@@ -17,6 +17,7 @@ from rlreps.files import (
     parse_json,
     read_regular,
     refuse_links_out,
+    size_and_checksum,
     unfinished_writes,
     write_atomically,
 )
@@ -326,7 +327,7 @@ class RunFolder:
         """
         files = [file for pattern in _CHECKED_FILES for file in sorted(self.path.glob(pattern))]
         checksums = {
-            file.relative_to(self.path).as_posix(): f"{zlib.crc32(read_regular(file)):08x}"
+            file.relative_to(self.path).as_posix(): f"{size_and_checksum(file)[1]:08x}"
             for file in files
         }
         _write_json(self.path / _SUMMARY, {**summary, _FILES: checksums})

@@ -85,7 +85,7 @@ class ProcessesConfig:
 
     @property
     def planned(self) -> int:
-        """How many processes are named: those of a plan."""
+        """Return how many processes are named: those of a plan."""
         return self.num_processes or 1
 
 

@@ -20,7 +20,7 @@ from rlreps.subspace.products import Products, orthonormalise, products_of
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 
 Matrix: TypeAlias = np.ndarray | jax.Array | RowBlocks | Products
-"""What can be decomposed; `exact_svd` takes arrays alone."""
+"""A matrix that can be decomposed; `exact_svd` takes arrays alone."""
 
 DEFAULT_RANK = 100
 """Components computed where none are asked for, if the matrix has as many."""

@@ -55,7 +55,7 @@ class Placement:
 
     @property
     def spans_processes(self) -> bool:
-        """Whether devices of other processes are among them."""
+        """Tell whether devices of other processes are among them."""
         return self.mesh is not None and bool(self.mesh.is_multi_process)
 
     @property

@@ -1,4 +1,4 @@
-"""What several processes would do, before any starts: shares, sizes and time of each.
+"""Plans of several processes, before any starts: shares, sizes and time of each.
 
 Times come from rates that are measured here and now, for a moment, on this machine. They leave out
 what processes send each other, compilation, evaluation, and the decomposition of a store that does

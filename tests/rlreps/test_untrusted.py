@@ -643,6 +643,15 @@ def test_a_checkpoint_with_a_file_without_end_or_of_another_size_is_not_read(
         file.unlink()
 
 
+def test_a_log_that_is_longer_than_other_files_does_not_keep_a_run_from_its_end(tmp_path):
+    folder = a_run(tmp_path)
+    folder.append_metrics({"step": 0})
+    os.truncate(tmp_path / "metrics.jsonl", 2**28 + 1)
+    folder.write_summary({"mean": 1.0})
+    assert folder.read_summary() == {"mean": 1.0}
+    assert len(folder.read_file("metrics.jsonl")) == 2**28 + 1
+
+
 @pytest.mark.parametrize(
     ("name", "most"),
     [("config.json", 2**28), ("metrics.jsonl", 2**32), ("summary.json", 2**28)],
