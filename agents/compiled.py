@@ -18,6 +18,7 @@ from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
 from rlreps.errors import require
 from rlreps.losses.base import Metrics
+from rlreps.numerics import jit_briefly
 from rlreps.training.devices import Placement, largest_even_share, make_placement
 
 Tree = TypeVar("Tree")
@@ -187,13 +188,15 @@ class CompiledTrainer(Trainer):
         self._placed = self._placement.put_seeds((self._keys, self._own))
         # With or without learning, between which there is no branch at run time.
         self._advance_chunk = {
-            learns: jax.jit(
+            learns: jit_briefly(
                 self._placement.spread_seeds(self._chunk(learns), own_sources=False),
                 donate_argnums=0,
             )
             for learns in (False, True)
         }
-        self._evaluate = jax.jit(self._placement.spread_seeds(self._episodes, own_sources=False))
+        self._evaluate = jit_briefly(
+            self._placement.spread_seeds(self._episodes, own_sources=False)
+        )
 
     def init(self) -> TrainerState:
         def start(_state: Any, _source: Any, keys: Array, own: Any) -> TrainerState:
@@ -206,7 +209,7 @@ class CompiledTrainer(Trainer):
 
         # Each device makes its own: the memories of all agents may not fit one.
         spread = self._placement.spread_seeds(start, own_sources=False)
-        return self.put(jax.jit(spread)((), (), *self._placed))
+        return self.put(jit_briefly(spread)((), (), *self._placed))
 
     def put(self, state: TrainerState) -> TrainerState:
         return self._placement.put_seeds(state)

@@ -25,6 +25,7 @@ from rlreps.agents.environments import HostEnvironments, HostStep, Inputs, envir
 from rlreps.agents.replay import Rows
 from rlreps.errors import InputError
 from rlreps.losses.base import Metrics, Params
+from rlreps.numerics import jit_briefly
 
 MOST_COPIES = 16
 """Environments that an agent is evaluated in at once."""
@@ -56,13 +57,13 @@ class HostTrainer(Trainer):
         # The step that the environments stand at, if any.
         self._stands_at: int | None = None
         self._advance_row = {
-            learns: jax.jit(partial(self._remember_and_act, learns), donate_argnums=0)
+            learns: jit_briefly(partial(self._remember_and_act, learns), donate_argnums=0)
             for learns in (False, True)
         }
-        self._greedy = jax.jit(self._greedy_actions)
+        self._greedy = jit_briefly(self._greedy_actions)
 
     def init(self) -> TrainerState:
-        memory = jax.jit(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
+        memory = jit_briefly(jax.vmap(self.agent.init))(keys_for(self._keys, Use.NETWORK, 0))
         seen = self._grouped(self._reset(0))
         self._stands_at = 0
         actions = jax.jit(self._actions)(memory.learner.params, seen, np.int32(0), self._keys)

@@ -23,6 +23,7 @@ from rlreps.agents.trainer import DEFAULT_ARENA, arena_of, puddle_world_of
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
+from rlreps.numerics import jit_briefly
 from rlreps.subspace import centre_columns, subspace_distance
 from rlreps.successor.released import load
 
@@ -236,4 +237,4 @@ def make_measure(
         return found
 
     # One torso at a time: the activations of all of them would be large.
-    return jax.jit(lambda torsos: lax.map(one, torsos))
+    return jit_briefly(lambda torsos: lax.map(one, torsos))

@@ -23,6 +23,18 @@ def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     return compiled
 
 
+def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    """Compile a large program that runs for seconds, such as agents' learning.
+
+    On a CPU LLVM optimises it at level 1 of 3: agents learned as fast, and their programs compiled
+    in three fifths of the processor time. Inside another program this is ``jax.jit``.
+    """
+    inside = isinstance(jnp.zeros(()), jax.core.Tracer)
+    if jax.default_backend() == "cpu" and not inside:
+        options["compiler_options"] = {"xla_backend_optimization_level": 1}
+    return jit(function, **options)
+
+
 def matmul(left: Array, right: Array) -> Array:
     """Multiply matrices at full precision, which an accelerator's default would round."""
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import difflib
 import importlib
-import logging
 import os
 import signal
 import sys
@@ -19,7 +18,11 @@ from typing import Any, NoReturn
 
 from rlreps import __version__
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.runs.machine import keep_compiled_programs, keep_lapack_to_one_thread
+from rlreps.runs.machine import (
+    keep_compiled_programs,
+    keep_lapack_to_one_thread,
+    quieten_orbax,
+)
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart:Quickstart", "Run the whole pipeline: ground truth to report."),
@@ -68,10 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
         if _NO_CACHE not in words:
             keep_compiled_programs()
     words = [word for word in words if word != _NO_CACHE]
-    # Orbax warns of what a killed run left behind, and reports a full disk from each of its threads
-    # beside raising it.
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    quieten_orbax()
     try:
         command = parse_command(words)
         if command is not None:

@@ -14,6 +14,8 @@ DATA = (
     "npz); by default MNIST is downloaded through scikit-learn, if it is installed."
 )
 
+JOBS = "Parts to compute at a time, each in a process of its own with its share of the CPU's cores."
+
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentCommand:
@@ -34,6 +36,8 @@ class ExperimentCommand:
             options["devices"] = choose_devices(given["devices"])
         elif self.entry.devices == "shared":
             options["devices"] = devices_for_small_runs()
+        if self.entry.devices != "chosen":
+            options["jobs"] = given["jobs"]
         print_claims(experiment.run(experiment.presets[given["preset"]], given["out"], **options))
 
 
@@ -51,6 +55,8 @@ def command_of(name: str) -> type[ExperimentCommand]:
         fields.append(("data", Annotated[Path | None, arg(help=DATA)], None))
     if entry.devices == "chosen":
         fields.append(("devices", Annotated[int | None, arg(help="As for train.")], None))
+    else:
+        fields.append(("jobs", Annotated[int, arg(help=JOBS)], 1))
     return dataclasses.make_dataclass(
         name.title().replace("-", ""),
         fields,

@@ -11,6 +11,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
    ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
    (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
+   Other things of this kind, such as trials that choose a setting, go through ``run.measured``.
 4. ``report(run, found)`` makes ``Findings`` of name → measurement: an abstract, claims, sections
    and a summary. A section is ``rlreps.report.Section``; its figures are ``run.show(name, caption,
    rows, figure)``, which writes ``results/<name>.csv``, ``.json`` and ``figures/<name>.png``.
@@ -27,7 +28,7 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -40,13 +41,17 @@ from matplotlib.figure import Figure
 
 from rlreps import subspace
 from rlreps.config import as_json
+from rlreps.errors import require
+from rlreps.numerics import usable_cores
 from rlreps.plotting import save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import Interval, aggregate
 from rlreps.runs.progress import progress_bar
+from rlreps.runs.workers import map_in_workers
 from rlreps.successor.store import find_store
+from rlreps.training.devices import devices_for_small_runs
 from rlreps.workflows.ground_truths import STORE
 
 Config = TypeVar("Config")
@@ -190,6 +195,7 @@ class Run(Generic[Config]):
         devices: Devices to share training out to; None is JAX's default device.
         progress: Whether to show progress bars.
         shared: What ``prepare`` returned.
+        jobs: Cells to measure at a time, each in a process with its own share of the cores.
     """
 
     config: Config
@@ -198,6 +204,53 @@ class Run(Generic[Config]):
     devices: Sequence[jax.Device] | None = None
     progress: bool = True
     shared: Any = None
+    jobs: int = 1
+
+    def measured(
+        self,
+        measure: Callable[["Run[Config]", str, Any], Any],
+        cells: Mapping[str, Any],
+        *,
+        keep: bool,
+        title: str,
+        show: bool = True,
+    ) -> dict[str, Any]:
+        """Measure cells, ``jobs`` at a time; return name → measurement.
+
+        Args:
+            measure: As for ``Experiment``.
+            cells: As what ``Experiment.cells`` returns.
+            keep: Whether to keep measurements in ``parts``.
+            title: Of the progress bar.
+            show: Whether to show one even where one cell is measured at a time.
+        """
+
+        def one(run: Run[Config], name: str) -> Any:
+            found = partial(measure, run, name, cells[name])
+            return run.folder.part(name, found) if keep else found()
+
+        # A worker has devices of its own.
+        bare = dataclasses.replace(self, devices=None, progress=False, jobs=1)
+        shares = self.devices is not None
+
+        def in_worker(name: str) -> Any:
+            devices = devices_for_small_runs() if shares else None
+            return one(dataclasses.replace(bare, devices=devices), name)
+
+        def in_turn() -> Iterator[tuple[str, Any]]:
+            for name in cells:
+                advance(0, name)
+                yield name, one(self, name)
+
+        several = min(self.jobs, len(cells)) > 1
+        shown = self.progress and (show or several)
+        found: dict[str, Any] = {}
+        with progress_bar(title, total=len(cells), unit="parts", show=shown) as advance:
+            pairs = map_in_workers(in_worker, [*cells], self.jobs) if several else in_turn()
+            for name, each in pairs:
+                found[name] = each
+                advance(1, name)
+        return {name: found[name] for name in cells}
 
     def training_folder(self, name: str, **described: Any) -> RunFolder:
         """Create or resume the folder ``runs/<name>`` of one training.
@@ -279,6 +332,7 @@ class Experiment(Generic[Config]):
         data: Path | None = None,
         devices: Sequence[jax.Device] | None = None,
         progress: bool = True,
+        jobs: int = 1,
     ) -> dict[str, Any]:
         """Run the experiment in a folder, resuming what was interrupted.
 
@@ -289,13 +343,20 @@ class Experiment(Generic[Config]):
             data: The data set, for experiments that take one.
             devices: Devices to share training out to; None is JAX's default device.
             progress: Whether to show progress bars.
+            jobs: Cells to measure at a time on a CPU, each in a process with its own share of the
+                cores; see ``map_in_workers``. With other devices for the same seeds, results may
+                differ by rounding.
 
         Returns:
             The summary: what ``Findings.summary`` says, ``claims`` and the ``report``'s path.
 
         Raises:
-            InputError: If the data cannot be used, or the folder holds another run.
+            InputError: If the data cannot be used, the folder holds another run, or there are more
+                jobs than cores.
         """
+        if jobs != 1:
+            most = usable_cores() if jax.default_backend() == "cpu" else 1
+            require(1 <= jobs <= most, f"jobs in [1, {most}], the cores of the CPU", jobs)
         loaded = self.load(data) if self.load is not None else None
         described = as_json(config)
         if loaded is not None:
@@ -307,16 +368,15 @@ class Experiment(Generic[Config]):
         checked = self.check(config, loaded) if self.check is not None else loaded
 
         def compute(folder: RunFolder) -> dict[str, Any]:
-            run = Run(config, folder, checked, devices, progress)
+            run = Run(config, folder, checked, devices, progress, jobs=jobs)
             run.shared = self.prepare(run) if self.prepare is not None else None
-            cells, shown = self.cells(run), progress and self.counts_cells
-            found: dict[str, Any] = {}
-            with progress_bar(self.name, total=len(cells), unit="parts", show=shown) as advance:
-                for name, cell in cells.items():
-                    advance(0, name)
-                    measure = partial(self.measure, run, name, cell)
-                    found[name] = folder.part(name, measure) if self.keeps_parts else measure()
-                    advance(1)
+            found = run.measured(
+                self.measure,
+                self.cells(run),
+                keep=self.keeps_parts,
+                title=self.name,
+                show=self.counts_cells,
+            )
             return self._write(run, self.report(run, found))
 
         return complete_run(out, kind=self.name, config=described, compute=compute)

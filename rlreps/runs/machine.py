@@ -1,5 +1,6 @@
-"""Threads, peak memory and cached programs of this process."""
+"""Threads, log messages, peak memory and cached programs of this process."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,15 @@ def keep_lapack_to_one_thread() -> None:
     user has set stands.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def quieten_orbax() -> None:
+    """Silence Orbax's warnings of what a killed run left behind.
+
+    A full disk, which it reports from each of its threads, it raises as well.
+    """
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def peak_memory_mib() -> float | None:

@@ -578,28 +578,31 @@ def check(config: Config, _: None) -> None:
 
 def tune(run: Run[Config]) -> Tuned:
     """Choose every task's weight, by agents in the first setting that are not compared."""
-    config = run.config
-    first = config.settings[0]
-    rows = []
+    config, first = run.config, run.config.settings[0]
     labels = [label for label in first.tasks if label not in _AS]
-    for label in labels:
-        for weight in config.weights:
-            agents = dataclasses.replace(
+    trials = {
+        f"tuning/{in_path(label)}/{in_path(f'{weight:g}')}": Arm(
+            label=label,
+            config=dataclasses.replace(
                 first.with_task(label, weight),
                 seed=config.tuning_seed,
                 num_seeds=config.tuning_agents,
                 steps=config.tuning_steps,
-            )
-            name = f"tuning/{in_path(label)}/{in_path(f'{weight:g}')}"
-            returns = train_arm(run, name, Arm(label=label, config=agents)).mean_returns
-            rows.append(
-                {
-                    "arm": label,
-                    "weight": weight,
-                    "mean_return": float(returns.mean()),
-                    "agents": returns.tolist(),
-                }
-            )
+            ),
+        )
+        for label in labels
+        for weight in config.weights
+    }
+    found = run.measured(train_arm, trials, keep=False, title="weights", show=False)
+    rows = [
+        {
+            "arm": arm.label,
+            "weight": arm.config.auxiliary.weight,
+            "mean_return": float(arm.mean_returns.mean()),
+            "agents": arm.mean_returns.tolist(),
+        }
+        for arm in found.values()
+    ]
     weights = {}
     for label in labels:
         tried = [row for row in rows if row["arm"] == label]

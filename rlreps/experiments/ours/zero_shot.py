@@ -74,7 +74,7 @@ from rlreps.experiments.ours.mazes import (
     CellModel,
     in_two_mazes,
 )
-from rlreps.numerics import seed_key
+from rlreps.numerics import jit_briefly, seed_key
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import format_number
@@ -398,7 +398,7 @@ def dqn_gains(
     table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
     table[:, model.moves.cells] = problem.rewards.T
     # One reward at a time: together, the agents of all would draw a reset at every step.
-    compiled, places = jax.jit(train), devices or jax.devices()[:1]
+    compiled, places = jit_briefly(train), devices or jax.devices()[:1]
     started = [
         compiled(jax.device_put(rewards, places[index % len(places)]))
         for index, rewards in enumerate(table)

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -166,6 +167,34 @@ def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_fol
     assert kept[0].kind == "toy-run"
     assert kept[0].config["scale"] == 1.0
     assert kept[0].config["experiment"]["scales"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keeps):
+    def measure(run, name, scale):
+        assert not run.progress
+        return {"values": [scale], "process": os.getpid()}
+
+    def report(run, found):
+        section = Section(title="Only")
+        return Findings(abstract="", claims=[], sections=[section], summary={"found": found})
+
+    toy = Toy().experiment()
+    experiment = dataclasses.replace(toy, measure=measure, report=report, keeps_parts=keeps)
+    config = Config(scales=(3.0, 1.0, 2.0))
+    summary = experiment.run(config, tmp_path / "run", progress=False, jobs=2)
+    found = summary["found"]
+    assert list(found) == ["scale-3", "scale-1", "scale-2"]
+    assert [part["values"] for part in found.values()] == [[3.0], [1.0], [2.0]]
+    assert os.getpid() not in [part["process"] for part in found.values()]
+    assert (tmp_path / "run/parts").exists() == keeps
+
+
+def test_more_jobs_than_cores_are_refused(tmp_path):
+    for jobs in (0, 10_000):
+        with pytest.raises(InputError, match=r"expected jobs in \[1, "):
+            Toy().experiment().run(Config(), tmp_path / "run", jobs=jobs)
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
