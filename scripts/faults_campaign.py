@@ -1228,13 +1228,13 @@ def _revision() -> str:
     return done.stdout.strip() or "unknown"
 
 
-PAGE_TEXT = """# Faults, measured
+PAGE_TEXT = """# Runs under faults
 
 `scripts/faults_campaign.py` harms tiny commands and their files at random moments and places, runs
 the same command again until it ends, and compares what is there with an undisturbed run.
 
 ```bash
-python scripts/faults_campaign.py --out runs/faults --page docs/results/{page}
+python scripts/faults_campaign.py --out runs/faults{options} --page docs/results/{page}
 ```
 
 {date}, rlreps {version} ({revisions}), {cores} cores of {machine}: {trials:,} trials, which took
@@ -1262,8 +1262,10 @@ of a name space of its own; the system's own stays.
 {bad}"""
 
 
-def write_page(path: Path, lines: Sequence[Mapping[str, Any]], table: str) -> None:
-    """Write the page of a campaign."""
+def write_page(
+    path: Path, lines: Sequence[Mapping[str, Any]], table: str, trials: int | None
+) -> None:
+    """Write the page of a campaign of so many trials of each row."""
     from rlreps import __version__
 
     listed = "".join(
@@ -1273,6 +1275,7 @@ def write_page(path: Path, lines: Sequence[Mapping[str, Any]], table: str) -> No
     )
     text = PAGE_TEXT.format(
         page=path.name,
+        options="" if trials is None else f" --trials {trials}",
         date=datetime.datetime.now(datetime.UTC).date(),
         version=__version__,
         revisions=", ".join(sorted({line["revision"] for line in lines})),
@@ -1357,6 +1360,9 @@ def main() -> None:
     ]
     if not chosen:
         parser.error(f"expected some of {', '.join(names)}, got {' '.join(arguments.only)}")
+    revision, made = _revision(), {line["revision"] for line in read_lines(out / "trials.jsonl")}
+    if made - {revision}:  # What is undisturbed was computed by the same code.
+        parser.error(f"expected trials of revision {revision} in {out}, got {', '.join(made)}")
     can_mount = _own_mounts()
     warm(chosen)
     missing = {row.name: why for row in chosen if (why := unsupported(row, can_mount))}
@@ -1374,7 +1380,7 @@ def main() -> None:
         csv.writer(file).writerows(table)
     print(markdown(table))
     if arguments.page:
-        write_page(arguments.page, lines, markdown(table))
+        write_page(arguments.page, lines, markdown(table), arguments.trials)
     if bad := [line for line in lines if is_bad(line)]:
         sys.exit(f"{len(bad)} of {len(lines)} trials lost, used or left something they must not")
 

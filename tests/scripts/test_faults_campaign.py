@@ -121,9 +121,10 @@ def test_the_table_sums_up_the_trials_of_each_row(script, tmp_path):
     text = script.markdown(table)
     assert text.splitlines()[1] == "|---" * 10 + "|"
     assert "| flipped | 2 | 0 | 1 | 1 | 1 | 0 | 0 | 1 | 1 |" in text
-    script.write_page(tmp_path / "page.md", lines, text)
+    script.write_page(tmp_path / "page.md", lines, text, 2)
     page = (tmp_path / "page.md").read_text()
     assert text in page
+    assert "--out runs/faults --trials 2 --page docs/results/page.md" in page
     assert "- kill/train, trial 1, killed: wrong, 1,200 bytes lost in run/features; no word" in page
 
 
