@@ -16,6 +16,8 @@ Params = TypeVar("Params")
 PRNG = "threefry2x32"
 """The generator of every key. Others give bits that depend on what they are batched with."""
 
+_LEVEL = "xla_backend_optimization_level"
+
 
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a function with ``jax.jit``, keeping its signature for the type checker."""
@@ -26,12 +28,14 @@ def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a large program that runs for seconds, such as agents' learning.
 
-    On a CPU LLVM optimises it at level 1 of 3: agents learned as fast, and their programs compiled
-    in three fifths of the processor time. Inside another program this is ``jax.jit``.
+    On a CPU LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as
+    fast, and their programs compiled in three fifths of the processor time. Inside another program
+    this is ``jax.jit``.
     """
     inside = isinstance(jnp.zeros(()), jax.core.Tracer)
-    if jax.default_backend() == "cpu" and not inside:
-        options["compiler_options"] = {"xla_backend_optimization_level": 1}
+    chosen = _LEVEL in os.environ.get("XLA_FLAGS", "")
+    if jax.default_backend() == "cpu" and not inside and not chosen:
+        options["compiler_options"] = {_LEVEL: 1}
     return jit(function, **options)
 
 
