@@ -198,7 +198,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Agents that see codes of a maze's cells: learned features against scratch and controls.",
         largest="has more agents, five goals and longer training",
         devices="shared",
-        recorded=(("laptop", "about an hour"),),
+        recorded=(("laptop", "about 11 min"),),
     ),
     "shaping": Entry(
         "ours.shaping",
