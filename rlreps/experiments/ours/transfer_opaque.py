@@ -717,7 +717,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
             "returns",
             "Mean return of evaluations (interquartile mean over agents, 95 % interval), first "
             "goal. Steps without rewards count: curves of learned and exact components begin "
-            "behind them. Dotted: the threshold.",
+            "behind them. Heights differ between panels.",
             None,
             _figure(config, trained, thresholds),
         )
@@ -793,6 +793,7 @@ def _figure(
         x_label="environment steps, free ones included",
         y_label="return",
         log_y=False,
+        share_y=False,
         note="interquartile mean over agents, 95 % bootstrap interval",
     )
 
