@@ -211,7 +211,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.auxiliary_online",
         "Auxiliary tasks of agents that learn online, against none and a data-free control.",
         largest="has more agents, larger ones, which learn for longer",
-        recorded=(("laptop", "about 49 min"),),
+        recorded=(("laptop", "about 24 min"),),
         **_SMALL_MATRICES,
     ),
 }

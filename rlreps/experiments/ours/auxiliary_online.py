@@ -545,7 +545,9 @@ _PAPER = dataclasses.replace(
 
 PRESETS = {
     "smoke": Config(
-        settings=(Setting(base=_SMOKE, length_scale=_CODE_SCALE, tasks=(FOLLOWING, CONTROL)),),
+        settings=(
+            Setting(base=_SMOKE, length_scale=_CODE_SCALE, tasks=(FOLLOWING, CONTROL), wider=False),
+        ),
         weights=(1.0,),
         tuning_agents=2,
         tuning_steps=1_280,

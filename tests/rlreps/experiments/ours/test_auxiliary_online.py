@@ -182,13 +182,13 @@ def test_the_smoke_preset_tunes_compares_and_resumes(tmp_path, monkeypatch, file
     out, config = tmp_path / "run", PRESETS["smoke"]
     summary = EXPERIMENT.run(config, out, progress=False)
     assert summary["weights"] == {FOLLOWING: 1.0, FIXED: 1.0, CONTROL: 1.0}
-    arms = [NO_TASK, FOLLOWING, CONTROL, WIDER]
+    arms = [NO_TASK, FOLLOWING, CONTROL]
     assert [arm["arm"] for arm in summary["comparisons"][0]["arms"]] == arms
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 2
     tuning = json.loads((out / "results" / "tuning.json").read_text())
     assert [len(row["agents"]) for row in tuning] == [2, 2]
     effects = json.loads((out / "results" / "effects.json").read_text())
-    assert len(effects) == 4
+    assert len(effects) == 3
     assert -20.0 <= effects[0]["best"] < -10.0
     report = (out / "report.html").read_text()
     assert "data-free control" in report
@@ -217,6 +217,7 @@ def test_a_report_has_effects_tuning_and_every_setting(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(auxiliary_online, "train_arm", train)
+    monkeypatch.setattr(agent_arms, "_RESAMPLES", 200)
     made = dataclasses.replace(EXPERIMENT, measure=train)
     summary = made.run(config, tmp_path / "run", progress=False)
     assert set(summary["weights"].values()) == {0.3}
