@@ -20,6 +20,10 @@ class TrainingDivergedError(RuntimeError):
     """A loss or a parameter became NaN or infinite; the last good checkpoint is untouched."""
 
 
+class WorkerDiedError(RuntimeError):
+    """A worker process ended before its work was done."""
+
+
 def require(condition: bool, expected: str, got: object) -> None:
     """Raise an ``InputError`` with what was expected and what came, unless ``condition`` holds."""
     if not condition:

@@ -1,5 +1,6 @@
 """Typed wrappers that the whole library shares: compilation, products, optimizers, random keys."""
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -26,17 +27,27 @@ def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    """Compile a large program that runs for seconds, such as agents' learning.
+    """Compile a large program, such as agents' learning, in less time on a CPU.
 
-    On a CPU LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as
-    fast, and their programs compiled in three fifths of the processor time. Inside another program
-    this is ``jax.jit``.
+    There LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as
+    fast, and their programs compiled in three fifths of the processor time (docs/results/speed.md).
+    Within another program this is ``jax.jit``.
     """
-    inside = isinstance(jnp.zeros(()), jax.core.Tracer)
-    chosen = _LEVEL in os.environ.get("XLA_FLAGS", "")
-    if jax.default_backend() == "cpu" and not inside and not chosen:
-        options["compiler_options"] = {_LEVEL: 1}
-    return jit(function, **options)
+    plain = jit(function, **options)
+    if jax.default_backend() != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
+        return plain
+    brief = jit(function, compiler_options={_LEVEL: 1}, **options)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return brief(*args, **named)
+        except ValueError:  # Options are for outermost programs.
+            if not isinstance(jnp.zeros(()), jax.core.Tracer):
+                raise
+            return plain(*args, **named)
+
+    return call
 
 
 def matmul(left: Array, right: Array) -> Array:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rlreps import __version__
-from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError
 from rlreps.runs.machine import (
     keep_compiled_programs,
     keep_lapack_to_one_thread,
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
         if command is not None:
             _run(command)
         sys.stdout.flush()
-    except TrainingDivergedError as error:
+    except (TrainingDivergedError, WorkerDiedError) as error:
         _fail(error, 1, own_process)
     except BrokenPipeError:
         # The reader has enough. Python would complain again when it flushes at exit.

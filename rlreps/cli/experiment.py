@@ -36,7 +36,7 @@ class ExperimentCommand:
             options["devices"] = choose_devices(given["devices"])
         elif self.entry.devices == "shared":
             options["devices"] = devices_for_small_runs()
-        if self.entry.devices != "chosen":
+        if self.entry.takes_jobs:
             options["jobs"] = given["jobs"]
         print_claims(experiment.run(experiment.presets[given["preset"]], given["out"], **options))
 
@@ -55,7 +55,7 @@ def command_of(name: str) -> type[ExperimentCommand]:
         fields.append(("data", Annotated[Path | None, arg(help=DATA)], None))
     if entry.devices == "chosen":
         fields.append(("devices", Annotated[int | None, arg(help="As for train.")], None))
-    else:
+    if entry.takes_jobs:
         fields.append(("jobs", Annotated[int, arg(help=JOBS)], 1))
     return dataclasses.make_dataclass(
         name.title().replace("-", ""),

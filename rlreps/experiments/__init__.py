@@ -27,6 +27,7 @@ class Entry:
             ``chosen``: the user chooses how many devices to train on; None: one device.
         takes_data: Whether there is an option ``data``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
+        takes_jobs: Whether parts may be computed side by side: no verdict is on their times.
         smoke: Seconds of the preset ``smoke`` with its checks, two at once on two cores.
         recorded: Larger presets, each with how long its run took that docs/results records: on two
             cores, some with other work on the machine. None is a promise.
@@ -39,6 +40,7 @@ class Entry:
     devices: Literal["shared", "chosen"] | None = None
     takes_data: bool = False
     one_lapack_thread: bool = False
+    takes_jobs: bool = False
     smoke: int = 0
     recorded: tuple[tuple[str, str], ...] = ()
     largest: str = "is the published protocol"
@@ -73,6 +75,7 @@ class Entry:
 
 
 _SMALL_MATRICES: Any = {"devices": "shared", "one_lapack_thread": True}
+_AGENTS: Any = {**_SMALL_MATRICES, "takes_jobs": True}
 _ON_ROWS: Any = {**_SMALL_MATRICES, "takes_data": True}
 
 EXPERIMENTS: dict[str, Entry] = {
@@ -110,6 +113,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "pfau_2019.hydrogen",
         "The hydrogen atom: nine eigenfunctions by spectral inference.",
         devices="shared",
+        takes_jobs=True,
         smoke=22,
         recorded=(("paper", "hours"),),
     ),
@@ -163,14 +167,14 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents and larger ones",
         smoke=38,
         recorded=(("laptop", "about 6 min"),),
-        **_SMALL_MATRICES,
+        **_AGENTS,
     ),
     "agent-control": Entry(
         "ours.agent_control",
         "Agents in classic control and LunarLander: no auxiliary task against some.",
         largest="has more agents, which learn for longer",
         smoke=22,
-        **_SMALL_MATRICES,
+        **_AGENTS,
     ),
     "representation-transfer": Entry(
         "ours.representation_transfer",
@@ -178,13 +182,14 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more agents and larger ones",
         smoke=35,
         recorded=(("laptop", "about 7 min"),),
-        **_SMALL_MATRICES,
+        **_AGENTS,
     ),
     "few-labels": Entry(
         "ours.few_labels",
         "Values of policies from few labelled states: learned features against data-free bases.",
         largest="has more replicates",
         recorded=(("laptop", "about 17 min"),),
+        takes_jobs=True,
     ),
     "zero-shot": Entry(
         "ours.zero_shot",
@@ -192,27 +197,29 @@ EXPERIMENTS: dict[str, Entry] = {
         devices="shared",
         largest="has more replicates",
         recorded=(("laptop", "about 25 min"),),
+        takes_jobs=True,
     ),
     "transfer-opaque": Entry(
         "ours.transfer_opaque",
         "Agents that see codes of a maze's cells: learned features against scratch and controls.",
         largest="has more agents, five goals and longer training",
         devices="shared",
-        recorded=(("laptop", "about 11 min"),),
+        recorded=(("laptop", "about 11 min with --jobs 2"),),
+        takes_jobs=True,
     ),
     "shaping": Entry(
         "ours.shaping",
         "Shaped rewards: distances in learned features against Euclidean and exact ones.",
         largest="has more agents, which learn for longer",
         recorded=(("laptop", "about 16 min"),),
-        **_SMALL_MATRICES,
+        **_AGENTS,
     ),
     "auxiliary-online": Entry(
         "ours.auxiliary_online",
         "Auxiliary tasks of agents that learn online, against none and a data-free control.",
         largest="has more agents, larger ones, which learn for longer",
-        recorded=(("laptop", "about 24 min"),),
-        **_SMALL_MATRICES,
+        recorded=(("laptop", "about 24 min with --jobs 2"),),
+        **_AGENTS,
     ),
 }
 """Name → experiment."""

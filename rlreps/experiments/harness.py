@@ -26,9 +26,10 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 7. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
 """
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -237,7 +238,7 @@ class Run(Generic[Config]):
             devices = devices_for_small_runs() if shares else None
             return one(dataclasses.replace(bare, devices=devices), name)
 
-        def in_turn() -> Iterator[tuple[str, Any]]:
+        def in_turn() -> Generator[tuple[str, Any]]:
             for name in cells:
                 advance(0, name)
                 yield name, one(self, name)
@@ -247,9 +248,10 @@ class Run(Generic[Config]):
         found: dict[str, Any] = {}
         with progress_bar(title, total=len(cells), unit="parts", show=shown) as advance:
             pairs = map_in_workers(in_worker, [*cells], self.jobs) if several else in_turn()
-            for name, each in pairs:
-                found[name] = each
-                advance(1, name)
+            with contextlib.closing(pairs):
+                for name, each in pairs:
+                    found[name] = each
+                    advance(1, name)
         return {name: found[name] for name in cells}
 
     def training_folder(self, name: str, **described: Any) -> RunFolder:
@@ -341,11 +343,12 @@ class Experiment(Generic[Config]):
             out: The folder: ``parts``, ``runs``, ``results``, ``figures``, ``report.html`` and
                 ``summary.json``.
             data: The data set, for experiments that take one.
-            devices: Devices to share training out to; None is JAX's default device.
+            devices: Devices to share training out to; None is JAX's default device. With several
+                jobs each takes all that it sees in place of those given.
             progress: Whether to show progress bars.
             jobs: Cells to measure at a time on a CPU, each in a process with its own share of the
-                cores; see ``map_in_workers``. With other devices for the same seeds, results may
-                differ by rounding.
+                cores; see ``map_in_workers``. Numbers differ by rounding where seeds lie on other
+                devices for it, and times that a cell measures are those beside others.
 
         Returns:
             The summary: what ``Findings.summary`` says, ``claims`` and the ``report``'s path.
@@ -353,10 +356,8 @@ class Experiment(Generic[Config]):
         Raises:
             InputError: If the data cannot be used, the folder holds another run, or there are more
                 jobs than cores.
+            WorkerDiedError: If one of several jobs died.
         """
-        if jobs != 1:
-            most = usable_cores() if jax.default_backend() == "cpu" else 1
-            require(1 <= jobs <= most, f"jobs in [1, {most}], the cores of the CPU", jobs)
         loaded = self.load(data) if self.load is not None else None
         described = as_json(config)
         if loaded is not None:
@@ -365,6 +366,10 @@ class Experiment(Generic[Config]):
         if finished is not None:
             return finished
         # Before the folder is made: what is refused leaves nothing behind.
+        if jobs != 1:
+            kind, most = jax.default_backend(), usable_cores()
+            require(kind == "cpu", "jobs on a CPU alone", kind)
+            require(1 <= jobs <= most, f"jobs in [1, {most}], the cores of the CPU", jobs)
         checked = self.check(config, loaded) if self.check is not None else loaded
 
         def compute(folder: RunFolder) -> dict[str, Any]:

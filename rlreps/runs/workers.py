@@ -1,4 +1,4 @@
-"""Worker processes on this machine, each with its own share of the cores.
+"""Worker processes on this machine, on Linux each with its own share of the cores.
 
 Programs too small for several cores end sooner side by side than one after the other. This module
 loads no NumPy: a worker takes its cores before the threads of libraries start.
@@ -8,62 +8,87 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any
 
-from rlreps.errors import InputError
+from rlreps.errors import WorkerDiedError
 from rlreps.runs.machine import quieten_orbax
 
-_function: Callable[[str], Any]
-"""What this process does, if it is a worker."""
+_function: Callable[[str], Any] | None = None
+"""What this process does, once it is a worker that has read it."""
 
 
 def map_in_workers(
     function: Callable[[str], Any], names: Sequence[str], jobs: int
-) -> Iterator[tuple[str, Any]]:
+) -> Generator[tuple[str, Any]]:
     """Call a function with each name in worker processes; yield (name, result) as they come.
 
-    Workers start afresh: a script that leads here needs ``if __name__ == "__main__"``. They end
-    with this process, and as soon as a call fails.
+    Workers start afresh, on the CPU: a script that leads here needs ``if __name__ == "__main__"``.
+    They end with this process, when the generator is closed, and as soon as a call fails.
 
     Args:
         function: Anything that cloudpickle can carry, as it must be able to carry the results.
         names: What to call it with.
-        jobs: Number of workers.
+        jobs: Number of workers, at most.
 
     Raises:
-        InputError: If a worker was killed.
+        WorkerDiedError: If a worker ended before its work was done.
         Exception: What a call raised.
     """
     import cloudpickle
 
+    jobs = min(jobs, len(names))
     context = multiprocessing.get_context("spawn")
+    _quieten_tracker()
     shares, (reader, writer) = context.SimpleQueue(), context.Pipe(duplex=False)
     for share in _shares(jobs):
         shares.put(share)
-    pool = ProcessPoolExecutor(
-        jobs,
-        mp_context=context,
-        initializer=_start,
-        initargs=(shares, reader, cloudpickle.dumps(function)),
-    )
+    # Through files: what is large must not lie in a pipe that nobody reads any more.
+    with tempfile.TemporaryDirectory(prefix="rlreps-jobs-") as folder:
+        payload = Path(folder, "function")
+        payload.write_bytes(cloudpickle.dumps(function))
+        pool = ProcessPoolExecutor(
+            jobs, mp_context=context, initializer=_start, initargs=(shares, reader)
+        )
+        try:
+            futures = {
+                pool.submit(_call, str(payload), name, str(Path(folder, str(index)))): name
+                for index, name in enumerate(names)
+            }
+            for future in as_completed(futures):
+                result = Path(future.result())
+                found = cloudpickle.loads(result.read_bytes())
+                result.unlink()
+                yield futures[future], found
+        except BrokenProcessPool as error:
+            raise WorkerDiedError(
+                "expected every worker process to live, got one that ended before its work was "
+                "done (fewer jobs need less memory); the same command goes on from here"
+            ) from error
+        finally:
+            writer.close()
+            pool.shutdown(cancel_futures=True)
+            reader.close()
+
+
+def _quieten_tracker() -> None:
+    """Start Python's tracker of semaphores such that it says nothing where this process ends."""
+    name = "PYTHONWARNINGS"
+    before = os.environ.get(name)
+    os.environ[name] = ",".join(filter(None, (before, "ignore:resource_tracker")))
     try:
-        futures = {pool.submit(_call, name): name for name in names}
-        for future in as_completed(futures):
-            yield futures[future], cloudpickle.loads(future.result())
-        pool.shutdown()
-    except BrokenProcessPool as error:
-        raise InputError(
-            "expected every worker to live, got one that was killed: if memory ran out, take fewer "
-            "jobs; the same command goes on from here"
-        ) from error
+        resource_tracker.ensure_running()
     finally:
-        writer.close()
-        pool.shutdown(cancel_futures=True)
-        reader.close()
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _shares(jobs: int) -> list[list[int]]:
@@ -74,18 +99,16 @@ def _shares(jobs: int) -> list[list[int]]:
     return [cores[len(cores) * i // jobs : len(cores) * (i + 1) // jobs] for i in range(jobs)]
 
 
-def _start(shares: Any, reader: Any, function: bytes) -> None:
+def _start(shares: Any, reader: Any) -> None:
     """Begin as a worker, which ends when nobody can write to ``reader`` any more."""
-    global _function
-    share = shares.get()
-    if share:
-        os.sched_setaffinity(0, share)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's to answer.
     threading.Thread(target=_watch, args=(reader,), daemon=True).start()
+    share = shares.get()
+    if share:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, share)
+    os.environ["JAX_PLATFORMS"] = "cpu"
     quieten_orbax()
-    import cloudpickle
-
-    _function = cloudpickle.loads(function)
 
 
 def _watch(reader: Any) -> None:
@@ -95,8 +118,12 @@ def _watch(reader: Any) -> None:
     os._exit(1)
 
 
-def _call(name: str) -> bytes:
+def _call(payload: str, name: str, result: str) -> str:
+    """Write what the function returns to a file; return the file."""
+    global _function
     import cloudpickle
 
-    found: bytes = cloudpickle.dumps(_function(name))
-    return found
+    if _function is None:
+        _function = cloudpickle.loads(Path(payload).read_bytes())
+    Path(result).write_bytes(cloudpickle.dumps(_function(name)))
+    return result

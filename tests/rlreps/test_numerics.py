@@ -1,6 +1,11 @@
 import os
 
-from rlreps.numerics import usable_cores
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rlreps import numerics
+from rlreps.numerics import jit_briefly, usable_cores
 
 
 def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
@@ -14,3 +19,29 @@ def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeyp
 def test_only_the_cores_that_may_be_used_are_counted(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5}, raising=False)
     assert usable_cores() == 2
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_backend_optimization_level=0"])
+def test_brief_compilation_leaves_results_nesting_and_errors_as_they_are(monkeypatch, flags):
+    asked, jit = [], numerics.jit
+
+    def recorded(function, **options):
+        asked.append(options)
+        return jit(function, **options)
+
+    def double(x, fail=False):
+        if fail:
+            raise ValueError("odd")
+        return 2.0 * x
+
+    monkeypatch.setattr(numerics, "jit", recorded)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    twice = jit_briefly(double, static_argnames="fail")
+    levels = [options.get("compiler_options") for options in asked]
+    brief = {"xla_backend_optimization_level": 1}
+    on_cpu = jax.default_backend() == "cpu"
+    assert levels == ([None] if flags or not on_cpu else [None, brief])
+    assert twice(jnp.float32(3.0)) == 6.0
+    assert jax.jit(lambda x: twice(x) + 1.0)(jnp.float32(3.0)) == 7.0
+    with pytest.raises(ValueError, match="odd"):
+        twice(jnp.float32(3.0), fail=True)

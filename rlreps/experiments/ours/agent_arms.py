@@ -511,7 +511,8 @@ def _returns_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Sectio
         header += [f"reached {threshold}", f"steps to {threshold}", "training s"]
         caption = (
             f"{environment}: interquartile mean over agents with its 95 % bootstrap interval. "
-            "Training time is that of all agents together, with compilation and without evaluation."
+            "Training time is that of all agents together, with compilation and without "
+            "evaluation, beside other arms where there were several jobs."
         )
         tables.append(Table(header, rows, caption))
         figures.append(

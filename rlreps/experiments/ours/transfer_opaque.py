@@ -717,7 +717,7 @@ def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
             "returns",
             "Mean return of evaluations (interquartile mean over agents, 95 % interval), first "
             "goal. Steps without rewards count: curves of learned and exact components begin "
-            "behind them. Heights differ between panels.",
+            "behind them. Vertical scales differ.",
             None,
             _figure(config, trained, thresholds),
         )

@@ -43,6 +43,9 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
         )
     if entry.devices == "chosen":
         arguments += ["--devices", 1]
+    if entry.takes_jobs:
+        arguments += ["--jobs", 3]
+        expected["jobs"] = 3
     printed = rlreps(*arguments, "--quiet")
     assert told == [("paper", tmp_path / "run", expected)]
     assert printed.startswith("What is stated, and what was found\n\nIt: cannot be told\n")

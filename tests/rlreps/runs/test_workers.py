@@ -5,62 +5,95 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError
 from rlreps.runs.workers import map_in_workers
 
 
-def test_every_name_is_worked_on_once_and_cores_are_shared_out():
-    factor = 3
-
-    def work(name):
-        return factor * int(name), os.getpid(), sorted(os.sched_getaffinity(0))
-
-    names = [str(number) for number in range(8)]
-    found = dict(map_in_workers(work, names, 2))
-    assert {name: each[0] for name, each in found.items()} == {n: 3 * int(n) for n in names}
-    cores = {process: tuple(own) for _, process, own in found.values()}
-    assert os.getpid() not in cores
-    everything = sorted(os.sched_getaffinity(0))
-    if len(everything) > 1 and len(cores) == 2:
-        assert sorted(core for own in cores.values() for core in own) == everything
+def say(folder, name):
+    """Leave this process's number in a file, whole or not at all."""
+    Path(folder, f"{name}.part").write_text(str(os.getpid()))
+    Path(folder, f"{name}.part").rename(Path(folder, name))
 
 
-def _gone(process, seconds=20.0):
+def await_files(*paths, alive=lambda: True):
+    until = time.monotonic() + 60
+    while not all(path.exists() for path in paths):
+        assert alive()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def gone(process):
     """Wait until a process has ended."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + 20
     while time.monotonic() < until:
         try:
-            with open(f"/proc/{process}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
         except FileNotFoundError:
             return True
         time.sleep(0.05)
     return False
 
 
-def test_a_failure_comes_back_at_once_and_ends_the_others(tmp_path):
+def test_every_name_is_worked_on_once_and_cores_are_shared_out(tmp_path):
+    large = bytes(1_000_000)
+
+    def work(name):
+        say(tmp_path, name)
+        await_files(tmp_path / "0", tmp_path / "1")  # Both workers have one of the first two.
+        return int(name), len(large), large, os.getpid(), sorted(os.sched_getaffinity(0))
+
+    names = [str(number) for number in range(6)]
+    found = dict(map_in_workers(work, names, 2))
+    assert {name: each[0] for name, each in found.items()} == {name: int(name) for name in names}
+    assert all(each[1:3] == (1_000_000, large) for each in found.values())
+    cores = {process: tuple(own) for *_, process, own in found.values()}
+    assert len(cores) == 2
+    assert os.getpid() not in cores
+    everything = sorted(os.sched_getaffinity(0))
+    shared_out = sorted(core for own in cores.values() for core in own)
+    assert shared_out == (everything if len(everything) > 1 else 2 * everything)
+
+
+@pytest.mark.parametrize("error", [InputError("expected a"), TrainingDivergedError("at step 3")])
+def test_a_failure_comes_back_at_once_and_ends_the_others(tmp_path, error):
     def work(name):
         if name == "fails":
-            while not (tmp_path / "waits").exists():
-                time.sleep(0.01)
-            raise InputError("expected a number, got a word")
-        (tmp_path / "waits").write_text(str(os.getpid()))
+            await_files(tmp_path / "waits")
+            raise error
+        say(tmp_path, "waits")
         time.sleep(600)
 
-    with pytest.raises(InputError, match="expected a number, got a word"):
+    began = time.monotonic()
+    with pytest.raises(type(error), match=str(error)):
         list(map_in_workers(work, ["waits", "fails"], 2))
-    assert _gone(int((tmp_path / "waits").read_text()))
+    assert time.monotonic() - began < 60
+    assert gone(int((tmp_path / "waits").read_text()))
 
 
-def test_a_worker_that_is_killed_is_an_error_with_advice():
+def test_workers_end_when_nobody_wants_the_rest(tmp_path):
+    def work(name):
+        say(tmp_path, name)
+        time.sleep(600 * (name == "b"))
+        return name
+
+    found = map_in_workers(work, ["a", "b"], 2)
+    assert next(found) == ("a", "a")
+    await_files(tmp_path / "b")
+    found.close()
+    assert gone(int((tmp_path / "b").read_text()))
+
+
+def test_a_worker_that_is_killed_is_an_error():
     def work(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(InputError, match=r"one that was killed.*fewer jobs"):
+    with pytest.raises(WorkerDiedError, match=r"one that ended .*fewer jobs"):
         list(map_in_workers(work, ["a", "b"], 2))
 
 
@@ -68,24 +101,36 @@ PARENT = """
 import os, pathlib, sys, time
 from rlreps.runs.workers import map_in_workers
 
-def work(name):
-    pathlib.Path(sys.argv[1], name).write_text(str(os.getpid()))
+ballast = bytes(1_000_000)
+
+def work(name, ballast=ballast):
+    pathlib.Path(sys.argv[1], name + ".part").write_text(str(os.getpid()))
+    pathlib.Path(sys.argv[1], name + ".part").rename(pathlib.Path(sys.argv[1], name))
     time.sleep(600)
 
-if __name__ == "__main__":
+{guard}
     list(map_in_workers(work, ["a", "b"], 2))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path, number):
     script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    with subprocess.Popen([sys.executable, script, tmp_path]) as parent:
-        until = time.monotonic() + 60
-        while not all((tmp_path / name).exists() for name in "ab"):
-            assert parent.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
+    script.write_text(PARENT.format(guard='if __name__ == "__main__":'))
+    command = [sys.executable, script, tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
+        await_files(tmp_path / "a", tmp_path / "b", alive=lambda: parent.poll() is None)
         parent.send_signal(number)
-    assert all(_gone(int((tmp_path / name).read_text())) for name in "ab")
+        said = parent.communicate(timeout=60)[1]
+    assert "resource_tracker" not in said
+    assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
+
+
+def test_a_script_without_a_guard_ends_with_an_error(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(guard="if True:"))
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 1
+    assert "WorkerDiedError: expected every worker" in ran.stderr
