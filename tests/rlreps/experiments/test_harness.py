@@ -5,7 +5,9 @@ import dataclasses
 import json
 import math
 import os
+import sys
 
+import cloudpickle
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -182,7 +184,13 @@ def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keep
     toy = Toy().experiment()
     experiment = dataclasses.replace(toy, measure=measure, report=report, keeps_parts=keeps)
     config = Config(scales=(3.0, 1.0, 2.0))
-    summary = experiment.run(config, tmp_path / "run", progress=False, jobs=2)
+    # Workers cannot import this module, where tests start without the checkout in their path.
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        summary = experiment.run(config, tmp_path / "run", progress=False, jobs=2)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
     found = summary["found"]
     assert list(found) == ["scale-3", "scale-1", "scale-2"]
     assert [part["values"] for part in found.values()] == [[3.0], [1.0], [2.0]]

@@ -7,10 +7,19 @@ import sys
 import time
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError
 from rlreps.runs.workers import map_in_workers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _by_value():
+    """Workers cannot import this module, where tests start without the checkout in their path."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def say(folder, name):
@@ -98,7 +107,7 @@ def test_a_worker_that_is_killed_is_an_error():
 
 
 PARENT = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 from rlreps.runs.workers import map_in_workers
 
 ballast = bytes(1_000_000)
@@ -109,6 +118,7 @@ def work(name, ballast=ballast):
     time.sleep(600)
 
 {guard}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in the background.
     list(map_in_workers(work, ["a", "b"], 2))
 """
 
