@@ -7,6 +7,7 @@ loads no NumPy: a worker takes its cores before the threads of libraries start.
 import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -54,7 +55,7 @@ def map_in_workers(
         payload = Path(folder, "function")
         payload.write_bytes(cloudpickle.dumps(function))
         pool = ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_start, initargs=(shares, reader)
+            jobs, mp_context=context, initializer=_start, initargs=(shares, reader, folder)
         )
         try:
             futures = {
@@ -99,10 +100,10 @@ def _shares(jobs: int) -> list[list[int]]:
     return [cores[len(cores) * i // jobs : len(cores) * (i + 1) // jobs] for i in range(jobs)]
 
 
-def _start(shares: Any, reader: Any) -> None:
+def _start(shares: Any, reader: Any, folder: str) -> None:
     """Begin as a worker, which ends when nobody can write to ``reader`` any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's to answer.
-    threading.Thread(target=_watch, args=(reader,), daemon=True).start()
+    threading.Thread(target=_watch, args=(reader, folder), daemon=True).start()
     share = shares.get()
     if share:
         with contextlib.suppress(OSError):
@@ -111,10 +112,11 @@ def _start(shares: Any, reader: Any) -> None:
     quieten_orbax()
 
 
-def _watch(reader: Any) -> None:
+def _watch(reader: Any, folder: str) -> None:
     """End this worker, whatever it is at, once its parent lets go of it or is gone."""
     with contextlib.suppress(OSError):
         reader.poll(None)
+    shutil.rmtree(folder, ignore_errors=True)  # A parent that was killed has left it.
     os._exit(1)
 
 

@@ -127,13 +127,14 @@ def work(name, ballast=ballast):
 def test_workers_end_with_their_parent(tmp_path, number):
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(guard='if __name__ == "__main__":'))
-    command = [sys.executable, script, tmp_path]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
+    command, place = [sys.executable, script, tmp_path], {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=place, stderr=subprocess.PIPE, text=True) as parent:
         await_files(tmp_path / "a", tmp_path / "b", alive=lambda: parent.poll() is None)
         parent.send_signal(number)
         said = parent.communicate(timeout=60)[1]
     assert "resource_tracker" not in said
     assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
+    assert not [*tmp_path.glob("rlreps-jobs-*")]
 
 
 def test_a_script_without_a_guard_ends_with_an_error(tmp_path):
