@@ -1364,7 +1364,8 @@ def main() -> None:
     ]
     if not chosen:
         parser.error(f"expected some of {', '.join(names)}, got {' '.join(arguments.only)}")
-    revision, made = _revision(), {line["revision"] for line in read_lines(out / "trials.jsonl")}
+    revision = _revision()
+    made = {line.get("revision", revision) for line in read_lines(out / "trials.jsonl")}
     if made - {revision}:  # What is undisturbed was computed by the same code.
         others = ", ".join(sorted(made))
         parser.error(f"expected trials of revision {revision} in {out}, got {others}")
