@@ -530,8 +530,8 @@ _SMOKE = dataclasses.replace(
     dqn=dataclasses.replace(_LAPTOP.dqn, warmup=640, batch_size=8, epsilon_steps=320),
     replay=ReplayConfig(capacity=2_000),
     max_episode_steps=20,
-    steps=1_280,
-    evaluate_every=640,
+    steps=768,
+    evaluate_every=384,
     evaluation_episodes=2,
     num_seeds=2,
 )
@@ -553,7 +553,7 @@ PRESETS = {
         ),
         weights=(1.0,),
         tuning_agents=2,
-        tuning_steps=1_280,
+        tuning_steps=768,
     ),
     "laptop": _preset(_LAPTOP, _BESIDE, _ON_HOST),
     "paper": _preset(
