@@ -30,8 +30,7 @@ def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a large program, such as agents' learning, in less time on a CPU.
 
     There LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as
-    fast, and their programs compiled in three fifths of the processor time (docs/results/speed.md).
-    Within another program this is ``jax.jit``.
+    fast and began sooner (docs/results/speed.md). Within another program this is ``jax.jit``.
     """
     plain = jit(function, **options)
     if jax.default_backend() != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
