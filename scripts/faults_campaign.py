@@ -11,7 +11,7 @@ of a row draws the same numbers every time. ``OUT/table.md`` and ``OUT/table.csv
 
 Commands are forked from a process that has imported the packages and started no thread, so moments
 fall into their work rather than into imports; the undisturbed run is a process of its own that
-imports everything itself. Every process of a trial has one core to itself, and ``--jobs`` trials go
+imports everything itself. Every process of a trial is bound to one core, and ``--jobs`` trials go
 on at a time. File systems are mounted in a name space that ends with the campaign; rows that the
 system does not permit, or whose command has no such option, are "not supported".
 """
@@ -542,7 +542,8 @@ class Trial:
     found: dict[str, Any] = dataclasses.field(
         default_factory=lambda: {
             **dict.fromkeys(("identical", "named", "repaired", "refused", "wrong", "hang"), False),
-            **{"lost": 0, "left": 0, "longest": 0.0, "unclear": "", "did": "", "said": ""},
+            **dict.fromkeys(("signals", "lost", "left"), 0),
+            **{"longest": 0.0, "unclear": "", "did": "", "said": ""},
         }
     )
 
@@ -612,6 +613,7 @@ class Trial:
             moments.append(round(moment, 3))
             if len(moments) == times:
                 break
+        self.found["signals"] += len(moments)
         name = signal.Signals(number).name
         self.found["did"] += f"{name} after {', '.join(map(str, moments)) or 'no'} s"
 
@@ -994,6 +996,10 @@ class Row:
         return f"{self.kind}/{what}"
 
 
+KILLED, OTHERS = 50, 3
+"""Trials of a row: about 100 kills, and what else fits into an hour of two cores."""
+
+
 def rows() -> list[Row]:
     """List all rows."""
     found = []
@@ -1004,7 +1010,7 @@ def rows() -> list[Row]:
         what: str,
         fault: Callable[[Trial], None],
         names: Sequence[str],
-        trials: int,
+        trials: int = OTHERS,
         count: int = 1,
     ) -> None:
         for name in names:
@@ -1014,19 +1020,19 @@ def rows() -> list[Row]:
             found.append(Row(kind, title, fault, job, trials))
 
     everything, together = list(JOBS), ["generate", "svd", "train", "agent"]
-    add("kill", "kill -9 at 1 to 3 moments", kill, everything, 100)
-    add("kill", "kill -9 of one at 1 to 3 moments", kill, together, 30, 2)
-    add("sigterm", "SIGTERM at a random moment", terminate, everything, 20)
-    add("sigterm", "SIGTERM to one of them", terminate, together, 10, 2)
-    add("disk", "full disk, then space", full_disk, everything, 20)
-    add("short", "short write, file size limited", short_write, everything, 20)
+    add("kill", "kill -9 at 1 to 3 moments", kill, everything, KILLED)
+    add("kill", "kill -9 of one at 1 to 3 moments", kill, together, KILLED, 2)
+    add("sigterm", "SIGTERM at a random moment", terminate, everything)
+    add("sigterm", "SIGTERM to one of them", terminate, together, count=2)
+    add("disk", "full disk, then space", full_disk, everything)
+    add("short", "short write, file size limited", short_write, everything)
     for kind, bytes_ in CLASSES.items():
         fault = functools.partial(flip, kind=kind)
-        found.append(Row("flip", f"bit flipped, {kind}", fault, JOBS[bytes_.job], 20))
-    add("clock", "clocks jump, killed, files redated", clock, everything, 10)
-    add("two", "two runs on one folder", two_at_once, everything, 20)
-    add("readonly", "file system turns read-only", read_only, everything, 15)
-    add("vanished", "folder moved away and back", vanished, everything, 15)
+        found.append(Row("flip", f"bit flipped, {kind}", fault, JOBS[bytes_.job], OTHERS))
+    add("clock", "clocks jump, killed, files redated", clock, everything)
+    add("two", "two runs on one folder", two_at_once, everything)
+    add("readonly", "file system turns read-only", read_only, everything)
+    add("vanished", "folder moved away and back", vanished, everything)
     return found
 
 
@@ -1058,6 +1064,7 @@ def _help(job: Job) -> str:
 # The campaign.
 
 COLUMNS = {
+    "signals": lambda found: found["signals"],
     "resumed bit-identical": lambda found: found["identical"],
     "named": lambda found: found["named"],
     "repaired": lambda found: found["repaired"],
@@ -1153,8 +1160,7 @@ def campaign(
         bench.refer(row.job)
         if row.kind == "flip":
             prepare_flips(bench, row.name.partition("/")[2].partition(":")[0], row.job)
-        # Processes that work together take all cores.
-        workers = 1 if row.job.processes > 1 else min(jobs, len(indices))
+        workers = min(jobs, len(indices))
         children = {}
         for worker in range(workers):
             pid = os.fork()
@@ -1204,7 +1210,7 @@ def progress(
     left, done, planned = 0.0, 0, 0
     for row, indices in pending.items():
         open_ = sum((row.name, index) not in made for index in indices)
-        left += open_ * rates.get(row.name, usual) / (1 if row.job.processes > 1 else jobs)
+        left += open_ * rates.get(row.name, usual) / jobs
         if row.name == now:
             planned, done = len(indices), len(indices) - open_
     return f"{now}: {done} of {planned} trials; about {left / 60:.0f} min left in all"
@@ -1241,6 +1247,7 @@ python scripts/faults_campaign.py --out runs/faults{options} --page docs/results
 {hours:.1f} hours of one core.
 
 {table}
+- **signals**: sent to a process at work; what ended earlier was started again from nothing.
 - **resumed bit-identical**: the same command, run again, ended with the undisturbed run's results.
 - **named**: a line with code 2 said what was wrong, with the file or folder; or, for signals and
   processes that died, that the same command goes on.
