@@ -2,8 +2,9 @@
 
     python scripts/benchmark_successor.py
 
-Prints transitions per second of both, their ratio, the memory that generation adds beyond the
-blocks it returns, and how the rate grows with devices (on a CPU also with cores; devices beyond one
+Prints transitions per second of both, their ratio, what a kernel without dynamics would reach (its
+random numbers and visit counts alone), the memory that generation adds beyond the blocks it
+returns, and how the rate grows with devices (on a CPU also with cores; devices beyond one
 come from XLA_FLAGS=--xla_force_host_platform_device_count=N). Absolute times vary with the machine;
 the ratio is measured in one run.
 The loop is written as one writes such an environment first; a second figure is for the same loop
@@ -11,6 +12,7 @@ after tuning.
 """
 
 import argparse
+import dataclasses
 import math
 import os
 import random
@@ -21,11 +23,13 @@ import sys
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import shapely
 
 from rlreps.envs import load_arena
 from rlreps.successor import Grid, RowSampler, puddle_world_chain
+from rlreps.successor.chains import MarkovChain
 from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 
 DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
@@ -114,6 +118,28 @@ def python_loop(
     return transitions / (time.perf_counter() - start)
 
 
+def without_dynamics(chain: MarkovChain) -> MarkovChain:
+    """The chain with its random numbers, whose state is no more than these."""
+
+    def advance(position: jax.Array, draws: tuple[jax.Array, ...]) -> jax.Array:
+        noise_x, noise_y, action = draws
+        return 0.5 + 0.1 * jnp.stack([noise_x, noise_y + 0.1 * action])
+
+    return dataclasses.replace(chain, advance=advance)
+
+
+def rate_of(sampler: RowSampler, config: SuccessorMeasure, rows: int, repeats: int) -> float:
+    """Median transitions per second of a compiled kernel."""
+    sampler.rows(range(1))
+    rates = []
+    for repeat in range(repeats):
+        cells = [(repeat * rows + offset) % config.num_states for offset in range(rows)]
+        start = time.perf_counter()
+        sampler.estimates(cells)
+        rates.append(rows * config.rollouts * config.horizon / (time.perf_counter() - start))
+    return statistics.median(rates)
+
+
 def kernel(
     config: SuccessorMeasure, rows: int, repeats: int, num_devices: int
 ) -> tuple[float, float]:
@@ -121,15 +147,18 @@ def kernel(
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     sampler = RowSampler(chain, config, devices=jax.local_devices()[:num_devices])
-    sampler.rows(range(1))
-    rates = []
-    for repeat in range(repeats):
-        cells = [(repeat * rows + offset) % config.num_states for offset in range(rows)]
-        start = time.perf_counter()
-        block = sampler.estimates(cells)
-        rates.append(rows * config.rollouts * config.horizon / (time.perf_counter() - start))
+    rate = rate_of(sampler, config, rows, repeats)
     added = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return statistics.median(rates), added / 1024 - 2 * block.rows.nbytes / 2**20
+    # Rows and half differences of a repeat, in float32.
+    return rate, added / 1024 - 2 * 4 * rows * config.num_states / 2**20
+
+
+def limit(config: SuccessorMeasure, rows: int, repeats: int, num_devices: int) -> float:
+    """Median transitions per second of the kernel without dynamics."""
+    chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
+    devices = jax.local_devices()[:num_devices]
+    sampler = RowSampler(without_dynamics(chain), config, devices=devices)
+    return rate_of(sampler, config, rows, repeats)
 
 
 def doubling(limit: int) -> list[int]:
@@ -181,6 +210,7 @@ def main() -> None:
     tuned = python_loop(TunedPuddleWorld(), config, options.python_seconds)
     rate, memory = kernel(config, options.rows, options.repeats, devices)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    most = limit(config, options.rows, options.repeats, devices)
     full = config.num_states * 1000 * config.horizon
     print(f"machine: {os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, jax {jax.__version__}")
     print(f"Python + shapely loop:   {loop:12.4g} transitions/s")
@@ -188,9 +218,11 @@ def main() -> None:
     print(f"rlreps kernel:           {rate:12.4g} transitions/s")
     print(f"kernel / loop:           {rate / loop:12.0f} x")
     print(f"kernel / tuned loop:     {rate / tuned:12.0f} x")
+    print(f"without dynamics:        {most:12.4g} transitions/s  {most / rate:.2f} x")
     print(f"memory beyond rows:      {memory:12.0f} MiB")
     print(f"peak memory:             {peak:12.0f} MiB")
-    print(f"the paper's {full:.3g} transitions would take {math.ceil(full / rate)} s")
+    times = [math.ceil(full / each) for each in (rate, most)]
+    print(f"the paper's {full:.3g} transitions take {times[0]} s, without dynamics {times[1]} s")
     print_scaling(options, config)
 
 

@@ -228,14 +228,14 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     A callback of JAX's would swallow a ``KeyboardInterrupt``, and unwinding through XLA's and
     Orbax's threads crashed now and then.
     """
-    if sys.stderr.isatty():
-        os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
+    processes = sys.modules.get("rlreps.runs.processes")
+    stderr = 2 if processes is None else processes.stderr()
+    if os.isatty(stderr):
+        os.write(stderr, b"\x1b[?25h\n")  # A progress bar hides the cursor.
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
-    os.write(2, b"rlreps: " + said + b"; the same command goes on from here\n")
-    if "rlreps.runs.processes" in sys.modules:
-        from rlreps.runs.processes import tell_of_signal
-
-        tell_of_signal(number)
+    os.write(stderr, b"rlreps: " + said + b"; the same command goes on from here\n")
+    if processes is not None:
+        processes.tell_of_signal(number)
     os._exit(128 + number)
 
 

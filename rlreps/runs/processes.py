@@ -13,6 +13,7 @@ way all end, each with one line that says which it was, and the same command goe
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -42,6 +43,7 @@ _PROBES = 3
 """Failed attempts to reach process 0, once it was reached, after which it counts as gone."""
 _FAREWELL_SECONDS = 10.0
 _FAILURES = "rlreps/failures"
+_DONE = "rlreps/done"
 _GOES_ON = "the same command, started everywhere, goes on from here"
 
 
@@ -149,15 +151,23 @@ def total(part: np.ndarray) -> np.ndarray:
     if _run.count == 1:
         return part
     import jax
+
+    own, add = _sum_over_processes()
+    with jax.enable_x64(True):
+        parts = jax.make_array_from_process_local_data(own, part[None], (_run.count, *part.shape))
+        return np.asarray(add(parts).addressable_data(0))
+
+
+@functools.cache  # A new function would be compiled again.
+def _sum_over_processes() -> tuple[Any, Callable[[Any], Any]]:
+    """Return how arrays [processes, ...] lie on one device each, and their jitted sum."""
+    import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     firsts = {device.process_index: device for device in reversed(jax.devices())}
     mesh = Mesh(np.asarray([firsts[index] for index in range(_run.count)]), ("processes",))
     own, same = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("processes",), ()))
-    with jax.enable_x64(True):
-        parts = jax.make_array_from_process_local_data(own, part[None], (_run.count, *part.shape))
-        summed = jax.jit(lambda parts: parts.sum(axis=0), out_shardings=same)(parts)
-        return np.asarray(summed.addressable_data(0))
+    return own, jax.jit(lambda parts: parts.sum(axis=0), out_shardings=same)
 
 
 def wait_for_all() -> None:
@@ -204,6 +214,11 @@ def together(config: ProcessesConfig) -> Iterator[None]:
     try:
         yield
         wait_for_all()
+        # Nobody leaves before all can tell that from a death.
+        if _run.index == 0:
+            _client().key_value_set(f"{_DONE}/0", "done")
+        else:
+            _value_of(f"{_DONE}/0")
     except BaseException as error:
         _fail(error)
         raise
@@ -317,16 +332,26 @@ def _answers(coordinator: str) -> bool:
     return True
 
 
+_stderr = 2
+
+
+def stderr() -> int:
+    """Return the descriptor of standard error, which lies elsewhere while processes meet."""
+    return _stderr
+
+
 @contextlib.contextmanager
 def _nothing_on_stderr() -> Iterator[None]:
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    global _stderr
+    _stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(_stderr, 2)
+        os.close(_stderr)
         os.close(nowhere)
+        _stderr = 2
 
 
 def _watch() -> None:
@@ -337,12 +362,13 @@ def _watch() -> None:
             # Returns when each has asked again, or is known to have left or died.
             live = {*_client().get_live_nodes(everyone)}
             failures = [json.loads(said) for _, said in _client().key_value_dir_get(_FAILURES)]
+            gone = [] if _client().key_value_dir_get(_DONE) else sorted({*everyone} - live)
         except Exception:
             # This process has left, or process 0 is gone and JAX aborts, or a message was lost.
             trials -= 1
             time.sleep(_WATCH_SECONDS)
             continue
-        gone = sorted({*everyone} - live)
+        trials = _PROBES
         if len(live) == 1:
             _run.alone.set()
         # Not while the main thread ends the process.

@@ -8,6 +8,7 @@ method at once. Both make a ``RowEstimator``, which hands over blocks of rows.
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, get_args
@@ -17,6 +18,7 @@ import numpy as np
 from rlreps.config import configurable
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.errors import require, require_choice, require_positive
+from rlreps.numerics import usable_cores
 from rlreps.subspace.row_blocks import Centring
 from rlreps.successor.grids import Grid, spell_cells
 
@@ -282,8 +284,12 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
 
     @property
     def working_bytes(self) -> int:
-        # A block of rows and of half differences, beside a tile of 32 cells being counted.
-        return 4 * self.num_states * (2 * min(self.block_rows, self.num_states) + 32)
+        # A block of rows and of half differences; tiles of 32 cells that wait, of both again, and
+        # those that are counted: visits, the same as numbers, and their sum.
+        tiles, workers = math.ceil(self.num_states / 32), usable_cores()
+        waiting, counted = min(2 * workers + 1, tiles), min(workers, tiles)
+        block = min(self.block_rows, self.num_states)
+        return 4 * self.num_states * (2 * block + 32 * (2 * waiting + 3 * counted))
 
     @property
     def effort(self) -> str:

@@ -78,17 +78,25 @@ def plan_generation(measure: SuccessorMeasure, path: Path, count: int) -> dict[s
 
 
 def _rows_per_second(measure: MonteCarlo) -> float:
-    """Time a block's rows with as few rollouts as tell."""
+    """Time a block's rows with two small numbers of rollouts, and continue the line."""
     rows = min(measure.block_rows, measure.num_states)
-    rollouts = min(measure.rollouts, max(2, _TRIED_TRANSITIONS // (rows * measure.horizon)))
-    block = range(rows)
-    estimator = dataclasses.replace(measure, rollouts=rollouts).estimator()
-    seconds = 0.0
+    most = min(measure.rollouts, max(4, _TRIED_TRANSITIONS // (rows * measure.horizon)))
+    counts = np.array([max(2, most // 4), most])
+    seconds = [_seconds_of(dataclasses.replace(measure, rollouts=int(each))) for each in counts]
+    # A row costs time of its own, which does not grow with its rollouts.
+    slope = max(0.0, float(np.diff(seconds)[0])) / max(1, int(np.diff(counts)[0]))
+    return rows / (seconds[1] + slope * (measure.rollouts - most))
+
+
+def _seconds_of(measure: MonteCarlo) -> float:
+    """Time the rows of the first block."""
+    block = range(min(measure.block_rows, measure.num_states))
+    estimator, seconds = measure.estimator(), 0.0
     for _ in range(2):  # The first compiles.
         began = time.perf_counter()
         list(estimator.row_blocks([block]))
         seconds = time.perf_counter() - began
-    return rows / seconds * rollouts / measure.rollouts
+    return seconds
 
 
 def _truth_of_no_meaning(store_path: Path, num_features: int) -> GroundTruth:

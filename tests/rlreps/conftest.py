@@ -165,8 +165,8 @@ def freeze():
 
 
 # A process that has imported what the commands import and starts no thread: it forks one for each
-# line that it reads, {first, arguments, out, err}, and prints its number. The one between them ends
-# at once, so that the new one becomes a child of the tests, which wait for it as for any other.
+# line that it reads, {first, arguments, variables, out, err}, and prints its number. The one
+# between them ends at once, so that the new one becomes a child of the tests, which wait for it.
 FORKS = """
 import json, os, sys, warnings
 import jax
@@ -178,9 +178,9 @@ for line in sys.stdin:
     order, (told, tell) = json.loads(line), os.pipe()
     if between := os.fork():
         os.waitpid(between, 0)
+        os.close(tell)
         print(os.read(told, 20).decode(), flush=True)
         os.close(told)
-        os.close(tell)
     elif number := os.fork():
         os.write(tell, str(number).encode())
         os._exit(0)
@@ -191,6 +191,7 @@ else:
 for stream, path in enumerate((os.devnull, order["out"], order["err"])):
     os.dup2(os.open(path, os.O_RDWR), stream)
 sys.argv[1:] = order["arguments"]
+os.environ |= order["variables"]
 exec(order["first"])
 main()
 """
@@ -230,7 +231,8 @@ def start_rlreps(tmp_path_factory):
     """Starts the command in a process of its own, with compiled programs kept.
 
     ``first`` is Python that the process runs before the command. Importing takes longer than most
-    commands do: processes that ask for no variables of their own are forked after it, on Linux.
+    commands do: processes are forked after it, on Linux, unless they ask for variables that JAX
+    reads when it is imported.
     """
     started, server, folder = [], [], tmp_path_factory.mktemp("processes")
     environment = {
@@ -240,7 +242,7 @@ def start_rlreps(tmp_path_factory):
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 
-    def forked(first, arguments):
+    def forked(first, arguments, variables):
         if not server:
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -250,15 +252,16 @@ def start_rlreps(tmp_path_factory):
         for file in files:
             file.touch()
         out, err = map(str, files)
-        order = {"first": first, "arguments": arguments, "out": out, "err": err}
+        order = {"first": first, "arguments": arguments, "variables": variables}
+        order |= {"out": out, "err": err}
         server[0].stdin.write(json.dumps(order) + "\n")
         server[0].stdin.flush()
         return Forked(int(server[0].stdout.readline()), *files)
 
     def start(*arguments, first="pass", fork=sys.platform == "linux", **variables):
         arguments = [str(argument) for argument in arguments]
-        if fork and not variables:
-            process = forked(first, arguments)
+        if fork and variables.keys() <= {"XLA_FLAGS"}:
+            process = forked(first, arguments, variables)
         else:
             command = f"{first}\nfrom rlreps.cli import main; main()"
             process = subprocess.Popen(

@@ -178,7 +178,7 @@ def test_presets_have_enough_draws_and_value_functions():
 @pytest.mark.experiments
 def test_the_smoke_preset_reports_every_arm_and_resumes_as_it_was(tmp_path):
     smoke = PRESETS["smoke"]
-    summary = EXPERIMENT.run(smoke, tmp_path, progress=False)
+    summary = EXPERIMENT.run(smoke, tmp_path, progress=False, jobs=2)
     rows = json.loads((tmp_path / "results" / "unexplained.json").read_text())
     assert len(rows) == 2 * (7 + 6)
     assert {row["arm"] for row in rows} >= {LEARNED, COSINES, few_labels.CODES, few_labels.ORACLE}
