@@ -360,6 +360,8 @@ class Running:
             own = [*shared, "--process-id", str(index)] if shared else []
             base = place / f"log-{time.monotonic_ns()}-{index}"
             files = base.with_suffix(".out"), base.with_suffix(".err")
+            for file in files:  # It may be killed before it has opened them.
+                file.touch()
             command = [word.format(here=place / "here", place=place) for word in words.split()]
             core = bench.cores[(bench.core + index) % len(bench.cores)]
             pid = os.fork()
@@ -996,7 +998,7 @@ class Row:
         return f"{self.kind}/{what}"
 
 
-KILLED, OTHERS = 50, 3
+KILLED, OTHERS = 50, 4
 """Trials of a row: about 100 kills, and what else fits into an hour of two cores."""
 
 
