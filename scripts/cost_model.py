@@ -412,8 +412,11 @@ LARGE: dict[str, tuple[Sizes, str]] = {
 # Measuring.
 
 
-def be_worker(stage: str, sizes: Sizes, place: Path, address: Sequence[str], repeats: int) -> None:
-    """Do a stage's work as one process; the first prints the median of its seconds."""
+def be_worker(
+    stage: str, sizes: Sizes, place: Path, address: Sequence[str], cores: list[int], repeats: int
+) -> None:
+    """Do a stage's work as one process on some cores; the first prints the median of its seconds."""
+    os.sched_setaffinity(0, cores)  # Before JAX starts its threads, which inherit it.
     from rlreps.runs.processes import ProcessesConfig, process_index, together, wait_for_all
 
     coordinator, count, index = address[0], int(address[1]), int(address[2])
@@ -445,15 +448,14 @@ def measure(stage: str, processes: int, sizes: Sizes, repeats: int) -> float:
         running = []
         for index in range(processes):
             words = [stage, json.dumps(sizes), f"{folder}/store", coordinator, processes, index]
-            command = [sys.executable, __file__, "--worker", *words, repeats]
-            core = {cores[index % len(cores)]} if bound else cores
+            command = [sys.executable, __file__, "--worker", *words, json.dumps(own), repeats]
+            own = [cores[index % len(cores)]] if bound else cores
             running.append(
                 subprocess.Popen(
                     [*map(str, command)],
                     stdout=subprocess.PIPE if index == 0 else subprocess.DEVNULL,
                     text=True,
                     env={**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1"},
-                    preexec_fn=functools.partial(os.sched_setaffinity, 0, core),
                 )
             )
         printed, _ = running[0].communicate()
@@ -644,11 +646,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, help="page to write")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=[*STAGES])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--worker", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
-        stage, sizes, place, *address, repeats = options.worker
-        be_worker(stage, json.loads(sizes), Path(place), address, int(repeats))
+        stage, sizes, place, *address, cores, repeats = options.worker
+        own = json.loads(cores)
+        be_worker(stage, json.loads(sizes), Path(place), address, own, int(repeats))
         return
     if options.out is None:
         parser.error("expected --out, got none")
