@@ -415,7 +415,7 @@ LARGE: dict[str, tuple[Sizes, str]] = {
 def be_worker(
     stage: str, sizes: Sizes, place: Path, address: Sequence[str], cores: list[int], repeats: int
 ) -> None:
-    """Do a stage's work as one process on some cores; the first prints the median of its seconds."""
+    """Do a stage's work as one process on its cores; the first prints the median of its seconds."""
     os.sched_setaffinity(0, cores)  # Before JAX starts its threads, which inherit it.
     from rlreps.runs.processes import ProcessesConfig, process_index, together, wait_for_all
 
@@ -447,9 +447,9 @@ def measure(stage: str, processes: int, sizes: Sizes, repeats: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         running = []
         for index in range(processes):
+            own = [cores[index % len(cores)]] if bound else cores
             words = [stage, json.dumps(sizes), f"{folder}/store", coordinator, processes, index]
             command = [sys.executable, __file__, "--worker", *words, json.dumps(own), repeats]
-            own = [cores[index % len(cores)]] if bound else cores
             running.append(
                 subprocess.Popen(
                     [*map(str, command)],
