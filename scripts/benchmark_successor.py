@@ -119,17 +119,18 @@ def python_loop(
 
 
 def without_dynamics(chain: MarkovChain) -> MarkovChain:
-    """The chain with its random numbers, whose state is no more than these."""
+    """Return a chain that draws the same random numbers and jumps anywhere in the square."""
 
     def advance(position: jax.Array, draws: tuple[jax.Array, ...]) -> jax.Array:
         noise_x, noise_y, action = draws
-        return 0.5 + 0.1 * jnp.stack([noise_x, noise_y + 0.1 * action])
+        wide = 10.0 * jnp.stack([noise_x, noise_y + 0.1 * action])
+        return wide - jnp.floor(wide)
 
     return dataclasses.replace(chain, advance=advance)
 
 
 def rate_of(sampler: RowSampler, config: SuccessorMeasure, rows: int, repeats: int) -> float:
-    """Median transitions per second of a compiled kernel."""
+    """Measure the median transitions per second of a compiled kernel."""
     sampler.rows(range(1))
     rates = []
     for repeat in range(repeats):
@@ -154,7 +155,7 @@ def kernel(
 
 
 def limit(config: SuccessorMeasure, rows: int, repeats: int, num_devices: int) -> float:
-    """Median transitions per second of the kernel without dynamics."""
+    """Measure the median transitions per second of the kernel without dynamics."""
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
     devices = jax.local_devices()[:num_devices]
     sampler = RowSampler(without_dynamics(chain), config, devices=devices)

@@ -1378,6 +1378,8 @@ def main() -> None:
     if made - {revision}:  # What is undisturbed was computed by the same code.
         others = ", ".join(sorted(made))
         parser.error(f"expected trials of revision {revision} in {out}, got {others}")
+    if arguments.page and revision.endswith("-dirty"):
+        parser.error(f"expected a revision without changes for a page, got {revision}")
     can_mount = _own_mounts()
     warm(chosen)
     missing = {row.name: why for row in chosen if (why := unsupported(row, can_mount))}

@@ -256,7 +256,9 @@ def start_rlreps(tmp_path_factory):
         order |= {"out": out, "err": err}
         server[0].stdin.write(json.dumps(order) + "\n")
         server[0].stdin.flush()
-        return Forked(int(server[0].stdout.readline()), *files)
+        number = server[0].stdout.readline()
+        assert number, "the process that others are forked from has ended"
+        return Forked(int(number), *files)
 
     def start(*arguments, first="pass", fork=sys.platform == "linux", **variables):
         arguments = [str(argument) for argument in arguments]

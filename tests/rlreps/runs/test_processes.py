@@ -493,7 +493,6 @@ def test_agents_go_on_with_another_number_of_processes(start_rlreps, start_toget
     for start in (
         lambda: start_together(long, out),
         lambda: [start_rlreps(*long, "--out", out)],
-        lambda: start_together(long, out),
     ):
         before, deadline, running = newest(), time.monotonic() + 200, start()
         while newest() == before:
@@ -506,8 +505,8 @@ def test_agents_go_on_with_another_number_of_processes(start_rlreps, start_toget
         assert lines[: len(kept)] == kept
         kept = lines
     assert 0 < len(kept) < 21
-    code, _, said = finish(start_rlreps(*long, "--out", out), 300)
-    assert (code, said) == (0, [])
+    ends = [finish(process, 300) for process in start_together(long, out)]
+    assert [(code, said) for code, _, said in ends] == [(0, []), (0, [])]
     assert logged(out)[: len(kept)] == kept
     assert [line["step"] for line in logged(out)] == list(range(0, 4001, 200))
 
