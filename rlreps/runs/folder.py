@@ -216,15 +216,16 @@ class RunFolder:
             if content and not content.endswith(b"\n"):
                 # Cut short by a kill; the next line would run into it.
                 write_atomically(metrics, content[: content.rfind(b"\n") + 1])
-            return
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            for leftover in unfinished_writes(path, _CONFIG):
-                leftover.unlink()
-            _write_json(path / _CONFIG, {"format": FORMAT, **described})
-            title = in_words(kind)
-            text = _README.format(title=title[0].upper() + title[1:], version=__version__)
-            write_atomically(path / README, text.encode())
+            if existing is None:
+                path.mkdir(parents=True, exist_ok=True)
+                for leftover in unfinished_writes(path, _CONFIG):
+                    leftover.unlink()
+                _write_json(path / _CONFIG, {"format": FORMAT, **described})
+            if not (path / README).exists():  # A kill may have come before it.
+                title = in_words(kind)
+                text = _README.format(title=title[0].upper() + title[1:], version=__version__)
+                write_atomically(path / README, text.encode())
         except OSError as error:
             raise InputError(
                 f"expected a folder that can be written, got {error.strerror}: {path}"
@@ -324,7 +325,15 @@ class RunFolder:
         """Write the run's summary, with checksums of its metrics and features.
 
         NaN and infinity become null.
+
+        Raises:
+            InputError: If the folder was moved or deleted meanwhile.
         """
+        if not (self.path / _CONFIG).is_file():
+            raise InputError(
+                f"expected the run to stay in {self.path} until its end, got it moved or deleted; "
+                "bring its parts together and start again"
+            )
         files = [file for pattern in _CHECKED_FILES for file in sorted(self.path.glob(pattern))]
         checksums = {
             file.relative_to(self.path).as_posix(): f"{size_and_checksum(file)[1]:08x}"

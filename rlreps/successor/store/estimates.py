@@ -113,9 +113,11 @@ def create_estimates(
     )
     new = find_store(path) is None
     matrix = create(path, settings=settings)
-    if new:
+    readme = matrix.path / README
+    # A kill may have come before it.
+    if new or (not readme.exists() and matrix.missing_blocks()):
         text = _README.format(quantity=settings["quantity"], rows=shape[0], columns=shape[1])
-        write_atomically(matrix.path / README, text.encode())
+        write_atomically(readme, text.encode())
     if not sampled:
         return EstimateStore(matrix, None)
     other = {**settings, "quantity": f"half difference of a {settings['quantity']}"}

@@ -242,6 +242,24 @@ def test_a_summary_is_absent_until_written(tmp_path):
         folder.read_summary()
 
 
+def test_what_a_kill_left_out_beside_the_configuration_is_written_later(tmp_path):
+    start(tmp_path / "run")
+    readme = tmp_path / "run" / "README.txt"
+    said = readme.read_text()
+    readme.unlink()
+    start(tmp_path / "run")
+    assert readme.read_text() == said
+
+
+def test_a_run_whose_folder_was_moved_does_not_end_as_if_nothing_was_missing(tmp_path):
+    folder = start(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    (tmp_path / "run").mkdir()  # As whoever writes a checkpoint does.
+    with pytest.raises(InputError, match=r"expected the run to stay in .*run until its end, got"):
+        folder.write_summary({"loss": 0.5})
+    assert contents(tmp_path / "run") == {}
+
+
 def test_differences_are_found_at_any_depth_and_only_where_they_are():
     assert differences({"a": {"b": 1, "c": [1, 2]}}, {"a": {"b": 1, "c": [1, 2]}}) == []
     assert differences({"a": {"b": 1}}, {"a": {"b": 2}}) == ["expected a.b=1, got 2"]

@@ -340,6 +340,17 @@ def pair(tmp_path):
     return pair
 
 
+def test_what_a_kill_left_out_beside_the_metadata_is_written_while_blocks_are_missing(pair):
+    readme = pair.matrix.path / "README.txt"
+    said = readme.read_text()
+    readme.unlink()
+    create_pair(pair.matrix.path)
+    assert not readme.exists()  # The store is complete, and may lie where nothing can be written.
+    pair.remove_block(1)
+    create_pair(pair.matrix.path)
+    assert readme.read_text() == said
+
+
 def test_half_differences_lie_beside_the_matrix_and_both_come_back_bit_for_bit(pair):
     again = open_estimates(pair.matrix.path)
     assert again.half_difference.path == pair.matrix.path / HALF_DIFFERENCE
