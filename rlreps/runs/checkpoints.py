@@ -69,6 +69,7 @@ class Checkpoints:
                         f"expected at most {_LARGEST_METADATA:,} bytes in {file}, got {size:,}"
                     )
         self._keep, self._run = keep, run
+        self._has_home = self.path.parent.is_dir()
         self._manager = ocp.CheckpointManager(
             self.path,
             options=ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False),
@@ -98,9 +99,15 @@ class Checkpoints:
             **notes: JSON values to keep in the seal; see ``note``.
 
         Raises:
-            InputError: If the disk refused it, or something that no run wrote is in its way; the
-                newest complete one is as it was.
+            InputError: If the disk refused it, the folder around was moved or deleted, or something
+                that no run wrote is in its way; the newest complete one is as it was.
         """
+        home = self.path.parent
+        if self._has_home and not home.is_dir():
+            raise InputError(
+                f"expected {home} to stay while checkpoints were saved there, got it moved or "
+                "deleted; bring its parts together and start again"
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # Left by kills. Orbax would count them, and delete complete ones in their stead.

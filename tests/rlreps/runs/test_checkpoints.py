@@ -80,6 +80,18 @@ def test_looking_for_checkpoints_makes_no_folder(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_a_folder_that_was_moved_meanwhile_is_not_made_anew(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    with contextlib.closing(Checkpoints(run / "checkpoints")) as checkpoints:
+        checkpoints.save(7, a_state())
+        run.rename(elsewhere)
+        with pytest.raises(InputError, match=r"expected .*run to stay while .*, got it moved or"):
+            checkpoints.save(8, a_state(1))
+    assert not run.exists()
+    assert is_the_saved_state(restore(elsewhere / "checkpoints"))
+
+
 def test_nothing_in_a_checkpoint_is_a_pickle(saved):
     for file in saved.rglob("*"):
         assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
