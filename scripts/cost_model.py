@@ -645,7 +645,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder of what was measured")
     parser.add_argument("--page", type=Path, help="page to write")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=[*STAGES])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1, help="beside a first that is not timed")
     parser.add_argument("--worker", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
