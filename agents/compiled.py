@@ -186,6 +186,8 @@ class CompiledTrainer(Trainer):
         self._placement = place_agents(devices, config.num_seeds)
         self._placement.meet()
         self._placed = self._placement.put_seeds((self._keys, self._own))
+        # Traced once for both programs.
+        self._play = jax.jit(self._steps_of_period)
         # With or without learning, between which there is no branch at run time.
         self._advance_chunk = {
             learns: jit_briefly(
@@ -271,14 +273,11 @@ class CompiledTrainer(Trainer):
     ) -> Callable[[TrainerState, Array, Array, Any], tuple[TrainerState, Metrics]]:
         rows = self._period
 
+        @jax.jit  # Traced once for its shapes and the loop.
         def period(
             carry: TrainerState, count: Array, keys: Array, own: Any
         ) -> tuple[TrainerState, Metrics]:
-            def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
-                return self._step(carry, count + offset, keys, own)
-
-            carry, metrics = lax.scan(step, carry, jnp.arange(rows, dtype=jnp.int32))
-            summed = {name: value.sum(axis=0) for name, value in metrics.items()}
+            carry, summed = self._play(carry, count, keys, own)
             if not learns:
                 return carry, summed
             memory, found = self._learn(carry.memory, count, keys)
@@ -305,6 +304,17 @@ class CompiledTrainer(Trainer):
             }
 
         return chunk
+
+    def _steps_of_period(
+        self, carry: TrainerState, count: Array, keys: Array, own: Any
+    ) -> tuple[TrainerState, Metrics]:
+        """Take the steps from one update to the next, and sum their metrics."""
+
+        def step(carry: TrainerState, offset: Array) -> tuple[TrainerState, Metrics]:
+            return self._step(carry, count + offset, keys, own)
+
+        carry, metrics = lax.scan(step, carry, jnp.arange(self._period, dtype=jnp.int32))
+        return carry, {name: value.sum(axis=0) for name, value in metrics.items()}
 
     def _step(
         self, carry: TrainerState, count: Array, keys: Array, own: Any
