@@ -153,6 +153,10 @@ class Population(Program[TrainState]):
         self.compiled[count] = lowered.compile()
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
+        if self._resets and np.all(self._placement.collect(all_zero(state.params))):
+            # What has diverged stays zero: no update would change any member.
+            nothing = np.full(len(self._all_seeds), np.nan)
+            return state._replace(step=state.step + count), {"loss": nothing}
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
         report = self._placement.collect(report)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.

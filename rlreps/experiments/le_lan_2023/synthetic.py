@@ -380,17 +380,19 @@ def make_members(
 def cells(run: Run[Config]) -> dict[str, list[Setting]]:
     """Group settings that one program can run together: those that differ in spectrum and κ0.
 
-    At most nine: with 30 seeds, 540 members of d = 25 made 0.6 times as many updates for each
-    second of a processor as 270, whose numbers fit its cache.
+    At most nine, and fewer of many features: the tables of 30 seeds then fit a processor's cache.
+    At d = 25 three settings made twice as many updates for each second of a processor as nine.
     """
     groups: dict[str, list[Setting]] = {}
     for each in sorted(run.config.settings(), key=lambda each: each[:-2]):
         groups.setdefault(each.program, []).append(each)
-    return {
-        f"{program}-{start}" if start else program: group[start : start + 9]
-        for program, group in groups.items()
-        for start in range(0, len(group), 9)
-    }
+    cells: dict[str, list[Setting]] = {}
+    for program, group in groups.items():
+        together = min(9, max(1, 90 // group[0].num_features))
+        for start in range(0, len(group), together):
+            name = f"{program}-{start}" if start else program
+            cells[name] = group[start : start + together]
+    return cells
 
 
 def measure(run: Run[Config], name: str, group: Sequence[Setting]) -> dict[str, Any]:

@@ -441,6 +441,17 @@ def test_an_interrupted_population_ends_bit_for_bit_as_one_that_never_was(
         ]
 
 
+def test_a_population_of_which_all_have_diverged_makes_no_more_updates(upset):
+    result = trained([(1.9, HUGE)] * len(DIFFERENT))
+    for member in range(len(DIFFERENT)):
+        assert column(result.history, "diverged", member) == [False, True, True, True]
+        assert column(result.history, "subspace_distance", member)[1:] == pytest.approx([1.0] * 3)
+        assert np.all(np.isnan(column(result.history, "loss", member)))
+    # An update from zero has a loss.
+    assert np.all(np.isfinite(column(upset.history, "loss", UPSET)[1:]))
+    assert_identical(result.state.step, upset.state.step)
+
+
 def test_a_population_without_resets_stops_at_the_first_member_that_diverges(run_folder):
     learners = stack([learner(1.9, rate, resets=False) for rate in (0.1, HUGE)])
     folder, source = run_folder(), jax.tree.map(lambda leaf: leaf[0], own_source(0))
