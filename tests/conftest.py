@@ -1,6 +1,7 @@
 """One compilation cache for all workers and subprocesses; strict promotion for every test."""
 
 import collections
+import gc
 import os
 import tempfile
 
@@ -25,6 +26,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax
 import pytest
 
+# Tracing makes many objects that stay: looking through them as often as usual takes a twentieth.
+gc.set_threshold(50_000, 20, 20)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -176,8 +176,11 @@ def test_numbers_of_an_objective_may_be_traced_as_arrays(objective):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("num_tasks", [1, 3])
-@of_every(with_options=())
+@pytest.mark.parametrize(
+    ("objective", "num_tasks"),
+    [*((each, 1) for each in PLAIN), *((each, 3) for each in [*PLAIN, *WITH_OPTIONS])],
+    ids=lambda value: value if isinstance(value, int) else _label(value),
+)
 def test_eager_jitted_mapped_and_scanned_evaluations_agree(objective, num_tasks):
     setup = Setup(objective, num_tasks)
     keys = jax.random.split(jax.random.key(7), 3)
