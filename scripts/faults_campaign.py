@@ -33,6 +33,7 @@ import platform
 import re
 import resource
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -348,6 +349,7 @@ class Running:
     ) -> None:
         self._files, self._fds, self.pids = [], [], []
         self._codes: dict[int, int] = {}
+        self.worked = [0.0] * processes
         self._began = time.monotonic()
         shared = []
         if processes > 1:
@@ -377,9 +379,21 @@ class Running:
         while left := [fd for index, fd in enumerate(self._fds) if index not in self._codes]:
             ready, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
             for index in map(self._fds.index, ready):
-                _, status = os.waitpid(self.pids[index], 0)
+                _, status, used = os.wait4(self.pids[index], 0)
                 self._codes[index] = os.waitstatus_to_exitcode(status)
+                self.worked[index] = used.ru_utime + used.ru_stime
             if not ready and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def ended_before(self, moment: float, limit: float, index: int = 0) -> bool:
+        """Wait until a process has worked for so many seconds of a processor, or all have ended."""
+        deadline, scheduled = time.monotonic() + limit, 2
+        while not self.ended_within(0.002):
+            if index in self._codes:
+                return self.ended_within(limit)
+            clock = (~self.pids[index] << 3) | scheduled
+            if time.clock_gettime(clock) >= moment or time.monotonic() >= deadline:
                 return False
         return True
 
@@ -459,6 +473,11 @@ class Bench:
         found: float = self.references.get(job.key, {}).get("seconds", 0.0)
         return found
 
+    def work(self, job: Job, index: int) -> float:
+        """Seconds of a processor that a process of an undisturbed run takes."""
+        found: float = self.references[job.key]["worked"][index]
+        return found
+
     def expected(self, job: Job) -> Contents:
         """What is there after an undisturbed run."""
         found: Contents = self.references[job.key]["contents"]
@@ -491,27 +510,28 @@ class Bench:
         record = folder / "reference.json"
         if not record.exists():
             # The first compiles, in a process of its own where it can; the second is timed.
-            made, seconds = [], 0.0
+            made, seconds, worked = [], 0.0, [0.0]
             for place in (folder, folder / "again"):
                 shutil.rmtree(place, ignore_errors=True)
                 self.prepare(job, place)
                 began = time.monotonic()
                 if place == folder and job.processes == 1:
                     self._fresh(job, place)
-                elif not (end := self._forked(job, place)).done:
-                    raise RuntimeError(f"expected {job.key} to succeed, got {end}")
+                else:
+                    running = Running(self, job.words, place, job.processes)
+                    if not (end := running.end(self.limit(job))).done:
+                        raise RuntimeError(f"expected {job.key} to succeed, got {end}")
+                    worked = running.worked
                 seconds = time.monotonic() - began
                 made.append(as_contents(apart(contents, place / "here")))
             if made[0] != made[1]:
                 found = differences(*made) or differences(*made[::-1])
                 raise RuntimeError(f"expected runs of {job.key} that agree, got others in {found}")
             shutil.rmtree(folder / "again")
-            record.write_text(json.dumps({"seconds": seconds, "contents": made[0]}))
+            found = {"seconds": seconds, "worked": worked, "contents": made[0]}
+            record.write_text(json.dumps(found))
         found = json.loads(record.read_text())
         self.references[job.key] = {**found, "contents": as_contents(found["contents"])}
-
-    def _forked(self, job: Job, place: Path) -> End:
-        return Running(self, job.words, place, job.processes).end(self.limit(job))
 
     def _fresh(self, job: Job, place: Path) -> None:
         core = {self.cores[self.core % len(self.cores)]}
@@ -558,9 +578,13 @@ class Trial:
         """Fill the folder with what the job starts from."""
         self.bench.prepare(self.job, self.place)
 
-    def moment(self) -> float:
-        """Draw a moment of the job's duration, in seconds."""
-        return float(self.rng.uniform(0.0, self.bench.seconds(self.job)))
+    def moment(self, index: int = 0) -> float:
+        """Draw a moment of a process's work, in seconds of a processor."""
+        return float(self.rng.uniform(0.0, self.bench.work(self.job, index)))
+
+    def ended_before(self, running: Running, moment: float, index: int = 0) -> bool:
+        """Let a process come to a moment of its work; return whether all have ended before."""
+        return running.ended_before(moment, self.bench.limit(self.job), index)
 
     def start(self, prepare: Callable[[], None] | None = None) -> Running:
         """Start the job."""
@@ -589,6 +613,8 @@ class Trial:
         found["identical"] = end.done and not lost
         found["wrong"] |= end.done and bool(lost)
         found["refused"] |= end.refused
+        if not end.done:
+            found["unclear"] = found["unclear"] or "could not be resumed"
         if lost:
             found["differs"] = lost[:5]
 
@@ -599,9 +625,9 @@ class Trial:
         """
         moments: list[float] = []
         for _ in range(20):
-            moment, victim = self.moment(), int(self.rng.integers(self.job.processes))
-            running = self.start(prepare)
-            if running.ended_within(moment):
+            victim = int(self.rng.integers(self.job.processes))
+            moment, running = self.moment(victim), self.start(prepare)
+            if self.ended_before(running, moment, victim):
                 self.end(running)
                 if moments:
                     break
@@ -651,7 +677,7 @@ def full_disk(trial: Trial) -> None:
         trial.found["did"] = f"{room:,} bytes left after {moment:.3f} s"
         running = trial.start() if late else None
         if running is not None:
-            running.ended_within(moment)
+            trial.ended_before(running, moment)
         ballast = trial.here / ".ballast"
         _fill(ballast, room)
         trial.found["named"] = trial.end(running or trial.start()).refused
@@ -732,11 +758,11 @@ def two_at_once(trial: Trial) -> None:
     trial.fill()
     moment, later = trial.moment(), trial.moment()
     first = trial.start()
-    first.ended_within(moment)
+    trial.ended_before(first, moment)
     second = trial.start()
     trial.found["did"] = f"the second after {moment:.3f} s"
     if trial.rng.random() < 0.5:
-        second.ended_within(later)
+        trial.ended_before(first, moment + later)
         first.signal(signal.SIGKILL)
         trial.found["did"] += f", the first killed {later:.3f} s later"
     ends = [trial.end(running, -signal.SIGKILL) for running in (first, second)]
@@ -753,7 +779,7 @@ def read_only(trial: Trial) -> None:
     try:
         running = trial.start() if moment else None
         if running is not None:
-            running.ended_within(moment)
+            trial.ended_before(running, moment)
         deadline = time.monotonic() + 30
         while True:  # Refused while a file is open for writing.
             with contextlib.suppress(subprocess.CalledProcessError):
@@ -776,7 +802,7 @@ def vanished(trial: Trial) -> None:
     running = trial.start()
     while not folder.exists() and not running.ended_within(0.001):
         pass
-    running.ended_within(moment)
+    trial.ended_before(running, moment)
     folder.rename(elsewhere)
     end = trial.end(running)
     trial.found["named"] = end.refused
@@ -867,9 +893,10 @@ def flip(trial: Trial, kind: str) -> None:
     name = str(file.relative_to(trial.here))
     found["did"] = f"bit {bit} of byte {offset:,} of {name}"
     expected, said = json.loads((source / "readers.json").read_text()), ""
-    for words, right in zip(READERS[base], expected, strict=True):
+    for words, (right, usual) in zip(READERS[base], expected, strict=True):
         end, output = _read(trial, words)
-        if end.done and output != right and not end.said:
+        warned = end.said.replace(str(trial.place), "PLACE") != usual
+        if end.done and output != right and not warned:
             found["wrong"] = True
             found["differs"] = [*found.get("differs", []), words.partition(" {")[0]]
         found["refused"] |= end.refused
@@ -973,7 +1000,7 @@ def prepare_flips(bench: Bench, base: str, job: Job) -> None:
         first, second = (_read(copy, words) for _ in range(2))
         if not (first[0].done and second[0].done) or first[1] != second[1]:
             raise RuntimeError(f"expected {words} to do the same twice, got {first} and {second}")
-        outputs.append(second[1])
+        outputs.append([second[1], second[0].said.replace(str(copy.place), "PLACE")])
     shutil.rmtree(copy.place)
     record.write_text(json.dumps(outputs))
 
@@ -1094,8 +1121,9 @@ def tabulate(
         if own:
             sums = [f"{sum(count(line) for line in own):,}" for count in COLUMNS.values()]
             table.append([title, f"{len(own):,}", *sums])
-        elif name in missing:
-            table.append([title, f"not supported: {missing[name]}", *[""] * len(COLUMNS)])
+        else:
+            why = f"not supported: {missing[name]}" if name in missing else "0"
+            table.append([title, why, *[""] * len(COLUMNS)])
     return table
 
 
@@ -1242,11 +1270,10 @@ PAGE_TEXT = """# Runs under faults
 the same command again until it ends, and compares what is there with an undisturbed run.
 
 ```bash
-python scripts/faults_campaign.py --out runs/faults{options} --page docs/results/{page}
+python scripts/faults_campaign.py --out runs/faults --page docs/results/{page}{options}
 ```
 
-{date}, rlreps {version} ({revisions}), {cores} cores of {machine}: {trials:,} trials, which took
-{hours:.1f} hours of one core.
+{date}, rlreps {version} ({revisions}), {cores} cores of {machine}: {trials:,} trials.
 
 {table}
 - **signals**: sent to a process at work; what ended earlier was started again from nothing.
@@ -1265,8 +1292,9 @@ bit-identical. Compared are blocks, seals, cached subspaces, features and figure
 arrays of checkpoints by the keys of Orbax's database, and configurations, metrics and summaries as
 values without times and provenance. Not compared: TensorBoard's events and HTML reports, which
 state times; locks and temporary files. Commands are forked from a process that has imported the
-packages, so that moments fall into work. The clock that jumps is Python's, beside the steady clock
-of a name space of its own; the system's own stays.
+packages, so that moments fall into work, and a moment is drawn from the processor time of an
+undisturbed run: trials beside it do not shift it. The clock that jumps is Python's, beside the
+steady clock of a name space of its own; the system's own stays.
 
 {bad}
 What fails in {worst:.1f} % of trials or more would have failed here with a probability of 95 %,
@@ -1275,9 +1303,9 @@ over all rows together; a single row says much less.
 
 
 def write_page(
-    path: Path, lines: Sequence[Mapping[str, Any]], table: str, trials: int | None
+    path: Path, lines: Sequence[Mapping[str, Any]], table: str, options: Sequence[str]
 ) -> None:
-    """Write the page of a campaign of so many trials of each row."""
+    """Write the page of a campaign that was run with these options."""
     from rlreps import __version__
 
     listed = "".join(
@@ -1287,14 +1315,13 @@ def write_page(
     )
     text = PAGE_TEXT.format(
         page=path.name,
-        options="" if trials is None else f" --trials {trials}",
+        options="".join(f" {shlex.quote(word)}" for word in options),
         date=datetime.datetime.now(datetime.UTC).date(),
         version=__version__,
         revisions=", ".join(sorted({line["revision"] for line in lines})),
         cores=len(os.sched_getaffinity(0)),
         machine=f"{platform.system()} {platform.machine()}",
         trials=len(lines),
-        hours=sum(line["seconds"] for line in lines) / 3600,
         table=table,
         worst=100.0 * (1.0 - 0.05 ** (1.0 / max(len(lines), 1))),
         bad=f"What must not be:\n\n{listed}" if listed else "Nothing lost, wrong or hung.\n",
@@ -1397,7 +1424,10 @@ def main() -> None:
         csv.writer(file).writerows(table)
     print(markdown(table))
     if arguments.page:
-        write_page(arguments.page, lines, markdown(table), arguments.trials)
+        options = ["--jobs", str(arguments.jobs)]
+        options += [] if arguments.trials is None else ["--trials", str(arguments.trials)]
+        options += [] if arguments.only == ["*"] else ["--only", *arguments.only]
+        write_page(arguments.page, lines, markdown(table), options)
     if bad := [line for line in lines if is_bad(line)]:
         sys.exit(f"{len(bad)} of {len(lines)} trials lost, used or left something they must not")
 

@@ -109,11 +109,13 @@ def test_the_table_sums_up_the_trials_of_each_row(script, tmp_path):
         line("flip/x", 0, named=True, refused=True, repaired=True),
         line("flip/x", 1, hang=True, unclear="code 3"),
     ]
-    titles = {"kill/train": "killed", "kill/train x 2": "killed, 2 processes", "flip/x": "flipped"}
+    titles = {"kill/train": "killed", "kill/train x 2": "killed, 2 processes"}
+    titles |= {"kill/svd": "svd killed", "flip/x": "flipped"}
     table = script.tabulate(lines, titles, {"kill/train x 2": "no such option"})
     assert table[1:] == [
         ["killed", "2", "4", "1", "0", "0", "0", "1,200", "1", "0", "0"],
         ["killed, 2 processes", "not supported: no such option", *[""] * 9],
+        ["svd killed", "0", *[""] * 9],
         ["flipped", "2", "4", "0", "1", "1", "1", "0", "0", "1", "1"],
         ["all", "4", "8", "1", "1", "1", "1", "1,200", "1", "1", "1"],
     ]
@@ -121,11 +123,25 @@ def test_the_table_sums_up_the_trials_of_each_row(script, tmp_path):
     text = script.markdown(table)
     assert text.splitlines()[1] == "|---" * 11 + "|"
     assert "| flipped | 2 | 4 | 0 | 1 | 1 | 1 | 0 | 0 | 1 | 1 |" in text
-    script.write_page(tmp_path / "page.md", lines, text, 2)
+    script.write_page(tmp_path / "page.md", lines, text, ["--only", "kill/train x 2"])
     page = (tmp_path / "page.md").read_text()
     assert text in page
-    assert "--out runs/faults --trials 2 --page docs/results/page.md" in page
+    assert "--page docs/results/page.md --only 'kill/train x 2'\n" in page
     assert "- kill/train, trial 1, killed: wrong, 1,200 bytes lost in run/features; no word" in page
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="clocks of other processes on Linux")
+def test_a_moment_of_a_process_is_one_of_its_work_however_long_it_waits(script, tmp_path):
+    work = "import time\ntime.sleep(0.3)\nwhile time.process_time() < 0.2: pass\ntime.sleep(60)"
+    running = script.Running.__new__(script.Running)
+    child = subprocess.Popen([sys.executable, "-c", work])
+    running.pids, running._fds, running._codes = [child.pid], [os.pidfd_open(child.pid)], {}
+    running.worked = [0.0]
+    assert not running.ended_before(0.1, 50.0)
+    child.kill()
+    assert running.ended_before(10.0, 50.0)
+    child.returncode = -9  # It has been waited for.
+    assert 0.09 < running.worked[0] < 0.25
 
 
 def test_trials_that_were_cut_off_while_written_are_made_again(script, tmp_path):
