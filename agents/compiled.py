@@ -18,7 +18,7 @@ from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
 from rlreps.errors import require
 from rlreps.losses.base import Metrics
-from rlreps.numerics import jit_briefly
+from rlreps.numerics import jit, jit_briefly
 from rlreps.training.devices import Placement, largest_even_share, make_placement
 
 Tree = TypeVar("Tree")
@@ -187,7 +187,7 @@ class CompiledTrainer(Trainer):
         self._placement.meet()
         self._placed = self._placement.put_seeds((self._keys, self._own))
         # Traced once for both programs.
-        self._play = jax.jit(self._steps_of_period)
+        self._play = jit(self._steps_of_period)
         # With or without learning, between which there is no branch at run time.
         self._advance_chunk = {
             learns: jit_briefly(
@@ -273,7 +273,7 @@ class CompiledTrainer(Trainer):
     ) -> Callable[[TrainerState, Array, Array, Any], tuple[TrainerState, Metrics]]:
         rows = self._period
 
-        @jax.jit  # Traced once for its shapes and the loop.
+        @jit  # Traced once for its shapes and the loop.
         def period(
             carry: TrainerState, count: Array, keys: Array, own: Any
         ) -> tuple[TrainerState, Metrics]:

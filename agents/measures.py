@@ -5,6 +5,7 @@ arrays; callers ``vmap`` over agents.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from rlreps.agents.environments import HostEnvironments, make_host_environments
 from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
 from rlreps.agents.replay import Rows
 from rlreps.agents.trainer import DEFAULT_ARENA, arena_of, puddle_world_of
-from rlreps.envs import arena_settings, load_arena
+from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
 from rlreps.numerics import jit_briefly
@@ -120,6 +121,11 @@ def _centred(features: Array) -> Array:
     return jnp.where(constant[None, :], 0.0, centred)
 
 
+@functools.lru_cache(maxsize=4)
+def _probe_of(world: PuddleWorld) -> ValueProbe:
+    return puddle_world_probe(world, discount=0.95, seed=_SEED)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
     """States and probes that torsos are measured on.
@@ -160,7 +166,7 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
             probe = _sampled_probe(random_rows(environments, _STEPS, seed=_SEED))
         return Measurement(inputs=probe.inputs, basis=None, probe=probe)
     see = jax.jit(jax.vmap(world.observe_position))
-    probe = puddle_world_probe(world, discount=0.95, seed=_SEED)
+    probe = _probe_of(world)
     probe = probe._replace(inputs=see(probe.inputs))
     truth = truth if truth is not None else default_ground_truth(config)
     if truth is None:

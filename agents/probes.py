@@ -5,7 +5,6 @@ is fitted at some of the states and measured at the others. Values are solved fo
 sampled in any other environment.
 """
 
-import functools
 import math
 from functools import partial
 from typing import NamedTuple
@@ -230,7 +229,6 @@ def _random_rewards(
     return rewards
 
 
-@functools.lru_cache(maxsize=4)
 def puddle_world_probe(
     environment: PuddleWorld,
     *,

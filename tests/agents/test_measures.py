@@ -169,8 +169,10 @@ class Brief(gymnasium.Env):
 def environments(monkeypatch):
     """Registers this file's environment, and keeps probes of PuddleWorld small."""
     monkeypatch.setattr(measures, "puddle_world_probe", SMALL_PROBE)
+    measures._probe_of.cache_clear()
     gymnasium.register(id="Brief-v0", entry_point=Brief)
     yield
+    measures._probe_of.cache_clear()
     del gymnasium.registry["Brief-v0"]
 
 
