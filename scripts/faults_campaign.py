@@ -788,7 +788,7 @@ def read_only(trial: Trial) -> None:
         running = trial.start() if moment else None
         if running is not None:
             trial.ended_before(running, moment)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + trial.bench.limit(trial.job)
         while True:  # Refused while a file is open for writing.
             with contextlib.suppress(subprocess.CalledProcessError):
                 _mount("-o", "remount,bind,ro", trial.here)
