@@ -81,12 +81,13 @@ def generation(sizes: Sizes, place: Path) -> Work:
     from rlreps.successor.measure import MonteCarlo
     from rlreps.successor.store.estimates import create_estimates
 
-    block = 32
+    block, count = 32, sizes["rows"] // 32
     measure = MonteCarlo(bins=sizes["bins"], rollouts=sizes["rollouts"], block_rows=block)
     create = functools.partial(
         create_estimates,
         place,
-        shape=(measure.num_states, measure.num_states),
+        # Of the rows alone: a disk must hold the whole shape.
+        shape=(block * count, measure.num_states),
         block_rows=block,
         settings=measure.store_settings(),
         provenance={},
@@ -94,14 +95,13 @@ def generation(sizes: Sizes, place: Path) -> Work:
     )
     first_does(lambda: create() and None)
     store, estimator = create(), measure.estimator()
-    spread = measure.num_states // block * np.arange(sizes["rows"] // block)
-    blocks = [int(index) // (sizes["rows"] // block) for index in spread]
-    mine = share_of(blocks, process_index(), process_count())
+    starts = [measure.num_states // block * index // count * block for index in range(count)]
+    mine = share_of(range(count), process_index(), process_count())
 
     def work() -> None:
         for index in mine:
             store.remove_block(index)
-        rows = [range(*store.matrix.block_range(index)) for index in mine]
+        rows = [range(starts[index], starts[index] + block) for index in mine]
         for index, found in zip(mine, estimator.row_blocks(rows), strict=True):
             store.write_block(index, found)
 

@@ -31,8 +31,8 @@ def exclusive(folder: Path) -> Iterator[None]:
     The folder is made if need be; the lock file in it is gone afterwards.
 
     Raises:
-        InputError: If another process holds the lock (it is named), or the folder cannot be
-            written.
+        InputError: If another process holds the lock (it is named), the folder cannot be written,
+            or it was moved or deleted while the body ran: what came later is somewhere else.
     """
     path = folder / LOCK
     try:
@@ -50,6 +50,11 @@ def exclusive(folder: Path) -> Iterator[None]:
                 holder = f"process {os.getpid()} on {socket.gethostname()}\n"
                 os.write(stream.fileno(), holder.encode())
             yield
+            if not _is_at(stream, path):
+                raise InputError(
+                    f"expected {folder} to stay where it was until the end, got it moved or "
+                    "deleted on the way"
+                )
         finally:
             path.unlink(missing_ok=True)
 
@@ -66,10 +71,17 @@ def _open_locked(path: Path) -> IO[str]:
                 holder = stream.read().strip() or "another process"
             raise InputError(f"expected {path.parent} to be free, got it in use by {holder}")
         # A holder that ended between the two calls has taken the file with it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
-                return stream
+        if _is_at(stream, path):
+            return stream
         stream.close()
+
+
+def _is_at(stream: IO[str], path: Path) -> bool:
+    """Return whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _try_lock(stream: IO[str]) -> bool | None:

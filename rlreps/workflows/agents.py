@@ -38,6 +38,8 @@ from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate
+from rlreps.runs.locks import exclusive
+from rlreps.runs.processes import first_does
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
@@ -444,7 +446,9 @@ def train_agents(
     folder = RunFolder(out)
     # Last: where it is there, so is the figure.
     if not (out / REPORT).exists():
-        _write_report(folder, config, summary)
+        with contextlib.ExitStack() as stack:
+            first_does(lambda: stack.enter_context(exclusive(out)))
+            _write_report(folder, config, summary)
     return summary
 
 

@@ -87,6 +87,25 @@ def test_an_error_inside_frees_the_folder(tmp_path):
     assert list((tmp_path / "new" / "folder").iterdir()) == []
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
+def test_a_folder_that_was_moved_away_inside_is_an_error_at_the_end(tmp_path, anew):
+    folder = tmp_path / "run"
+
+    def work(error=None):
+        with exclusive(folder):
+            folder.rename(tmp_path / f"elsewhere{error is None}")
+            if anew:
+                folder.mkdir()
+                (folder / LOCK).touch()
+            if error is not None:
+                raise error
+
+    with pytest.raises(InputError, match=r"expected .*run to stay .*, got it moved or deleted"):
+        work()
+    with pytest.raises(KeyError, match="own"):
+        work(KeyError("own"))
+
+
 @pytest.mark.parametrize(
     "marker_of_the_old_holder", [pytest.param(False, marks=pytest.mark.integration), True]
 )
