@@ -601,10 +601,10 @@ the relative errors of two points in three. {verdict}
 
 What the models say of processes with one core like these each: an extrapolation by orders of
 magnitude, whose error was not measured. In brackets, the range of what they say when any one fitted
-point is left out. No process here had a core of its own beyond the second, and none in training and
-streaming: that more work side by side as well is assumed. Left out is what
-these sizes alone have: disks (a store of 4 TB, or 8 TB with the half differences that measure its
-sampling error), a network between machines, counts of visits and models that no cache holds.
+point is left out. More than two processes never had a core each here, and in training and streaming
+not even two: that more of them work side by side as well is assumed. Left out is what these sizes
+alone have: disks (a store of 4 TB, or 8 TB with the half differences that measure its sampling
+error), a network between machines, counts of visits and models that no cache holds.
 
 {large}
 
