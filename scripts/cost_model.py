@@ -587,8 +587,8 @@ python scripts/cost_model.py --out runs/cost --page docs/results/{page}
 ```
 
 {date}, {cores} cores of {machine}, JAX {jax}, rlreps at {revision}. Each stage ran in 1 to 8
-processes, which found each other over the loopback interface, each point once after a first time
-that does not count. In generation and decomposition each process had one core while there were
+processes, which found each other over the loopback interface, each point {repeats} x after a first
+time that does not count. In generation and decomposition each process had one core while there were
 enough; in training and streaming all shared all cores. Compilation, start-up and evaluation are
 left out. Stores lay in memory: no disk was read or written.
 

@@ -388,7 +388,8 @@ class Running:
 
     def ended_before(self, moment: float, limit: float, index: int = 0) -> bool:
         """Wait until a process has worked for so many seconds of a processor, or all have ended."""
-        deadline, scheduled = time.monotonic() + limit, 2
+        deadline = time.monotonic() + limit
+        scheduled = 2  # Of Linux's clocks of a process: what ``clock_getcpuclockid`` returns.
         while not self.ended_within(0.002):
             if index in self._codes:
                 return self.ended_within(limit)
@@ -564,7 +565,7 @@ class Trial:
     found: dict[str, Any] = dataclasses.field(
         default_factory=lambda: {
             **dict.fromkeys(("identical", "named", "repaired", "refused", "wrong", "hang"), False),
-            **dict.fromkeys(("signals", "lost", "left"), 0),
+            **dict.fromkeys(("signals", "lost", "left", "again"), 0),
             **{"longest": 0.0, "unclear": "", "did": "", "said": ""},
         }
     )
@@ -610,10 +611,10 @@ class Trial:
         """
         found, others = self.found, (1, -signal.SIGABRT) if self.job.processes > 1 else ()
         for again in range(5):
+            found["again"] = again
             end = self.end(self.start(), *others)
             if end.done or not {*end.codes} <= {0, *others}:
                 break
-            found["did"] += f", without heartbeats {again + 1}"
         expected, there = self.bench.expected(self.job), self.contents()
         lost = differences(expected, there)
         found["left"] = sum(is_litter(file.name) for file in self.here.rglob("*"))
@@ -1102,6 +1103,7 @@ def _help(job: Job) -> str:
 
 COLUMNS = {
     "signals": lambda found: found["signals"],
+    "started once more": lambda found: found["again"],
     "resumed bit-identical": lambda found: found["identical"],
     "named": lambda found: found["named"],
     "repaired": lambda found: found["repaired"],
@@ -1285,6 +1287,7 @@ python scripts/faults_campaign.py --out runs/faults --page docs/results/{page}{o
 
 {table}
 - **signals**: sent to a process at work; what ended earlier was started again from nothing.
+- **started once more**: resumptions in which processes missed each other's heartbeats.
 - **resumed bit-identical**: the same command, run again, ended with the undisturbed run's results.
 - **named**: a line with code 2 said what was wrong, with the file or folder; or, for signals and
   processes that died, that the same command goes on.

@@ -56,7 +56,8 @@ def exclusive(folder: Path) -> Iterator[None]:
                     "deleted on the way"
                 )
         finally:
-            path.unlink(missing_ok=True)
+            if _is_at(stream, path):  # Another's, in a folder made anew, stays.
+                path.unlink(missing_ok=True)
 
 
 def _open_locked(path: Path) -> IO[str]:
@@ -80,7 +81,7 @@ def _is_at(stream: IO[str], path: Path) -> bool:
     """Return whether an open file is the one at a path."""
     try:
         return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

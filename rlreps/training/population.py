@@ -153,7 +153,7 @@ class Population(Program[TrainState]):
         self.compiled[count] = lowered.compile()
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
-        if self._resets and np.all(self._placement.collect(all_zero(state.params))):
+        if self._resets and step > 0 and np.all(self._placement.collect(all_zero(state.params))):
             # What has diverged stays zero: no update would change any member.
             nothing = np.full(len(self._all_seeds), np.nan)
             return state._replace(step=state.step + count), {"loss": nothing}

@@ -8,7 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-CONDITIONS = {"date": "2026-01-02", "revision": "abc", "cores": 2, "machine": "x", "jax": "1"}
+CONDITIONS = {
+    **{"date": "2026-01-02", "revision": "abc", "cores": 2, "machine": "x", "jax": "1"},
+    "repeats": 1,
+}
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,16 @@ def test_the_table_sums_up_the_trials_of_each_row(script, tmp_path):
     def line(row, trial, **found):
         known = dict.fromkeys(("identical", "named", "repaired", "refused", "wrong", "hang"), False)
         other = {"unclear": "", "did": "killed", "said": "", "seconds": 1.0, "revision": "abc"}
-        return {"row": row, "trial": trial, "signals": 2, "lost": 0, **known, **other, **found}
+        return {
+            "row": row,
+            "trial": trial,
+            "signals": 2,
+            "lost": 0,
+            "again": 0,
+            **known,
+            **other,
+            **found,
+        }
 
     lines = [
         line("kill/train", 0, identical=True),
@@ -113,16 +122,16 @@ def test_the_table_sums_up_the_trials_of_each_row(script, tmp_path):
     titles |= {"kill/svd": "svd killed", "flip/x": "flipped"}
     table = script.tabulate(lines, titles, {"kill/train x 2": "no such option"})
     assert table[1:] == [
-        ["killed", "2", "4", "1", "0", "0", "0", "1,200", "1", "0", "0"],
-        ["killed, 2 processes", "not supported: no such option", *[""] * 9],
-        ["svd killed", "0", *[""] * 9],
-        ["flipped", "2", "4", "0", "1", "1", "1", "0", "0", "1", "1"],
-        ["all", "4", "8", "1", "1", "1", "1", "1,200", "1", "1", "1"],
+        ["killed", "2", "4", "0", "1", "0", "0", "0", "1,200", "1", "0", "0"],
+        ["killed, 2 processes", "not supported: no such option", *[""] * 10],
+        ["svd killed", "0", *[""] * 10],
+        ["flipped", "2", "4", "0", "0", "1", "1", "1", "0", "0", "1", "1"],
+        ["all", "4", "8", "0", "1", "1", "1", "1", "1,200", "1", "1", "1"],
     ]
     assert [script.is_bad(each) for each in lines] == [False, True, False, True]
     text = script.markdown(table)
-    assert text.splitlines()[1] == "|---" * 11 + "|"
-    assert "| flipped | 2 | 4 | 0 | 1 | 1 | 1 | 0 | 0 | 1 | 1 |" in text
+    assert text.splitlines()[1] == "|---" * 12 + "|"
+    assert "| flipped | 2 | 4 | 0 | 0 | 1 | 1 | 1 | 0 | 0 | 1 | 1 |" in text
     script.write_page(tmp_path / "page.md", lines, text, ["--only", "kill/train x 2"])
     page = (tmp_path / "page.md").read_text()
     assert text in page
@@ -131,7 +140,7 @@ def test_the_table_sums_up_the_trials_of_each_row(script, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="clocks of other processes on Linux")
-def test_a_moment_of_a_process_is_one_of_its_work_however_long_it_waits(script, tmp_path):
+def test_a_moment_of_a_process_is_one_of_its_work_however_long_it_waits(script):
     work = "import time\ntime.sleep(0.3)\nwhile time.process_time() < 0.2: pass\ntime.sleep(60)"
     running = script.Running.__new__(script.Running)
     child = subprocess.Popen([sys.executable, "-c", work])
@@ -154,7 +163,7 @@ def test_trials_that_were_cut_off_while_written_are_made_again(script, tmp_path)
 @pytest.mark.skipif(sys.platform != "linux", reason="forks, pidfds and mounts of Linux")
 def test_generation_that_is_killed_resumes_and_trials_with_a_line_are_not_made_again(tmp_path):
     found = dict.fromkeys(("identical", "named", "repaired", "refused", "wrong", "hang"), False)
-    counts = {"signals": 2, "lost": 0}
+    counts = {"signals": 2, "lost": 0, "again": 0}
     known = {"row": "kill/generate", "trial": 0, **found, **counts, "unclear": "", "seconds": 1.0}
     (tmp_path / "trials.jsonl").write_text(json.dumps(known))
     words = ["--out", tmp_path, "--only", "kill/generate", "--trials", 3]
@@ -171,5 +180,5 @@ def test_generation_that_is_killed_resumes_and_trials_with_a_line_are_not_made_a
     for line in lines[1:]:
         assert line["identical"]
         assert line["did"].startswith("SIGKILL after ")
-    sums = f"| 3 | {sum(line['signals'] for line in lines)} | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |"
+    sums = f"| 3 | {sum(line['signals'] for line in lines)} | 0 | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |"
     assert sums in (tmp_path / "table.md").read_text()

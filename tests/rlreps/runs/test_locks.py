@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,9 @@ def test_a_folder_that_was_moved_away_inside_is_an_error_at_the_end(tmp_path, an
 
     with pytest.raises(InputError, match=r"expected .*run to stay .*, got it moved or deleted"):
         work()
+    # The file of whoever came since is left alone.
+    assert (folder / LOCK).exists() == anew
+    shutil.rmtree(folder, ignore_errors=True)
     with pytest.raises(KeyError, match="own"):
         work(KeyError("own"))
 
