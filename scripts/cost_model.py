@@ -255,19 +255,27 @@ def decomposition_terms(sizes: Sizes, on: Machine) -> dict[str, float]:
 def training_terms(sizes: Sizes, on: Machine) -> dict[str, float]:
     """Return the terms of ``training``; processes with seeds of their own exchange nothing.
 
-    Those that share rows out exchange, beside much that is small, W and its products [d, t].
+    Those that share rows out draw the whole batch each, and add up gradients and W's products
+    [d, t] around a ring: every array takes two rounds for each of the others.
     """
     layers = (INPUTS, *HIDDEN, sizes["features"])
     weights = sum(a * b for a, b in itertools.pairwise(layers))
     updates, batch = sizes["updates"], sizes["rows"] * sizes["seeds"]
+    entries, features = updates * batch * sizes["tasks"], sizes["features"]
     exchange = on.processes > 1 and sizes["seeds"] % on.processes != 0
+    rounds = 2 * (on.processes - 1) * exchange
     return {
         "updates": updates * on.waiting,
         "rows times weights": updates * batch * weights / on.cores,
-        "entries": updates * batch * sizes["tasks"] / on.cores,
-        "entries times features": updates * batch * sizes["tasks"] * sizes["features"] / on.cores,
-        "updates with exchange": updates * exchange * on.waiting,
-        "weights exchanged": updates * exchange * sizes["tasks"] * sizes["features"] * on.waiting,
+        "entries drawn": entries * (on.waiting if exchange else 1 / on.cores),
+        "entries": entries / on.cores,
+        "entries times features": entries * features / on.cores,
+        "rounds of exchange": updates * rounds * on.waiting,
+        "numbers exchanged": updates
+        * (weights + sizes["tasks"] * features)
+        * rounds
+        / on.processes
+        * on.waiting,
     }
 
 

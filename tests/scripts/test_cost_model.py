@@ -62,11 +62,11 @@ def test_processes_with_seeds_of_their_own_exchange_nothing(script):
     sizes = {"rows": 10, "tasks": 10, "features": 3, "updates": 5}
     exchanges = [
         script.training_terms({**sizes, "seeds": seeds}, script.Machine(count, 2))[
-            "updates with exchange"
+            "rounds of exchange"
         ]
         for seeds, count in ((1, 1), (4, 2), (3, 2), (1, 8))
     ]
-    assert exchanges == [0, 0, 5, 20]
+    assert exchanges == [0, 0, 5 * 2, 5 * 14 * 4]
 
 
 def test_the_page_tells_the_worst_error_at_points_that_no_fit_has_seen(script, tmp_path):
