@@ -18,6 +18,7 @@ from rlreps.encoders import Encoder, Params
 from rlreps.losses.base import Batch, Objective, checked_loss
 from rlreps.numerics import optimizer_step, seed_key
 from rlreps.sources.matrix import Source
+from rlreps.sources.store import StreamedSource
 from rlreps.training.optimizers import GivenOptimizer
 
 Tree = TypeVar("Tree")
@@ -102,8 +103,9 @@ class Learner:
 
     def _sample(self, step: Array, source: Source, key: Array) -> Batch:
         batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
-        # Every device draws the whole batch. Spread, the draw would be exchanged piece by piece.
-        batch = self._replicate(batch)
+        if isinstance(source, StreamedSource):
+            # What the host reads comes to one device: it has to be whole before it is spread.
+            batch = self._replicate(batch)
         return batch._replace(
             inputs=self._spread(batch.inputs), targets=self._spread(batch.targets)
         )
