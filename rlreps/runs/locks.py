@@ -1,8 +1,8 @@
 """Locks that keep two runs out of one folder.
 
 Advisory locks of the operating system (``flock``) end with the process that holds them, however it
-ends; what a kill leaves behind is an empty promise of a file. Where a system or a file system has
-no such locks, nothing is locked.
+ends; what a kill leaves behind is a stale file that locks nothing. Where a system or a file system
+has no such locks, nothing is locked.
 """
 
 import contextlib

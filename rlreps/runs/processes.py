@@ -102,6 +102,7 @@ class _Run:
         heartbeat: Seconds without a sign of life after which a process counts as dead.
         ending: Held by whoever, main thread or watch, ends this process.
         alone: Set once all others have left.
+        rounds: How often all others that live have been seen to do so.
     """
 
     index: int = 0
@@ -110,6 +111,7 @@ class _Run:
     turns: Iterator[int] = dataclasses.field(default_factory=itertools.count)
     ending: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     alone: threading.Event = dataclasses.field(default_factory=threading.Event)
+    rounds: int = 0
 
 
 _run = _Run()
@@ -167,6 +169,7 @@ def _sum_over_processes() -> tuple[Any, Callable[[Any], Any]]:
     firsts = {device.process_index: device for device in reversed(jax.devices())}
     mesh = Mesh(np.asarray([firsts[index] for index in range(_run.count)]), ("processes",))
     own, same = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("processes",), ()))
+    wait_for_all()  # Gloo connects at the first sum, and gives up after 30 seconds.
     return own, jax.jit(lambda parts: parts.sum(axis=0), out_shardings=same)
 
 
@@ -385,6 +388,7 @@ def _watch() -> None:
             )
             os.write(2, f"rlreps: error: {line}\n".encode())
             threading.Thread(target=_leave_at_once, args=(code,)).start()
+        _run.rounds += 1
         time.sleep(_WATCH_SECONDS)
 
 
@@ -408,8 +412,10 @@ def outlive_the_lost() -> None:
 
     For errors that may come of the loss of another, before they are taken for anything else.
     """
-    if process_count() > 1:
-        time.sleep(_run.heartbeat + _FAREWELL_SECONDS)
+    # The first round may have begun before the loss; without process 0 there are none.
+    deadline, enough = time.monotonic() + _run.heartbeat + _FAREWELL_SECONDS, _run.rounds + 2
+    while process_count() > 1 and _run.rounds < enough and time.monotonic() < deadline:
+        time.sleep(_WATCH_SECONDS)
 
 
 def _tell(line: str, code: int) -> None:

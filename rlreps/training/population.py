@@ -20,6 +20,7 @@ from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.processes import wait_for_all
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
@@ -163,6 +164,7 @@ class Population(Program[TrainState]):
         if np.any(bad_steps >= 0):
             # Entries that could not be read are NaN too, and no fault of the training.
             raise_read_failure(self._source)
+            wait_for_all()  # Those who read elsewhere may have failed, and say so.
             if not self._resets:
                 index = int(np.argmax(bad_steps >= 0))
                 raise TrainingDivergedError(

@@ -445,7 +445,7 @@ def train_agents(
     )
     folder = RunFolder(out)
     # Last: where it is there, so is the figure.
-    if not (out / REPORT).exists():
+    if not first_does((out / REPORT).exists):
         with contextlib.ExitStack() as stack:
             first_does(lambda: stack.enter_context(exclusive(out)))
             _write_report(folder, config, summary)

@@ -456,10 +456,14 @@ def train_and_measure(
     )
     if problem.target is None:
         return result, []
-    return result, [
-        evaluation.evaluate_encoder(learner.encoder, result.params(index), inputs, truth)
-        for index in range(len(result.seeds))
-    ]
+
+    def measured() -> list[dict[str, Any]]:
+        return [
+            evaluation.evaluate_encoder(learner.encoder, result.params(index), inputs, truth)
+            for index in range(len(result.seeds))
+        ]
+
+    return result, processes.first_does(measured)
 
 
 def rounded_seconds(result: TrainingResult) -> dict[str, float]:

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import threading
 import time
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import pytest
 
 from rlreps.cli import main
 from rlreps.errors import InputError
+from rlreps.runs import processes
 from rlreps.runs.processes import (
     ProcessesConfig,
     first_does,
@@ -565,3 +567,27 @@ def test_processes_that_were_started_with_other_options_are_refused(
         for _, _, said in ends
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_an_error_is_told_once_the_others_are_known_to_live(monkeypatch):
+    run = processes._Run(count=2, heartbeat=3000)
+    monkeypatch.setattr(processes, "_run", run)
+
+    def watch():
+        for _ in range(3):
+            time.sleep(0.1)
+            run.rounds += 1
+
+    threading.Thread(target=watch).start()
+    began = time.monotonic()
+    processes.outlive_the_lost()
+    assert run.rounds >= 2
+    assert time.monotonic() - began < 60.0
+
+
+def test_without_a_word_of_the_others_an_error_waits_for_their_heartbeat(monkeypatch):
+    monkeypatch.setattr(processes, "_run", processes._Run(count=2, heartbeat=1))
+    monkeypatch.setattr(processes, "_FAREWELL_SECONDS", 0.5)
+    began = time.monotonic()
+    processes.outlive_the_lost()
+    assert time.monotonic() - began >= 1.5
