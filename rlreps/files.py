@@ -51,6 +51,9 @@ EXPANSION = 100
 LARGEST_READ = 2**28
 """Bytes of the largest file that is read at once, such as a log; arrays are read otherwise."""
 
+LARGEST_JSON = 2**24
+"""Bytes of the longest JSON text: its values take twenty times as much memory."""
+
 _DEEPEST = 100
 """Levels of nested JSON."""
 
@@ -138,9 +141,11 @@ def parse_json(content: bytes | str) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: For anything else, for whole numbers beyond 64 bits, and for values nested
-            deeper than anything here is.
+        ValueError: For anything else, for whole numbers beyond 64 bits, and for texts longer or
+            values nested deeper than anything here is.
     """
+    if len(content) > LARGEST_JSON:
+        raise ValueError(f"{len(content):,} bytes, more than the {LARGEST_JSON:,} of any here")
     text = content if isinstance(content, str) else content.decode()
     if text.count("[") + text.count("{") > _DEEPEST:
         depth = 0

@@ -22,7 +22,7 @@ from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.store.format import find_store
+from rlreps.successor.store.format import create_or_resume, find_store
 from rlreps.training import train_population
 from rlreps.workflows.train import (
     TrainingConfig,
@@ -45,11 +45,22 @@ def plan_generation(measure: SuccessorMeasure, path: Path, count: int) -> dict[s
     Returns:
         JSON values: sizes of the whole, and for each process its ``blocks``, ``rows``,
         ``written_bytes``, least ``memory_bytes`` and, where rollouts were timed, ``seconds``.
+
+    Raises:
+        InputError: For a store that is there under other settings.
     """
     rows = measure.num_states
     block_rows = min(measure.block_rows, rows)
     missing = list(range(math.ceil(rows / block_rows)))
     if find_store(path) is not None:
+        # It is there: this only compares settings.
+        create_or_resume(
+            path,
+            shape=(rows, rows),
+            block_rows=block_rows,
+            settings=measure.store_settings(),
+            provenance={},
+        )
         missing = open_estimates(path).missing_blocks()
     speed = _rows_per_second(measure) if isinstance(measure, MonteCarlo) else None
     each = []

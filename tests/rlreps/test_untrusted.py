@@ -587,6 +587,7 @@ def test_a_grid_of_a_million_points_is_refused_at_once(at_once):
     [
         ("[" * 100_000, "nested deeper"),
         ('{"a":' * 5000, "nested deeper"),
+        (f'{{"a": [{"[], " * 2**22}]}}', "16,777,225 bytes, more than the 16,777,216 of any"),
         (f'{{"a": {"9" * 400}}}', "a number beyond 64 bits"),
         ('{"a": 99999999999999999999}', "a number beyond 64 bits"),
     ],

@@ -23,14 +23,20 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError
-from rlreps.files import DAMAGED, open_regular, parse_json, read_arrays, write_atomically
+from rlreps.files import (
+    DAMAGED,
+    LARGEST_JSON,
+    open_regular,
+    parse_json,
+    read_arrays,
+    write_atomically,
+)
 from rlreps.successor.store.format import MatrixStore, plain_json
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 _RECORD = "rlreps.json"
 _NAMES = "arrays"
-_LONGEST_RECORD = 2**24
 
 
 def write_archive(
@@ -71,7 +77,7 @@ def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str,
             if isinstance(stream, Path):
                 stream = stack.enter_context(open_regular(stream))
             with zipfile.ZipFile(stream) as archive:
-                if archive.getinfo(_RECORD).file_size > _LONGEST_RECORD:
+                if archive.getinfo(_RECORD).file_size > LARGEST_JSON:
                     raise ValueError("a record that is too long")
                 record = parse_json(archive.read(_RECORD))
             arrays = read_arrays(stream)

@@ -1,5 +1,6 @@
 """Plans of several processes: shares that make up the whole, and nothing written."""
 
+import dataclasses
 import json
 import shutil
 
@@ -7,6 +8,7 @@ import jax
 import pytest
 
 from rlreps.cli import main
+from rlreps.errors import InputError
 from rlreps.successor.measure import MonteCarlo, Transition
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
@@ -34,6 +36,8 @@ def test_a_plan_of_generation_shares_out_every_missing_block(tmp_path):
         5,
         0,
     ]
+    with pytest.raises(InputError, match="under other settings: expected block_rows=5 as stored"):
+        plan_generation(dataclasses.replace(SMALL, block_rows=9), tmp_path / "psi", 3)
     # Without rollouts there is no rate that holds for all sizes.
     timed = plan_generation(Transition(bins=6), tmp_path / "other", 2)["processes"]
     assert [one["seconds"] for one in timed] == [None, None]
