@@ -22,8 +22,11 @@ from rlreps.subspace.row_blocks import RowBlocks, regrouped
 # Bytes of float64 scratch for the squared norm of a host matrix.
 _SCRATCH_BYTES = 16 * 2**20
 # Bytes of the rows that enter one product of a streamed matrix. Each group costs a sweep over the
-# accumulated panel, so they should hold several times as many rows as the panel has columns.
+# accumulated panel: where rows are long, groups grow until they hold several times as many rows as
+# the panel has columns.
 _GROUP_BYTES = 128 * 2**20
+_LARGEST_GROUP_BYTES = 2 * 2**30
+_ROWS_PER_COLUMN = 4
 
 
 class Products(abc.ABC):
@@ -106,7 +109,7 @@ class AcceleratorProducts(Products):
 class StreamedProducts(Products):
     """Products of a matrix that is read in blocks of rows, once for each method called.
 
-    Groups of rows of one size enter the products, however the source is blocked, and products with
+    Groups of rows of one size enter a product, however the source is blocked, and products with
     the transpose are accumulated over groups in float64. Beside the panels (one of them in float64)
     there are one group and what the source holds.
     """
@@ -115,7 +118,6 @@ class StreamedProducts(Products):
         self.shape = source.shape
         self.dtype = source.dtype
         self._source = source
-        self._group_rows = max(1, _GROUP_BYTES // (self.dtype.itemsize * self.shape[1]))
 
     @property
     def total_energy(self) -> float:
@@ -126,13 +128,13 @@ class StreamedProducts(Products):
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
         product = np.empty((self.shape[0], panel.shape[1]), self.dtype)
-        for start, rows in self._rows():
+        for start, rows in self._rows(panel.shape[1]):
             np.matmul(rows, panel, out=product[start : start + len(rows)])
         return product
 
     def multiply_transposed(self, panel: np.ndarray) -> np.ndarray:
         product = np.zeros((self.shape[1], panel.shape[1]), np.float64)
-        for start, rows in self._rows():
+        for start, rows in self._rows(panel.shape[1]):
             product += rows.T @ panel[start : start + len(rows)]
         return product.astype(self.dtype)
 
@@ -154,16 +156,20 @@ class StreamedProducts(Products):
         both = np.concatenate([panel, probes], axis=1)
         images = np.empty((self.shape[0], width), self.dtype)
         normal = np.zeros(probes.shape, np.float64)
-        for start, rows in self._rows():
+        for start, rows in self._rows(both.shape[1]):
             product = rows @ both
             images[start : start + len(rows)] = product[:, :width]
             normal += rows.T @ product[:, width:]
         return images, normal.astype(self.dtype)
 
-    def _rows(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Read the matrix; the first time, take its norm on the way and check that it is finite."""
-        energy = 0.0
-        for start, rows in regrouped(self._source, self._group_rows):
+    def _rows(self, width: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+        """Read the matrix in groups for a panel of so many columns.
+
+        The first time, take its norm on the way and check that it is finite.
+        """
+        energy, row_bytes = 0.0, self.dtype.itemsize * self.shape[1]
+        wanted = min(_ROWS_PER_COLUMN * width, _LARGEST_GROUP_BYTES // row_bytes)
+        for start, rows in regrouped(self._source, max(1, _GROUP_BYTES // row_bytes, wanted)):
             if self._energy is None:
                 energy += _require_finite(_squared_norm(rows))
             yield start, rows

@@ -127,7 +127,8 @@ class _Counted:
 @pytest.mark.parametrize("power_iterations", [0, 4])
 @pytest.mark.parametrize("shape", [(150, 90), (90, 150)])
 def test_a_streamed_matrix_gives_what_the_array_gives(monkeypatch, shape, power_iterations):
-    monkeypatch.setattr(products, "_GROUP_BYTES", 8 * 150 * 20)  # several groups
+    for name in ("_GROUP_BYTES", "_LARGEST_GROUP_BYTES"):
+        monkeypatch.setattr(products, name, 8 * 150 * 20)  # several groups
     left, right = _factors(*shape, 0.9 ** np.arange(90.0), np.float64)
     matrix = left @ right.T
     arguments = {"oversampling": 10, "power_iterations": power_iterations, "seed": 5}
@@ -141,7 +142,8 @@ def test_a_streamed_matrix_gives_what_the_array_gives(monkeypatch, shape, power_
 
 
 def test_the_streamed_result_does_not_depend_on_the_blocks(monkeypatch):
-    monkeypatch.setattr(products, "_GROUP_BYTES", 4 * 80 * 16)
+    for name in ("_GROUP_BYTES", "_LARGEST_GROUP_BYTES"):
+        monkeypatch.setattr(products, name, 4 * 80 * 16)
     matrix = np.random.default_rng(1).standard_normal((120, 80)).astype(np.float32)
     results = [randomized_svd(ArrayBlocks(matrix, rows), 5) for rows in (1, 16, 50, 1000)]
     for result in results[1:]:
