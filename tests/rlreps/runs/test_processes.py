@@ -15,6 +15,7 @@ import pytest
 
 from rlreps.cli import main
 from rlreps.errors import InputError
+from rlreps.experiments import EXPERIMENTS, harness
 from rlreps.runs import processes
 from rlreps.runs.processes import (
     ProcessesConfig,
@@ -591,3 +592,42 @@ def test_without_a_word_of_the_others_an_error_waits_for_their_heartbeat(monkeyp
     began = time.monotonic()
     processes.outlive_the_lost()
     assert time.monotonic() - began >= 1.5
+
+
+ONE_METHOD = """
+import dataclasses
+from rlreps.experiments.le_lan_2023.puddle_world import PRESETS
+smoke = PRESETS["smoke"]
+tiny = {"objectives": smoke.objectives[:1], "dimensions": (2,), "headline_dimension": 2}
+PRESETS["smoke"] = dataclasses.replace(smoke, **tiny)
+"""
+
+
+@pytest.mark.integration
+def test_processes_run_an_experiment_as_one_does(start_together, start_rlreps, tmp_path):
+    command = ["experiment", "puddle-world", "--preset", "smoke", "--quiet"]
+    running = start_together(command, tmp_path / "two", first=ONE_METHOD)
+    running.append(start_rlreps(*command, "--out", tmp_path / "one", first=ONE_METHOD))
+    ends = [finish(process) for process in running]
+    assert [code for code, _, _ in ends] == [0, 0, 0], ends
+    # The first alone says what was found.
+    assert [bool(out) for _, out, _ in ends] == [True, False, True]
+    names = ("two", "one")
+    two, one = (
+        json.loads((tmp_path / name / "summary.json").read_text())["distances"] for name in names
+    )
+    assert len(two) == len(one) == 1
+    assert two[0].pop("method") == one[0].pop("method")
+    assert two[0] == pytest.approx(one[0], abs=100 * ROUNDING)
+    for pattern in ("*.*", "figures/*", "results/*", "runs/*/*.*"):
+        two, one = ({each.name for each in (tmp_path / name).glob(pattern)} for name in names)
+        assert two == one != set()
+
+
+def test_an_experiment_takes_several_jobs_or_several_processes(monkeypatch, tmp_path):
+    experiment = EXPERIMENTS["hydrogen"].load()
+    monkeypatch.setattr(processes, "_run", processes._Run(count=2))
+    monkeypatch.setattr(harness, "finished_summary", lambda *_: None)
+    with pytest.raises(InputError, match="jobs or several processes, not both, got '2 processes'"):
+        experiment.run(experiment.presets["smoke"], tmp_path / "run", jobs=2)
+    assert not (tmp_path / "run").exists()
