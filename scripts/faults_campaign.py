@@ -649,9 +649,9 @@ class Trial:
                 self.fill()
                 continue
             running.signal(number, victim)
-            # Who is asked to end tells the others, who end with the same code.
-            killed = number == signal.SIGKILL and self.job.processes > 1
-            end = self.end(running, -number, 128 + number, *(LOST_ANOTHER if killed else ()))
+            # Who is asked to end tells the others, who end with the same code, once they have met.
+            others = LOST_ANOTHER if self.job.processes > 1 else ()
+            end = self.end(running, -number, 128 + number, *others)
             self.found["named"] |= end.named
             moments.append(round(moment, 3))
             if len(moments) == times:
