@@ -23,8 +23,8 @@ for name, weight in {"values alone": 0.0, "auxiliary task": 0.1}.items():
         encoder=FourierMLP(hidden=(64, 64), frequencies=4),
         dqn=DQNConfig(reward_scale=0.1, warmup=1_000),
         auxiliary=AuxiliaryConfig(weight=weight, horizon=16),
-        steps=8_000,
-        evaluate_every=2_000,
+        steps=4_000,
+        evaluate_every=1_000,
         num_seeds=2,
     )
     run_agents(config, Path(name.replace(" ", "-")), truth=truth, progress=False)
