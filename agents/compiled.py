@@ -18,8 +18,8 @@ from rlreps.agents.replay import Rows
 from rlreps.envs.core import Environment, TimeStep
 from rlreps.errors import require
 from rlreps.losses.base import Metrics
-from rlreps.numerics import jit, jit_briefly
-from rlreps.training.devices import Placement, largest_even_share, make_placement
+from rlreps.numerics import jit, jit_briefly, largest_even_share
+from rlreps.training.devices import Placement, make_placement
 
 Tree = TypeVar("Tree")
 

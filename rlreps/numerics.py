@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -78,3 +78,17 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
+    """Choose as many devices, from each process's first, as share this many runs out evenly.
+
+    Where the devices' processes are too many for that, all devices are chosen.
+    """
+    groups = [
+        [device for device in devices if device.process_index == index]
+        for index in sorted({device.process_index for device in devices})
+    ]
+    fewest = min(map(len, groups))
+    even = [n for n in range(1, fewest + 1) if runs % (n * len(groups)) == 0]
+    return [device for group in groups for device in group[: max(even, default=fewest)]]

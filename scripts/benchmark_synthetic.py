@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from rlreps.experiments.le_lan_2023.synthetic import PRESETS, ROLES, Setting, make_members
-from rlreps.training.devices import devices_for_small_runs, largest_even_share, make_placement
+from rlreps.numerics import largest_even_share
+from rlreps.training.devices import devices_for_small_runs, make_placement
 from rlreps.training.population import Population
 
 STATES, FEATURES, ROWS = 50, 10, 5

@@ -160,6 +160,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Online principal components at a tenth, once and ten times the best learning rate.",
         smoke=10,
         recorded=(("paper", "about 6 min"),),
+        takes_processes=True,
         **_ON_ROWS,
     ),
     "distributed-pca": Entry(
@@ -167,6 +168,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Online principal components by several workers, whose models are combined now and then.",
         smoke=10,
         recorded=(("paper", "about 4 min"),),
+        takes_processes=True,
         **_ON_ROWS,
     ),
     "agent-puddle-world": Entry(

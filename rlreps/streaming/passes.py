@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.numerics import PRNG
+from rlreps.numerics import PRNG, largest_even_share
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -96,7 +96,8 @@ def run_passes(
         evaluate_every: Rows between evaluations, at most n; rounded down to whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
         passes: Times that every row is seen.
-        devices: Over which runs are shared out evenly; None is JAX's default device.
+        devices: Over which runs are shared out evenly; None is JAX's default device. Of several
+            processes that cannot share them evenly, each does all runs on devices of its own.
 
     Raises:
         InputError: For counts below 1, more rows an interval than there are, or runs whose seeds
@@ -171,8 +172,19 @@ def follow_orders(
     mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
     own, same = PartitionSpec(_RUNS), PartitionSpec()
 
-    def put(tree: Any, spec: PartitionSpec) -> Any:
-        return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, spec))
+    def put(array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
+        if mesh is None:
+            return jnp.asarray(array)
+        # Every process has the whole of it, and device_put would compare them all.
+        whole = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+        sharding = NamedSharding(mesh, spec)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    def spread(function: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:
+        if mesh is None:
+            return function
+        # Nothing is exchanged between devices, so no replication has to be checked.
+        return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=own, check_vma=False)
 
     def begin(seed: Array, rate: Array) -> Any:
         return start(jax.random.key(seed, impl=PRNG), rate)
@@ -182,23 +194,21 @@ def follow_orders(
             lambda state, order, rate: advance(state, rows, order, rate), states, orders, rates
         )
 
-    if mesh is not None and mesh.size > 1:
-        # Nothing is exchanged between devices, so no replication has to be checked.
-        all_runs = jax.shard_map(
-            all_runs, mesh=mesh, in_specs=(own, same, own, own), out_specs=own, check_vma=False
-        )
-    rates = jnp.asarray(runs.learning_rates, jnp.float32)
-    states = jax.jit(functools.partial(map_runs, begin))(jnp.asarray(runs.seeds, jnp.uint32), rates)
-    states, rates, stored = put(states, own), put(rates, own), put(jnp.asarray(rows), same)
-    step = jax.jit(all_runs, donate_argnums=0)
-    see = jax.jit(functools.partial(map_runs, observe))
+    rates = put(np.asarray(runs.learning_rates, np.float32), own)
+    stored = put(rows, same)
+    states = jax.jit(spread(functools.partial(map_runs, begin), own, own))(
+        put(np.asarray(runs.seeds, np.uint32), own), rates
+    )
+    step = jax.jit(spread(all_runs, own, same, own, own), donate_argnums=0)
+    everywhere = None if mesh is None else NamedSharding(mesh, same)
+    see = jax.jit(spread(functools.partial(map_runs, observe), own, own), out_shardings=everywhere)
     compiled: Any = None
     observed = jax.tree.map(np.asarray, see(states, rates))
     seen, seconds, figures = [0], [0.0], [measure(observed)]
     for index in range(passes):
         order = orders(index)
         for first in range(0, order.shape[-1] - interval + 1, interval):
-            chosen = put(jnp.asarray(order[..., first : first + interval]), own)
+            chosen = put(order[..., first : first + interval], own)
             if compiled is None:
                 compiled = step.lower(states, stored, chosen, rates).compile()
             jax.block_until_ready((states, stored, chosen, rates))
@@ -224,7 +234,10 @@ def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _even_mesh(devices: Sequence[jax.Device], runs: int) -> Mesh:
-    """Return a mesh of as many devices, from the first, as share the runs out evenly."""
+    """Return a mesh of devices that share the runs out evenly."""
     require(len(set(devices)) == len(devices) >= 1, "at least one device, each once", devices)
-    count = max(n for n in range(1, len(devices) + 1) if runs % n == 0)
-    return Mesh(np.asarray(devices[:count]), (_RUNS,))
+    chosen = largest_even_share(devices, runs)
+    if runs % len(chosen) != 0:
+        own = [device for device in devices if device.process_index == jax.process_index()]
+        chosen = largest_even_share(own, runs)
+    return Mesh(np.asarray(chosen), (_RUNS,))

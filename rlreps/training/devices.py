@@ -219,17 +219,3 @@ def devices_for_small_runs() -> list[jax.Device]:
         jax.config.update("jax_num_cpu_devices", usable_cores())
     devices: list[jax.Device] = jax.devices()
     return devices
-
-
-def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
-    """Choose as many devices, from each process's first, as share this many runs out evenly.
-
-    Where the devices' processes are too many for that, all devices are chosen.
-    """
-    groups = [
-        [device for device in devices if device.process_index == index]
-        for index in sorted({device.process_index for device in devices})
-    ]
-    fewest = min(map(len, groups))
-    even = [n for n in range(1, fewest + 1) if runs % (n * len(groups)) == 0]
-    return [device for group in groups for device in group[: max(even, default=fewest)]]

@@ -26,6 +26,7 @@ from rlreps.experiments import harness
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
+from rlreps.numerics import largest_even_share
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import DISTANCE, over_runs
 from rlreps.report.page import Section
@@ -33,7 +34,6 @@ from rlreps.runs.intervals import Interval, aggregate, mean_interval
 from rlreps.sources.matrix import MatrixSource
 from rlreps.subspace import subspace_distance
 from rlreps.training import train_population
-from rlreps.training.devices import largest_even_share
 from rlreps.training.optimizers import GivenOptimizer
 from rlreps.training.update import Learner
 

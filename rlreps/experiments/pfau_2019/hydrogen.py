@@ -27,7 +27,7 @@ from rlreps.errors import require, require_choice, require_interval, require_pos
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import jit, largest_even_share, matmul
 from rlreps.operators import (
     Diagonal,
     FiniteDifferenceLaplacian,
@@ -42,7 +42,6 @@ from rlreps.report.table import Table
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
-from rlreps.training.devices import largest_even_share
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Sampling: TypeAlias = Literal["radial", "uniform"]
