@@ -1,4 +1,4 @@
-"""Typed wrappers that the whole library shares: compilation, products, optimizers, random keys."""
+"""What the whole library shares: compilation, products, optimizers, random keys, devices."""
 
 import functools
 import os
@@ -7,6 +7,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 import optax
 from jax import Array, lax
 
@@ -83,7 +85,8 @@ def usable_cores() -> int:
 def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
     """Choose as many devices, from each process's first, as share this many runs out evenly.
 
-    Where the devices' processes are too many for that, all devices are chosen.
+    If the number of processes does not divide the runs, choose as many of each process as the one
+    with the fewest has.
     """
     groups = [
         [device for device in devices if device.process_index == index]
@@ -92,3 +95,12 @@ def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax
     fewest = min(map(len, groups))
     even = [n for n in range(1, fewest + 1) if runs % (n * len(groups)) == 0]
     return [device for group in groups for device in group[: max(even, default=fewest)]]
+
+
+def put_whole(array: npt.NDArray[Any], sharding: jax.sharding.Sharding) -> Array:
+    """Put an array that every process has the whole of on devices of all processes.
+
+    ``jax.device_put`` would compare the processes' copies.
+    """
+    whole = np.asarray(array, jax.dtypes.canonicalize_dtype(array.dtype))
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])

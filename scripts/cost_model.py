@@ -47,7 +47,7 @@ WITHIN = 0.25
 """Largest relative error asked for."""
 OVERSAMPLING, READS = 40, 3
 BLOCK_ROWS, CACHE = 100, 2**25
-"""Rows of a block, and bytes of the last cache before memory."""
+"""Rows of a block, and bytes of the last cache of the machine that the page is of."""
 HIDDEN = (128, 128)
 INPUTS = 18
 """Layers of the encoder that is trained, whose first has two coordinates and their cosines."""
@@ -238,7 +238,7 @@ def generation_terms(sizes: Sizes, on: Machine) -> dict[str, float]:
 def decomposition_terms(sizes: Sizes, on: Machine) -> dict[str, float]:
     """Return the terms of ``decomposition``.
 
-    Beside the rows it is the panels that take time: sums in float64, copies, and a QR each.
+    Panels take time beside the rows: sums in float64, copies, and a QR each.
     """
     reads, tasks = sizes.get("reads", READS), sizes["tasks"]
     entries, width = sizes["states"] * tasks, sizes["components"] + OVERSAMPLING
@@ -246,7 +246,7 @@ def decomposition_terms(sizes: Sizes, on: Machine) -> dict[str, float]:
     exchanged = 2 * (on.processes - 1) / on.processes
     return {
         "entries read": reads * entries / on.cores,
-        "entries of blocks beyond 32 MiB, a cache": reads * entries * beyond / on.cores,
+        f"entries of blocks beyond {CACHE >> 20} MiB, a cache": reads * entries * beyond / on.cores,
         "entries times columns of the panel": reads * entries * width / on.cores,
         "entries of the panel": reads * tasks * width * on.waiting,
         "QR of the panel": reads * tasks * width**2 * on.waiting,

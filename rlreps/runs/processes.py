@@ -359,19 +359,18 @@ def _nothing_on_stderr() -> Iterator[None]:
 
 def _watch() -> None:
     """End this process when another has failed or died; runs in a thread of its own."""
-    everyone, trials = list(range(_run.count)), _PROBES
-    while trials:
+    everyone = list(range(_run.count))
+    while _client() is not None:  # Until this process has left.
         try:
             # Returns when each has asked again, or is known to have left or died.
             live = {*_client().get_live_nodes(everyone)}
             failures = [json.loads(said) for _, said in _client().key_value_dir_get(_FAILURES)]
             gone = [] if _client().key_value_dir_get(_DONE) else sorted({*everyone} - live)
         except Exception:
-            # This process has left, or process 0 is gone and JAX aborts, or a message was lost.
-            trials -= 1
+            # This process leaves, or process 0 is gone and JAX aborts, or a message was lost: as
+            # long as this process lives, the others' watches wait for it to ask again.
             time.sleep(_WATCH_SECONDS)
             continue
-        trials = _PROBES
         if len(live) == 1:
             _run.alone.set()
         # Not while the main thread ends the process.

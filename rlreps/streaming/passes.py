@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.numerics import PRNG, largest_even_share
+from rlreps.numerics import PRNG, largest_even_share, put_whole
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -96,8 +96,8 @@ def run_passes(
         evaluate_every: Rows between evaluations, at most n; rounded down to whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
         passes: Times that every row is seen.
-        devices: Over which runs are shared out evenly; None is JAX's default device. Of several
-            processes that cannot share them evenly, each does all runs on devices of its own.
+        devices: Over which runs are shared out evenly; None is JAX's default device. Processes that
+            cannot share the runs evenly each do all of them.
 
     Raises:
         InputError: For counts below 1, more rows an interval than there are, or runs whose seeds
@@ -173,12 +173,7 @@ def follow_orders(
     own, same = PartitionSpec(_RUNS), PartitionSpec()
 
     def put(array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
-        if mesh is None:
-            return jnp.asarray(array)
-        # Every process has the whole of it, and device_put would compare them all.
-        whole = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-        sharding = NamedSharding(mesh, spec)
-        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+        return jnp.asarray(array) if mesh is None else put_whole(array, NamedSharding(mesh, spec))
 
     def spread(function: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:
         if mesh is None:

@@ -26,7 +26,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from rlreps.errors import require
-from rlreps.numerics import usable_cores
+from rlreps.numerics import put_whole, usable_cores
 from rlreps.runs.processes import first_does, wait_for_all
 from rlreps.training.update import Learner
 
@@ -142,9 +142,7 @@ class Placement:
             if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
                 words, impl = put(jax.random.key_data(leaf)), jax.random.key_impl(leaf)
                 return cast(Array, jax.random.wrap_key_data(words, impl=impl))
-            # Every process has the whole of it, and device_put would compare them all.
-            host = np.asarray(leaf)
-            return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+            return put_whole(np.asarray(leaf), sharding)
 
         return cast(Tree, jax.tree.map(put, tree))
 

@@ -1,11 +1,12 @@
 import os
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from rlreps import numerics
-from rlreps.numerics import jit_briefly, usable_cores
+from rlreps.numerics import jit_briefly, largest_even_share, usable_cores
 
 
 def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
@@ -19,6 +20,23 @@ def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeyp
 def test_only_the_cores_that_may_be_used_are_counted(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5}, raising=False)
     assert usable_cores() == 2
+
+
+@pytest.mark.parametrize(
+    ("owners", "runs", "chosen"),
+    [
+        ([0, 0, 0], 4, [0, 1]),
+        ([0, 0, 0], 6, [0, 1, 2]),
+        ([0, 0, 0], 1, [0]),
+        ([0, 0, 1, 1], 2, [0, 2]),
+        ([0, 1, 0, 1], 4, [0, 2, 1, 3]),
+        # Three runs do not divide by two processes.
+        ([0, 0, 1], 3, [0, 2]),
+    ],
+)
+def test_as_many_devices_of_every_process_as_share_the_runs_out(owners, runs, chosen):
+    devices = [SimpleNamespace(process_index=owner, id=i) for i, owner in enumerate(owners)]
+    assert [device.id for device in largest_even_share(devices, runs)] == chosen
 
 
 @pytest.mark.parametrize("flags", ["", "--xla_backend_optimization_level=0"])
