@@ -102,6 +102,7 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     for name in ("mnist", "hydrogen"):
         script.write_page(run, docs, f"rlreps experiment {name}", name)
     claims = [{**CLAIM, "holds": holds} for holds in (True, None, None)]
+    claims.append({**CLAIM, "stated": "our goal: all of them", "holds": True})  # Not the paper's.
     (run / "summary.json").write_text(json.dumps({"claims": claims}))
     # One experiment's name begins with another's; other data have pages of their own.
     for name, options in {
