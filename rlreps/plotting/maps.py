@@ -239,7 +239,9 @@ def plot_components(
         figsize=(columns * (side + 0.06) + 1.2, blocks * height + (0.1 if _named(grid) else 0.45)),
         layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
     )
-    panels = figure.subplots(len(maps) * blocks, columns, squeeze=False, sharex=True, sharey=True)
+    panels = figure.subplots(len(maps) * blocks, columns, squeeze=False)
+    for axes in panels.flat:  # Axes that are shared look each other up at every change.
+        axes.label_outer()
     for axes, name, index, limit in _draw_signed(panels, maps, columns, grid=grid):
         axes.spines[:].set_visible(True)
         if environment is not None:

@@ -399,3 +399,9 @@ def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_lines_of_small_components_fill_their_own_limits():
+    waves = np.linspace(-1.0, 1.0, 5)[:, None] * np.array([1.0, 100.0])
+    figure = plot_components({"a": waves}, grid=BoxGrid((0,), (5,), (5,)))
+    assert [axes.get_ylim()[1] for axes in figure.axes] == pytest.approx([1.05, 105.0])
