@@ -22,6 +22,8 @@ os.environ["XLA_FLAGS"] = (
 )
 # LAPACK's threads and XLA's wait for each other, and every worker has a core to itself.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("NPROC", "1")  # Threads of XLA's pools.
 
 import jax
 import pytest
