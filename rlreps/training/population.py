@@ -19,6 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
+from rlreps.numerics import jit_briefly
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.processes import wait_for_all
 from rlreps.sources.matrix import Source
@@ -119,7 +120,7 @@ class Population(Program[TrainState]):
 
         # Each device makes its own: the state of all seeds may not fit one.
         spread = self._placement.spread_seeds(start, own_sources=False)
-        return self.put(jax.jit(spread)((), (), self._seeds, self._numbers))
+        return self.put(jit_briefly(spread)((), (), self._seeds, self._numbers))
 
     def chunk(
         self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any

@@ -158,14 +158,14 @@ def test_free_places_are_one_region_and_rooms_are_joined_by_their_doors_alone(na
         assert len(parts) == (1 if name == "four_rooms" else 2)
 
 
-def reachable(name, bins):
-    """Pairs of a grid's cells with ways between them outside the walls as short as a move.
+AXIS = (np.arange(100) + 0.5) / 100
+SQUARES = np.stack([np.tile(AXIS, 100), np.repeat(AXIS, 100)], axis=1)
 
-    From shapely's squares of a hundredth, of which a move crosses at most 18.
-    """
-    axis = (np.arange(100) + 0.5) / 100
-    points = np.stack([np.tile(axis, 100), np.repeat(axis, 100)], axis=1)
-    free = shapely.contains_xy(free_region(name), points)
+
+@functools.cache
+def reachable_squares(name):
+    """Pairs of shapely's squares of a hundredth, of which a move crosses at most 18."""
+    free = shapely.contains_xy(free_region(name), SQUARES)
     index = np.arange(10_000).reshape(100, 100)
     pairs = np.concatenate(
         [
@@ -181,8 +181,13 @@ def reachable(name, bins):
     ways = near
     for _ in range(4):  # 2, 4, 8 and 16 steps.
         ways = (ways @ ways).astype(bool)
-    ways = (ways @ near @ near).astype(bool)
-    owner = (points[:, 1] * bins).astype(int) * bins + (points[:, 0] * bins).astype(int)
+    return (ways @ near @ near).astype(bool)
+
+
+def reachable(name, bins):
+    """Pairs of a grid's cells with ways between them outside the walls as short as a move."""
+    ways = reachable_squares(name)
+    owner = (SQUARES[:, 1] * bins).astype(int) * bins + (SQUARES[:, 0] * bins).astype(int)
     gather = scipy.sparse.csr_array((np.ones(10_000, bool), (owner, np.arange(10_000))))
     return (gather @ ways @ gather.T).astype(bool)
 
