@@ -29,7 +29,7 @@ def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    """Compile a large program, such as agents' learning, in less time on a CPU.
+    """Compile a large program, such as agents' learning or a network's start, faster on a CPU.
 
     There LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as
     fast and began sooner (docs/results/speed.md). Within another program this is ``jax.jit``.
