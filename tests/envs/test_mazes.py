@@ -164,7 +164,10 @@ SQUARES = np.stack([np.tile(AXIS, 100), np.repeat(AXIS, 100)], axis=1)
 
 @functools.cache
 def reachable_squares(name):
-    """Pairs of shapely's squares of a hundredth, of which a move crosses at most 18."""
+    """Pairs of squares of a hundredth with ways between them outside shapely's walls.
+
+    Of at most 18 squares, as many as a move crosses.
+    """
     free = shapely.contains_xy(free_region(name), SQUARES)
     index = np.arange(10_000).reshape(100, 100)
     pairs = np.concatenate(

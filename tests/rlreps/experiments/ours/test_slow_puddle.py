@@ -283,12 +283,13 @@ def test_the_smoke_preset_learns_and_a_killed_run_goes_on_to_the_same(tmp_path, 
             raise KeyboardInterrupt
 
     summary = slow_puddle.EXPERIMENT.run(SMOKE, out, progress=False)
-    # Killed in the second training, beside the same others.
+    # Killed in the second training, as after the same first one.
     killed = shutil.copytree(out, tmp_path / "killed")
     (killed / "summary.json").unlink()
-    names = [in_path(contender.name) for contender in SMOKE.contenders]
-    assert sorted(path.name for path in (killed / "runs").iterdir()) == sorted(names)
-    shutil.rmtree(killed / "runs" / names[1])
+    first, *others = map(in_path, (contender.name for contender in SMOKE.contenders))
+    assert sorted(path.name for path in (killed / "runs").iterdir()) == sorted([first, *others])
+    for name in others:
+        shutil.rmtree(killed / "runs" / name)
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "append_metrics", die)
         with pytest.raises(KeyboardInterrupt):
