@@ -104,9 +104,18 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, own: bool = F
     return target
 
 
-def unfinished_writes(folder: Path, name: str) -> list[Path]:
-    """List temporary files that a kill inside `write_atomically` of `folder / name` left behind."""
-    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}")
+def unfinished_writes(folder: Path, name: str | None = None) -> list[Path]:
+    """List temporary files that kills inside `write_atomically` left in a folder.
+
+    Args:
+        folder: Where to look; one that does not exist has none.
+        name: Of the file that was to be written; of any by default.
+    """
+    if not folder.is_dir():
+        return []
+    pattern = re.compile(
+        rf"\.{'.+' if name is None else re.escape(name)}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}"
+    )
     return [entry for entry in folder.iterdir() if pattern.fullmatch(entry.name)]
 
 

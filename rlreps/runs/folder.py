@@ -41,6 +41,8 @@ _FILES = "files"
 
 _CHECKED_FILES = (_METRICS, "features/*.npy")
 
+_WRITTEN = ("features", "figures", "parts", "results")
+"""Folders of single files, in which a kill may leave one half written."""
 
 _MOST_DIFFERENCES = 8
 """Listed in a message; a configuration may differ in hundreds."""
@@ -217,10 +219,11 @@ class RunFolder:
                 # Cut short by a kill; the next line would run into it.
                 write_atomically(metrics, content[: content.rfind(b"\n") + 1])
         try:
+            for folder in (path, *(path / name for name in _WRITTEN)):
+                for leftover in unfinished_writes(folder):
+                    leftover.unlink()
             if existing is None:
                 path.mkdir(parents=True, exist_ok=True)
-                for leftover in unfinished_writes(path, _CONFIG):
-                    leftover.unlink()
                 _write_json(path / _CONFIG, {"format": FORMAT, **described})
             if not (path / README).exists():  # A kill may have come before it.
                 title = in_words(kind)

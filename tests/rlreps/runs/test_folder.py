@@ -159,6 +159,21 @@ def test_a_start_that_was_killed_while_writing_its_configuration_can_be_made_aga
     assert len(said.splitlines()) == 10
 
 
+def test_a_run_that_goes_on_clears_what_killed_writes_left_and_nothing_else(tmp_path):
+    start(tmp_path)
+    left = [tmp_path / ".metrics.jsonl.0123456789abcdef"]
+    for folder, file in (("features", "000000060.npy"), ("parts", "a.json"), ("figures", "b.png")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_bytes(b"kept")
+        left.append(tmp_path / folder / f".{file}.fedcba9876543210")
+    (tmp_path / ".notes").write_bytes(b"kept")
+    whole = contents(tmp_path)
+    for leftover in left:
+        leftover.write_bytes(b"cut short")
+    start(tmp_path)
+    assert contents(tmp_path) == whole
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     write_atomically(tmp_path / "file", b"old")
 
