@@ -41,9 +41,9 @@ def assert_summary_is_shown(said, out, measures):
     assert all(len(row) == 4 + len(measures) for row in rows)
 
 
-def assert_evaluation(found, step, episodes, measures):
+def assert_evaluation(found, step, episodes, measures, task="large_batch"):
     assert (found["step"], found["episodes"]) == (step, episodes)
-    assert found["auxiliary"] == "large_batch"
+    assert found["auxiliary"] == task
     assert found["return"]["mean"] == pytest.approx(np.mean(found["returns"]))
     assert found["return"]["runs"] == len(found["returns"]) == 2
     low, high = (found["return"][f"interquartile_mean_{end}"] for end in ("low", "high"))
@@ -151,27 +151,23 @@ def test_agents_in_a_maze_see_codes_and_have_a_goal_of_their_own(rlreps, tmp_pat
 
 
 @pytest.mark.integration
-def test_agents_see_a_maze_as_images_from_the_command_line(rlreps, tmp_path):
+def test_agents_see_a_maze_as_images_and_a_task_has_a_head_and_the_discounts_horizon(
+    rlreps, tmp_path
+):
     run = tmp_path / "run"
-    seen = words("--observation image --image-size 16 --encoder convolutional --channels 4 4")
-    rlreps("agent", "train", "--out", run, "--env", "puddle-world:spiral", *seen, *TOY)
-    assert RunFolder(run).config["observation"] == {"name": "image", "size": 16}
-    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "2"))
-    assert_evaluation(found, 400, 2, ALWAYS)
-
-
-@pytest.mark.integration
-def test_a_task_takes_targets_per_action_a_head_and_the_discounts_horizon(rlreps, tmp_path):
-    run = tmp_path / "run"
+    seen = "--observation image --image-size 16 --encoder convolutional --channels 4 4"
     options = "--per-action --auxiliary-head 8 --no-relative-weight --normalise-features"
     horizon = "--horizon None --discount-low 0.5 --discount-high 0.7 --method danskin-empirical"
-    rlreps("agent", "train", "--out", run, *TOY, *words(options), *words(horizon))
+    given = words(f"--env puddle-world:spiral {seen} {options} {horizon}")
+    rlreps("agent", "train", "--out", run, *TOY, *given)
     folder = RunFolder(run)
+    assert folder.config["observation"] == {"name": "image", "size": 16}
     task = folder.config["auxiliary"]
     assert (task["per_action"], task["head"], task["relative"]) == (True, [8], False)
     assert task["horizon"] is None
     assert all(ratio > 0.0 for ratio in folder.read_metrics()[-1]["gradient_ratio"])
-    assert json.loads(rlreps("agent", "evaluate", run, "--episodes", "1"))["step"] == 400
+    found = json.loads(rlreps("agent", "evaluate", run, "--episodes", "2"))
+    assert_evaluation(found, 400, 2, ALWAYS, task="danskin_empirical")
 
 
 @pytest.mark.integration
