@@ -113,9 +113,8 @@ def unfinished_writes(folder: Path, name: str | None = None) -> list[Path]:
     """
     if not folder.is_dir():
         return []
-    pattern = re.compile(
-        rf"\.{'.+' if name is None else re.escape(name)}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}"
-    )
+    written = ".+" if name is None else re.escape(name)
+    pattern = re.compile(rf"\.{written}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}")
     return [entry for entry in folder.iterdir() if pattern.fullmatch(entry.name)]
 
 
