@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 EXAMPLES = {
-    "own_environment": lambda found: found("d = 1 ... 6").max() < 0.1,
     "train_and_measure": lambda found: found("distance of each seed").min() < 0.02,
     "own_training_step": lambda found: found("subspace distance").max() < 0.02,
     "auxiliary_task": lambda found: (
