@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.spatial
+import scipy  # Its submodules load on first use.
 from PIL import Image
 
 from rlreps.errors import require
@@ -96,7 +96,7 @@ def _palette(pictures: list[Picture]) -> Picture:
     return np.concatenate([frequent, others[: _COLOURS // 2]])
 
 
-def _indexed(picture: Picture, palette: Picture, nearest: scipy.spatial.cKDTree) -> Image.Image:
+def _indexed(picture: Picture, palette: Picture, nearest: "scipy.spatial.cKDTree") -> Image.Image:
     """Replace each colour of a picture by its nearest in the palette."""
     colours, places = np.unique(_packed(picture), return_inverse=True)
     indices = np.asarray(nearest.query(_unpacked(colours))[1], np.uint8)[places]

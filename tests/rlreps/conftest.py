@@ -169,9 +169,10 @@ def freeze():
 # between them ends at once, so that the new one becomes a child of the tests, which wait for it.
 FORKS = """
 import json, os, sys, warnings
-import jax
+import jax, jaxlib.mlir.dialects.mhlo, matplotlib.figure, rlax, scipy.optimize, scipy.stats
 from rlreps.cli import main, successor, training
-from rlreps.workflows import generate, train
+from rlreps.experiments.amid_warmuth_2020 import distributed_pca
+from rlreps.workflows import agents, generate, sweep, train
 assert len(os.listdir("/proc/self/task")) == 1
 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's, which has no thread yet.
 for line in sys.stdin:
