@@ -16,7 +16,7 @@ from rlreps.successor import Grid, Transitions, fit
 world = envs.load_arena("sutton")
 steps = Transitions.collect(world, steps=30_000, seed=0)
 encoder = FourierMLP(hidden=(64, 64), frequencies=6)
-rep = fit(steps, num_features=32, discount=0.95, encoder=encoder, behaviour="uniform", steps=2_500)
+rep = fit(steps, num_features=32, discount=0.95, encoder=encoder, behaviour="uniform", steps=1_000)
 print("singular values", rep.singular_values[:6].round(2))
 
 # %% [markdown]

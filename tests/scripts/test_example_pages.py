@@ -1,6 +1,5 @@
 """The worked examples run as a user runs them, and their pages show them as they are."""
 
-import os
 import re
 import subprocess
 import sys
@@ -55,13 +54,9 @@ def test_a_page_shows_the_cells_of_its_example_in_order(pages, name):
 @pytest.mark.integration
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_and_prints_and_draws_what_its_page_shows(pages, name, tmp_path):
-    # The suite's own level is for shorter programs; the last one given counts.
-    flags = f"{os.environ['XLA_FLAGS']} --xla_backend_optimization_level=1"
-    environment = {**os.environ, "XLA_FLAGS": flags}
     ran = subprocess.run(
         [sys.executable, pages.EXAMPLES[name]],
         cwd=tmp_path,
-        env=environment,
         capture_output=True,
         text=True,
         check=False,
