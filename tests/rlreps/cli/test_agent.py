@@ -151,14 +151,14 @@ def test_agents_in_a_maze_see_codes_and_have_a_goal_of_their_own(rlreps, tmp_pat
 
 
 @pytest.mark.integration
-def test_agents_see_a_maze_as_images_and_a_task_has_a_head_and_the_discounts_horizon(
+def test_agents_see_walls_as_images_and_a_task_has_a_head_and_the_discounts_horizon(
     rlreps, tmp_path
 ):
     run = tmp_path / "run"
     seen = "--observation image --image-size 16 --encoder convolutional --channels 4 4"
     options = "--per-action --auxiliary-head 8 --no-relative-weight --normalise-features"
     horizon = "--horizon None --discount-low 0.5 --discount-high 0.7 --method danskin-empirical"
-    given = words(f"--env puddle-world:spiral {seen} {options} {horizon}")
+    given = words(f"--env puddle-world:two_room {seen} {options} {horizon}")
     rlreps("agent", "train", "--out", run, *TOY, *given)
     folder = RunFolder(run)
     assert folder.config["observation"] == {"name": "image", "size": 16}
