@@ -133,12 +133,12 @@ def _paper(steps: int, seeds: int) -> TrainingConfig:
 PRESETS = {
     "smoke": QuickstartConfig(
         successor=MonteCarlo(bins=20, rollouts=100, horizon=200, block_rows=100),
-        paper=_paper(200, 2),
+        paper=_paper(100, 2),
         recommended=TrainingConfig(
-            steps=300, num_seeds=2, rows=250, tasks=64, evaluate_every=50, checkpoint_every=150
+            steps=150, num_seeds=2, rows=250, tasks=64, evaluate_every=25, checkpoint_every=75
         ),
         dimensions=(5, 10),
-        estimated_seconds=30,
+        estimated_seconds=40,
     ),
     "laptop": QuickstartConfig(
         successor=MonteCarlo(rollouts=500),
