@@ -395,6 +395,12 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, count, s
         assert [(code, out) for code, out, _ in again] == [(0, ends[0][1]), (0, "")]
 
 
+def newest(run):
+    """The last step whose checkpoint is whole: older ones are deleted."""
+    seals = (run / "checkpoints").glob("*/seal.json")
+    return max((int(seal.parent.name) for seal in seals), default=0)
+
+
 @pytest.mark.integration
 def test_training_whose_processes_die_ends_and_goes_on_to_the_same_bits(
     start_together, quick, tmp_path
@@ -402,15 +408,10 @@ def test_training_whose_processes_die_ends_and_goes_on_to_the_same_bits(
     arguments = ["train", quick, *TRAIN, "--steps", 1000, "--num-seeds", 2]
     arguments += ["--evaluate-every", 10, "--checkpoint-every", 100]
 
-    def newest():
-        """The last step whose checkpoint is whole: older ones are deleted."""
-        seals = (tmp_path / "run" / "checkpoints").glob("*/seal.json")
-        return max((int(seal.parent.name) for seal in seals), default=0)
-
     for victim in (1, 0):
-        before, deadline = newest(), time.monotonic() + 100
+        before, deadline = newest(tmp_path / "run"), time.monotonic() + 100
         running = start_together(arguments, tmp_path / "run")
-        while newest() == before:
+        while newest(tmp_path / "run") == before:
             assert time.monotonic() < deadline
             assert all(process.poll() is None for process in running)
             time.sleep(0.01)
@@ -488,18 +489,14 @@ def test_agents_go_on_with_another_number_of_processes(start_rlreps, start_toget
     out = tmp_path / "run"
     long = [*AGENTS, "--steps", "2000"]
 
-    def newest():
-        seals = (out / "checkpoints").glob("*/seal.json")
-        return max((int(seal.parent.name) for seal in seals), default=0)
-
     running, deadline = start_together(long, out), time.monotonic() + 200
-    while not newest():
+    while not newest(out):
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in running)
         time.sleep(0.01)
     running[-1].send_signal(signal.SIGTERM)
     assert {finish(process)[0] for process in running} == {143}
-    kept = [line for line in logged(out) if line["step"] <= newest()]
+    kept = [line for line in logged(out) if line["step"] <= newest(out)]
     assert 0 < len(kept) < 11
     code, _, said = finish(start_rlreps(*long, "--out", out), 300)
     assert (code, said) == (0, [])
