@@ -101,7 +101,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Subspace distance against d on PuddleWorld, under the paper's protocol.",
         devices="chosen",
         takes_processes=True,
-        further=(("trend", "is the protocol on 20 x 20 cells with fewer updates, hours"),),
+        further=(("trend", "is the protocol on 20 x 20 cells with fewer updates, about an hour"),),
         smoke=12,
         recorded=(("laptop", "about 17 min"),),
     ),

@@ -2,7 +2,7 @@
 
 ``paper`` is the protocol: training states anywhere in the square, Large Batch with weights from the
 centres of all cells, means centred as by the authors' code. Its 10⁸ updates are for accelerators.
-``trend`` shrinks it to 20 x 20 cells, 3·10⁵ updates, three seeds and three d: the same
+``trend`` shrinks it to 20 x 20 cells, 40,000 updates, three seeds and three d: the same
 methods on a problem 25 times smaller, which shows which way distances move with d, and decides none
 of the paper's statements. Beside them it trains explicit weights from our start and with several
 columns an update, which the paper names as a remedy for stale weights. ``laptop`` keeps the paper's
@@ -168,7 +168,7 @@ PRESETS: dict[str, Config] = {
         columns=(20,),
         successor=MonteCarlo(bins=20, centring="rows"),
         training=dataclasses.replace(
-            _PROTOCOL, steps=300_000, num_seeds=3, evaluate_every=5_000, checkpoint_every=10_000
+            _PROTOCOL, steps=40_000, num_seeds=3, evaluate_every=1_000, checkpoint_every=2_000
         ),
         dimensions=(2, 10, 50),
     ),

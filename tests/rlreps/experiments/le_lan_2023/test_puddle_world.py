@@ -287,7 +287,7 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
 
 def test_the_trend_is_the_protocol_but_for_what_its_name_says():
     paper, trend = PRESETS["paper"], PRESETS["trend"]
-    smaller = {"steps": 300_000, "num_seeds": 3, "evaluate_every": 5000, "checkpoint_every": 10_000}
+    smaller = {"steps": 40_000, "num_seeds": 3, "evaluate_every": 1000, "checkpoint_every": 2000}
     published = set(PRESETS["paper"].methods)
     # Beside the paper's methods: our start of the weights, and more columns from either.
     more = "explicit (weights from N(0, 1²), one optimizer for all), 20 columns an update"
