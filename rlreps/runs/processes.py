@@ -102,7 +102,9 @@ class _Run:
         heartbeat: Seconds without a sign of life after which a process counts as dead.
         ending: Held by whoever, main thread or watch, ends this process.
         alone: Set once all others have left.
+        left: Set once this process has left.
         rounds: How often all others that live have been seen to do so.
+        watch: The thread that runs ``_watch``.
     """
 
     index: int = 0
@@ -111,7 +113,9 @@ class _Run:
     turns: Iterator[int] = dataclasses.field(default_factory=itertools.count)
     ending: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     alone: threading.Event = dataclasses.field(default_factory=threading.Event)
+    left: threading.Event = dataclasses.field(default_factory=threading.Event)
     rounds: int = 0
+    watch: threading.Thread | None = None
 
 
 _run = _Run()
@@ -275,7 +279,8 @@ def _join(config: ProcessesConfig) -> None:
     if _run.index > 0:
         files.leave_writing_to_another()
         _say_before_aborting()
-    threading.Thread(target=_watch, daemon=True).start()
+    _run.watch = threading.Thread(target=_watch, daemon=True)
+    _run.watch.start()
 
 
 def _initialize(config: ProcessesConfig) -> None:
@@ -360,7 +365,7 @@ def _nothing_on_stderr() -> Iterator[None]:
 def _watch() -> None:
     """End this process when another has failed or died; runs in a thread of its own."""
     everyone = list(range(_run.count))
-    while _client() is not None:  # Until this process has left.
+    while not _run.left.is_set():
         try:
             # Returns when each has asked again, or is known to have left or died.
             live = {*_client().get_live_nodes(everyone)}
@@ -369,7 +374,7 @@ def _watch() -> None:
         except Exception:
             # This process leaves, or process 0 is gone and JAX aborts, or a message was lost: as
             # long as this process lives, the others' watches wait for it to ask again.
-            time.sleep(_WATCH_SECONDS)
+            _run.left.wait(_WATCH_SECONDS)
             continue
         if len(live) == 1:
             _run.alone.set()
@@ -388,7 +393,7 @@ def _watch() -> None:
             os.write(2, f"rlreps: error: {line}\n".encode())
             threading.Thread(target=_leave_at_once, args=(code,)).start()
         _run.rounds += 1
-        time.sleep(_WATCH_SECONDS)
+        _run.left.wait(_WATCH_SECONDS)
 
 
 def _fail(error: BaseException) -> None:
@@ -451,7 +456,15 @@ def _leave() -> None:
         _run.alone.wait(_FAREWELL_SECONDS)
     else:
         time.sleep(_WATCH_SECONDS)  # Others may not know yet that all is done.
-    jax.distributed.shutdown()
+    try:
+        jax.distributed.shutdown()
+    finally:
+        _run.left.set()
+        # Python ends a thread that returns from JAX while it shuts down: that aborts the process.
+        if _run.watch is not None:
+            _run.watch.join(_FAREWELL_SECONDS)
+        # The handler is Python: at an abort after Python's end it would abort again, and so on.
+        ctypes.CDLL(None).signal(int(signal.SIGABRT), None)
 
 
 def _leave_at_once(code: int) -> NoReturn:

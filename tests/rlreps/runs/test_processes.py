@@ -126,6 +126,15 @@ def wait_for_a_block(path, running, index=0):
 
 
 @pytest.mark.integration
+def test_no_thread_outlives_its_run(start_together, tmp_path):
+    """One that returns from JAX while Python shuts down would abort the process."""
+    told = "print(*(each.name for each in threading.enumerate() if each.daemon), file=sys.stderr)"
+    first = f"import atexit, sys, threading; atexit.register(lambda: {told})"
+    ends = [finish(process) for process in start_together(QUICK, tmp_path / "psi", first=first)]
+    assert [(code, said) for code, _, said in ends] == [(0, [""])] * 2
+
+
+@pytest.mark.integration
 def test_two_processes_write_the_bytes_of_one_and_share_the_work(
     start_together, block_bytes, quick, tmp_path
 ):
