@@ -24,7 +24,7 @@ from PIL import Image
 
 from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS, PAPERS
-from rlreps.experiments.harness import VERDICTS
+from rlreps.experiments.harness import NOT_RUN, VERDICTS
 from rlreps.report.table import format_number
 from rlreps.runs.folder import RunFolder
 
@@ -127,14 +127,19 @@ def write_papers(docs: Path) -> Path:
                 if page.stem != name and page.stem in EXPERIMENTS:
                     continue
                 link = f"[{page.stem}]({page.name})"
-                command, claims = _claims_of(page.read_text(encoding="utf-8"))
+                text = page.read_text(encoding="utf-8")
+                command, said = _claims_of(text)
                 claims = [
-                    cells for cells in claims if not re.search(r"\bgoal\b", " ".join(cells[:2]))
+                    cells
+                    for cells in said
+                    if not re.search(r"\bgoal\b", " ".join(cells[:2])) and cells[2] != NOT_RUN
                 ]
+                if said and not claims:
+                    continue
                 rows += [[link, *cells] for cells in claims]
                 verdicts = [cells[-1] for cells in claims]
                 counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
-                found = [command, *counts, _reason(command) if VERDICTS[None] in verdicts else ""]
+                found = [command, *counts, _reason(command, text) if VERDICTS[None] in verdicts else ""]
                 runs.append([link, *(found if claims else ["no run of this version", *[""] * 4])])
         header = ["page", "command", *VERDICTS.values(), "why it cannot be told"]
         parts += [f"## {title}", _markdown(header, runs)]
@@ -145,8 +150,10 @@ def write_papers(docs: Path) -> Path:
     return path
 
 
-def _reason(command: str) -> str:
-    """Say why a run's verdicts can be open."""
+def _reason(command: str, page: str) -> str:
+    """Say why a run's verdicts can be open: the page may."""
+    if said := re.search(r"^Verdicts are open because (.*)\.$", page, re.MULTILINE):
+        return said[1]
     if "--preset paper" not in command:
         return "not the paper's protocol"
     if "subset" in command:

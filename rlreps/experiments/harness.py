@@ -86,6 +86,10 @@ VERDICTS: Mapping[bool | None, str] = {
 """``Claim.holds`` → what reports call it."""
 
 
+NOT_RUN = "not run in this preset"
+"""Found of a statement whose runs a preset leaves out."""
+
+
 def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Combine verdicts: False if one is, else None if one is or there is none, else True."""
     known = set(verdicts)

@@ -113,6 +113,13 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     }.items():
         script.write_page(run, docs, f"rlreps experiment {name} {options}", name)
     (docs / "synthetic.md").write_text("# synthetic\n\n| claim | stated |\n| --- | --- |\n")
+    # A run that was stopped says so itself; statements that a preset leaves out have no run.
+    left_out = {**CLAIM, "found": "not run in this preset", "holds": None}
+    (run / "summary.json").write_text(json.dumps({"claims": [left_out, claims[1]]}))
+    page = script.write_page(run, docs, "rlreps experiment atari --preset paper", "atari")
+    (run / "summary.json").write_text(json.dumps({"claims": [left_out]}))
+    script.write_page(run, docs, "rlreps experiment bouncing-balls", "bouncing-balls")
+    page.write_text(page.read_text() + "\nVerdicts are open because the run was stopped.\n")
     text = script.write_papers(docs).read_text()
     le_lan, pfau, amid = text.split("\n## ")[1:]
     assert "| [mnist](mnist.md) | it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in le_lan
@@ -121,6 +128,9 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     assert "--preset trend` | 1 | 0 | 2 | not the paper's protocol |" in le_lan
     assert "fast" not in text
     assert pfau.count("[hydrogen](hydrogen.md)") == 2
+    assert "atari --preset paper` | 0 | 0 | 1 | the run was stopped |" in pfau
+    assert "not run in this preset" not in pfau
+    assert "bouncing-balls" not in pfau
     assert (
         "online-pca --preset paper` | 1 | 0 | 2 | runs differ by too little, or too few |" in amid
     )

@@ -498,5 +498,5 @@ EXPERIMENT = Experiment[Config](
     measure=measure,
     report=report,
     counts_cells=True,
-    deviations=pca.DEVIATIONS,
+    deviations={**pca.DEVIATIONS, **pca.START},
 )

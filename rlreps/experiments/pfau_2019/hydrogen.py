@@ -24,7 +24,7 @@ from scipy.special import genlaguerre
 from rlreps.config import as_json, with_sizes
 from rlreps.encoders import MLP, BlockSparse, Encoder, FunctionEncoder, Params, SeparateMLP
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import NOT_RUN, Claim, Experiment, Findings, Run
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, largest_even_share, matmul
@@ -570,7 +570,7 @@ def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
 
     def found(*compared: Result | None) -> str:
         if None in compared:
-            return "not run in this preset"
+            return NOT_RUN
         return "; ".join(
             f"{each.contender.name}: {each.within(config.tolerance)} of {seeds} seeds within "
             f"{share} after {each.contender.steps:,} updates; worst {each.errors[-1].max():.3g}"
