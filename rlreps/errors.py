@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
+_LARGEST = 3.4028235e38
+"""Of float32."""
+
+
 class InputError(ValueError):
     """Input that cannot be used: the message says what was expected and what came."""
 
@@ -36,14 +40,15 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 
 def require_positive(name: str, value: int) -> None:
-    """Raise an ``InputError`` unless ``value`` is at least 1."""
+    """Raise an ``InputError`` unless ``value`` is at least 1 and a signed number of 32 bits."""
     require(value >= 1, f"{name} >= 1", value)
+    require(value < 2**31, f"{name} < 2**31", value)
 
 
 def require_interval(name: str, value: object, interval: str) -> None:
     """Raise an ``InputError`` unless a number lies in an interval such as ``(0, 2)``.
 
-    None and arrays (tracers among them) pass: options are checked where a user writes them.
+    Numbers beyond float32 are refused, too. None and arrays (tracers among them) pass: options are checked where a user writes them.
     """
     if not isinstance(value, int | float):
         return
@@ -51,6 +56,7 @@ def require_interval(name: str, value: object, interval: str) -> None:
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
     require(above and below and not math.isinf(value), f"{name} in {interval}", value)
+    require(abs(value) <= _LARGEST, f"{name} within float32", value)
 
 
 def require_memory(what: str, size: int) -> None:

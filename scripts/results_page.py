@@ -139,7 +139,8 @@ def write_papers(docs: Path) -> Path:
                 rows += [[link, *cells] for cells in claims]
                 verdicts = [cells[-1] for cells in claims]
                 counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
-                found = [command, *counts, _reason(command, text) if VERDICTS[None] in verdicts else ""]
+                why = _reason(command, text) if VERDICTS[None] in verdicts else ""
+                found = [command, *counts, why]
                 runs.append([link, *(found if claims else ["no run of this version", *[""] * 4])])
         header = ["page", "command", *VERDICTS.values(), "why it cannot be told"]
         parts += [f"## {title}", _markdown(header, runs)]

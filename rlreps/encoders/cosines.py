@@ -66,7 +66,7 @@ class Cosine(Encoder):
     def __post_init__(self) -> None:
         require_positive("num_inputs", self.num_inputs)
         require_positive("num_features", self.num_features)
-        require(self.frequencies >= 0, "frequencies >= 0", self.frequencies)
+        require(0 <= self.frequencies < 2**31, "frequencies in [0, 2**31)", self.frequencies)
         require(self._products <= 100_000, "at most 100000 products of cosines", self._products)
 
     @property

@@ -159,7 +159,7 @@ class FourierMLP(MLP):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.frequencies >= 0, "frequencies >= 0", self.frequencies)
+        require(0 <= self.frequencies < 2**31, "frequencies in [0, 2**31)", self.frequencies)
 
     @property
     def _width(self) -> int:

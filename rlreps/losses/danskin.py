@@ -33,6 +33,7 @@ from rlreps.subspace.linalg import inverse_cholesky_factor
 FeatureNorm = Literal["batch", "population", "running", "running_maximum"]
 Inverse = Literal["pseudo", "plain"]
 
+MOST_PERMUTATIONS = 1_000
 _DECAY = 0.99
 _MAXIMUM_DECAY = 0.999
 _WHITENING_RIDGE = 1e-4
@@ -105,6 +106,11 @@ class SampledWeights(Objective):
             if rows is not None:
                 require_positive("gradient_rows, weight_rows and covariance_rows", rows)
         require_positive("permutations", self.permutations)
+        require(
+            self.permutations <= MOST_PERMUTATIONS,
+            f"permutations <= {MOST_PERMUTATIONS:,}",
+            self.permutations,
+        )
 
     def roles(self, rows: int) -> Roles:
         """Share a batch's rows out.

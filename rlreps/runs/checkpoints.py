@@ -3,7 +3,8 @@
 Orbax restores flipped bits as they are, and leaves tracebacks on standard error where it fails. So
 a seal lies beside its files: their sizes and checksums, the layout of the arrays, and the step and
 the run that they belong to. It is written last; a checkpoint without it counts for nothing and is
-made again. What is deleted, a newer checkpoint being whole, was written by the same run.
+made again. What is deleted, a newer checkpoint being whole, was written by the same run: it carries
+this run's seal or, where a kill came before that, the mark that this run had begun it.
 """
 
 import json
@@ -116,10 +117,13 @@ class Checkpoints:
                 lambda: sorted({*self._manager.all_steps()} - {*sealed}),
             ):
                 self._delete(unsealed)
+            mark = json.dumps(self._run).encode()
+            first_does(lambda: str(write_atomically(self._mark(step), mark)))
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
             self._manager.wait_until_finished()
             first_does(lambda: self._write_seal(step, state, notes))
+            first_does(lambda: self._mark(step).unlink(missing_ok=True))
             for old in first_does(self._outlived):
                 self._delete(old)
         except InputError:
@@ -208,6 +212,10 @@ class Checkpoints:
         seal["checksum"] = _checksum(seal)
         write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
 
+    def _mark(self, step: int) -> Path:
+        """Return the file that says that a run has begun to save a step."""
+        return self.path / f".begun-{step}"
+
     def _outlived(self) -> list[int]:
         """List the complete checkpoints of this run that newer ones replace."""
         return [step for step in self._complete_steps()[: -self._keep] if self._is_own(step)]
@@ -223,16 +231,29 @@ class Checkpoints:
         folder = self.path / str(step)
 
         def check() -> None:
-            others = {entry.name for entry in folder.iterdir()} - _OF_ORBAX - {_SEAL}
+            there = {entry.name for entry in folder.iterdir()}
+            others = there - _OF_ORBAX - {_SEAL}
             # A kill may leave a seal before it has its name.
             if others := {name for name in others if not name.startswith(f".{_SEAL}.")}:
                 raise InputError(
                     f"expected nothing but checkpoints in {self.path}, got {folder} with "
                     f"{min(others)}; move it elsewhere"
                 )
+            if there and _SEAL not in there and not self._has_begun(step):
+                raise InputError(
+                    f"expected nothing but this run's checkpoints in {self.path}, got {folder}, "
+                    "which another program wrote; move it elsewhere"
+                )
 
         first_does(check)
         self._manager.delete(step)
+        first_does(lambda: self._mark(step).unlink(missing_ok=True))
+
+    def _has_begun(self, step: int) -> bool:
+        try:
+            return bool(parse_json(read_regular(self._mark(step))) == self._run)
+        except (OSError, ValueError):
+            return False
 
     def _seal(self, step: int) -> dict[str, Any]:
         """Read the seal of a step; ``InputError`` if it is not as it was written."""

@@ -32,6 +32,9 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 
 T = TypeVar("T")
 
+MOST_PROCESSES = 100_000
+MOST_SECONDS = 10**6
+"""Of a timeout and a heartbeat: JAX's are 32-bit numbers of milliseconds."""
 _FOREVER = 10**9
 """Milliseconds: the heartbeat ends every wait for a process that is gone."""
 _SLICE = 1000
@@ -76,14 +79,27 @@ class ProcessesConfig:
         )
         if self.num_processes is not None:
             require_positive("num_processes", self.num_processes)
+            require(
+                self.num_processes <= MOST_PROCESSES,
+                f"num_processes <= {MOST_PROCESSES:,}",
+                self.num_processes,
+            )
         if self.num_processes is not None and self.process_id is not None:
             require(
                 0 <= self.process_id < self.num_processes,
                 f"process_id in [0, {self.num_processes})",
                 self.process_id,
             )
-        require_positive("timeout", self.timeout)
-        require_positive("heartbeat", self.heartbeat)
+        if self.coordinator is not None:
+            host, _, port = self.coordinator.rpartition(":")
+            require(
+                bool(host) and port.isdecimal() and 0 < int(port[:6]) < 2**16,
+                "coordinator HOST:PORT with a port in [1, 65535]",
+                self.coordinator,
+            )
+        for name, seconds in (("timeout", self.timeout), ("heartbeat", self.heartbeat)):
+            require_positive(name, seconds)
+            require(seconds <= MOST_SECONDS, f"{name} <= {MOST_SECONDS:,} seconds", seconds)
 
     @property
     def planned(self) -> int:

@@ -183,6 +183,22 @@ def test_metadata_of_a_store_that_changed_are_refused(store, change):
         stores.open_store(store.path)
 
 
+def test_blocks_beyond_the_last_are_those_of_another_shape(store):
+    """In stores of format 1 nothing else says that the shape was changed."""
+
+    def shorten(found):
+        found["shape"] = [8, 6]
+        own = found["attributes"]["rlreps"]
+        del own["checksum"]
+        own["format"] = 1
+
+    edit(store.path / "zarr.json", shorten)
+    found = stores.open_store(store.path)
+    for use in (found.missing_blocks, found.read, lambda: stores.verify(found)):
+        with pytest.raises(InputError, match="expected 2 blocks in .*, got block 2: zarr.json is"):
+            use()
+
+
 def test_a_block_that_is_no_file_or_of_another_size_is_not_read(store, tmp_path, at_once):
     block = store.block_file(0)
     sound = block.read_bytes()
@@ -508,8 +524,18 @@ SIZES = [
     "successor generate --rollouts 99999999999999999999999999",
     "train {store} --num-seeds 1000000000",
     "train {store} --rows 1000000000000",
+    "train {store} --steps 10000000000",
+    "train {store} --method danskin_lissa --permutations 1000000000",
+    "train {store} --encoder fourier_mlp --frequencies 4611686018427387904",
+    "train {store} --learning-rate 1e300",
+    "train {store} --num-processes 1000000000 --plan",
+    "train {store} --coordinator nonsense --num-processes 2 --process-id 0",
+    "train {store} --coordinator 127.0.0.1:99999 --num-processes 2 --process-id 0",
+    "train {store} --coordinator a:1 --num-processes 2 --process-id 0 --timeout 1000000000000",
+    "sweep {store} --grid steps=3000000000,4",
     "train-live --rollouts 1000000000000",
     "agent train --num-seeds 1000000000",
+    "agent train --steps 1000000000000000",
     "agent train --capacity 1000000000000",
     "agent train --batch-size 200000000000",
     "agent train --batch-size 100000000 --hidden 100000",

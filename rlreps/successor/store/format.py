@@ -106,18 +106,22 @@ class MatrixStore:
         """Return indices of the blocks that are there, in order.
 
         Raises:
-            InputError: A block is a link that leads out of the store.
+            InputError: A block is a link that leads out of the store, or lies beyond the last.
         """
         folder = self.path / "c"
         if not folder.is_dir():
             return []
         refuse_links_out(folder)
-        found = (int(name) for name in os.listdir(folder) if name.isdecimal() and name.isascii())
+        found = [int(name) for name in os.listdir(folder) if name.isdecimal() and name.isascii()]
+        if max(found, default=0) >= self.num_blocks:
+            raise InputError(
+                f"expected {self.num_blocks} blocks in {self.path}, got block {max(found)}: "
+                f"{_METADATA_FILE} is of another matrix"
+            )
         return sorted(
             index
             for index in found
-            if index < self.num_blocks
-            and self.block_file(index).is_file()
+            if self.block_file(index).is_file()
             and (self.identity is None or self.seal_file(index).is_file())
         )
 
@@ -391,7 +395,7 @@ def create_or_resume(
     """
     sizes = (*shape, block_rows)
     require(min(sizes) >= 1, "positive shape and block_rows", sizes)
-    folder = Path(path).absolute()
+    folder = Path(path).resolve()
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
         store = open_store(folder)
@@ -415,7 +419,7 @@ def create_or_resume(
 
 def require_place(path: str | Path) -> None:
     """Raise InputError unless the path holds a store, is free or is an empty folder."""
-    folder = Path(path).absolute()
+    folder = Path(path).resolve()
     if not folder.exists() or (folder / _METADATA_FILE).exists():
         return
     if not folder.is_dir():
@@ -443,7 +447,7 @@ def open_store(path: str | Path) -> MatrixStore:
         InputError: There is no store at the path, or its metadata are truncated, corrupt or not
             those of a store.
     """
-    folder = Path(path).absolute()
+    folder = Path(path).resolve()
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
             inside = Path(path) / "successor"

@@ -198,9 +198,9 @@ REFUSALS = {
         "got 'step'",
     ),
     "mlp bias": (lambda: MLP(bias_scale=-1.0), "expected bias_scale in [0, inf), got -1.0"),
-    "fourier": (lambda: FourierMLP(frequencies=-1), "expected frequencies >= 0, got -1"),
+    "fourier": (lambda: FourierMLP(frequencies=-1), "expected frequencies in [0, 2**31), got -1"),
     "separate": (lambda: SeparateMLP(hidden=(0,)), "expected hidden layer widths >= 1, got (0,)"),
-    "cosine": (lambda: Cosine(frequencies=-1), "expected frequencies >= 0, got -1"),
+    "cosine": (lambda: Cosine(frequencies=-1), "expected frequencies in [0, 2**31), got -1"),
     "cosine size": (
         lambda: Cosine(num_inputs=4, frequencies=20),
         "expected at most 100000 products of cosines, got 194481",

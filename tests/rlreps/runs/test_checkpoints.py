@@ -1,5 +1,6 @@
 import contextlib
 import gc
+import json
 import random
 import shutil
 from typing import NamedTuple
@@ -97,11 +98,17 @@ def test_nothing_in_a_checkpoint_is_a_pickle(saved):
         assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
 
 
+def unseal(path, step, run=None):
+    """Leave a checkpoint as a kill of its run before the seal does."""
+    (path / str(step) / "seal.json").unlink()
+    (path / f".begun-{step}").write_text(json.dumps(run))
+
+
 def test_a_checkpoint_without_a_seal_pushes_no_complete_one_out(tmp_path):
     with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(step, a_state())
-    (tmp_path / "3" / "seal.json").unlink()
+    unseal(tmp_path, 3)
     with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
         checkpoints.save(4, a_state())
     assert sorted(file.parent.name for file in tmp_path.glob("*/seal.json")) == ["2", "4"]
@@ -113,7 +120,7 @@ def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path
             checkpoints.save(step, a_state(step))
         assert checkpoints.latest_step() == 10
         assert sorted(entry.name for entry in tmp_path.iterdir()) == ["10", "5"]
-        (tmp_path / "10" / "seal.json").unlink()
+        unseal(tmp_path, 10)
         (tmp_path / "15").mkdir()
         assert checkpoints.latest_step() == 5
     with contextlib.closing(Checkpoints(tmp_path)) as again:
@@ -123,6 +130,19 @@ def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path
             restored = again.restore(step, a_state())
             np.testing.assert_array_equal(restored.params["kernel"], a_state(step).params["kernel"])
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
+
+
+@pytest.mark.parametrize("begun_by", [None, "theirs"])
+def test_what_this_run_has_not_begun_is_never_deleted(tmp_path, begun_by):
+    with contextlib.closing(ocp.CheckpointManager(tmp_path)) as manager:
+        manager.save(1, args=ocp.args.StandardSave({"theirs": np.ones(3)}))
+    if begun_by is not None:
+        (tmp_path / ".begun-1").write_text(json.dumps(begun_by))
+    before = sorted(tmp_path.rglob("*"))
+    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints:
+        with pytest.raises(InputError, match="got .*1, which another program wrote; move it"):
+            checkpoints.save(2, a_state())
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_older_one_that_is_damaged_is_left_alone_and_stops_no_run(tmp_path):

@@ -70,6 +70,13 @@ def test_every_way_of_reading_returns_the_bits_that_were_written(full_store):
     assert [index for index, _ in full_store.iterate_blocks()] == [0, 1, 2, 3, 4]
 
 
+def test_a_path_may_go_up_and_down(tmp_path, monkeypatch):
+    (tmp_path / "aside").mkdir()
+    monkeypatch.chdir(tmp_path / "aside")
+    fill(create("../psi"), matrix())
+    assert stores.open_store("../aside/../psi").read().tobytes() == matrix().tobytes()
+
+
 def test_zarr_reads_the_same_values_settings_and_dimensions(full_store):
     stores.save_subspace(full_store, {"basis": np.eye(3)}, {"d": 3})
     array = zarr.open(full_store.path, mode="r")
