@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-
 _LARGEST = 3.4028235e38
 """Of float32."""
 
@@ -48,7 +47,8 @@ def require_positive(name: str, value: int) -> None:
 def require_interval(name: str, value: object, interval: str) -> None:
     """Raise an ``InputError`` unless a number lies in an interval such as ``(0, 2)``.
 
-    Numbers beyond float32 are refused, too. None and arrays (tracers among them) pass: options are checked where a user writes them.
+    Numbers beyond float32 are refused, too. None and arrays (tracers among them) pass: options are
+    checked where a user writes them.
     """
     if not isinstance(value, int | float):
         return

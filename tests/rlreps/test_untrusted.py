@@ -195,7 +195,7 @@ def test_blocks_beyond_the_last_are_those_of_another_shape(store):
     edit(store.path / "zarr.json", shorten)
     found = stores.open_store(store.path)
     for use in (found.missing_blocks, found.read, lambda: stores.verify(found)):
-        with pytest.raises(InputError, match="expected 2 blocks in .*, got block 2: zarr.json is"):
+        with pytest.raises(InputError, match=r"expected 2 blocks in .*, got block 2: zarr"):
             use()
 
 
