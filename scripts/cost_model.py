@@ -626,8 +626,8 @@ at other held-out sizes.
 What the models say of processes with one core like these each: an extrapolation by orders of
 magnitude, whose error was not measured. In brackets, the range of what they say when any one fitted
 point is left out. More than two processes never had a core each here, and in training and streaming
-not even two: that more of them work side by side as well is assumed. Left out is what these sizes
-alone have: disks (a store of 4 TB, or 8 TB with the half differences that measure its sampling
+not even two: we assume that more processes scale equally well. Costs are left out that appear only
+at these sizes: disks (a store of 4 TB, or 8 TB with the half differences that measure its sampling
 error), a network between machines, counts of visits and models that no cache holds.
 
 {large}

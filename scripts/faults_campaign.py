@@ -54,7 +54,7 @@ HEARTBEAT = 5
 """Seconds after which processes that work together miss one of them, where that can be set."""
 TIMEOUT = 30
 """Seconds that processes wait for the others to start: a kill may come before they have met."""
-GOES_ON = "the same command, started everywhere, goes on from here"
+GOES_ON = "the same command, started everywhere, goes on from what was saved"
 """What processes say that end because another did."""
 LOST_ANOTHER = 1, -signal.SIGABRT
 """Codes with which they do."""
@@ -1294,7 +1294,7 @@ python scripts/faults_campaign.py --out runs/faults --page docs/results/{page}{o
 {date}, rlreps {version} ({revisions}), {cores} cores of {machine}: {trials:,} trials.
 
 {table}
-- **signals**: sent to a process at work; what ended earlier was started again from nothing.
+- **signals**: sent to a process at work. Commands that finished before the signal were restarted.
 - **started once more**: resumptions in which processes missed each other's heartbeats.
 - **resumed bit-identical**: the same command, run again, ended with the undisturbed run's results.
 - **named**: a line with code 2 said what was wrong, with the file or folder; or, for signals and
@@ -1311,8 +1311,8 @@ bit-identical. Compared are blocks, seals, cached subspaces, features and figure
 arrays of checkpoints by the keys of Orbax's database, and configurations, metrics and summaries as
 values without times and provenance. Not compared: TensorBoard's events and HTML reports, which
 state times; locks and temporary files. Commands are forked from a process that has imported the
-packages, so that moments fall into work, and a moment is drawn from the processor time of an
-undisturbed run: trials beside it do not shift it. The clock that jumps is Python's, beside the
+packages, so that moments fall into work. Kill times are in processor time of an undisturbed run,
+so parallel trials do not shift them. The clock that jumps is Python's, beside the
 steady clock of a name space of its own; the system's own stays.
 
 Of two processes, one was killed or asked to end. No other fault was tried with two, nor was

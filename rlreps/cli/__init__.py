@@ -233,7 +233,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     if os.isatty(stderr):
         os.write(stderr, b"\x1b[?25h\n")  # A progress bar hides the cursor.
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
-    os.write(stderr, b"rlreps: " + said + b"; the same command goes on from here\n")
+    os.write(stderr, b"rlreps: " + said + b"; the same command goes on from what was saved\n")
     if processes is not None:
         processes.tell_of_signal(number)
     os._exit(128 + number)

@@ -480,8 +480,9 @@ def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
             changed = "its provenance"
             also = "; with another kind or config its checkpoints are refused as another run's"
         raise InputError(
-            f"expected {path} as it was written, got other values than its checksum is of; restore "
-            f"it, or remove {_CHECKSUM!r} from it if you have changed {changed} yourself{also}"
+            f"expected {path} as it was written, got contents that do not match its checksum; "
+            f"restore it, or remove {_CHECKSUM!r} from it if you have changed {changed} "
+            f"yourself{also}"
         )
     return {name: _with_nan(value) for name, value in found.items()} if nan else found
 

@@ -46,7 +46,7 @@ class MetricsLog:
         if step >= 0 and last != step:
             raise InputError(
                 f"expected metrics in {self._folder.path} up to the checkpoint's step {step}, "
-                f"got step {last} as the last"
+                f"got {'no line' if last is None else f'step {last} as the last'}"
             )
         if checksum is not None and checksum != self.checksum:
             raise InputError(

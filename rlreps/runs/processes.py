@@ -47,7 +47,7 @@ _PROBES = 3
 _FAREWELL_SECONDS = 10.0
 _FAILURES = "rlreps/failures"
 _DONE = "rlreps/done"
-_GOES_ON = "the same command, started everywhere, goes on from here"
+_GOES_ON = "the same command, started everywhere, goes on from what was saved"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ def map_in_workers(
         except BrokenProcessPool as error:
             raise WorkerDiedError(
                 "expected every worker process to live, got one that ended before its work was "
-                "done (fewer jobs need less memory); the same command goes on from here"
+                "done (fewer jobs need less memory); the same command goes on from what was saved"
             ) from error
         finally:
             writer.close()

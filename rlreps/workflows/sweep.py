@@ -112,7 +112,7 @@ class SweepConfig:
                 axis.values,
             )
         count = math.prod(len(axis.values) for axis in self.grid)
-        require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", f"{count:,}")
+        require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", count)
         # All points are built here: one that cannot be is refused before any is trained. The first
         # stands for the base, so that sweeps that differ in what does not matter are the same.
         object.__setattr__(self, "base", self.points[0].config)

@@ -506,7 +506,7 @@ def _require_sizes(folder: Path, shape: Any, block_rows: Any) -> None:
     require(whole, f"a matrix store at {folder} of two positive sizes and block_rows", sizes)
     states, tasks = shape
     blocks = -(-states // block_rows)
-    require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", f"{blocks:,}")
+    require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", blocks)
     require_memory(f"blocks of {block_rows} x {tasks} entries", 4 * block_rows * tasks)
     while not folder.exists():
         folder = folder.parent

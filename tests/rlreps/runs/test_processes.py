@@ -103,7 +103,8 @@ def require_named(victim, code, out, said):
         (line,) = said
         assert re.search(
             rf"^rlreps: error: expected 2 processes, got no sign of life for {HEARTBEAT} seconds "
-            rf"from process {victim}; the same command, started everywhere, goes on from here$",
+            rf"from process {victim}; the same command, started everywhere, goes on from what was "
+            "saved$",
             line,
         )
 
@@ -275,7 +276,7 @@ def test_all_end_when_one_is_asked_to_end_and_go_on_when_started_again(
     ends = [finish(process) for process in running]
     assert time.monotonic() - began < 2 * HEARTBEAT
     assert [(code, out) for code, out, _ in ends] == [(143, "")] * 2
-    assert ends[asked][2][0] == "rlreps: asked to end; the same command goes on from here"
+    assert ends[asked][2][0] == "rlreps: asked to end; the same command goes on from what was saved"
     assert re.search(
         f"^rlreps: error: process {asked} got SIGTERM; the same", ends[1 - asked][2][0]
     )
@@ -296,7 +297,7 @@ def test_a_process_that_is_asked_to_end_while_it_waits_for_others_says_so(start_
                 break
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    said = ["rlreps: asked to end; the same command goes on from here"]
+    said = ["rlreps: asked to end; the same command goes on from what was saved"]
     assert finish(process) == (143, "", said)
 
 
