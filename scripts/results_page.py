@@ -40,6 +40,58 @@ IDENTIFIERS = {
     *("feature", "component", "eigenfunction", "index", "task"),
 }
 
+# Figures and statements of a paper that no claim judges: where, what they show, what is here.
+UNJUDGED = {
+    "le_lan_2023": [
+        ("Fig. 3 left", "EigenGame as a point of comparison", "beside it on [mnist](mnist.md)"),
+        (
+            "Fig. 3 right",
+            "reconstructed digits look alike",
+            "their errors above; components on [mnist](mnist.md)",
+        ),
+        (
+            "Fig. 4 left and Fig. 7",
+            "the domain and its ten leading components",
+            "drawn on [puddle-world](puddle-world.md)",
+        ),
+        (
+            "App. C",
+            "step sizes and optimizers were chosen in sweeps",
+            "not repeated: the values chosen are taken over",
+        ),
+    ],
+    "pfau_2019": [
+        (
+            "Sec. 5.1",
+            "RMSProp's decay must be slower than that of the averages",
+            "not run; at our settings RMSProp leaves every seed beyond 5% ([hydrogen](hydrogen.md))",
+        ),
+        (
+            "App. A.1",
+            "without the mask, diagonalised eigenfunctions are contaminated",
+            "at our settings the extreme ones are not ([hydrogen](hydrogen.md))",
+        ),
+        ("Fig. 3", "training curves on bouncing balls", "[bouncing-balls](bouncing-balls.md)"),
+        (
+            "Figs. 4 to 11",
+            "seven games, judged by eye",
+            "one game, by a stand-in for the eye ([atari](atari.md))",
+        ),
+    ],
+    "amid_warmuth_2020": [
+        (
+            "Fig. 1 (caption)",
+            'explicit Krasulina ("Sanger") takes the same time and converges worse',
+            "its times and excess losses stand above, beside implicit Krasulina's",
+        ),
+        (
+            "Fig. 2 (caption)",
+            "the other methods are less stable and give poor results",
+            "their final losses stand above; the paper sets no limit for poor",
+        ),
+    ],
+}
+
 
 def main() -> None:
     """Parse the command line and write the page."""
@@ -146,6 +198,7 @@ def write_papers(docs: Path) -> Path:
         parts += [f"## {title}", _markdown(header, runs)]
         if rows:
             parts.append(_markdown(["page", "claim", "stated", "found", "verdict"], rows))
+        parts += ["Not judged:", _markdown(["where", "shown or stated", "here"], UNJUDGED[folder])]
     path = docs / "papers.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
@@ -301,7 +354,7 @@ def _number(text: str, digits: int = 3) -> str:
     return format_number(int(value) if re.fullmatch(r"-?\d+", text) else value, digits=digits)
 
 
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
+def _markdown(header: list[str], rows: Sequence[Sequence[str]]) -> str:
     titles = [name.replace("_", " ") for name in header]
     lines = [titles, ["---"] * len(header), *rows]
     return "\n".join(

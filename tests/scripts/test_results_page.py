@@ -121,7 +121,9 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     script.write_page(run, docs, "rlreps experiment bouncing-balls", "bouncing-balls")
     page.write_text(page.read_text() + "\nVerdicts are open because the run was stopped.\n")
     text = script.write_papers(docs).read_text()
-    le_lan, pfau, amid = text.split("\n## ")[1:]
+    papers = [paper.partition("Not judged:") for paper in text.split("\n## ")[1:]]
+    le_lan, pfau, amid = (judged for judged, *_ in papers)
+    assert all("| --- | --- | --- |" in unjudged for *_, unjudged in papers)
     assert "| [mnist](mnist.md) | it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in le_lan
     assert "| [mnist](mnist.md) | `rlreps experiment mnist` | 0 | 1 | 0 |  |" in le_lan
     assert "| [synthetic](synthetic.md) | no run of this version |" in le_lan
