@@ -117,8 +117,7 @@ class Checkpoints:
                 lambda: sorted({*self._manager.all_steps()} - {*sealed}),
             ):
                 self._delete(unsealed)
-            mark = json.dumps(self._run).encode()
-            first_does(lambda: str(write_atomically(self._mark(step), mark)))
+            first_does(lambda: self._write_mark(step))
             # Typed keys and named tuples become plain leaves; the template restores them.
             self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
             self._manager.wait_until_finished()
@@ -213,8 +212,11 @@ class Checkpoints:
         write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
 
     def _mark(self, step: int) -> Path:
-        """Return the file that says that a run has begun to save a step."""
+        """Return the file that says whose a step is while it is saved or deleted."""
         return self.path / f".begun-{step}"
+
+    def _write_mark(self, step: int) -> None:
+        write_atomically(self._mark(step), json.dumps(self._run).encode())
 
     def _outlived(self) -> list[int]:
         """List the complete checkpoints of this run that newer ones replace."""
@@ -244,6 +246,7 @@ class Checkpoints:
                     f"expected nothing but this run's checkpoints in {self.path}, got {folder}, "
                     "which another program wrote; move it elsewhere"
                 )
+            self._write_mark(step)  # A kill may take the seal first.
 
         first_does(check)
         self._manager.delete(step)

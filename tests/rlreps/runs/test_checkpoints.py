@@ -132,6 +132,23 @@ def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
 
 
+def test_a_kill_while_an_older_one_is_deleted_stops_no_later_save(tmp_path, monkeypatch):
+    def die(self, step):
+        (tmp_path / str(step) / "seal.json").unlink()
+        raise KeyboardInterrupt
+
+    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, a_state(step))
+        with monkeypatch.context() as patch:
+            patch.setattr(ocp.CheckpointManager, "delete", die)
+            with pytest.raises(KeyboardInterrupt):
+                checkpoints.save(3, a_state(3))
+    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as again:
+        again.save(4, a_state(4))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["3", "4"]
+
+
 @pytest.mark.parametrize("begun_by", [None, "theirs"])
 def test_what_this_run_has_not_begun_is_never_deleted(tmp_path, begun_by):
     with contextlib.closing(ocp.CheckpointManager(tmp_path)) as manager:
