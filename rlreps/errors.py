@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _LARGEST = 3.4028235e38
-"""Of float32."""
+"""The largest float32."""
 
 
 class InputError(ValueError):

@@ -198,7 +198,10 @@ def write_papers(docs: Path) -> Path:
         parts += [f"## {title}", _markdown(header, runs)]
         if rows:
             parts.append(_markdown(["page", "claim", "stated", "found", "verdict"], rows))
-        parts += ["Not judged:", _markdown(["where", "shown or stated", "here"], UNJUDGED[folder])]
+        parts += [
+            "Not judged:",
+            _markdown(["where", "statement", "what is here"], UNJUDGED[folder]),
+        ]
     path = docs / "papers.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path

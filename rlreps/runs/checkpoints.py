@@ -244,9 +244,10 @@ class Checkpoints:
             if there and _SEAL not in there and not self._has_begun(step):
                 raise InputError(
                     f"expected nothing but this run's checkpoints in {self.path}, got {folder}, "
-                    "which another program wrote; move it elsewhere"
+                    "which it has no record of having begun; delete it or move it elsewhere"
                 )
-            self._write_mark(step)  # A kill may take the seal first.
+            if not self._has_begun(step):
+                self._write_mark(step)  # A kill may take the seal first.
 
         first_does(check)
         self._manager.delete(step)

@@ -41,8 +41,8 @@ _FILES = "files"
 
 _CHECKED_FILES = (_METRICS, "features/*.npy")
 
-_WRITTEN = ("features", "figures", "parts", "results")
-"""Folders of single files, in which a kill may leave one half written."""
+_WRITTEN = ("checkpoints", "features", "figures", "parts", "results")
+"""Folders in which a kill may leave one half written."""
 
 _MOST_DIFFERENCES = 8
 """Listed in a message; a configuration may differ in hundreds."""

@@ -17,6 +17,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 MOST_PROCESSES = 100_000
 MOST_SECONDS = 10**6
-"""Of a timeout and a heartbeat: JAX's are 32-bit numbers of milliseconds."""
+"""Longest timeout and heartbeat."""
 _FOREVER = 10**9
 """Milliseconds: the heartbeat ends every wait for a process that is gone."""
 _SLICE = 1000
@@ -91,9 +92,9 @@ class ProcessesConfig:
                 self.process_id,
             )
         if self.coordinator is not None:
-            host, _, port = self.coordinator.rpartition(":")
+            place = re.fullmatch(".+:([0-9]{1,5})", self.coordinator)
             require(
-                bool(host) and port.isdecimal() and 0 < int(port[:6]) < 2**16,
+                place is not None and 0 < int(place[1]) < 2**16,
                 "coordinator HOST:PORT with a port in [1, 65535]",
                 self.coordinator,
             )
@@ -480,7 +481,8 @@ def _leave() -> None:
         if _run.watch is not None:
             _run.watch.join(_FAREWELL_SECONDS)
         # The handler is Python: at an abort after Python's end it would abort again, and so on.
-        ctypes.CDLL(None).signal(int(signal.SIGABRT), None)
+        if _at_abort is not None:
+            ctypes.CDLL(None).signal(int(signal.SIGABRT), None)
 
 
 def _leave_at_once(code: int) -> NoReturn:

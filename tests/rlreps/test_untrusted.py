@@ -195,8 +195,22 @@ def test_blocks_beyond_the_last_are_those_of_another_shape(store):
     edit(store.path / "zarr.json", shorten)
     found = stores.open_store(store.path)
     for use in (found.missing_blocks, found.read, lambda: stores.verify(found)):
-        with pytest.raises(InputError, match=r"expected 2 blocks in .*, got block 2: zarr"):
+        with pytest.raises(InputError, match=r"expected 2 blocks in .*, got block 2; zarr"):
             use()
+
+
+def test_a_stray_block_is_named_and_an_empty_folder_is_not_one(store):
+    (store.path / "c" / "9").mkdir()
+    assert stores.verify(store).ok
+    shutil.copy(store.block_file(0), store.path / "c" / "9" / "0")
+    with pytest.raises(InputError, match=r"expected 3 blocks in .*, got block 9; move it elsewher"):
+        stores.verify(store)
+
+
+def test_a_path_that_leads_round_in_a_circle_is_refused(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match=r"expected a matrix store at .*loop"):
+        stores.open_store(tmp_path / "loop")
 
 
 def test_a_block_that_is_no_file_or_of_another_size_is_not_read(store, tmp_path, at_once):

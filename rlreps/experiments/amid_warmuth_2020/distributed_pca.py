@@ -152,7 +152,7 @@ def judge(config: Config, results: Sequence[pca.Result]) -> list[Claim]:
         if result.k in table:
             printed = table[result.k]
             claim = pca.printed_claim(
-                "Table 2, single and combined", result, found, printed, follows
+                "Table 2, single and combined (start of 1e-5)", result, found, printed, follows
             )
             claims.append(claim)
     for result in ours:

@@ -113,15 +113,18 @@ class MatrixStore:
             return []
         refuse_links_out(folder)
         found = [int(name) for name in os.listdir(folder) if name.isdecimal() and name.isascii()]
-        if max(found, default=0) >= self.num_blocks:
-            raise InputError(
-                f"expected {self.num_blocks} blocks in {self.path}, got block {max(found)}: "
-                f"{_METADATA_FILE} is of another matrix"
-            )
+        beyond = [index for index in found if index >= self.num_blocks]
+        if strays := [index for index in beyond if (folder / str(index) / "0").exists()]:
+            # The shape of metadata with a checksum is right.
+            of_another = f"{_METADATA_FILE} is of another matrix"
+            remedy = of_another if self.identity is None else "move it elsewhere"
+            found_one = f"{self.path}, got block {max(strays)}"
+            raise InputError(f"expected {self.num_blocks} blocks in {found_one}; {remedy}")
         return sorted(
             index
             for index in found
-            if self.block_file(index).is_file()
+            if index < self.num_blocks
+            and self.block_file(index).is_file()
             and (self.identity is None or self.seal_file(index).is_file())
         )
 
@@ -395,7 +398,7 @@ def create_or_resume(
     """
     sizes = (*shape, block_rows)
     require(min(sizes) >= 1, "positive shape and block_rows", sizes)
-    folder = Path(path).resolve()
+    folder = Path(os.path.realpath(path))
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
         store = open_store(folder)
@@ -419,7 +422,7 @@ def create_or_resume(
 
 def require_place(path: str | Path) -> None:
     """Raise InputError unless the path holds a store, is free or is an empty folder."""
-    folder = Path(path).resolve()
+    folder = Path(os.path.realpath(path))
     if not folder.exists() or (folder / _METADATA_FILE).exists():
         return
     if not folder.is_dir():
@@ -447,7 +450,7 @@ def open_store(path: str | Path) -> MatrixStore:
         InputError: There is no store at the path, or its metadata are truncated, corrupt or not
             those of a store.
     """
-    folder = Path(path).resolve()
+    folder = Path(os.path.realpath(path))
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
             inside = Path(path) / "successor"

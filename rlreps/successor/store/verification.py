@@ -77,7 +77,10 @@ def verify(
         scale: Size of what was summed; None is the row sum itself.
 
     Returns:
-        The report; nothing is raised for what is wrong with the matrix.
+        The report; nothing is raised for what is wrong with a block.
+
+    Raises:
+        InputError: A block is a link that leads out of the store, or lies beyond the last.
     """
     hasher = hashlib.sha256()
     found: list[BlockProblem] = []

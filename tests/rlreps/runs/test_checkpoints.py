@@ -156,7 +156,7 @@ def test_what_this_run_has_not_begun_is_never_deleted(tmp_path, begun_by):
     if begun_by is not None:
         (tmp_path / ".begun-1").write_text(json.dumps(begun_by))
     before = sorted(tmp_path.rglob("*"))
-    refused = pytest.raises(InputError, match=r"got .*1, which another program wrote; move it")
+    refused = pytest.raises(InputError, match=r"got .*1, which it has no record of having begun")
     with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints, refused:
         checkpoints.save(2, a_state())
     assert sorted(tmp_path.rglob("*")) == before

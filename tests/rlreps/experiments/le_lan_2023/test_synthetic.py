@@ -330,6 +330,7 @@ def test_what_the_paper_states_holds_where_the_numbers_have_it_and_the_runs_are_
         (FIG_5, False, lambda s: s.num_features == 45 and outcome(0.5, 0.3)),
         (KAPPA, False, lambda s: s.kappa0 == 1.0 and outcome(0.9, 0.1)),
         (KAPPA, True, lambda s: s.kappa0 == 1.0 and DIVERGED),
+        (KAPPA, False, lambda s: s.num_features == 10 and s.rows == 5 and DIVERGED),
         (KAPPA, True, lambda s: s.kappa0 == 2.1 and outcome(0.9, 0.01)),
         (BEYOND, False, lambda s: s.kappa0 > 2.0 and outcome(0.9, 0.01)),
         (BEYOND, True, lambda s: s.kappa0 > 2.0 and DIVERGED),
