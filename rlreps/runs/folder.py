@@ -42,7 +42,7 @@ _FILES = "files"
 _CHECKED_FILES = (_METRICS, "features/*.npy")
 
 _WRITTEN = ("checkpoints", "features", "figures", "parts", "results")
-"""Folders in which a kill may leave one half written."""
+"""Folders in which a kill may leave a file half written."""
 
 _MOST_DIFFERENCES = 8
 """Listed in a message; a configuration may differ in hundreds."""

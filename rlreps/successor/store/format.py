@@ -113,8 +113,12 @@ class MatrixStore:
             return []
         refuse_links_out(folder)
         found = [int(name) for name in os.listdir(folder) if name.isdecimal() and name.isascii()]
-        beyond = [index for index in found if index >= self.num_blocks]
-        if strays := [index for index in beyond if (folder / str(index) / "0").exists()]:
+        strays = [
+            index
+            for index in found
+            if index >= self.num_blocks and (folder / str(index) / "0").exists()
+        ]
+        if strays:
             # The shape of metadata with a checksum is right.
             of_another = f"{_METADATA_FILE} is of another matrix"
             remedy = of_another if self.identity is None else "move it elsewhere"
