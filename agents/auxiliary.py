@@ -548,10 +548,10 @@ def make_auxiliary_task(
             _targets(columns, partial(encode, target_params), rows, state)
         )
         standardised, moments = standardise(state.moments, targets)
-        inputs = seen[:, 0]
+        inputs: Any = seen[:, 0]
         if config.per_action:
-            inputs = _with_actions(inputs, rows.action[:, 0])
-            encode = _by_action(encode, observation_shape, observation_dtype, num_actions or 1)
+            inputs = (inputs, rows.action[:, 0])
+            encode = _by_action(encode, num_actions or 1)
         batch = Batch(inputs, standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
         value, (objective_state, metrics) = checked_loss(
             objective, params, encode, batch, state.objective, key
@@ -561,22 +561,17 @@ def make_auxiliary_task(
     return AuxiliaryTask(init, loss, sequences, config.length)
 
 
-def _with_actions(observations: Array, actions: Array) -> Array:
-    """Put observations [b, *observation] and actions [b] into one array [b, inputs + 1]."""
-    flat = observations.reshape(len(observations), -1).astype(jnp.float32)
-    return jnp.concatenate([flat, actions.astype(jnp.float32)[:, None]], axis=1)
-
-
-def _by_action(encode: Encode, shape: tuple[int, ...], dtype: Any, num_actions: int) -> Encode:
-    """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of inputs as ``_with_actions`` makes them.
+def _by_action(encode: Encode, num_actions: int) -> Encode:
+    """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of pairs (observations, actions [b]).
 
     Weights [a d, t] on these features are a block [d, t] for each action: a head of its own.
     """
 
-    def encode_pairs(params: Params, inputs: Array) -> Array:
-        features = encode(params, inputs[:, :-1].reshape(-1, *shape).astype(dtype))
-        chosen = jax.nn.one_hot(inputs[:, -1].astype(jnp.int32), num_actions, dtype=features.dtype)
-        return (chosen[:, :, None] * features[:, None, :]).reshape(len(inputs), -1)
+    def encode_pairs(params: Params, inputs: tuple[Array, Array]) -> Array:
+        observations, actions = inputs
+        features = encode(params, observations)
+        chosen = jax.nn.one_hot(actions, num_actions, dtype=features.dtype)
+        return (chosen[:, :, None] * features[:, None, :]).reshape(len(actions), -1)
 
     return encode_pairs
 

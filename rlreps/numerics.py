@@ -15,6 +15,7 @@ from jax import Array, lax
 P = ParamSpec("P")
 R = TypeVar("R")
 Params = TypeVar("Params")
+Tree = TypeVar("Tree")
 
 PRNG = "threefry2x32"
 """The generator of every key. Others give bits that depend on what they are batched with."""
@@ -54,6 +55,18 @@ def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 def matmul(left: Array, right: Array) -> Array:
     """Multiply matrices at full precision, which an accelerator's default would round."""
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+
+
+def num_rows(tree: Any) -> int:
+    """Return the length b of the leading axis that all arrays [b, ...] of a pytree share."""
+    leading: int = jax.tree.leaves(tree)[0].shape[0]
+    return leading
+
+
+def rows_of(tree: Tree, rows: slice | Array) -> Tree:
+    """Take rows of every array [b, ...] of a pytree."""
+    taken: Tree = jax.tree.map(lambda leaf: leaf[rows], tree)
+    return taken
 
 
 def optimizer_step(

@@ -31,10 +31,10 @@ class Encoder(abc.ABC):
         """Draw parameters."""
 
     @abc.abstractmethod
-    def apply(self, params: Params, inputs: Array) -> Array:
-        """Compute features [b, d] of inputs [b, ...]."""
+    def apply(self, params: Params, inputs: Any) -> Array:
+        """Compute features [b, d] of inputs: an array [b, ...], or a pytree of such arrays."""
 
-    def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
+    def hidden_activations(self, params: Params, inputs: Any) -> list[Array] | None:
         """Compute each hidden layer's output, [b, ..., units] each, in order from the inputs.
 
         Outputs are taken behind the activation; None where the layers are unknown.

@@ -19,24 +19,24 @@ from jax import Array, lax
 
 from rlreps.config import name_of, size
 from rlreps.errors import InputError, require, require_positive
-from rlreps.numerics import matmul
+from rlreps.numerics import matmul, num_rows
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 
 Params: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Array]
-Encode: TypeAlias = Callable[[Params, Array], Array]
-"""(params, inputs [b, ...]) → features [b, d]."""
+Encode: TypeAlias = Callable[[Params, Any], Array]
+"""(params, inputs, a pytree of arrays [b, ...]) → features [b, d]."""
 
 
 class Population(NamedTuple):
     """All states at once, for objectives that need exact expectations.
 
     Attributes:
-        inputs: Every state's encoder input, [n, ...].
+        inputs: Every state's encoder input, an array [n, ...] or a pytree of such arrays.
         targets: The batch's task columns over every state, [n, t].
     """
 
-    inputs: Array
+    inputs: Any
     targets: Array
 
 
@@ -44,16 +44,22 @@ class Batch(NamedTuple):
     """Sampled entries of a states x tasks matrix.
 
     Attributes:
-        inputs: Encoder inputs of the sampled states, [b, ...].
+        inputs: Encoder inputs of the sampled states: an array [b, ...], or a pytree of such
+            arrays where an input has several parts (a pair of states, a state and an action).
         targets: Their entries in the sampled columns, [b, t].
         tasks: Indices of those columns, [t] (int32); needed by objectives that store weights.
         population: All states, where the source was asked for them.
     """
 
-    inputs: Array
+    inputs: Any
     targets: Array
     tasks: Array | None = None
     population: Population | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Number of sampled states, b."""
+        return num_rows(self.inputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,9 +122,9 @@ class Objective(abc.ABC):
         """
         return None
 
-    def features(self, params: Params, encode: Encode, inputs: Array) -> Array:
+    def features(self, params: Params, encode: Encode, inputs: Any) -> Array:
         """Encode inputs [b, ...]; an ``InputError`` unless features are [b, num_features]."""
-        features, expected = encode(params, inputs), (len(inputs), self.num_features)
+        features, expected = encode(params, inputs), (num_rows(inputs), self.num_features)
         require(
             features.shape == expected,
             f"an encoder of {self.num_features} features for {type(self).__name__}, "

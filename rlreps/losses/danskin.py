@@ -7,7 +7,7 @@ of the same column, ŵ'(φᵀŵ − ψ) is an unbiased estimate of it; with one 
 
 import abc
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from rlreps.losses.base import (
     mean_product,
     two_weight_loss,
 )
-from rlreps.numerics import matmul
+from rlreps.numerics import matmul, rows_of
 from rlreps.subspace.inverse_covariance import lissa, lissa_kappa
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
@@ -153,13 +153,17 @@ class SampledWeights(Objective):
         self, params: Params, encode: Encode, batch: Batch, state: TwoWeightState, key: Array
     ) -> tuple[Array, tuple[TwoWeightState, Metrics]]:
         """Compute half the mean squared residual; its gradient is ŵ'(φᵀŵ − ψ) at N rows."""
-        rows = len(batch.inputs)
+        rows = batch.num_rows
         roles = self.roles(rows)
 
-        def encode_roles(params: Params, inputs: Array) -> Array:
+        def encode_roles(params: Params, inputs: Any) -> Array:
             # The others only estimate weights, which carry no gradient: skip their backward pass.
-            others = encode(lax.stop_gradient(params), inputs[roles.gradient :])
-            return jnp.concatenate([encode(params, inputs[: roles.gradient]), others])
+            first, others = (
+                rows_of(inputs, part)
+                for part in (slice(roles.gradient), slice(roles.gradient, None))
+            )
+            held = encode(lax.stop_gradient(params), others)
+            return jnp.concatenate([encode(params, first), held])
 
         if self.permutations > 1:
             keys = jax.random.split(key, self.permutations)

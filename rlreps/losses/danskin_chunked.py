@@ -41,7 +41,7 @@ from rlreps.losses.base import (
     regularised,
     with_gradient_of,
 )
-from rlreps.numerics import matmul
+from rlreps.numerics import matmul, rows_of
 from rlreps.subspace.inverse_covariance import chunked_lissa
 from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 
@@ -133,9 +133,9 @@ class DanskinChunked(Objective):
 
         Its gradient is the preconditioned one.
         """
-        self.require_rows(len(batch.inputs))
-        used = len(batch.inputs) // (self.groups * self.chunks) * self.groups * self.chunks
-        features = self.features(params, encode, batch.inputs[:used])
+        self.require_rows(batch.num_rows)
+        used = batch.num_rows // (self.groups * self.chunks) * self.groups * self.chunks
+        features = self.features(params, encode, rows_of(batch.inputs, slice(used)))
         covariance = state.covariance.mean()
         # Before there is a past, κ is 0.
         bounded = self.chunk_step / jnp.maximum(1.0, 0.5 * largest_eigenvalue_bound(covariance))

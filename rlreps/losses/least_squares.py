@@ -21,7 +21,7 @@ from rlreps.losses.base import (
     regularised,
     two_weight_loss,
 )
-from rlreps.numerics import matmul
+from rlreps.numerics import matmul, rows_of
 from rlreps.subspace.linalg import solve_positive_definite
 
 WeightRows = Literal["gradient", "all"]
@@ -141,17 +141,18 @@ class LargeBatch(Objective):
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute half the mean squared residual, without the row itself if ``leave_one_out``."""
-        self.require_rows(len(batch.inputs))
+        self.require_rows(batch.num_rows)
         further = self.weight_rows if isinstance(self.weight_rows, int) else 0
-        first = len(batch.inputs) - further  # The gradient's rows come before the others.
-        features = self.features(params, encode, batch.inputs[:first])
+        first = batch.num_rows - further  # The gradient's rows come before the others.
+        features = self.features(params, encode, rows_of(batch.inputs, slice(first)))
         targets = batch.targets[:first]
         # Danskin: the weights are constants, whatever rows fit them.
         held, fitted_targets = lax.stop_gradient(features), targets
         if self.weight_rows == "all":
             held, fitted_targets = self.at_all_states(params, encode, batch)
         elif further:
-            held = self.features(lax.stop_gradient(params), encode, batch.inputs[first:])
+            others = rows_of(batch.inputs, slice(first, None))
+            held = self.features(lax.stop_gradient(params), encode, others)
             fitted_targets = batch.targets[first:]
         weights = least_squares_weights(held, fitted_targets, self.ridge)
         front = weights

@@ -8,7 +8,7 @@ of a batch, exactly or as an unbiased estimate. Operators add and scale:
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ from rlreps.config import configurable, leaf
 from rlreps.errors import require, require_interval
 from rlreps.numerics import matmul
 
-Weights = Callable[[Array], Array]
+Weights = Callable[[Any], Array]
 """Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""
 
 
@@ -27,15 +27,15 @@ class Sample(NamedTuple):
 
     Attributes:
         function: Inputs [m, ...] → u [m, d], at any inputs, each row on its own.
-        inputs: The points, [b, ...].
+        inputs: The points, an array [b, ...] or a pytree of such arrays.
         targets: Entries of a states x tasks matrix that came with them, [b, t]; t may be 0.
         features: u at the points, [b, d].
         weights: Density of the measure over the density of the sampling, up to a common factor,
             [b].
     """
 
-    function: Callable[[Array], Array]
-    inputs: Array
+    function: Callable[[Any], Array]
+    inputs: Any
     targets: Array
     features: Array
     weights: Array
@@ -120,8 +120,8 @@ class Action(NamedTuple):
 
 def act(
     operator: Operator,
-    function: Callable[[Array], Array],
-    inputs: Array,
+    function: Callable[[Any], Array],
+    inputs: Any,
     *,
     features: Array | None = None,
     targets: Array | None = None,
@@ -132,7 +132,7 @@ def act(
     Args:
         operator: K.
         function: Inputs [m, ...] → u [m, d].
-        inputs: The points, [b, ...].
+        inputs: The points, an array [b, ...] or a pytree of such arrays.
         features: u at the points, if known, [b, d].
         targets: Entries of a matrix that came with them, [b, t], if the operator reads them.
         weights: Importance weights of inputs; None weighs all alike.

@@ -44,7 +44,7 @@ class Kernel(Operator):
     def apply(self, sample: Sample) -> Array:
         """Compute Σ_{j≠i} w_j k(x_i, x_j) u(x_j) / (b − 1), [b, d]."""
         values = self.function(sample.inputs, sample.inputs)
-        rows = len(sample.inputs)
+        rows = len(sample.features)
         require(values.shape == (rows, rows), f"a kernel of shape {(rows, rows)}", values.shape)
         require(rows >= 2, "at least two rows for a kernel", rows)
         # Which weight k(x, x) has depends on the batch size: it is no part of the integral.

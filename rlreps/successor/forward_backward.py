@@ -26,7 +26,32 @@ from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population
 from rlreps.numerics import matmul
 from rlreps.sources.matrix import draw_rows_and_tasks
 
-# --- Encoders of packed rows ----------------------------------------------------------------------
+# --- Encoders of states with actions --------------------------------------------------------------
+
+
+class StateActions(NamedTuple):
+    """States with the weights of their actions.
+
+    Attributes:
+        state: s as the encoder takes it, [b, ...].
+        weights: w, [b, A]: a unit vector for an action taken, probabilities for an average over a
+            policy, zero where nothing follows.
+    """
+
+    state: Array
+    weights: Array
+
+
+class Step(NamedTuple):
+    """Transitions of a batch, with the actions that follow them.
+
+    Attributes:
+        first: s and the action taken there.
+        following: s' and the actions there.
+    """
+
+    first: StateActions
+    following: StateActions
 
 
 @configurable
@@ -34,26 +59,14 @@ from rlreps.sources.matrix import draw_rows_and_tasks
 class ActionHeads(Encoder):
     """F(s, a): an encoder of states whose read-out has one block of d features for each action.
 
-    A row is packed as [s, w], s flat and w [A] the weights of the actions: a unit vector for an
-    action taken, probabilities for an average over a policy, zero where nothing follows.
-
     Attributes:
         encoder: Gives A · d features, those of action 0 first.
         num_actions: A.
-        observation_shape: Of the encoder's input for one state.
-        indices: Whether inputs are indices of states.
     """
 
     encoder: Encoder = leaf()
     _: dataclasses.KW_ONLY
     num_actions: int = size(2)
-    observation_shape: tuple[int, ...] = size((2,))
-    indices: bool = size(False)
-
-    @property
-    def width(self) -> int:
-        """Length of a packed row."""
-        return math.prod(self.observation_shape) + self.num_actions
 
     def init(self, key: Array) -> Params:
         return self.encoder.init(key)
@@ -63,24 +76,18 @@ class ActionHeads(Encoder):
         features = self.encoder.apply(params, observations)
         return features.reshape(len(features), self.num_actions, -1)
 
-    def states(self, rows: Array) -> Array:
-        """Return the encoder's inputs of packed rows."""
-        flat = rows[:, : rows.shape[1] - self.num_actions]
-        states: Array = flat.reshape(-1, *self.observation_shape)
-        return states.astype(jnp.int32) if self.indices else states
-
-    def apply(self, params: Params, inputs: Array) -> Array:
-        weights = inputs[:, -self.num_actions :]
-        heads = self.heads(params, self.states(inputs))
+    def apply(self, params: Params, inputs: StateActions) -> Array:
+        """Compute features weighted over actions, [b, d]."""
+        heads = self.heads(params, inputs.state)
         # A sum of few numbers, most of them zero: no product that an accelerator would round.
-        features: Array = jnp.sum(heads * weights[:, :, None], axis=1)
+        features: Array = jnp.sum(heads * inputs.weights[:, :, None], axis=1)
         return features
 
 
 @configurable
 @dataclasses.dataclass(frozen=True)
 class ForwardBackward(Encoder):
-    """F and B along transitions: rows [s, w, s', w'] → [F(s, w), B(s'), F(s', w')], [b, 3d].
+    """F and B along transitions: ``Step`` → [F(s, w), B(s'), F(s', w')], [b, 3d].
 
     Attributes:
         forward: F.
@@ -97,11 +104,10 @@ class ForwardBackward(Encoder):
             "backward": self.backward.init(backward_key),
         }
 
-    def apply(self, params: Params, inputs: Array) -> Array:
-        first, then = inputs[:, : self.forward.width], inputs[:, self.forward.width :]
-        here = self.forward.apply(params["forward"], first)
-        there = self.forward.apply(params["forward"], then)
-        reached = self.backward.apply(params["backward"], self.forward.states(then))
+    def apply(self, params: Params, inputs: Step) -> Array:
+        here = self.forward.apply(params["forward"], inputs.first)
+        there = self.forward.apply(params["forward"], inputs.following)
+        reached = self.backward.apply(params["backward"], inputs.following.state)
         return jnp.concatenate([here, reached, there], axis=1)
 
 
@@ -136,8 +142,7 @@ class Inputs:
 class TransitionSource:
     """Batches of transitions, drawn uniformly with replacement.
 
-    Inputs are states; with actions, packed rows of ``ActionHeads``; with next states, packed rows
-    of ``ForwardBackward``.
+    Inputs are states; with weights, ``StateActions``; with next states, a ``Step``.
 
     Attributes:
         inputs: The map from observations.
@@ -167,23 +172,20 @@ class TransitionSource:
         population = None
         if self.with_population:
             every = jnp.arange(len(self.targets))
-            population = Population(self.packed(every), self.targets[:, tasks])
+            population = Population(self.at(every), self.targets[:, tasks])
         targets = self.targets[rows[:, None], tasks[None, :]]
-        return Batch(self.packed(rows), targets, tasks, population)
+        return Batch(self.at(rows), targets, tasks, population)
 
-    def packed(self, rows: Array) -> Array:
+    def at(self, rows: Array) -> Array | StateActions | Step:
         """Return the inputs of rows of the data."""
-        first = self.inputs(self.observation[rows])
+        states = self.inputs(self.observation[rows])
         if self.weights is None:
+            return states
+        first = StateActions(states, self.weights[rows])
+        if self.next_observation is None or self.next_weights is None:
             return first
-        parts = [_flat(first), self.weights[rows]]
-        if self.next_observation is not None and self.next_weights is not None:
-            parts += [_flat(self.inputs(self.next_observation[rows])), self.next_weights[rows]]
-        return jnp.concatenate(parts, axis=1)
-
-
-def _flat(states: Array) -> Array:
-    return states.reshape(len(states), -1).astype(jnp.float32)
+        reached = self.inputs(self.next_observation[rows])
+        return Step(first, StateActions(reached, self.next_weights[rows]))
 
 
 # --- Temporal differences -------------------------------------------------------------------------

@@ -83,8 +83,8 @@ Behaviour: TypeAlias = Callable[[Any], Any]
 _BLOCK = 4096
 """Most observations that are encoded at once."""
 
-_MOST_STATES = 2**24
-"""Indices up to here are exact in single precision, in which rows are packed."""
+_MOST_STATES = 2**31 - 1
+"""Indices of states are int32 on a device."""
 
 
 @configurable
@@ -965,8 +965,6 @@ def _networks(
         forward=ActionHeads(
             observed.sized(encoder, count * d),
             num_actions=count,
-            observation_shape=observed.shape,
-            indices=observed.num_states is not None,
         ),
         backward=observed.sized(general if backward is None else backward, d),
         behaviour=observed.sized(of_policy, count) if behaviour == "estimated" else None,

@@ -110,15 +110,15 @@ class Learner:
             inputs=self._spread(batch.inputs), targets=self._spread(batch.targets)
         )
 
-    def _spread(self, by_row: Array) -> Array:
-        """Spread the rows of an array [b, ...] over the devices."""
+    def _spread(self, by_row: Tree) -> Tree:
+        """Spread the rows of a pytree of arrays [b, ...] over the devices."""
         if self.row_mesh is None:
             return by_row
         spec = PartitionSpec(*self.row_mesh.axis_names)
-        spread: Array = lax.with_sharding_constraint(by_row, NamedSharding(self.row_mesh, spec))
+        spread: Tree = lax.with_sharding_constraint(by_row, NamedSharding(self.row_mesh, spec))
         return spread
 
-    def _encode(self, params: Params, inputs: Array) -> Array:
+    def _encode(self, params: Params, inputs: Any) -> Array:
         """Encode any inputs [b, ...] that an objective takes from a batch, giving [b, d]."""
         # A slice of spread rows is spread no more: without this, every device would encode all.
         return self._spread(self.encoder.apply(params, self._spread(inputs)))

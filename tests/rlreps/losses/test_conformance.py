@@ -237,6 +237,32 @@ def test_double_precision_is_kept(objective):
         }
 
 
+@of_every()
+def test_inputs_of_several_parts_give_what_one_array_gives(objective):
+    setup = Setup(objective)
+    params, state = setup.init(jax.random.key(0))
+    key = jax.random.key(1)
+
+    def in_parts(given):
+        states = given.inputs
+        return given._replace(inputs={"image": jnp.zeros((len(states), 2, 2)), "state": states})
+
+    def encode(params, inputs):
+        assert inputs["image"].shape == (*inputs["state"].shape, 2, 2)
+        return ENCODER.apply(params, inputs["state"])
+
+    def both(params):
+        batch = setup.source.sample(key, NUM_ROWS, NUM_TASKS)
+        parts = in_parts(batch)._replace(population=in_parts(batch.population))
+        gradient = jax.value_and_grad(setup.objective.loss, has_aux=True)
+        return [
+            gradient(params, encoder, given, state, key)
+            for encoder, given in ((ENCODER.apply, batch), (encode, parts))
+        ]
+
+    jax.tree.map(np.testing.assert_array_equal, *jax.jit(both)(params))
+
+
 def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
     """Evaluate a loss by shapes alone; batch arguments replace the default's."""
 

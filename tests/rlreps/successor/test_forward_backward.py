@@ -9,6 +9,10 @@ import pytest
 
 from rlreps.successor.forward_backward import (
     STRENGTHS,
+    Inputs,
+    StateActions,
+    Step,
+    TransitionSource,
     canonical,
     discounted_sums,
     eligibilities,
@@ -185,3 +189,25 @@ def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out():
     assert both.strength[0] != both.strength[1]
     for columns, *single in zip(both, found, alone, strict=True):
         np.testing.assert_allclose(columns, np.stack(single, axis=-1), rtol=1e-9)
+
+
+def test_batches_of_transitions_keep_the_types_and_shapes_of_their_parts():
+    # Indices that single precision would round, and the weights of both ends.
+    states = jnp.asarray([2**24 + 1, 2**24 + 3, 2**30 + 1])
+    weights = jnp.eye(3)
+    zero = jnp.zeros(())
+    source = TransitionSource(
+        Inputs(zero, zero, indices=True), states, jnp.zeros((3, 1)), weights, states[::-1], -weights
+    )
+    batch = source.sample(jax.random.key(0), 50, 1)
+    assert isinstance(batch.inputs, Step)
+    row = np.argmax(batch.inputs.first.weights, axis=1)
+    assert set(row.tolist()) == {0, 1, 2}
+    np.testing.assert_array_equal(batch.inputs.first.state, states[row])
+    np.testing.assert_array_equal(batch.inputs.following.state, states[::-1][row])
+    np.testing.assert_array_equal(batch.inputs.following.weights, -weights[row])
+    frames = jnp.arange(3 * 4, dtype=jnp.uint8).reshape(3, 2, 2, 1)
+    images = TransitionSource(Inputs(zero, zero + 1.0), frames, jnp.zeros((3, 1)), weights)
+    pixels = images.sample(jax.random.key(0), 50, 1).inputs
+    assert isinstance(pixels, StateActions)
+    np.testing.assert_array_equal(pixels.state, frames[np.argmax(pixels.weights, axis=1)])
