@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlreps.successor.chains import MarkovChain as MarkovChain
     from rlreps.successor.chains import environment_chain as environment_chain
     from rlreps.successor.chains import puddle_world_chain as puddle_world_chain
+    from rlreps.successor.data import Transitions as Transitions
     from rlreps.successor.grids import BoxGrid as BoxGrid
     from rlreps.successor.grids import Grid as Grid
     from rlreps.successor.ground_truth import GroundTruth as GroundTruth
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from rlreps.successor.store import verify as verify
     from rlreps.successor.transition.estimator import TransitionEstimator as TransitionEstimator
     from rlreps.successor.transition.estimator import aggregation_error as aggregation_error
-    from rlreps.successor.transitions import Transitions as Transitions
     from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
     from rlreps.training.successor import EpisodeSums as EpisodeSums
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
+    "data": "Transitions",
     "grids": "BoxGrid Grid",
     "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error save_matrix",
     "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit state_attribute",
@@ -62,7 +63,6 @@ _NAMES = {
     "released": "load released_names",
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
     "transition.estimator": "TransitionEstimator aggregation_error",
-    "transitions": "Transitions",
     "wrapper": "PotentialShaping RepresentationObservation",
 }
 _ABOVE = "EpisodeSums FitConfig SuccessorRepresentation TemporalDifferences fit"

@@ -53,6 +53,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
+from rlreps.successor.data import Transitions, as_transitions
 from rlreps.successor.forward_backward import (
     ActionHeads,
     ActionLikelihood,
@@ -67,7 +68,6 @@ from rlreps.successor.forward_backward import (
     ridge_by_leave_one_out,
 )
 from rlreps.successor.ground_truth import GroundTruth, centring_of
-from rlreps.successor.transitions import Transitions, as_transitions
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.population import train
 

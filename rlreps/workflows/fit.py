@@ -9,7 +9,7 @@ from rlreps.envs import load_arena
 from rlreps.errors import InputError, require
 from rlreps.files import DAMAGED, read_arrays
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.successor.transitions import Terminals, Transitions
+from rlreps.successor.data import Terminals, Transitions
 from rlreps.training.successor import KIND, Fit, FitConfig
 
 _PUDDLE_WORLD = "puddle-world"

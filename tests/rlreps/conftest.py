@@ -15,9 +15,9 @@ import pytest
 
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.data import Transitions
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.transitions import Transitions
 from rlreps.workflows.generate import generate
 
 

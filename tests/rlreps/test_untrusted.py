@@ -29,9 +29,9 @@ from rlreps.runs.folder import RunFolder
 from rlreps.sources.datasets import read_idx
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor import store as stores
+from rlreps.successor.data import Transitions
 from rlreps.successor.ground_truth import principal_subspace, save_matrix
 from rlreps.successor.store.cache import write_archive
-from rlreps.successor.transitions import Transitions
 from rlreps.workflows.fit import Collection, read_data
 from rlreps.workflows.sweep import SweepConfig, parse_grid
 from rlreps.workflows.train import TrainingConfig

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.errors import require, require_interval
+from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
 from rlreps.successor.transition.actions import CellMoves, cell_moves
-from rlreps.successor.transitions import Transitions
 from rlreps.training import Optimizer
 from rlreps.training.successor import (
     FitConfig,

@@ -80,8 +80,8 @@ from rlreps.report.page import Section
 from rlreps.report.table import format_number
 from rlreps.runs.intervals import Interval, holm, mean_interval, sign_flip_p_value
 from rlreps.runs.intervals import smallest_detectable as detectable
+from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
-from rlreps.successor.transitions import Transitions
 from rlreps.training.successor import FitConfig
 
 FloatArray = npt.NDArray[np.float64]

@@ -24,8 +24,8 @@ from rlreps.experiments.ours.zero_shot import (
     Gains,
     Problem,
 )
+from rlreps.successor.data import Transitions
 from rlreps.successor.transition.actions import CellMoves
-from rlreps.successor.transitions import Transitions
 
 CODES = mazes.observation_of("spiral").table()[:6]
 

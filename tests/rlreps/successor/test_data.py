@@ -6,7 +6,7 @@ import pytest
 
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import InputError
-from rlreps.successor.transitions import Transitions, as_transitions
+from rlreps.successor.data import Transitions, as_transitions
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]
