@@ -1,12 +1,16 @@
 """Transitions from arrays, dictionaries and environments, and everything that is refused."""
 
+import dm_env
 import gymnasium
 import numpy as np
 import pytest
+from dm_env import specs
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import InputError
-from rlreps.successor.data import Transitions, as_transitions
+from rlreps.files import read_arrays, unfinished_writes
+from rlreps.successor.data import MOST_ACTIONS, MOST_STATES, Transitions, as_transitions
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]
@@ -30,7 +34,35 @@ def test_ends_and_steps_left_follow_the_flags():
     np.testing.assert_array_equal(data.steps_left, [2, 1, 2, 1, 2, 1])
     np.testing.assert_array_equal(data.reaches_terminal, [1, 1, 0, 0, 0, 0])
     assert data.truncated[-1], "the end of the record is a cut"
-    assert data.num_actions == 2
+    assert (data.num_actions, data.continuous, data.action_shape) == (2, False, ())
+    assert data.num_states is data.action_low is data.action_high is None
+
+
+def test_floats_are_actions_of_a_box():
+    torque = np.array([0.5, -1.0, 0.0, 2.0, 1.0, -0.5])
+    data = Transitions(**columns(action=torque))
+    assert (data.num_actions, data.continuous, data.action_shape) == (None, True, (1,))
+    assert data.action.dtype == data.action_low.dtype == data.action_high.dtype == np.float32
+    np.testing.assert_array_equal(data.action, torque[:, None])
+    np.testing.assert_array_equal((data.action_low, data.action_high), [[-1.0], [2.0]])
+    pairs = np.stack([torque, torque], axis=1)
+    boxed = Transitions(**columns(action=pairs, action_low=-3, action_high=np.array([np.inf, 4.0])))
+    assert boxed.action_shape == (2,)
+    np.testing.assert_array_equal(boxed.action_low, [-3.0, -3.0])
+    np.testing.assert_array_equal(boxed.action_high, [2.0, 4.0])
+    # Rounded to single precision, 0.1 is larger: so is the bound.
+    Transitions(**columns(action=np.full((ROWS, 1), 0.1), action_high=np.full(1, 0.1)))
+
+
+def test_indices_of_states_keep_all_that_are_given():
+    places = np.array([0, 1, 2, 3, 2, 1, 0])
+    steps = {"observation": places[:-1], "next_observation": places[1:]}
+    assert Transitions(**columns(**steps)).num_states == 4
+    assert Transitions(**columns(**steps, num_states=64)).num_states == 64
+    with pytest.raises(InputError, match=r"expected indices of states in \[0, 3\), got 3"):
+        Transitions(**columns(**steps, num_states=3))
+    with pytest.raises(InputError, match="expected indices of states >= 0, got -1"):
+        Transitions(**columns(observation=places[:-1] - 1, next_observation=places[1:] - 1))
 
 
 def test_without_truncations_a_jump_ends_an_episode():
@@ -42,13 +74,40 @@ def test_without_truncations_a_jump_ends_an_episode():
         data.require_ends()
 
 
+DICTIONARY = {
+    "observations": STATES[:-1],
+    "actions": columns()["action"],
+    "next_observations": STATES[1:],
+    "terminals": np.zeros(ROWS),
+}
+
 NAN = STATES[:-1].copy()
 NAN[3] = np.nan
 REFUSED = {
     "next observations of shape": {"next_observation": STATES[1:-1]},
     "observations of shape": {"observation": np.float32(3.0)},
     "actions of shape": {"action": np.zeros((ROWS, 1), int)},
-    "actions that are integers": {"action": np.zeros(ROWS)},
+    "actions that are integers": {"action": np.zeros(ROWS), "num_actions": 2},
+    "no bounds of a box for actions that are integers": {"action_high": 1.0},
+    r"actions of shape \(6,\) or \(6, numbers\), got \(6, 2, 1\)": {
+        "action": np.zeros((ROWS, 2, 1))
+    },
+    "finite numbers in action": {"action": np.full(ROWS, np.nan)},
+    r"action_low of shape \(1,\), got \(2,\)": {"action": np.zeros(ROWS), "action_low": [0, 0]},
+    "numbers in action_high, got 'NaN'": {"action": np.zeros(ROWS), "action_high": np.nan},
+    "action_low <= action_high": {"action": np.zeros(ROWS), "action_low": 2.0, "action_high": 1.0},
+    r"actions in \[-1.0, 1.5\], got 2.0 as number 0 of row 2; clip": {
+        "action": np.array([0.0, -1.0, 2.0, 0.0, 0.0, 0.0]),
+        "action_high": 1.5,
+    },
+    "at most 4,096 actions, got 4097": {"num_actions": MOST_ACTIONS + 1},
+    "at most 4,096 actions, got 1000000": {"action": np.array([0, 1, 10**6 - 1, 0, 1, 0])},
+    "at most 2,147,483,648 indices of states": {
+        "observation": np.arange(ROWS),
+        "next_observation": np.arange(1, ROWS + 1),
+        "num_states": MOST_STATES + 1,
+    },
+    "num_states for indices of states": {"num_states": 7},
     r"actions in \[0, 2\), got \(0, 2\)": {
         "action": np.array([0, 1, 2, 0, 0, 0]),
         "num_actions": 2,
@@ -80,20 +139,26 @@ def test_other_things_are_refused():
     # A misspelt entry would else be data without ends.
     with pytest.raises(InputError, match=r"that tells ends .* actions, dones, obs"):
         as_transitions({"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)})
-    narrow, wide = (
-        Transitions(
-            **columns(
-                truncated=None,
-                **{
-                    name: np.tile(columns()[name], (1, width))
-                    for name in ("observation", "next_observation")
-                },
-            )
-        )
-        for width in (1, 2)
-    )
-    with pytest.raises(InputError, match=r"of one shape in all records, got \[\(1,\), \(2,\)\]"):
-        Transitions.concatenate([narrow, wide])
+    plain = Transitions(**columns())
+    for name in ("num_actions", "num_states"):
+        with pytest.raises(InputError, match=f"{name} as one integer, got 'float64"):
+            as_transitions({**DICTIONARY, name: np.ones(3)})
+    places = {"observation": np.arange(ROWS), "next_observation": np.arange(1, ROWS + 1)}
+    wide = {name: np.tile(columns()[name], (1, 2)) for name in places}
+    others = {
+        r"observations of one shape in all records, got \[\(1,\), \(2,\)\]": (plain, wide),
+        r"actions of one shape in all records, got \[\(\), \(1,\)\]": (
+            plain,
+            {"action": np.ones(ROWS)},
+        ),
+        "of one kind in all records, got 'indices and floats'": (
+            Transitions(**columns(**places)),
+            {name: array * 1.0 for name, array in places.items()},
+        ),
+    }
+    for message, (one, other) in others.items():
+        with pytest.raises(InputError, match=message):
+            Transitions.concatenate([one, Transitions(**columns(**other))])
     with pytest.raises(InputError, match="expected an environment of Gymnasium"):
         Transitions.collect(3, steps=1)
 
@@ -125,6 +190,24 @@ def test_dictionaries_of_other_libraries_are_read():
     np.testing.assert_array_equal(masked.terminated, terminal)
     index = {**ends, "terminals": [0] * ROWS, "episode": [4, 4, 4, 7, 7, 7]}
     np.testing.assert_array_equal(as_transitions(index).truncated, [0, 0, 1, 0, 0, 1])
+    boxed = as_transitions({**DICTIONARY, "actions": np.ones((ROWS, 2)), "action_low": -1.0})
+    np.testing.assert_array_equal((boxed.action_low, boxed.action_high), [[-1, -1], [1, 1]])
+
+
+def test_joined_records_have_the_most_actions_states_and_the_widest_box():
+    places = {"observation": np.arange(ROWS), "next_observation": np.arange(1, ROWS + 1)}
+    few, many = (
+        Transitions(**columns(**places, num_actions=2 + n, num_states=7 + n)) for n in (0, 3)
+    )
+    joined = Transitions.concatenate([many, few])
+    assert (joined.num_actions, joined.num_states) == (5, 10)
+    low, high = (
+        Transitions(**columns(action=np.ones(ROWS), action_low=a, action_high=b))
+        for a, b in ((-2.0, 1.0), (-1.0, 3.0))
+    )
+    joined = Transitions.concatenate([low, high])
+    np.testing.assert_array_equal((joined.action_low, joined.action_high), [[-2.0], [3.0]])
+    assert joined.continuous
 
 
 class Count(gymnasium.Env):
@@ -148,7 +231,7 @@ def test_a_gymnasium_environment_is_collected_from():
     np.testing.assert_array_equal(data.observation, [0, 1, 2] * 3)
     np.testing.assert_array_equal(data.next_observation, [1, 2, 3] * 3)
     np.testing.assert_array_equal(data.terminated, [0, 0, 1] * 3)
-    assert data.num_actions == 2
+    assert (data.num_actions, data.num_states) == (2, 5)
     cut = Transitions.collect(Count(), steps=6, policy=lambda seen, _: 4)
     np.testing.assert_array_equal(cut.truncated, [0, 0, 0, 1, 0, 1])
     with pytest.raises(InputError, match=r"a policy that gives an integer, got 4\.5"):
@@ -176,3 +259,268 @@ def test_dm_env_and_batches_of_puddle_world_are_collected_from():
     np.testing.assert_array_equal(data.observation, again.observation)
     right = Transitions.collect(world, steps=8, copies=2, policy=lambda key, observation: 1)
     assert (right.action == 1).all()
+
+
+@pytest.mark.parametrize(("name", "count"), [("FrozenLake-v1", 16), ("CliffWalking-v1", 48)])
+def test_all_states_of_a_discrete_space_are_kept(name, count):
+    environment = gymnasium.make(name)
+    data = Transitions.collect(environment, steps=20, seed=0)
+    assert data.num_states == count > data.next_observation.max() + 1
+    # Every row is possible by Gymnasium's own table of the dynamics.
+    table = environment.unwrapped.P
+    for s, a, following, ends in zip(
+        data.observation, data.action, data.next_observation, data.terminated, strict=True
+    ):
+        assert (following, ends) in {(to, bool(end)) for _, to, _, end in table[s][a]}
+
+
+def test_actions_of_a_box_are_drawn_uniformly_and_recorded_as_taken():
+    data = Transitions.collect(gymnasium.make("Pendulum-v1"), steps=401, seed=5)
+    assert data.action_shape == (1,)
+    np.testing.assert_array_equal((data.action_low, data.action_high), [[-2.0], [2.0]])
+    np.testing.assert_array_equal(np.flatnonzero(data.ends), [199, 399, 400])
+    ranked = np.sort(data.action[:, 0]) / 4.0 + 0.5
+    assert np.abs(ranked - np.linspace(0.0, 1.0, 401)).max() < 1.63 / np.sqrt(401)
+    again = gymnasium.make("Pendulum-v1")
+    observation, _ = again.reset(seed=5)
+    for row in range(200):
+        np.testing.assert_array_equal(data.observation[row], observation)
+        observation, *_ = again.step(data.action[row])
+        np.testing.assert_array_equal(data.next_observation[row], observation)
+    same = Transitions.collect(gymnasium.make("Pendulum-v1"), steps=401, seed=5)
+    np.testing.assert_array_equal(data.action, same.action)
+
+
+class Reach(gymnasium.Env):
+    """Adds a 2 x 2 action between (−1, 0) and (0, 3) to its place, and forgets what it was."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
+    low, high = np.float32([[-1, -1], [0, 0]]), np.float32([[0, 0], [3, 3]])
+    action_space = gymnasium.spaces.Box(low, high)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = np.zeros(4, np.float32)
+        return self.place, {}
+
+    def step(self, action):
+        assert action in self.action_space
+        self.place += action.ravel()
+        action[:] = np.nan
+        return self.place, 0.0, False, False, {}
+
+
+def test_boxes_of_several_axes_and_policies_for_them():
+    data = Transitions.collect(Reach(), steps=30)
+    np.testing.assert_allclose(data.next_observation - data.observation, data.action, atol=1e-5)
+    np.testing.assert_array_equal(data.action_low, [-1, -1, 0, 0])
+    np.testing.assert_array_equal(data.action_high, [0, 0, 3, 3])
+    rising = Transitions.collect(
+        Reach(), steps=3, policy=lambda seen, _: [[-0.5, 0.0], [1.0, seen[2] + 1.0]]
+    )
+    np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
+    refused = {"gives 4 numbers, got 1": 1, "gives 4 numbers, got 'left'": "left"}
+    refused["between .* got"] = np.full(4, 0.5)
+    for message, given in refused.items():
+        with pytest.raises(InputError, match=message):
+            Transitions.collect(Reach(), steps=3, policy=lambda seen, _, given=given: given)
+
+
+class Unbounded(Reach):
+    action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2, 2))
+
+
+class Switches(Reach):
+    action_space = gymnasium.spaces.MultiBinary(3)
+
+
+class Named(Count):
+    observation_space = gymnasium.spaces.Dict({"count": gymnasium.spaces.Discrete(5)})
+
+    def reset(self, *, seed=None, options=None):
+        return {"count": super().reset(seed=seed)[0]}, {}
+
+
+def test_spaces_that_cannot_be_recorded_are_refused():
+    with pytest.raises(InputError, match="finite bounds to draw actions between, or a policy, got"):
+        Transitions.collect(Unbounded(), steps=3)
+    wide = Transitions.collect(
+        Unbounded(), steps=9, policy=lambda _, generator: generator.random(4)
+    )
+    np.testing.assert_array_equal(wide.action_high, wide.action.max(axis=0))
+    with pytest.raises(InputError, match=r"discrete actions or a box of floats, got 'MultiBinary"):
+        Transitions.collect(Switches(), steps=3)
+    with pytest.raises(InputError, match="observations in one array of numbers, got 'dict'"):
+        Transitions.collect(Named(), steps=3)
+    same_step = SyncVectorEnv([Count], autoreset_mode=AutoresetMode.SAME_STEP)
+    with pytest.raises(InputError, match=r"with next-step autoreset, got .*SAME_STEP"):
+        Transitions.collect(same_step, steps=3)
+
+
+def test_copies_in_a_vector_environment_come_one_after_another():
+    def act(seen, generator):
+        return 5 if seen == 2 else 4
+
+    data = Transitions.collect(SyncVectorEnv([Count] * 3), steps=19, policy=act)
+    # Three steps and one that starts the next episode: seven rows each after nine calls.
+    np.testing.assert_array_equal(data.observation, [0, 1, 2, 0, 1, 2, 0] * 3)
+    np.testing.assert_array_equal(data.next_observation, data.observation + 1)
+    np.testing.assert_array_equal(data.terminated, [0, 0, 1, 0, 0, 1, 0] * 3)
+    np.testing.assert_array_equal(data.truncated, [0, 0, 0, 0, 0, 0, 1] * 3)
+    assert (data.num_actions, data.num_states) == (2, 5)
+    pendulums = gymnasium.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync")
+    data = Transitions.collect(pendulums, steps=410, seed=5)
+    np.testing.assert_array_equal(np.flatnonzero(data.ends), [199, 204, 404, 409])
+    assert data.action_shape == data.action_high.shape == (1,)
+    for start, seed in ((0, 5), (205, 6)):
+        again = gymnasium.make("Pendulum-v1")
+        np.testing.assert_array_equal(data.observation[start], again.reset(seed=seed)[0])
+        for row in range(start, start + 200):
+            observation, *_ = again.step(data.action[row])
+            np.testing.assert_array_equal(data.next_observation[row], observation)
+
+
+class Arm(dm_env.Environment):
+    """Moves between walls; its specs check what it is given. Ends for good right of 1."""
+
+    def __init__(self, shape=(2,), dtype=np.float64):
+        self.spec = specs.BoundedArray(shape, dtype, minimum=-0.1, maximum=0.3)
+
+    def action_spec(self):
+        return self.spec
+
+    def observation_spec(self):
+        return specs.DiscreteArray(100)
+
+    def reset(self):
+        self.place = np.zeros(self.spec.shape)
+        return dm_env.restart(np.int64(0))
+
+    def step(self, action):
+        self.spec.validate(action)
+        self.place = self.place + action
+        cell = np.int64(np.clip(self.place.mean() * 50, 0, 99))
+        done = self.place.mean() > 1.0
+        return dm_env.termination(0.0, cell) if done else dm_env.transition(0.0, cell)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_boxes_of_dm_env_take_actions_that_fit_their_spec(shape):
+    data = Transitions.collect(Arm(shape), steps=50, seed=2)
+    size = int(np.prod(shape))
+    assert data.action_shape == (size,)
+    np.testing.assert_array_equal(data.action_low, np.full(size, np.float32(-0.1)))
+    np.testing.assert_array_equal(data.action_high, np.full(size, np.float32(0.3)))
+    assert data.num_states == 100
+    assert data.terminated.any()
+    # The observation that ended an episode is behind 1, every other one is not.
+    np.testing.assert_array_equal(data.terminated, data.next_observation >= 50)
+    whole = specs.BoundedArray((1,), np.int64, minimum=0, maximum=3)
+    environment = Arm()
+    environment.spec = whole
+    with pytest.raises(InputError, match=r"discrete actions or a box of floats, got .BoundedArray"):
+        Transitions.collect(environment, steps=3)
+
+
+def recorded(kind):
+    """Transitions of every kind."""
+    if kind == "ends unknown":
+        following = STATES[1:].copy()
+        following[2] = 9.0
+        return Transitions(**columns(next_observation=following, truncated=None))
+    if kind == "images":
+        pictures = np.random.default_rng(0).integers(0, 256, (ROWS + 1, 4, 4, 3), np.uint8)
+        return Transitions(**columns(observation=pictures[:-1], next_observation=pictures[1:]))
+    return Transitions.collect(gymnasium.make(kind), steps=450, seed=1)
+
+
+FIELDS = ("observation", "action", "next_observation", "terminated", "truncated", "num_actions")
+FIELDS += ("num_states", "action_low", "action_high", "ends_known")
+
+
+def assert_equal(found, expected):
+    for name in FIELDS:
+        got, wanted = getattr(found, name), getattr(expected, name)
+        if isinstance(wanted, np.ndarray):
+            np.testing.assert_array_equal(got, wanted, strict=True, err_msg=name)
+        else:
+            assert got == wanted, name
+
+
+@pytest.mark.parametrize(
+    "kind", ["Pendulum-v1", "FrozenLake-v1", "CartPole-v1", "images", "ends unknown"]
+)
+def test_a_file_gives_the_same_transitions_again(tmp_path, kind):
+    data = recorded(kind)
+    path = data.to_npz(tmp_path / "data.npz")
+    assert path == tmp_path / "data.npz"
+    assert_equal(Transitions.from_dictionary(read_arrays(path)), data)
+    with np.load(path) as arrays:
+        assert_equal(as_transitions(dict(arrays)), data)
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(InputError, match=r"a name that ends in \.npz"):
+        data.to_npz(tmp_path / "data")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = Transitions(**columns()).to_npz(tmp_path / "data.npz")
+    before = path.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match=r"data\.npz"):
+        recorded("images").to_npz(path)
+    assert path.read_bytes() == before
+    assert not unfinished_writes(tmp_path)
+
+
+def keys(data):
+    """Rows as sorted bytes, without truncations."""
+    columns = (data.observation, data.action, data.next_observation, data.terminated)
+    return sorted(b"".join(np.asarray(c[i]).tobytes() for c in columns) for i in range(len(data)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_split_takes_whole_episodes(seed):
+    data = Transitions.collect(gymnasium.make("CartPole-v1"), steps=2_000, seed=seed)
+    rest, held_out = data.split(0.2, seed)
+    assert_equal(Transitions.concatenate([rest]), rest)
+    assert sorted(keys(rest) + keys(held_out)) == keys(data)
+    assert abs(len(held_out) - 400) <= int(data.steps_left.max()) / 2
+    # No episode is cut: their lengths are those of all the data.
+    lengths = [np.diff(np.flatnonzero(d.ends), prepend=-1) for d in (rest, held_out, data)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(lengths[:2])), np.sort(lengths[2]))
+    for one, other in zip((rest, held_out), data.split(0.2, seed), strict=True):
+        assert_equal(one, other)
+    assert len(held_out) != len(data.split(0.2, seed + 1)[1])
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
+def test_few_long_episodes_are_split_in_blocks(share):
+    data = Transitions.collect(gymnasium.make("Pendulum-v1"), steps=1_000, seed=0)
+    rest, held_out = data.split(share, 3)
+    assert sorted(keys(rest) + keys(held_out)) == keys(data)
+    assert abs(len(held_out) - share * 1_000) <= 50
+    for part in (rest, held_out):
+        np.testing.assert_array_equal((part.action_low, part.action_high), [[-2.0], [2.0]])
+        # The constructor refuses rows that do not follow each other within an episode.
+        assert_equal(Transitions.concatenate([part]), part)
+    # Blocks next to each other are not cut: no more cuts than changes between the parts, and the
+    # five ends of the episodes.
+    inside = {row.tobytes() for row in held_out.observation}
+    side = np.array([row.tobytes() in inside for row in data.observation])
+    changes = np.flatnonzero(side[1:] != side[:-1])
+    ends = np.union1d(changes, np.flatnonzero(data.ends))
+    assert held_out.ends.sum() + rest.ends.sum() == len(ends)
+    assert int(held_out.steps_left.max()) >= min(100, share * 1_000)
+
+
+def test_small_records_split_or_are_refused():
+    data = Transitions(**columns())
+    rest, held_out = data.split(0.3, 0)
+    assert (len(rest), len(held_out)) == (4, 2)
+    with pytest.raises(InputError, match=r"share in \(0, 1\), got 1\.0"):
+        data.split(1.0, 0)
+    short = {name: array[:3] for name, array in columns().items()}
+    with pytest.raises(InputError, match="at least four rows to split, got 3"):
+        Transitions(**short).split(0.5, 0)
+    unknown = recorded("ends unknown")
+    assert not any(part.ends_known for part in unknown.split(0.3, 0))
