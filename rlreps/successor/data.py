@@ -12,6 +12,7 @@ Rows are in the order of time. Row i + 1 goes on where row i led to, unless row 
 import abc
 import copy
 import dataclasses
+import importlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from jax import Array
 
 from rlreps.envs.core import Environment
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
-from rlreps.files import write_atomically
+from rlreps.files import DAMAGED, write_atomically
 from rlreps.numerics import seed_key
 
 Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
@@ -299,6 +300,43 @@ class Transitions:
         )
 
     @classmethod
+    def from_minari(cls, dataset: Any) -> "Transitions":
+        """Read a data set of Minari, with the spaces that it names.
+
+        Actions are recorded as by ``collect``: from 0 on, or floats of the box. The last row of an
+        episode that does not terminate counts as truncated.
+
+        Args:
+            dataset: A ``MinariDataset``, or the id of one on this machine, which
+                ``minari download`` puts there. The extra ``minari`` installs the package.
+
+        Raises:
+            InputError: If there is no such data set, it is empty, its observations are not arrays,
+                or its actions are neither discrete nor a box of floats; or as the class.
+        """
+        if isinstance(dataset, str):
+            dataset = _minari_dataset(dataset)
+        known = all(hasattr(dataset, name) for name in ("iterate_episodes", "action_space"))
+        require(known, "a MinariDataset or the id of one", type(dataset).__name__)
+        actions = _actions_of_space(dataset.action_space)
+        num_states = _states_of_space(dataset.observation_space)
+        parts: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+        for episode in dataset.iterate_episodes():
+            observation = episode.observations
+            single = isinstance(observation, np.ndarray)
+            kind = type(observation).__name__
+            require(single, "observations in one array of numbers an episode", kind)
+            terminated, truncated = np.array(episode.terminations), np.array(episode.truncations)
+            truncated[-1:] |= ~terminated[-1:]
+            action = actions.recorded(np.asarray(episode.actions))
+            columns = (observation[:-1], action, observation[1:], terminated, truncated)
+            for name, column in zip(_COLUMNS, columns, strict=True):
+                parts[name].append(column)
+        require(bool(parts["action"]), "a data set with episodes", "none")
+        joined: dict[str, Any] = {name: np.concatenate(found) for name, found in parts.items()}
+        return cls(**joined, num_states=num_states, **actions.description)
+
+    @classmethod
     def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
         """Join records of the same environment, such as one for each episode, in this order.
 
@@ -369,7 +407,7 @@ class Transitions:
             InputError: For a name that does not end in .npz.
         """
         require(Path(path).suffix == ".npz", "a name that ends in .npz", str(path))
-        arrays = {
+        arrays: dict[str, Any] = {
             "observations": self.observation,
             "actions": self.action,
             "next_observations": self.next_observation,
@@ -412,9 +450,13 @@ class Transitions:
             InputError: For other environments, or actions or observations that are not of the kind.
         """
         require_positive("steps", steps)
-        if hasattr(environment, "action_space") and hasattr(environment, "observation_space"):
-            vector = hasattr(environment, "num_envs")
-            source: Any = (_Copies if vector else _GymnasiumEpisodes)(environment, seed)
+        spaces = ("action_space", "observation_space")
+        of_gymnasium = all(hasattr(environment, name) for name in spaces)
+        source: _Episodes | _Copies
+        if of_gymnasium and hasattr(environment, "num_envs"):
+            source = _Copies(environment, seed)
+        elif of_gymnasium:
+            source = _GymnasiumEpisodes(environment, seed)
         elif hasattr(environment, "action_spec"):
             source = _DmEnvEpisodes(environment)
         elif isinstance(environment, Environment):
@@ -434,12 +476,9 @@ class Transitions:
                 return actions.checked(actions.draw(generator))
             return actions.checked(policy(observation, generator))  # type: ignore[arg-type]
 
-        columns = [np.asarray(column) for column in zip(*source.rows(steps, act), strict=True)]
-        return cls(
-            **dict(zip(_COLUMNS, columns, strict=True)),
-            num_states=source.num_states,
-            **actions.description,
-        )
+        found = [np.asarray(column) for column in zip(*source.rows(steps, act), strict=True)]
+        columns: dict[str, Any] = dict(zip(_COLUMNS, found, strict=True))
+        return cls(**columns, num_states=source.num_states, **actions.description)
 
     @classmethod
     def _collect_jax(
@@ -500,6 +539,10 @@ class _DiscreteActions:
         """Draw an action uniformly, as the environment takes it."""
         return int(generator.integers(self.count)) + self.first
 
+    def recorded(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions [rows, ...] of the space as they are recorded."""
+        return actions - self.first
+
     def checked(self, chosen: Any) -> tuple[Any, Any]:
         """Return a chosen action as it is recorded and as the environment takes it."""
         chosen = np.asarray(chosen)
@@ -528,6 +571,9 @@ class _BoxActions:
 
     def draw(self, generator: np.random.Generator) -> Any:
         return generator.uniform(self.low, self.high)
+
+    def recorded(self, actions: np.ndarray) -> np.ndarray:
+        return actions.reshape(len(actions), -1)
 
     def checked(self, chosen: Any) -> tuple[Any, Any]:
         chosen = np.asarray(chosen)
@@ -666,6 +712,25 @@ def _states_of_space(space: Any) -> int | None:
     from gymnasium.spaces import Discrete
 
     return int(space.start) + int(space.n) if isinstance(space, Discrete) else None
+
+
+def _minari_dataset(name: str) -> Any:
+    """Open a data set of Minari on this machine by its id."""
+    try:
+        minari = importlib.import_module("minari")
+    except ImportError as error:
+        raise InputError(
+            'expected the package minari, got none: pip install "rlreps[minari]"'
+        ) from error
+    try:
+        return minari.load_dataset(name)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"expected a data set of Minari on this machine, got {name!r}: minari download {name}"
+        ) from error
+    except (ImportError, *DAMAGED) as error:
+        said = " ".join(str(error).split())
+        raise InputError(f"expected a data set of Minari, got {name!r}: {said}") from error
 
 
 def _observed(observation: Any) -> np.ndarray:

@@ -1,5 +1,8 @@
 """Transitions from arrays, dictionaries and environments, and everything that is refused."""
 
+import sys
+import warnings
+
 import dm_env
 import gymnasium
 import numpy as np
@@ -340,6 +343,10 @@ class Named(Count):
     def reset(self, *, seed=None, options=None):
         return {"count": super().reset(seed=seed)[0]}, {}
 
+    def step(self, action):
+        count, *rest = super().step(action)
+        return {"count": count}, *rest
+
 
 def test_spaces_that_cannot_be_recorded_are_refused():
     with pytest.raises(InputError, match="finite bounds to draw actions between, or a policy, got"):
@@ -524,3 +531,109 @@ def test_small_records_split_or_are_refused():
         Transitions(**short).split(0.5, 0)
     unknown = recorded("ends unknown")
     assert not any(part.ends_known for part in unknown.split(0.3, 0))
+
+
+class Recorder(gymnasium.Wrapper):
+    """Keeps what a collector outside of it is told, as rows."""
+
+    def __init__(self, environment):
+        super().__init__(environment)
+        self.rows = []
+
+    def reset(self, **options):
+        observation, info = self.env.reset(**options)
+        if self.rows and not self.rows[-1][3]:
+            self.rows[-1][4] = True
+        self.seen = np.array(observation)
+        return observation, info
+
+    def step(self, action):
+        observation, *rest = self.env.step(action)
+        self.rows.append([self.seen, np.array(action), np.array(observation), *rest[1:3]])
+        self.seen = np.array(observation)
+        return observation, *rest
+
+
+@pytest.fixture
+def minari(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    return pytest.importorskip("minari")
+
+
+def record(minari, environment, name, episodes=12, steps=30):
+    """Record random episodes, cut after some steps: (the data set of Minari, rows)."""
+    recorder = Recorder(environment)
+    with warnings.catch_warnings():
+        # Its authors are not named, and it leaves folders to the garbage collector.
+        warnings.simplefilter("ignore")
+        collector = minari.DataCollector(recorder)
+        collector.action_space.seed(0)
+        for seed in range(episodes):
+            collector.reset(seed=seed)
+            for _ in range(steps):
+                _, _, terminated, truncated, _ = collector.step(collector.action_space.sample())
+                if terminated or truncated:
+                    break
+        dataset = collector.create_dataset(name)
+        collector.close()
+        del collector
+    return dataset, [np.array(column) for column in zip(*recorder.rows, strict=True)]
+
+
+class Grip(Reach):
+    def step(self, action):
+        return super().step(action.copy())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("environment", "first_action", "sizes"),
+    [
+        ("FrozenLake-v1", 0, (4, 16, None, None)),
+        ("CartPole-v1", 0, (2, None, None, None)),
+        ("Pendulum-v1", 0, (None, None, [-2.0], [2.0])),
+        (Count(), 4, (2, 5, None, None)),
+    ],
+    ids=str,
+)
+def test_a_data_set_of_minari_gives_what_was_recorded(minari, environment, first_action, sizes):
+    made = gymnasium.make(environment) if isinstance(environment, str) else environment
+    dataset, rows = record(minari, made, "recorded/random-v0")
+    rows[1] -= first_action
+    for given in (dataset, "recorded/random-v0"):
+        data = Transitions.from_minari(given)
+        found = (data.observation, data.action, data.next_observation, data.terminated)
+        for got, expected in zip(found, rows[:4], strict=True):
+            np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(data.ends[:-1], (rows[3] | rows[4])[:-1])
+        assert (data.num_actions, data.num_states, data.action_low, data.action_high) == sizes
+    # A part of a data set is one, too.
+    some = dataset.filter_episodes(lambda episode: episode.id % 2 == 0)
+    assert len(Transitions.from_minari(some)) == some.total_steps < len(data)
+
+
+@pytest.mark.integration
+def test_data_sets_of_minari_that_cannot_be_read_are_refused(minari, tmp_path):
+    dataset, _ = record(minari, Grip(), "reach/random-v0")
+    assert Transitions.from_minari(dataset).action_shape == (4,)
+    none = dataset.filter_episodes(lambda episode: False)
+    with pytest.raises(InputError, match="expected a data set with episodes, got 'none'"):
+        Transitions.from_minari(none)
+    cards = gymnasium.make("Blackjack-v1")
+    for name, environment in {"dict": Named(), "tuple": cards}.items():
+        several, _ = record(minari, environment, f"{name}/random-v0")
+        with pytest.raises(InputError, match=f"one array of numbers an episode, got '{name}'"):
+            Transitions.from_minari(several)
+    with pytest.raises(InputError, match="got 'absent/v-v3': minari download absent/v-v3"):
+        Transitions.from_minari("absent/v-v3")
+    (tmp_path / "reach" / "random-v0" / "data" / "metadata.json").write_text("{")
+    with pytest.raises(InputError, match="expected a data set of Minari, got 'reach/random-v0'"):
+        Transitions.from_minari("reach/random-v0")
+
+
+def test_without_minari_its_data_sets_are_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(InputError, match=r'minari, got none: pip install "rlreps\[minari\]"'):
+        Transitions.from_minari("pen/human-v2")
+    with pytest.raises(InputError, match="a MinariDataset or the id of one, got 'dict'"):
+        Transitions.from_minari({})
