@@ -1,6 +1,8 @@
 """Transitions from arrays, dictionaries and environments, and everything that is refused."""
 
+import dataclasses
 import sys
+import types
 import warnings
 
 import dm_env
@@ -195,6 +197,9 @@ def test_dictionaries_of_other_libraries_are_read():
     np.testing.assert_array_equal(as_transitions(index).truncated, [0, 0, 1, 0, 0, 1])
     boxed = as_transitions({**DICTIONARY, "actions": np.ones((ROWS, 2)), "action_low": -1.0})
     np.testing.assert_array_equal((boxed.action_low, boxed.action_high), [[-1, -1], [1, 1]])
+    counted = {**DICTIONARY, "num_actions": np.array(5)}
+    assert as_transitions(counted).num_actions == 5
+    assert Transitions.from_dictionary(counted, num_actions=7).num_actions == 7
 
 
 def test_joined_records_have_the_most_actions_states_and_the_widest_box():
@@ -292,6 +297,25 @@ def test_actions_of_a_box_are_drawn_uniformly_and_recorded_as_taken():
         np.testing.assert_array_equal(data.next_observation[row], observation)
     same = Transitions.collect(gymnasium.make("Pendulum-v1"), steps=401, seed=5)
     np.testing.assert_array_equal(data.action, same.action)
+
+
+class FromThree(Count):
+    """Counts from 3, as its space says."""
+
+    observation_space = gymnasium.spaces.Discrete(5, start=3)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0] + 3, {}
+
+    def step(self, action):
+        count, *rest = super().step(action)
+        return count + 3, *rest
+
+
+def test_indices_of_states_stay_those_of_the_environment():
+    data = Transitions.collect(FromThree(), steps=4, policy=lambda seen, _: 4)
+    np.testing.assert_array_equal(data.observation, [3, 4, 5, 6])
+    assert data.num_states == 8
 
 
 class Reach(gymnasium.Env):
@@ -607,9 +631,18 @@ def test_a_data_set_of_minari_gives_what_was_recorded(minari, environment, first
             np.testing.assert_array_equal(got, expected)
         np.testing.assert_array_equal(data.ends[:-1], (rows[3] | rows[4])[:-1])
         assert (data.num_actions, data.num_states, data.action_low, data.action_high) == sizes
-    # A part of a data set is one, too.
+    # A part of a data set is one, too; so is one with an end that no flag marks.
     some = dataset.filter_episodes(lambda episode: episode.id % 2 == 0)
     assert len(Transitions.from_minari(some)) == some.total_steps < len(data)
+    unmarked = [dataclasses.replace(e, truncations=e.truncations & False) for e in dataset]
+    again = Transitions.from_minari(
+        types.SimpleNamespace(
+            iterate_episodes=lambda: unmarked,
+            action_space=dataset.action_space,
+            observation_space=dataset.observation_space,
+        )
+    )
+    np.testing.assert_array_equal(again.ends, data.ends)
 
 
 @pytest.mark.integration
