@@ -25,6 +25,7 @@ draws of (s_0, targets); a row here is a sequence.
   O(d / b), independent or not; dependent rows make that larger, as if there were fewer.
 - ``explicit``: the gradient is linear in a row's targets, given weights of the past: rows need only
   be identically distributed.
+- losses on pairs of states (``spin`` with ``Slowness``): refused, as a row is a single state.
 - ``spin``: the kernel ψ(s)ᵀψ(s') over pairs of different rows must be that of independent states:
   dependent pairs look like structure.
 
@@ -185,6 +186,11 @@ class AuxiliaryConfig:
             not self.objective.needs_population,
             "an auxiliary objective that needs no exact expectations",
             self.objective.name,
+        )
+        require(
+            not self.objective.needs_clips,
+            "an auxiliary objective on single states, which rows of replay are",
+            f"{self.objective.name} on pairs or clips of states",
         )
         # How many features there are is not known here: check for the fewest.
         with_sizes(self.objective, num_features=1).require_rows(self.sequences)
@@ -489,8 +495,9 @@ def make_auxiliary_task(
         learning_rate: Of ``explicit``'s stored weights, where the configuration names none.
 
     Raises:
-        InputError: For an objective that needs exact expectations, too few sequences for it or for
-            the fit of bootstrapped targets, or observations that the tasks cannot take.
+        InputError: For an objective that needs exact expectations or pairs of states, too few
+            sequences for it or for the fit of bootstrapped targets, or observations that the tasks
+            cannot take.
     """
     require_positive("num_features", num_features)
     config.require_objective()

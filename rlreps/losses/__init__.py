@@ -7,6 +7,7 @@ from rlreps.losses.danskin_chunked import DanskinChunked
 from rlreps.losses.explicit import Explicit
 from rlreps.losses.least_squares import LargeBatch, Oracle
 from rlreps.losses.spectral import Spin
+from rlreps.operators import Clip
 
 OBJECTIVES: dict[str, type[Objective]] = registry(
     DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin
@@ -16,6 +17,7 @@ OBJECTIVES: dict[str, type[Objective]] = registry(
 __all__ = [
     "OBJECTIVES",
     "Batch",
+    "Clip",
     "DanskinChunked",
     "DanskinEmpirical",
     "DanskinLissa",

@@ -20,6 +20,7 @@ from jax import Array, lax
 from rlreps.config import name_of, size
 from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import matmul, num_rows
+from rlreps.operators.base import Clip
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 
 Params: TypeAlias = Any
@@ -45,7 +46,8 @@ class Batch(NamedTuple):
 
     Attributes:
         inputs: Encoder inputs of the sampled states: an array [b, ...], or a pytree of such
-            arrays where an input has several parts (a pair of states, a state and an action).
+            arrays where an input has several parts, such as a state and an action. Rows that are
+            pairs of states of an episode, or more of them, are a ``Clip``.
         targets: Their entries in the sampled columns, [b, t].
         tasks: Indices of those columns, [t] (int32); needed by objectives that store weights.
         population: All states, where the source was asked for them.
@@ -58,8 +60,21 @@ class Batch(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """Number of sampled states, b."""
+        """Number of rows, b."""
         return num_rows(self.inputs)
+
+    @property
+    def pair(self) -> tuple[Any, Any]:
+        """The two states of every row, arrays or pytrees of arrays [b, ...].
+
+        Raises:
+            InputError: If rows are no pairs.
+        """
+        clip = self.inputs if isinstance(self.inputs, Clip) else Clip((self.inputs,))
+        length = len(clip.states)
+        got = f"clips of {length}" if length > 1 else "single states"
+        require(length == 2, "rows that are pairs of states, as of rlreps.sources.pair_source", got)
+        return clip.states[0], clip.states[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +110,11 @@ class Objective(abc.ABC):
     @property
     def needs_population(self) -> bool:
         """True if a batch must bring all states."""
+        return False
+
+    @property
+    def needs_clips(self) -> bool:
+        """True if the rows of a batch must be pairs or clips of states of an episode."""
         return False
 
     def init(self, key: Array) -> Any:

@@ -21,7 +21,7 @@ from rlreps.encoders.base import Encoder
 from rlreps.errors import InputError, require, require_interval, require_positive
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_gradient_of
 from rlreps.numerics import matmul
-from rlreps.operators import Operator, TargetKernel, Weights, act
+from rlreps.operators import Operator, TargetKernel, Weights, act, points_of
 from rlreps.subspace.ordered import (
     first_dependent_feature,
     full_gradient,
@@ -136,6 +136,10 @@ class Spin(Objective):
             self.num_features, self.separate, self.jacobian_rows_at_once, self.masked
         )
 
+    @property
+    def needs_clips(self) -> bool:
+        return self.operator.needs_clips
+
     def require_rows(self, rows: int) -> None:
         require(rows >= 2, "rows >= 2, for pairs of them (method spin)", rows)
         if self.averaging_rate == 1.0:
@@ -160,7 +164,8 @@ class Spin(Objective):
         """Compute tr Λ; its gradient is the masked one unless ``masked`` is false."""
         averages = self.averaging_rate < 1.0
         gradient_of = masked_gradient if self.masked else full_gradient
-        features = self.features(params, encode, batch.inputs)
+        points = points_of(batch.inputs)
+        features = self.features(params, encode, points)
         if not averages:
             self.require_rows(len(features))
         # Constants: the gradient is written out, so the moments are not differentiated, and neither
@@ -181,7 +186,7 @@ class Spin(Objective):
         if averages:
             self.jacobian.check_average(state.jacobian, params)
             part = self.jacobian.of_batch(
-                lambda p: encode(p, batch.inputs), held, action.values, action.shares
+                lambda p: encode(p, points), held, action.values, action.shares
             )
         moments = (action.covariance, action.operator_matrix, part, jnp.ones_like(state.weight))
         before, new = state, SpectralState(*moments)

@@ -3,13 +3,14 @@
 They act on functions given by samples, and compose by ``+``, ``-`` and products with numbers.
 """
 
-from rlreps.operators.base import Action, Operator, Sample, Weights, act
+from rlreps.operators.base import Action, Clip, Operator, Sample, Weights, act, points_of
 from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
 from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
 from rlreps.operators.matrix import GraphLaplacian, MatrixOperator, Slowness, graph_laplacian
 
 __all__ = [
     "Action",
+    "Clip",
     "Diagonal",
     "FiniteDifferenceLaplacian",
     "GraphLaplacian",
@@ -23,5 +24,6 @@ __all__ = [
     "Weights",
     "act",
     "graph_laplacian",
+    "points_of",
     "require_symmetric",
 ]

@@ -7,9 +7,10 @@ of a batch, exactly or as an unbiased estimate. Operators add and scale:
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -22,6 +23,32 @@ Weights = Callable[[Any], Array]
 """Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Clip:
+    """States of one episode in the order of time, for each row of a batch: a pair or more.
+
+    ``state, later = clip`` unpacks a pair.
+
+    Attributes:
+        states: The l states, each an array [b, ...] or a pytree of such arrays.
+    """
+
+    states: tuple[Any, ...]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.states)
+
+    def joined(self) -> Any:
+        """Join all states into [l·b, ...], every row's first before every row's second."""
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *self.states)
+
+
+def points_of(inputs: Any) -> Any:
+    """Return the states of inputs, those of a ``Clip`` joined."""
+    return inputs.joined() if isinstance(inputs, Clip) else inputs
+
+
 class Sample(NamedTuple):
     """Functions u = (u_1, …, u_d) and the points at which an operator's action is wanted.
 
@@ -32,6 +59,7 @@ class Sample(NamedTuple):
         features: u at the points, [b, d].
         weights: Density of the measure over the density of the sampling, up to a common factor,
             [b].
+        clip_length: l; points i, i + b/l, i + 2b/l, ... are a ``Clip``. 1 for single states.
     """
 
     function: Callable[[Any], Array]
@@ -39,6 +67,7 @@ class Sample(NamedTuple):
     targets: Array
     features: Array
     weights: Array
+    clip_length: int = 1
 
 
 class Operator(abc.ABC):
@@ -46,6 +75,11 @@ class Operator(abc.ABC):
 
     Subclasses are configurable dataclasses with a method ``apply``.
     """
+
+    @property
+    def needs_clips(self) -> bool:
+        """True if it is sampled by clips of consecutive states, not by single states."""
+        return False
 
     @abc.abstractmethod
     def apply(self, sample: Sample) -> Array:
@@ -75,6 +109,10 @@ class Sum(Operator):
     left: Operator = leaf()
     right: Operator = leaf()
 
+    @property
+    def needs_clips(self) -> bool:
+        return self.left.needs_clips or self.right.needs_clips
+
     def apply(self, sample: Sample) -> Array:
         return self.left.apply(sample) + self.right.apply(sample)
 
@@ -89,6 +127,10 @@ class Scaled(Operator):
 
     def __post_init__(self) -> None:
         require_interval("factor of an operator", self.factor, "(-inf, inf)")
+
+    @property
+    def needs_clips(self) -> bool:
+        return self.operator.needs_clips
 
     def apply(self, sample: Sample) -> Array:
         return self.factor * self.operator.apply(sample)
@@ -132,7 +174,8 @@ def act(
     Args:
         operator: K.
         function: Inputs [m, ...] → u [m, d].
-        inputs: The points, an array [b, ...] or a pytree of such arrays.
+        inputs: The points, an array [b, ...] or a pytree of such arrays; or a ``Clip``, each of
+            whose l states is a point: b below is then l times its rows.
         features: u at the points, if known, [b, d].
         targets: Entries of a matrix that came with them, [b, t], if the operator reads them.
         weights: Importance weights of inputs; None weighs all alike.
@@ -140,12 +183,14 @@ def act(
     Raises:
         InputError: If weights or images have the wrong shape.
     """
-    values = function(inputs) if features is None else features
+    points = points_of(inputs)
+    values = function(points) if features is None else features
     entries = jnp.zeros((len(values), 0), values.dtype) if targets is None else targets
-    point_weights = jnp.ones(len(values), values.dtype) if weights is None else weights(inputs)
+    point_weights = jnp.ones(len(values), values.dtype) if weights is None else weights(points)
     expected = values.shape[:1]
     require(point_weights.shape == expected, f"weights {expected}", point_weights.shape)
-    images = operator.apply(Sample(function, inputs, entries, values, point_weights))
+    length = len(inputs.states) if isinstance(inputs, Clip) else 1
+    images = operator.apply(Sample(function, points, entries, values, point_weights, length))
     require(images.shape == values.shape, f"images of shape {values.shape}", images.shape)
     return Action(values, images, point_weights[:, None] / len(values))
 

@@ -67,6 +67,7 @@ class TargetKernel(Operator):
         rows, tasks = targets.shape
         require(tasks >= 1, "at least one target column", tasks)
         require(rows >= 2, "at least two rows for a kernel", rows)
+        require(rows == len(sample.features), "a row of targets for each state", rows)
         columns = targets * sample.weights[:, None]
         # Never [b, b]: there are fewer features than rows.
         together = matmul(targets, matmul(columns.T, sample.features))

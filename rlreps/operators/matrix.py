@@ -62,23 +62,22 @@ class Slowness(Operator):
     sampled. Its eigenvalues lie in [0, 4]: 0 for a constant; 1 − λ/2 is the correlation of an
     eigenfunction with itself a step later.
 
-    Rows i, i + b/l, i + 2b/l, ... of a batch are l consecutive states, a clip. The form is the mean
-    over a clip's l − 1 steps, the measure that of its l states: of a sample, eigenvalues can reach
+    Inputs are a ``Clip`` of l consecutive states. The form is the mean over a clip's l − 1 steps,
+    the measure that of its l states: of a sample, eigenvalues can reach
     2(1 + cos(π/l)) l/(l − 1), which is 4 for l = 2.
 
-    Attributes:
-        clip_length: l.
+    Raises:
+        InputError: From ``apply``, for single states.
     """
 
-    clip_length: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.clip_length >= 2, "clip_length >= 2", self.clip_length)
+    @property
+    def needs_clips(self) -> bool:
+        return True
 
     def apply(self, sample: Sample) -> Array:
-        rows, length = len(sample.features), self.clip_length
-        expected = f"a multiple of {length} rows, clips of consecutive states"
-        require(rows % length == 0, expected, rows)
+        rows, length = len(sample.features), sample.clip_length
+        expected = "rows that are pairs or clips of states, as of rlreps.sources.pair_source"
+        require(length >= 2, expected, "single states")
         states = sample.features.reshape(length, rows // length, -1)
         steps = jnp.pad(states[1:] - states[:-1], ((1, 1), (0, 0), (0, 0)))
         images = (steps[:-1] - steps[1:]) * (length / (length - 1))

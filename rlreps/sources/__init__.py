@@ -8,6 +8,7 @@ from rlreps.sources.matrix import (
     encoder_inputs,
     matrix_source,
 )
+from rlreps.sources.pairs import ChainSource, PairSource, chain_source, pair_source
 from rlreps.sources.store import (
     EntryReader,
     StoreReader,
@@ -17,15 +18,19 @@ from rlreps.sources.store import (
 )
 
 __all__ = [
+    "ChainSource",
     "EntryReader",
     "LiveSource",
     "MatrixSource",
+    "PairSource",
     "Source",
     "StoreReader",
     "StreamedSource",
+    "chain_source",
     "draw_rows_and_tasks",
     "encoder_inputs",
     "matrix_source",
+    "pair_source",
     "puddle_world_source",
     "raise_read_failure",
     "streamed_source",

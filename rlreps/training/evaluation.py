@@ -139,7 +139,7 @@ def sampled_moments(
         operator: K.
         source: Where points come from.
         key: Random key.
-        rows: b, points of a batch.
+        rows: b, rows of a batch: points, or pairs or clips of points.
         batches: How many.
         weights: Importance weights of inputs, as in training.
 

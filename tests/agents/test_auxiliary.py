@@ -25,8 +25,9 @@ from rlreps.agents.replay import episode_window, observed_rows
 from rlreps.cumulants import Cells, RandomFourier, RandomIndicators
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES
+from rlreps.losses import OBJECTIVES, Objective
 from rlreps.numerics import optimizer_step
+from rlreps.operators import Slowness
 from rlreps.subspace import subspace_distance
 
 fitted_predictions = jax.jit(
@@ -728,6 +729,11 @@ def test_images_in_bytes_are_kept_as_bytes(targets):
     ("options", "message"),
     [
         ({"name": "oracle"}, "expected an auxiliary objective that needs no exact expectations"),
+        (
+            {"name": "spin", "objective": {"operator": Slowness()}},
+            "expected an auxiliary objective on single states, which rows of replay are, got 'spin "
+            "on pairs or clips of states'",
+        ),
         ({"name": "spin", "sequences": 2}, "expected rows >= 3, as many as features"),
         ({"name": "danskin_lissa", "sequences": 4}, "expected rows >= 5, one for each role"),
         ({"sequences": 1}, "expected sequences >= 2"),
@@ -744,6 +750,23 @@ def test_images_in_bytes_are_kept_as_bytes(targets):
 def test_what_cannot_work_is_refused_when_the_task_is_made(options, message):
     with pytest.raises(InputError, match=re.escape(message)):
         chain_task(**options)
+
+
+class OwnPairs(Objective):
+    """A loss on pairs that does not say so beforehand."""
+
+    def loss(self, params, encode, batch, state, key):
+        first, later = batch.pair
+        return jnp.mean((encode(params, first) - encode(params, later)) ** 2), (state, {})
+
+
+def test_a_loss_of_ones_own_that_takes_pairs_is_refused_with_its_first_batch():
+    config = AuxiliaryConfig(objective=OwnPairs(), horizon=3, sequences=4)
+    task = make_auxiliary_task(config, num_features=3, observation_shape=(2,))
+    rows = observed_rows(jnp.zeros((4, 3, 2)), jnp.zeros((4, 3), bool), jnp.zeros((4, 3), bool))
+    with pytest.raises(InputError, match="expected rows that are pairs of states") as refusal:
+        task.loss((), (), lambda _, inputs: inputs, rows, task.init(key(0)), key(0))
+    assert "\n" not in str(refusal.value)
 
 
 def test_cells_of_images_and_spin_without_the_torsos_shapes_are_refused():

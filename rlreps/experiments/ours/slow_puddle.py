@@ -36,6 +36,7 @@ from rlreps.report.page import Section
 from rlreps.report.table import Table
 from rlreps.runs.intervals import aggregate
 from rlreps.sources.matrix import Source
+from rlreps.sources.pairs import chain_source, padded_rows
 from rlreps.subspace import matched_cosines, subspace_distance
 from rlreps.subspace.svd import fix_signs
 from rlreps.successor.ground_truth import GroundTruth
@@ -281,47 +282,6 @@ def slowest_eigenfunctions(graph: GraphLaplacian, count: int) -> tuple[DoubleArr
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class PairSource:
-    """Pairs of consecutive states: s uniform, s' from its row of the chain.
-
-    Attributes:
-        inputs: Encoder input of each state, [n, ...].
-        columns: Where each state can go, padded with repetitions, [n, k] (int32).
-        cumulative: Probability of that one or one before it, padded with ones, [n, k].
-    """
-
-    inputs: Array
-    columns: Array
-    cumulative: Array
-    num_tasks: ClassVar[None] = None
-
-    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw inputs [num_rows, ...]; row i + num_rows/2 is the state after row i."""
-        del num_tasks
-        require(num_rows % 2 == 0, "an even number of rows, two for each pair", num_rows)
-        state_key, step_key = jax.random.split(key)
-        pairs, dtype = (num_rows // 2,), self.cumulative.dtype
-        states = jax.random.randint(state_key, pairs, 0, len(self.columns), jnp.int32)
-        levels = jax.random.uniform(step_key, pairs, dtype)
-        passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
-        both = jnp.concatenate([states, self.columns[states, passed]])
-        return Batch(self.inputs[both], jnp.zeros((num_rows, 0), dtype))
-
-
-def pair_source(chain: scipy.sparse.csr_array, inputs: Array) -> PairSource:
-    """Build the source of a chain's pairs, for P [n, n] and each state's encoder input [n, ...]."""
-    columns, values = _rectangle(chain)
-    cumulative = np.cumsum(values, axis=1)
-    # Exactly one from the last entry on, where rounding would leave a gap.
-    last = np.diff(chain.indptr) - 1
-    cumulative[np.arange(columns.shape[1])[None, :] >= last[:, None]] = 1.0
-    return PairSource(
-        inputs, jnp.asarray(columns), jnp.asarray(cumulative.astype(jnp.result_type(float)))
-    )
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class StateSource:
     """State indices drawn from a measure.
 
@@ -375,18 +335,8 @@ def sparse_graph_operator(graph: GraphLaplacian) -> Operator:
     """Build the sparse operator of a graph Laplacian."""
     weights = scipy.sparse.diags_array(1.0 / graph.measure) @ graph.laplacian
     away = scipy.sparse.csr_array(weights - scipy.sparse.diags_array(weights.diagonal()))
-    columns, values = (jnp.asarray(part) for part in _rectangle(away))
+    columns, values = (jnp.asarray(part) for part in padded_rows(away))
     return SparseGraphOperator(columns, values.astype(jnp.result_type(float)))
-
-
-def _rectangle(matrix: scipy.sparse.csr_array) -> tuple[npt.NDArray[np.int32], DoubleArray]:
-    """Pad a sparse matrix's rows with the last column and zero: columns and values, [n, k] each."""
-    per_row = np.diff(matrix.indptr)
-    place = np.arange(per_row.max())[None, :]
-    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
-    columns = matrix.indices[source].astype(np.int32)
-    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
-    return columns, values
 
 
 def ordered_basis(features: Array) -> Array:
@@ -558,9 +508,11 @@ def measure(run: Run[Config], name: str, contender: Contender) -> Result:
         with_sizes(config.encoder, num_inputs=2, num_features=config.num_features)
     )
     operator: Operator = Slowness()
-    source: Source = pair_source(problem.chain, centres)
+    source: Source = chain_source(problem.chain, centres)
     of_batch: Encoder = encoder
+    rows = contender.rows // 2
     if contender.action == "exact":
+        rows = contender.rows
         operator, source = sparse_graph_operator(problem.graph), state_source(problem.graph.measure)
         of_batch = AtStates(encoder, centres)
     every = contender.steps // config.evaluations
@@ -575,7 +527,7 @@ def measure(run: Run[Config], name: str, contender: Contender) -> Result:
         source,
         optimizer=contender.optimizer,
         steps=contender.steps,
-        rows=contender.rows,
+        rows=rows,
         seeds=range(config.num_seeds),
         evaluate=training_measures(encoder, problem, config.dimensions),
         evaluate_every=every,

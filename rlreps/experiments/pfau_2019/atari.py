@@ -43,7 +43,7 @@ from rlreps.files import write_atomically
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch, Encode, Metrics, Objective
 from rlreps.numerics import jit
-from rlreps.operators import Slowness, act
+from rlreps.operators import Clip, Slowness, act, points_of
 from rlreps.plotting import Line, Panel, plot_panels, plot_reconstructions, plot_signed_images
 from rlreps.report.page import Section
 from rlreps.runs.progress import progress_bar
@@ -379,20 +379,19 @@ class ClipSource:
     """Targets are actions."""
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw stacks [b, height, width, stack], their newest frame last.
+        """Draw clips of stacks [b, height, width, stack], their newest frame last.
 
-        Rows i, i + b / length, i + 2 b / length, ... are those of one clip. Targets are what was
-        done after the newest frame, [b, A], one of them 1.
+        Targets are what was done after the newest frame of the first stack, [b, A], one of them 1.
         """
         del num_tasks
-        expected = f"a multiple of {self.length} rows, the stacks of a clip"
-        require(num_rows % self.length == 0, expected, num_rows)
-        clips = num_rows // self.length
-        chosen = self.starts[jax.random.randint(key, (clips,), 0, len(self.starts))]
-        first = (jnp.arange(self.length)[:, None] + chosen[None, :]).reshape(-1)
-        shown = self.images[first[:, None] + jnp.arange(self.stack)[None, :]]
+        first = self.starts[jax.random.randint(key, (num_rows,), 0, len(self.starts))]
+
+        def stacks(shift: int) -> Array:
+            shown = self.images[first[:, None] + shift + jnp.arange(self.stack)[None, :]]
+            return scaled(jnp.moveaxis(shown, 1, -1), self.mean)
+
         done = jax.nn.one_hot(self.actions[first + self.stack - 1], self.num_actions)
-        return Batch(scaled(jnp.moveaxis(shown, 1, -1), self.mean), done)
+        return Batch(Clip(tuple(map(stacks, range(self.length)))), done)
 
 
 def scaled(stacks: Array, mean: Array) -> Array:
@@ -430,7 +429,7 @@ class Problem:
     def measured(self) -> Batch:
         """Draw the held-out pairs of stacks behind learning curves."""
         key = jax.random.key(self.config.seed)
-        return self.source(self.held_out, 2).sample(key, 2 * _MEASURED_PAIRS, 1)
+        return self.source(self.held_out, 2).sample(key, _MEASURED_PAIRS, 1)
 
     def tested(self) -> ByteArray:
         """Return the test frames, each the newest of a stack, [m, height, width]."""
@@ -567,7 +566,7 @@ class SuccessorDifferences(Objective):
     means over pixels and features, of which neither paper says whether they are sums: the two terms
     share no parameters that both move, and RMSProp scales every gradient alike.
 
-    Rows i and i + b/2 are consecutive.
+    Rows are pairs of consecutive stacks.
 
     Attributes:
         network: ζ, φ and ψ.
@@ -578,6 +577,10 @@ class SuccessorDifferences(Objective):
     network: SuccessorNetwork = size(SuccessorNetwork())
     discount: float = static(0.99)
     target_every: int = 1
+
+    @property
+    def needs_clips(self) -> bool:
+        return True
 
     def init(self, key: Array) -> TargetState:
         """Return zeros, which the first update replaces."""
@@ -596,10 +599,10 @@ class SuccessorDifferences(Objective):
         )
         # The aim is held fixed, as in every semi-gradient method.
         target = lax.stop_gradient(target)
-        now, after = jnp.split(batch.inputs, 2)
+        now, after = batch.pair
         code = encode(params, now)
-        predicted = network.predict(params, code, jnp.split(batch.targets, 2)[0])
-        fixed_now, fixed_after = jnp.split(encode(target, batch.inputs), 2)
+        predicted = network.predict(params, code, batch.targets)
+        fixed_now, fixed_after = jnp.split(encode(target, points_of(batch.inputs)), 2)
         aim = fixed_now + self.discount * network.successor(target, fixed_after)
         # Successor features do not move the code that they are of.
         difference = aim - network.successor(params, lax.stop_gradient(code))
@@ -627,7 +630,7 @@ def learn_slow_features(run: Run[Config], name: str) -> Learned:
     objective = with_sizes(
         config.objective,
         num_features=config.num_features + 1,
-        operator=Slowness(clip_length=length),
+        operator=Slowness(),
         encoder=encoder,
     )
 
@@ -639,7 +642,7 @@ def learn_slow_features(run: Run[Config], name: str) -> Learned:
         return {f"eigenvalue_{k}": eigenvalues[k] for k in range(1, config.num_features + 1)}
 
     source = problem.source(problem.training, length)
-    learn = _trainer(run, name, config.optimizer, config.steps, length * config.clips)
+    learn = _trainer(run, name, config.optimizer, config.steps, config.clips)
     result = learn(encoder, objective, source, evaluate=evaluate)
     # Eigenfunctions by the averages, as in the paper's listing; their weight scales all alike.
     state = result.state.objective
@@ -661,9 +664,9 @@ def learn_successor_features(run: Run[Config], name: str) -> Learned:
     )
 
     def evaluate(params: Params) -> Mapping[str, Array]:
-        now, after = jnp.split(lax.optimization_barrier(batch.inputs), 2)
+        now, after = lax.optimization_barrier(batch.pair)
         codes = encoder.apply(params, now)
-        predicted = encoder.predict(params, codes, jnp.split(batch.targets, 2)[0])
+        predicted = encoder.predict(params, codes, batch.targets)
         aim = codes + config.discount * encoder.successor(params, encoder.apply(params, after))
         return {
             "next_frame": _unexplained(predicted, after[..., -1]),
@@ -671,7 +674,7 @@ def learn_successor_features(run: Run[Config], name: str) -> Learned:
         }
 
     source, optimizer = problem.source(problem.training, 2), config.successor_optimizer
-    learn = _trainer(run, name, optimizer, config.successor_steps, 2 * config.transitions)
+    learn = _trainer(run, name, optimizer, config.successor_steps, config.transitions)
     result = learn(encoder, objective, source, evaluate=evaluate)
     params = result.params()
     successors = problem.encoded(

@@ -37,7 +37,7 @@ from rlreps.experiments.harness import Claim, Experiment, Findings, Run, agrees
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
-from rlreps.operators import Slowness
+from rlreps.operators import Clip, Slowness
 from rlreps.plotting import Line, Panel, plot_components, plot_panels, plot_reconstructions
 from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED, plain_log_ticks, styled
@@ -264,24 +264,17 @@ class Clips:
     """Targets are empty."""
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw inputs [num_rows, size, size, frames], i and i + num_rows / l a frame apart.
-
-        A clip has l = clip_frames − frames + 1.
-        """
+        """Draw clips of l = clip_frames − frames + 1 inputs [num_rows, size, size, frames]."""
         del num_tasks
-        length = self.clip_frames - self.frames + 1
-        whole = f"rows of whole clips, a multiple of {length}"
-        require(num_rows % length == 0, whole, num_rows)
-        num_clips = num_rows // length
         if self.num_clips is None:
-            keys = jax.random.split(key, num_clips)
+            keys = jax.random.split(key, num_rows)
         else:
-            numbers = jax.random.randint(key, (num_clips,), 0, self.num_clips)
+            numbers = jax.random.randint(key, (num_rows,), 0, self.num_clips)
             keys = jax.vmap(partial(jax.random.fold_in, self.key))(numbers)
         states = jax.vmap(self._play)(keys)
         inputs = windows(self.video, states, self.frames, as_positions=self.as_positions)
-        inputs = jnp.swapaxes(inputs, 0, 1).reshape(num_rows, *inputs.shape[2:])
-        return Batch(inputs, jnp.zeros((num_rows, 0), inputs.dtype))
+        clip = Clip(tuple(jnp.swapaxes(inputs, 0, 1)))
+        return Batch(clip, jnp.zeros((num_rows, 0), inputs.dtype))
 
     def _play(self, key: Array) -> BouncingBallsState:
         """Play one clip: states of its frames, leaves [clip_frames, ...]."""
@@ -398,9 +391,8 @@ def moments(
     config: Config, encoder: Encoder, params: Params, source: Clips, key: Array, batches: int
 ) -> Moments:
     """Average Σ and Π of features over batches of fresh clips."""
-    operator = Slowness(clip_length=config.clip_inputs)
     return sampled_moments(
-        encoder, params, operator, source, key, rows=config.rows, batches=batches
+        encoder, params, Slowness(), source, key, rows=config.clips, batches=batches
     )
 
 
@@ -616,13 +608,13 @@ def measure(run: Run[Config], name: str, seed: int) -> Network:
         with_sizes(
             config.objective,
             num_features=1 + config.num_features,
-            operator=Slowness(clip_length=config.clip_inputs),
+            operator=Slowness(),
             encoder=encoder,
         ),
         config.source(fresh=False),
         optimizer=config.optimizer,
         steps=config.steps,
-        rows=config.rows,
+        rows=config.clips,
         seeds=[seed],
         evaluate=evaluate,
         evaluate_every=every,

@@ -15,7 +15,9 @@ from rlreps.encoders import MLP, FunctionEncoder, SeparateMLP, Tabular, WithCons
 from rlreps.errors import TrainingDivergedError
 from rlreps.losses.base import Batch
 from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.numerics import num_rows
 from rlreps.operators import (
+    Clip,
     Diagonal,
     Kernel,
     Laplacian,
@@ -45,8 +47,8 @@ in_double_precision = pytest.mark.usefixtures("double_precision")
 
 
 def batch_of(inputs):
-    inputs = jnp.asarray(inputs)
-    return Batch(inputs, jnp.zeros((len(inputs), 0)))
+    inputs = inputs if isinstance(inputs, Clip) else jnp.asarray(inputs)
+    return Batch(inputs, jnp.zeros((num_rows(inputs), 0)))
 
 
 def pairs_kernel():
@@ -432,7 +434,7 @@ def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constan
 
     def pairs(key):
         steps = jax.random.choice(key, NUM_STATES**2, (64,), p=chances)
-        return jnp.concatenate([steps // NUM_STATES, steps % NUM_STATES])
+        return Clip((steps // NUM_STATES, steps % NUM_STATES))
 
     features = descend(objective, pairs, 0.03, 3_000, encoder=encoder)
     found, functions = ordered(features, dense / graph.measure[:, None], graph.measure)

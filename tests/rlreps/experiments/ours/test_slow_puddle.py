@@ -24,7 +24,6 @@ from rlreps.experiments.ours.slow_puddle import (
     Result,
     make_problem,
     measure_features,
-    pair_source,
     slowest_eigenfunctions,
     sparse_graph_operator,
     state_source,
@@ -33,6 +32,7 @@ from rlreps.experiments.ours.slow_puddle import (
 )
 from rlreps.operators import GraphLaplacian, Sample, graph_laplacian
 from rlreps.runs.folder import RunFolder
+from rlreps.sources import chain_source
 from rlreps.subspace import PrincipalSubspace
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import MonteCarlo, Transition
@@ -106,35 +106,13 @@ def test_the_laplacian_is_of_the_uniform_measure_and_the_one_after_it(problem):
         slowest_eigenfunctions(problem.graph, 36)
 
 
-def test_pairs_come_with_the_chains_probabilities_and_slowness_is_the_eigenvalue(problem):
-    pairs, numbers = 400_000, jnp.arange(CELLS)
-    source = pair_source(problem.chain, numbers)
-    batch = jax.jit(source.sample, static_argnums=(1, 2))(jax.random.key(0), 2 * pairs, 1)
-    assert batch.targets.shape == (2 * pairs, 0)
-    states, after = np.asarray(batch.inputs).reshape(2, pairs)
-    counts = np.zeros((CELLS, CELLS))
-    np.add.at(counts, (states, after), 1)
-    joint = problem.chain.toarray() / CELLS
-    assert not counts[joint == 0.0].any()
-    expected = pairs * joint[joint > 0.0]
-    error = (counts[joint > 0.0] - expected) / np.sqrt(expected * (1 - joint[joint > 0.0]))
-    assert np.abs(error).max() < 5.0
-    # Their squares have mean 1, and a standard error of √2 over the root of their number.
-    assert np.mean(error**2) == pytest.approx(1.0, abs=5.0 * np.sqrt(2.0 / error.size))
+def test_the_mean_squared_change_along_pairs_is_the_eigenvalue(problem):
+    pairs, source = 400_000, chain_source(problem.chain)
+    batch = jax.jit(source.sample, static_argnums=(1, 2))(jax.random.key(0), pairs, 1)
+    states, after = map(np.asarray, batch.pair)
     changes = np.square(problem.eigenfunctions[states] - problem.eigenfunctions[after])
     error = changes.std(axis=0) / np.sqrt(pairs)
     assert np.all(np.abs(changes.mean(axis=0) - problem.eigenvalues) < 5.0 * error)
-    with pytest.raises(InputError, match="an even number of rows, two for each pair, got 5"):
-        source.sample(jax.random.key(0), 5, 1)
-    # Ten thirds do not add up to one in float32 arithmetic; padding must never be drawn.
-    chain = scipy.sparse.csr_array(np.array([[1 / 3, 1 / 3, 1 / 3], [0, 1.0, 0], [0.5, 0, 0.5]]))
-    source = pair_source(chain, numbers)
-    cumulative, columns = np.asarray(source.cumulative), np.asarray(source.columns)
-    for state, targets in enumerate([{0, 1, 2}, {1}, {0, 2}]):
-        count = len(targets)
-        assert set(columns[state, :count]) == targets
-        assert np.all(cumulative[state, count - 1 :] == 1.0)
-        np.testing.assert_allclose(cumulative[state, :count], np.arange(1, count + 1) / count)
 
 
 def test_states_come_with_their_measure():

@@ -1,0 +1,171 @@
+"""Sources of pairs of states: along the episodes of transitions, and from a transition matrix.
+
+Both give rows whose inputs are a ``Clip`` of two states, ``state, later = batch.pair``, and no
+targets: for ``Spin`` with ``Slowness``, and for losses of one's own.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+from jax import Array
+
+from rlreps.errors import InputError, require, require_interval
+from rlreps.losses.base import Batch
+from rlreps.operators import Clip
+from rlreps.sources.matrix import encoder_inputs
+
+if TYPE_CHECKING:  # The successor package imports this one.
+    from rlreps.successor import Transitions
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PairSource:
+    """Pairs (s, s⁺) of states of an episode; rows of transitions are drawn uniformly.
+
+    Row i is drawn with replacement, and s⁺ is the state reached k steps after the next one, with
+    P(k) = (1 − γ)γᵏ: s⁺ = S_{i+1+k}. Where k leads beyond the end of the episode or of its record,
+    s⁺ is the last state reached. So a terminal state counts as if the episode stayed there for
+    ever, and a state at which the record was cut takes the whole rest γ^l of the distribution, for
+    l rows left from row i on: of long records with few cuts, s⁺ given s is distributed as
+    (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
+
+    Attributes:
+        observation: s of every row, [N, ...].
+        next_observation: The state that each row leads to, [N, ...].
+        steps_left: Rows from each one to the end of its episode, itself included, [N] (int32).
+        discount: γ, []; 0 gives pairs of consecutive states.
+    """
+
+    observation: Array
+    next_observation: Array
+    steps_left: Array
+    discount: Array
+    num_tasks: ClassVar[None] = None
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw ``num_rows`` pairs; targets are empty, [num_rows, 0]."""
+        del num_tasks
+        row_key, step_key = jax.random.split(key)
+        rows = jax.random.randint(row_key, (num_rows,), 0, len(self.steps_left), jnp.int32)
+        # From one on: the number of trials up to the first success.
+        steps = jax.random.geometric(step_key, 1.0 - self.discount, (num_rows,), jnp.int32)
+        later = rows + jnp.minimum(steps, self.steps_left[rows]) - 1
+        pair = (_inputs(self.observation[rows]), _inputs(self.next_observation[later]))
+        return Batch(Clip(pair), jnp.zeros((num_rows, 0)))
+
+
+def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSource:
+    """Return a source of pairs (s, s') or, with a discount, (s, s⁺) along episodes.
+
+    Args:
+        transitions: The data. Batches hold indices of states as int32, images of bytes divided by
+            255 and other observations as they are (float32): scale them to what the encoder takes.
+        discount: γ in [0, 1), as of ``PairSource``; 0 gives the next state.
+
+    Raises:
+        InputError: For anything but ``Transitions``, a discount out of range, or one above 0 for
+            transitions without known ends of episodes.
+    """
+    from rlreps.successor import Transitions
+
+    if not isinstance(transitions, Transitions):
+        raise InputError(
+            f"expected Transitions (rlreps.successor), got {type(transitions).__name__}; "
+            "Transitions.from_dictionary reads a dictionary of arrays"
+        )
+    # As single precision holds it: 1 - γ must not vanish there.
+    require_interval("discount", float(np.float32(discount)), "[0, 1)")
+    if discount > 0.0:
+        transitions.require_ends()
+    return PairSource(
+        jnp.asarray(transitions.observation),
+        jnp.asarray(transitions.next_observation),
+        jnp.asarray(transitions.steps_left, jnp.int32),
+        jnp.asarray(discount, jnp.float32),
+    )
+
+
+def _inputs(observations: Array) -> Array:
+    """Convert observations [b, ...] to what encoders take."""
+    if observations.ndim == 1 and jnp.issubdtype(observations.dtype, jnp.integer):
+        return observations.astype(jnp.int32)
+    bytes_ = observations.ndim >= 3 and observations.dtype == jnp.uint8
+    return observations.astype(jnp.float32) * (1.0 / 255.0 if bytes_ else 1.0)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ChainSource:
+    """Pairs of consecutive states of a Markov chain: s uniform, s' from its row of P.
+
+    Attributes:
+        inputs: Encoder input of each state, [n, ...].
+        columns: Where each state can go, padded with repetitions, [n, k] (int32).
+        cumulative: Probability of that one or one before it, padded with ones, [n, k].
+    """
+
+    inputs: Array
+    columns: Array
+    cumulative: Array
+    num_tasks: ClassVar[None] = None
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw ``num_rows`` pairs; targets are empty, [num_rows, 0]."""
+        del num_tasks
+        state_key, step_key = jax.random.split(key)
+        dtype = self.cumulative.dtype
+        states = jax.random.randint(state_key, (num_rows,), 0, len(self.columns), jnp.int32)
+        levels = jax.random.uniform(step_key, (num_rows,), dtype)
+        passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
+        pair = (self.inputs[states], self.inputs[self.columns[states, passed]])
+        return Batch(Clip(pair), jnp.zeros((num_rows, 0), dtype))
+
+
+def chain_source(transition: Any, inputs: Array | np.ndarray | None = None) -> ChainSource:
+    """Return a source of the pairs of a known chain.
+
+    Args:
+        transition: P, [n, n], dense or a SciPy sparse array, rows sum to 1.
+        inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32).
+
+    Raises:
+        InputError: If P is not square, an entry is negative or a sum is not 1, or there is not one
+            input for each state.
+    """
+    chain = scipy.sparse.csr_array(transition).astype(np.float64)
+    chain.eliminate_zeros()
+    states = chain.shape[0]
+    require(chain.shape == (states, states), "a transition matrix [n, n]", chain.shape)
+    least = float(chain.data.min(initial=np.inf))
+    require(least >= 0.0, "probabilities >= 0", f"{least:g}")
+    off = float(np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0))
+    require(states >= 1 and off < 1e-5, "rows that sum to 1", f"a sum off by {off:g}")
+    columns, values = padded_rows(chain)
+    cumulative = np.cumsum(values, axis=1)
+    # Exactly one from the last entry on, where rounding would leave a gap.
+    last = np.diff(chain.indptr) - 1
+    cumulative[np.arange(columns.shape[1])[None, :] >= last[:, None]] = 1.0
+    return ChainSource(
+        encoder_inputs(inputs, states),
+        jnp.asarray(columns),
+        jnp.asarray(cumulative.astype(jnp.result_type(float))),
+    )
+
+
+def padded_rows(matrix: "scipy.sparse.csr_array") -> tuple[np.ndarray, np.ndarray]:
+    """Pad a sparse matrix's rows with the last column and zero.
+
+    Returns:
+        Columns (int32) and values (float64), [n, k] each.
+    """
+    per_row = np.diff(matrix.indptr)
+    place = np.arange(per_row.max())[None, :]
+    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
+    columns = matrix.indices[source].astype(np.int32)
+    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
+    return columns, values

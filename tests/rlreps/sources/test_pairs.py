@@ -1,0 +1,234 @@
+"""Pairs of states against exact enumeration of the data's rows, and of small chains."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.linalg
+import scipy.sparse
+
+from rlreps.encoders import Tabular, WithConstant
+from rlreps.errors import InputError
+from rlreps.losses import Spin
+from rlreps.operators import Clip, Slowness, act, graph_laplacian
+from rlreps.sources import chain_source, matrix_source, pair_source
+from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.successor import Transitions
+from rlreps.training import Optimizer, train
+
+SIZE = 5
+CHAIN = np.random.default_rng(4).dirichlet(np.full(SIZE, 0.4), size=SIZE)
+DRAWN = 200_000
+
+
+def episodes(lengths, terminated, seed=0):
+    """Walk along the chain in episodes of given lengths, from uniform starts."""
+    rng, parts = np.random.default_rng(seed), []
+    for length, terminal in zip(lengths, terminated, strict=True):
+        states = [int(rng.integers(SIZE))]
+        for _ in range(length):
+            states.append(int(rng.choice(SIZE, p=CHAIN[states[-1]])))
+        flags = np.arange(length) == length - 1
+        parts.append((states[:-1], states[1:], flags & terminal, flags & (not terminal)))
+    before, after, ended, cut = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Transitions(
+        observation=before,
+        action=np.zeros(len(before), int),
+        next_observation=after,
+        terminated=ended,
+        truncated=cut,
+        num_actions=1,
+    )
+
+
+def drawn(source, count=DRAWN, seed=0):
+    batch = jax.jit(source.sample, static_argnums=(1, 2))(jax.random.key(seed), count, 7)
+    assert batch.targets.shape == (count, 0)
+    return [np.asarray(state) for state in batch.pair]
+
+
+def joint_counts(states, later):
+    counts = np.zeros((SIZE, SIZE))
+    np.add.at(counts, (states, later), 1)
+    return counts
+
+
+def assert_drawn_from(counts, joint):
+    """Compare counts with expected ones: no error beyond five standard deviations."""
+    assert not counts[joint == 0.0].any()
+    expected = counts.sum() * joint
+    error = (counts - expected)[joint > 0.0]
+    error /= np.sqrt((expected * (1.0 - joint))[joint > 0.0])
+    assert np.abs(error).max() < 5.0
+    # Their squares have mean 1, and a standard error of √2 over the root of their number.
+    assert np.mean(error**2) == pytest.approx(1.0, abs=5.0 * np.sqrt(2.0 / error.size))
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 0.9])
+def test_later_states_are_those_of_the_rows_own_episode_with_their_probabilities(discount):
+    data = episodes([1, 7, 40, 3, 60], [True, False, True, True, False])
+    joint = np.zeros((SIZE, SIZE))
+    ends = np.flatnonzero(data.terminated | data.truncated)
+    for row in range(len(data)):
+        last = ends[ends >= row][0]
+        for step in range(last - row + 1):
+            share = (1.0 - discount) * discount**step
+            # Whatever leads beyond the record stays at its last state.
+            share = discount**step if row + step == last else share
+            joint[data.observation[row], data.next_observation[row + step]] += share / len(data)
+    assert joint.sum() == pytest.approx(1.0)
+    counts = joint_counts(*drawn(pair_source(data, discount=discount)))
+    assert_drawn_from(counts, joint)
+
+
+def test_later_states_of_a_long_record_follow_the_normalised_successor_measure():
+    discount, rows = 0.8, 100_000
+    data = episodes([rows], [False])
+    measure = (1.0 - discount) * CHAIN @ np.linalg.inv(np.eye(SIZE) - discount * CHAIN)
+    np.testing.assert_allclose(measure.sum(axis=1), 1.0)
+    counts = joint_counts(*drawn(pair_source(data, discount=discount)))
+    found = counts / counts.sum(axis=1, keepdims=True)
+    # The data's own error beside that of the draws: rows of a walk are not independent.
+    np.testing.assert_allclose(found, measure, atol=0.015)
+    assert np.abs(found - CHAIN).max() > 0.1
+
+
+def test_slowness_of_drawn_pairs_recovers_the_functions_of_the_symmetrised_chain():
+    data = episodes([300, 200], [False, True])
+    counted = joint_counts(data.observation, data.next_observation)
+    start = counted.sum(axis=1)
+    graph = graph_laplacian(counted / start[:, None], start / start.sum())
+    values, functions = scipy.linalg.eigh(graph.laplacian.toarray(), np.diag(graph.measure))
+    encoder = WithConstant(Tabular(2, num_states=SIZE))
+    result = train(
+        encoder,
+        Spin(3, operator=Slowness(), encoder=encoder),
+        pair_source(data),
+        optimizer=Optimizer(learning_rate=3e-2, schedule="cosine"),
+        steps=600,
+        rows=1000,
+        progress=False,
+    )
+    table = encoder.apply(result.params(), jnp.arange(SIZE))
+    weighted = np.asarray(table, np.float64) * graph.measure[:, None]
+    found = ordered_spectrum(
+        jnp.asarray(table.T @ weighted, jnp.float32),
+        jnp.asarray(table.T @ (graph.laplacian @ table), jnp.float32),
+    )
+    np.testing.assert_allclose(found.eigenvalues[1:], values[1:3], rtol=0.02)
+    learned = np.asarray(table @ found.transform)
+    cosines = np.abs(np.sum(learned * graph.measure[:, None] * functions[:, :3], axis=0))
+    assert cosines.min() > 0.99
+
+
+def test_slowness_along_episodes_is_of_the_chain_that_skips_steps():
+    data, discount = episodes([20_000], [False]), 0.7
+    start = joint_counts(data.observation, data.next_observation).sum(axis=1) / len(data)
+    skipping = (1.0 - discount) * CHAIN @ np.linalg.inv(np.eye(SIZE) - discount * CHAIN)
+    graph = graph_laplacian(skipping, start)
+    batch = pair_source(data, discount=discount).sample(jax.random.key(1), DRAWN, 1)
+    action = act(Slowness(), lambda states: jax.nn.one_hot(states, SIZE), batch.inputs)
+    np.testing.assert_allclose(action.operator_matrix, graph.laplacian.toarray(), atol=0.01)
+    np.testing.assert_allclose(np.diag(action.covariance), graph.measure, atol=0.005)
+
+
+def test_pairs_of_a_chain_come_with_its_probabilities():
+    sparse = np.where(CHAIN < 0.1, 0.0, CHAIN)
+    sparse /= sparse.sum(axis=1, keepdims=True)
+    counts = joint_counts(*drawn(chain_source(scipy.sparse.csr_array(sparse))))
+    assert_drawn_from(counts, sparse / SIZE)
+    centres = np.random.default_rng(0).normal(size=(SIZE, 2)).astype(np.float32)
+    for of_states, indices in zip(
+        drawn(chain_source(sparse, centres), 50), drawn(chain_source(sparse), 50), strict=True
+    ):
+        np.testing.assert_array_equal(of_states, centres[indices])
+    # Three thirds do not add up to one in float32 arithmetic; padding must never be drawn.
+    source = chain_source(np.array([[1 / 3, 1 / 3, 1 / 3], [0, 1.0, 0], [0.5, 0, 0.5]]))
+    cumulative, columns = np.asarray(source.cumulative), np.asarray(source.columns)
+    for state, targets in enumerate([{0, 1, 2}, {1}, {0, 2}]):
+        count = len(targets)
+        assert set(columns[state, :count]) == targets
+        assert np.all(cumulative[state, count - 1 :] == 1.0)
+        np.testing.assert_allclose(cumulative[state, :count], np.arange(1, count + 1) / count)
+
+
+def of_kind(states):
+    """Transitions 0 → 1 → 2 → 0 of states given as observations [3, ...]."""
+    zeros = np.zeros(3, int)
+    return Transitions(
+        observation=states,
+        action=zeros,
+        next_observation=np.roll(states, -1, axis=0),
+        terminated=zeros,
+        truncated=[0, 0, 1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (np.array([2**24 + 1, 3, 5]), np.array([2**24 + 1, 3, 5], np.int32)),
+        (np.array([0, 3, 255], np.uint8), np.array([0, 3, 255], np.int32)),
+        (np.arange(6).reshape(3, 2), np.arange(6, dtype=np.float32).reshape(3, 2)),
+        (np.array([0.5, 2.0, -1.0]), np.array([0.5, 2.0, -1.0], np.float32)),
+        (
+            np.array([0, 51, 255], np.uint8).repeat(4).reshape(3, 2, 2, 1),
+            np.array([0.0, 0.2, 1.0], np.float32).repeat(4).reshape(3, 2, 2, 1),
+        ),
+    ],
+)
+def test_observations_become_what_encoders_take(states, expected):
+    found, later = drawn(pair_source(of_kind(states)), 40)
+    assert found.dtype == later.dtype == expected.dtype
+    rows = [int(np.argmin([np.abs(each - row).max() for row in expected])) for each in found]
+    assert set(rows) == {0, 1, 2}
+    np.testing.assert_allclose(found, expected[rows], rtol=1e-6)
+    np.testing.assert_allclose(later, np.roll(expected, -1, axis=0)[rows], rtol=1e-6)
+
+
+def test_a_batch_of_single_states_is_no_pair():
+    source = pair_source(of_kind(np.arange(3)))
+    batch = source.sample(jax.random.key(0), 4, 1)
+    assert batch.num_rows == 4
+    state, later = batch.inputs
+    np.testing.assert_array_equal((state + 1) % 3, later)
+    for inputs, said in ((state, "single states"), (Clip((state,) * 3), "clips of 3")):
+        with pytest.raises(InputError, match=f"rows that are pairs of states, .*, got '{said}'"):
+            batch._replace(inputs=inputs).pair  # noqa: B018
+
+
+REFUSED = {
+    "Transitions .*, got dict; Transitions.from_dictionary": lambda: pair_source({}),
+    r"discount in \[0, 1\), got 1.0": lambda: pair_source(of_kind(np.arange(3)), discount=1 - 1e-9),
+    "ends of episodes": lambda: pair_source(
+        Transitions(
+            observation=[0, 1], action=[0, 0], next_observation=[1, 0], terminated=[False, False]
+        ),
+        discount=0.5,
+    ),
+    r"a transition matrix \[n, n\], got \(2, 3\)": lambda: chain_source(np.ones((2, 3)) / 3),
+    "probabilities >= 0, got '-0.5'": lambda: chain_source(np.array([[1.5, -0.5], [0, 1]])),
+    "rows that sum to 1, got": lambda: chain_source(np.array([[0.5, 0.4], [0, 1]])),
+    "one input for each of the 2 states": lambda: chain_source(np.eye(2), np.ones((3, 1))),
+}
+
+
+@pytest.mark.parametrize("expected", REFUSED)
+def test_what_gives_no_pairs_is_refused(expected):
+    with pytest.raises(InputError, match="expected " + expected) as refusal:
+        REFUSED[expected]()
+    assert "\n" not in str(refusal.value)
+
+
+def test_slowness_is_not_trained_on_single_states():
+    with pytest.raises(InputError, match=r"pairs or clips of states, .*, got 'single states'"):
+        train(
+            Tabular(2, num_states=SIZE),
+            Spin(2, operator=Slowness()),
+            matrix_source(np.eye(SIZE, dtype=np.float32)),
+            optimizer=optax.adam(1e-2),
+            steps=1,
+            rows=8,
+            progress=False,
+        )
