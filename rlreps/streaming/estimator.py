@@ -17,17 +17,22 @@ from rlreps.streaming.model import (
     FloatArray,
     Floats,
     Model,
+    Rate,
+    Rows,
     Setup,
     advance,
     blocks,
     completed,
+    dense,
     start,
     take_in,
 )
 from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
 
 try:
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from scipy import sparse
+    from sklearn.decomposition._base import _BasePCA
     from sklearn.utils import check_array, check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
     from threadpoolctl import ThreadpoolController
@@ -36,8 +41,21 @@ except ImportError as error:
         "expected scikit-learn >= 1.6 for StreamingPCA, got none: pip install 'rlreps[sklearn]'"
     ) from error
 
-RELATIVE_RATES = {"implicit_krasulina": 0.1, "sanger": 3.0}
-"""Rule → default η0 times the total variance; Sanger's own diverges where others still learn."""
+RELATIVE_RATE = 0.5
+"""Default η0 times the variance along the k-th component."""
+
+LEAST_SHARE = 0.05
+"""Least variance along the k-th component that the default η0 supposes, times k over the total."""
+
+INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
+"""The size of implicit Krasulina's first entries: its rate is in units of their squares."""
+
+RELATIVE_TO_OTHERS = 8.0
+"""Default η0 of implicit Krasulina in these units, over that of other rules."""
+
+LARGEST_RATE = 0.5
+"""Bound of the default rate of other rules times the total variance: where vectors are not made
+orthonormal in every step, larger rates diverge."""
 
 LARGEST_ENTRY = 1e150
 """Largest entry of a row."""
@@ -45,34 +63,31 @@ LARGEST_ENTRY = 1e150
 LEAST_DEVIATION = 1e-150
 """Rows may differ by nothing, or by no less than this: smaller squares are zero."""
 
-RELATIVE_RATE = 10.0
-"""The same for other rules."""
 
-
-class StreamingPCA(
-    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
-    TransformerMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
-):
+class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
 
     The rules take row after row and keep k vectors; no covariance and no rows are stored. ``fit``
     goes over an array in random order, ``partial_fit`` over batches as they come, of any size, also
     of fewer rows than components. Both subtract a running mean. Computations run in JAX, in
-    float32 unless x64 is enabled; each new shape of a batch is compiled once a process.
+    float32 unless x64 is enabled; each new shape of a batch is compiled once a process. ``fit`` and
+    ``transform`` take sparse arrays, too, and make about 1,024 rows dense at once.
 
     Args:
-        n_components: k; None keeps as many as ``fit`` has rows or features, whichever are fewer,
-            and as many as there are features in ``partial_fit``.
+        n_components: k; None keeps as many as the first array has rows or features, whichever are
+            fewer.
         rule: One of ``rlreps.streaming.RULES``.
         learning_rate: η0 of η_t = η0 / t^power at update t, for most rules in units of one over a
-            variance. None chooses one over the total variance times a number for the rule: of the
-            first rows in ``fit``, of all rows so far in ``partial_fit``. Implicit Krasulina hardly
-            depends on it, incremental PCA has none.
+            variance. None takes one half over the variance along the k-th component, of the first
+            1,024 rows in ``fit`` and of all rows so far in ``partial_fit``, and never more than one
+            half over the total variance. Implicit Krasulina, which hardly depends on its rate, has
+            another unit: the squared length of its first vectors. Incremental PCA has none.
         power: How the learning rate decays; 0 keeps it, for streams whose components wander.
+        whiten: Divide coordinates by their standard deviations.
         batch_size: Rows that one update averages over. An array or batch that does not divide
             ends with a smaller one. EigenGame needs as many as components, learns well from
-            several times as many, and adds fewer to the update before.
+            several times as many, and adds fewer to the update before. None is 4 k for EigenGame,
+            5 k and at least 50 for incremental PCA, and 1 for the other rules.
         passes: How often ``fit`` goes over the rows, each time in another order. Of a few thousand
             rows or less, one pass leaves most rules some per cent short of the best k components;
             of very many it is enough. Rules without a learning rate (incremental PCA) sum over
@@ -85,11 +100,16 @@ class StreamingPCA(
             of each positive, [n_components, n_features].
         explained_variance_: Variance of the rows along each component, [n_components]. After
             ``fit``: of all rows, by a pass of its own, with ddof = 1. After ``partial_fit``: of the
-            rows as they were seen, the t-th of n with weight (t/n)². It is biased low while the
-            components still turn, because what earlier rows had outside of their span at that time
-            is not known any more. Fewer than two rows have none.
+            rows as they were seen, the t-th of n with weight (t/n)², or, for incremental PCA, the
+            same for all. It is biased low while the components still turn, because what earlier
+            rows had outside of their span at that time is not known any more. Fewer than two rows
+            have none.
         explained_variance_ratio_: The same, divided by the total variance; zeros of a stream
             that is constant.
+        singular_values_: Of the centred rows along each component: the square roots of
+            ``explained_variance_`` times rows less one, [n_components].
+        noise_variance_: Mean variance along the directions beyond the components, as in
+            scikit-learn's ``PCA``; zero where there are none.
         mean_: Mean of all rows (with ``missing``, of the entries that are there), [n_features].
         n_components_: k.
         n_samples_seen_: Rows that the model has seen, each counted once.
@@ -113,7 +133,8 @@ class StreamingPCA(
         rule: str = "implicit_krasulina",
         learning_rate: float | None = None,
         power: float = 0.8,
-        batch_size: int = 1,
+        whiten: bool = False,
+        batch_size: int | None = None,
         passes: int = 5,
         missing: bool = False,
         random_state: Any = None,
@@ -122,6 +143,7 @@ class StreamingPCA(
         self.rule = rule
         self.learning_rate = learning_rate
         self.power = power
+        self.whiten = whiten
         self.batch_size = batch_size
         self.passes = passes
         self.missing = missing
@@ -138,17 +160,22 @@ class StreamingPCA(
             X = self._validated(X, reset=True)
             random = check_random_state(self.random_state)
             setup = self._setup(X, min(X.shape))
-            model = start(setup, random.randint(np.iinfo(np.int32).max), X)
-            order = random.permutation(len(X))
-            self._require_spread(X - model.origin)
-            total_variance = _total_variance(X[order[:ROWS_AT_ONCE]] - model.origin)
+            in_turn = np.arange(X.shape[0])
+            first = dense(X, in_turn[:ROWS_AT_ONCE])
+            model = start(setup, random.randint(np.iinfo(np.int32).max), first)
+            order = random.permutation(len(in_turn))
+            self._require_spread(
+                max(_largest(dense(X, chosen) - model.origin) for chosen in blocks(in_turn, 1))
+            )
+            some = dense(X, order[:ROWS_AT_ONCE]) - model.origin
+            total_variance, least = _variances(some, setup.num_components)
             model = model.measured_in_its_spread(total_variance)
-            rate = self._rate(total_variance)
+            rate = self._rate(setup, total_variance, least)
             basis = model.components
             # A rule without a learning rate would count every row again.
             passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
             for index in range(passes):
-                order = random.permutation(len(X)) if index else order
+                order = random.permutation(len(in_turn)) if index else order
                 state, basis = advance(model, X, order, rate)
                 model = model._replace(state=state)
             mean = model.state.running
@@ -156,8 +183,8 @@ class StreamingPCA(
             model = model._replace(state=model.state._replace(running=once))
             # The exact variances of all rows within the span.
             moments, components = model.moments, basis
-            for chosen in blocks(np.arange(len(X)), 1):
-                complete = completed(X[chosen] - model.origin, model.shifted_mean, basis)
+            for chosen in blocks(in_turn, 1):
+                complete = completed(dense(X, chosen) - model.origin, model.shifted_mean, basis)
                 moments, components = take_in(moments, components, basis, complete, fading=0.0)
             self._accept(model._replace(moments=moments, components=components))
         return self
@@ -167,12 +194,19 @@ class StreamingPCA(
 
         Raises:
             ValueError, TrainingDivergedError: As ``fit``.
+            TypeError: For a sparse batch.
         """
+        if sparse.issparse(X):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name}.partial_fit does not support sparse input. Either convert data to dense "
+                f"or use {name}.fit to do so in batches."
+            )
         with _unchanged_on_error(self), _threads().limit(limits=1, user_api="blas"):
             model: Model | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
             if model is None:
-                setup = self._setup(X, X.shape[1])
+                setup = self._setup(X, min(X.shape))
                 random = check_random_state(self.random_state)
                 model = start(setup, random.randint(np.iinfo(np.int32).max), X)
             else:
@@ -185,15 +219,19 @@ class StreamingPCA(
                 require(started == now, expected, now)
                 model = model._replace(setup=setup)
             rows: Floats = X - model.origin
-            self._require_spread(rows)
+            self._require_spread(_largest(rows))
             about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
-            grown, _ = take_in(model.moments, model.components, model.components, about_mean)
-            model = model.measured_in_its_spread(grown.total_variance)
-            rate = self._rate(grown.total_variance)
+            old, fading = model.components, setup.fading
+            grown, _ = take_in(model.moments, old, old, about_mean, fading)
+            total_variance, least = grown.total_variance, float(grown.variances[-1])
+            if model.moments.rows_seen == 0:
+                least = _variances(rows[:ROWS_AT_ONCE], setup.num_components)[1]
+            model = model.measured_in_its_spread(total_variance)
+            rate = self._rate(setup, total_variance, least)
             state, basis = advance(model, X, np.arange(len(X)), rate)
             model = model._replace(state=state)
             complete = completed(rows, model.shifted_mean, basis)
-            moments, components = take_in(model.moments, model.components, basis, complete)
+            moments, components = take_in(model.moments, old, basis, complete, fading)
             self._accept(model._replace(moments=moments, components=components))
         return self
 
@@ -204,11 +242,16 @@ class StreamingPCA(
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        if self.missing:
-            X = completed(X, self.mean_, self.components_).astype(X.dtype)
-        centred = X - self.mean_.astype(X.dtype)
-        coordinates: FloatArray = centred @ self.components_.T.astype(X.dtype)
-        return coordinates
+        parts = []
+        for chosen in blocks(np.arange(X.shape[0]), 1):
+            rows = dense(X, chosen)
+            if self.missing:
+                rows = completed(rows, self.mean_, self.components_).astype(X.dtype)
+            # Centred first: where the mean is large, differences of projections are rounding.
+            centred = rows - self.mean_.astype(X.dtype)
+            part = self._transform(centred, xp=np, x_is_centered=True)
+            parts.append(part.astype(X.dtype, copy=False))
+        return np.concatenate(parts)
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Return the rows with given coordinates in the components' span, [samples, features]."""
@@ -216,41 +259,79 @@ class StreamingPCA(
         X = check_array(X, dtype=[np.float64, np.float32])
         expected = f"{self.n_components_} coordinates a row"
         require(X.shape[1] == self.n_components_, expected, X.shape[1])
-        rows: FloatArray = X @ self.components_.astype(X.dtype) + self.mean_.astype(X.dtype)
+        rows: FloatArray = super().inverse_transform(X).astype(X.dtype, copy=False)
         return rows
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
+    # scikit-learn's own versions of these two scale components by their deviations if ``whiten``
+    # is True, although the components have unit length, and divide by zero where a variance along
+    # a component is no larger than the noise's.
+
+    def get_covariance(self) -> Floats:
+        """Compute the covariance of probabilistic PCA, [features, features].
+
+        The explained variances along the components, the noise variance along all other directions,
+        and no less than it along any.
+        """
+        check_is_fitted(self)
+        excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
+        return self._isotropic(self.noise_variance_, excess)
+
+    def get_precision(self) -> Floats:
+        """Compute the inverse of ``get_covariance``, [features, features].
+
+        Raises:
+            numpy.linalg.LinAlgError: If the covariance is singular.
+        """
+        check_is_fitted(self)
+        noise = self.noise_variance_
+        if noise == 0.0:
+            inverse: Floats = np.linalg.inv(self.get_covariance())
+            return inverse
+        along = np.maximum(self.explained_variance_, noise)
+        return self._isotropic(1.0 / noise, 1.0 / along - 1.0 / noise)
+
+    def _isotropic(self, everywhere: float, along: Floats) -> Floats:
+        """Return s I + Cᵀ diag(a) C."""
+        C = self.components_
+        matrix: Floats = everywhere * np.eye(C.shape[1]) + (C.T * along) @ C
+        return matrix
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = bool(self.missing)
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _validated(self, X: Any, *, reset: bool) -> FloatArray:
+    def _validated(self, X: Any, *, reset: bool) -> Rows:
         finite = "allow-nan" if self.missing else True
         # Its quick test for finite entries is a sum, which huge ones overflow.
         with np.errstate(over="ignore", invalid="ignore"):
-            array: FloatArray = validate_data(
-                self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=finite
+            array = validate_data(
+                self,
+                X,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                reset=reset,
+                ensure_all_finite=finite,
             )
-        largest = float(np.nanmax(np.abs(array), initial=0.0))
+        largest = _largest(array.data if sparse.issparse(array) else array)
         most = f"entries of at most {LARGEST_ENTRY:g}, whose squares double precision holds"
         require(largest <= LARGEST_ENTRY, most, largest)
         return array
 
-    def _setup(self, X: FloatArray, most: int) -> Setup:
+    def _setup(self, X: Rows, most: int) -> Setup:
         """Check all parameters for an array or batch; None is ``most`` components."""
         require_choice("rule", self.rule, tuple(RULES))
-        is_flag = isinstance(self.missing, bool | np.bool_)
-        require(is_flag, "missing to be True or False", self.missing)
+        for name in ("missing", "whiten"):
+            flag = getattr(self, name)
+            require(isinstance(flag, bool | np.bool_), f"{name} to be True or False", flag)
         if self.missing:
             require_imputing(self.rule)
-        for name in ("batch_size", "passes"):
-            value = getattr(self, name)
-            require(_is_whole(value) and value >= 1, f"a whole {name} >= 1", value)
+        each, passes = self.batch_size, self.passes
+        whole = each is None or (_is_whole(each) and each >= 1)
+        require(whole, "a whole batch_size >= 1 or None", each)
+        require(_is_whole(passes) and passes >= 1, "a whole passes >= 1", passes)
         require(_is_finite(self.power) and self.power >= 0.0, "a finite power >= 0", self.power)
         rate = self.learning_rate
         sensible = rate is None or (_is_finite(rate) and rate > 0.0)
@@ -259,18 +340,18 @@ class StreamingPCA(
         k = most if self.n_components is None else self.n_components
         fits = _is_whole(k) and 1 <= k <= features
         require(fits, f"a whole n_components from 1 to {features}", k)
-        least = RULES[self.rule].least_rows_per_update(int(k))
+        cls = RULES[self.rule]
+        each = cls.usual_rows_per_update(int(k)) if each is None else int(each)
+        least = cls.least_rows_per_update(int(k))
         learned = f"for {int(k)} components by {self.rule}"
         enough = f"batch_size >= {least} {learned}, or a rule that learns from single rows"
-        require(self.batch_size >= least, enough, self.batch_size)
-        require(len(X) >= least, f"at least {least} rows at once {learned}", len(X))
-        batch_size, missing = int(self.batch_size), bool(self.missing)
-        return Setup(self.rule, features, int(k), float(self.power), batch_size, missing)
+        require(each >= least, enough, each)
+        require(X.shape[0] >= least, f"at least {least} rows at once {learned}", X.shape[0])
+        return Setup(self.rule, features, int(k), float(self.power), each, bool(self.missing))
 
     @staticmethod
-    def _require_spread(rows: Floats) -> None:
-        """Refuse rows, less the origin, that vary by less than a variance can tell from zero."""
-        largest = float(np.nanmax(np.abs(rows), initial=0.0))
+    def _require_spread(largest: float) -> None:
+        """Refuse rows that differ from the origin by less than a variance can tell from zero."""
         require(
             largest == 0.0 or largest >= LEAST_DEVIATION,
             f"rows that are constant or differ by {LEAST_DEVIATION:g} at least, whose squares "
@@ -278,13 +359,17 @@ class StreamingPCA(
             largest,
         )
 
-    def _rate(self, total_variance: float) -> float:
-        """Return η0, given the total variance of some rows."""
+    def _rate(self, setup: Setup, total_variance: float, least: float) -> Rate:
+        """Return the learning rate, given the total variance and that along the k-th component."""
         if self.learning_rate is not None:
-            return float(self.learning_rate)
-        relative = RELATIVE_RATES.get(self.rule, RELATIVE_RATE)
+            return Rate(float(self.learning_rate))
         # Rows without variance are all zero once centred, and move nothing at any rate.
-        return relative / (total_variance if total_variance > TINY else 1.0)
+        total = total_variance if total_variance > TINY else 1.0
+        along = max(least, LEAST_SHARE * total / setup.num_components)
+        if self.rule == "implicit_krasulina":
+            squared_length = setup.num_inputs * INITIAL_SCALE**2
+            return Rate(RELATIVE_TO_OTHERS * RELATIVE_RATE * squared_length / along)
+        return Rate(RELATIVE_RATE / along, LARGEST_RATE / total)
 
     def _accept(self, model: Model) -> None:
         moments = model.moments
@@ -296,6 +381,11 @@ class StreamingPCA(
         self.explained_variance_ = moments.variances
         total = moments.total_variance
         self.explained_variance_ratio_ = moments.variances / (total if total > 0.0 else 1.0)
+        k, features = model.components.shape
+        self.singular_values_ = np.sqrt(moments.variances * max(moments.rows_seen - 1, 0))
+        directions = min(moments.rows_seen, features) - k
+        beyond = max(total - float(moments.variances.sum()), 0.0)
+        self.noise_variance_ = beyond / directions if directions > 0 else 0.0
 
 
 def _is_whole(value: object) -> bool:
@@ -324,9 +414,23 @@ def _threads() -> Any:
     return ThreadpoolController()
 
 
-def _total_variance(rows: Floats) -> float:
-    """Sum the variance of the entries that are there over features."""
+def _largest(rows: FloatArray) -> float:
+    """Return the largest absolute entry that is there, or 0."""
+    return float(np.nanmax(np.abs(rows), initial=0.0))
+
+
+def _variances(rows: Floats, k: int) -> tuple[float, float]:
+    """Return the total variance of rows [n, features] and the k-th largest of their directions.
+
+    Entries that are missing leave the first alone and count as means in the second.
+    """
     there = ~np.isnan(rows)
     counts = np.maximum(there.sum(axis=0), 1)
     means = np.where(there, rows, 0.0).sum(axis=0) / counts
-    return float((np.where(there, rows - means, 0.0) ** 2 / counts).sum())
+    centred = np.where(there, rows - means, 0.0)
+    total = float((centred**2 / counts).sum())
+    if k > min(rows.shape) or not TINY < total < np.inf:
+        return total, 0.0
+    scaled = centred / math.sqrt(total)
+    gram = scaled @ scaled.T if len(rows) < rows.shape[1] else scaled.T @ scaled
+    return total, total * float(np.linalg.eigvalsh(gram)[-k]) / len(rows)

@@ -25,6 +25,8 @@ from rlreps.streaming.rules.base import StreamingRule
 
 Floats = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.floating[Any]]
+Rows = Any
+"""An array or a SciPy sparse array in compressed rows, [n, features]."""
 
 ROWS_AT_ONCE = 1024
 """About as many rows are handed to the device at once."""
@@ -130,6 +132,25 @@ def take_in(
     return grown, principal * signs[:, None]
 
 
+class Rate(NamedTuple):
+    """The learning rate min(η0 / t^power, largest), in units of one over a variance of the rows.
+
+    Attributes:
+        initial: η0, [].
+        largest: Upper bound, []; infinity is none.
+    """
+
+    initial: float | Array
+    largest: float | Array = float("inf")
+
+    def in_unit(self, unit: float, dtype: np.dtype[Any]) -> "Rate":
+        """Return the rate for rows divided by a unit, within the range of a type."""
+        limits = np.finfo(dtype)
+        scaled = np.asarray(self, np.float64) * unit**2
+        initial, largest = np.clip(scaled, limits.tiny, limits.max).astype(dtype)
+        return Rate(initial, largest)
+
+
 class Setup(NamedTuple):
     """Arguments that compiled functions depend on; ``missing``: NaN marks missing entries."""
 
@@ -145,11 +166,21 @@ class Setup(NamedTuple):
         """Rows that the rule has to have in an update."""
         return RULES[self.rule].least_rows_per_update(self.num_components)
 
-    def build(self, initial_rate: float | Array) -> StreamingRule:
-        """Return the rule with a running mean, for an initial learning rate."""
+    @property
+    def fading(self) -> float:
+        """The power by which variances forget: zero for a rule that counts every row the same."""
+        return FADING if RULES[self.rule].needs_learning_rate else 0.0
+
+    def build(self, rate: Rate) -> StreamingRule:
+        """Return the rule with a running mean."""
         cls = RULES[self.rule]
-        rate = PowerDecay(initial_rate, self.power)
-        rule: StreamingRule = cls.at_rate(self.num_inputs, self.num_components, rate)
+        decay = PowerDecay(rate.initial, self.power)
+
+        def schedule(step: Array) -> Array:
+            eta = decay(step)
+            return jnp.minimum(eta, jnp.asarray(rate.largest, eta.dtype))
+
+        rule: StreamingRule = cls.at_rate(self.num_inputs, self.num_components, schedule)
         if self.missing:
             rule = WithMissingEntries(rule)
         # A rule without a learning rate forgets nothing: its sums of squares have to be about the
@@ -209,7 +240,7 @@ def start(setup: Setup, seed: int, rows: FloatArray) -> Model:
 
 
 def advance(
-    model: Model, rows: FloatArray, order: npt.NDArray[np.integer[Any]], rate: float
+    model: Model, rows: Rows, order: npt.NDArray[np.integer[Any]], rate: Rate
 ) -> tuple[Any, Floats]:
     """Update the rule along some rows.
 
@@ -217,7 +248,7 @@ def advance(
         model: Where to go on from.
         rows: [n, features].
         order: Which of them, one after the other.
-        rate: η0, in units of one over a variance of the rows.
+        rate: The learning rate.
 
     Returns:
         The rule's state, and its components as orthonormal rows [k, features].
@@ -227,11 +258,10 @@ def advance(
     """
     state, components = model.state, model.components.T
     dtype = state.running.value.dtype
-    limits = np.finfo(dtype)
-    own_rate = dtype.type(np.clip(rate * model.unit**2, limits.tiny, limits.max))
+    own_rate = rate.in_unit(model.unit, dtype)
     setup = model.setup
     for chosen in blocks(order, setup.rows_per_update, setup.least_rows_per_update):
-        shifted = ((rows[chosen] - model.origin) / model.unit).astype(dtype)
+        shifted = ((dense(rows, chosen) - model.origin) / model.unit).astype(dtype)
         state, found, finite = _advance(setup, state, shifted, own_rate)
         components = np.asarray(found, np.float64)
         if not finite:
@@ -242,6 +272,13 @@ def advance(
             )
     basis, _ = np.linalg.qr(components)
     return jax.device_get(state), basis.T
+
+
+def dense(rows: Rows, chosen: npt.NDArray[np.integer[Any]]) -> FloatArray:
+    """Return some rows, [len(chosen), features], as an array."""
+    some = rows[chosen]
+    array: FloatArray = some if isinstance(some, np.ndarray) else some.toarray()
+    return array
 
 
 def blocks(
@@ -276,13 +313,13 @@ _impute = jax.jit(impute)
 
 @functools.partial(jit, static_argnums=0)
 def _start(setup: Setup, seed: Array) -> Any:
-    return setup.build(1.0).init(jax.random.key(seed))
+    return setup.build(Rate(1.0)).init(jax.random.key(seed))
 
 
 @functools.partial(jit, static_argnums=0)
-def _advance(setup: Setup, state: Any, rows: Array, rate: Array) -> tuple[Any, Array, Array]:
+def _advance(setup: Setup, state: Any, rows: Array, rate: Rate) -> tuple[Any, Array, Array]:
     """Update on rows [n, features]; the last update may have another number of rows."""
-    rule, each = setup.build(jnp.asarray(rate)), setup.rows_per_update
+    rule, each = setup.build(rate), setup.rows_per_update
     left = len(rows) % each
     whole = len(rows) - left
     if 0 < left < setup.least_rows_per_update:

@@ -118,6 +118,11 @@ class Rule(abc.ABC):
         """Return the rows that an update needs for the rule to learn ``num_components``."""
         return 1
 
+    @classmethod
+    def usual_rows_per_update(cls, num_components: int) -> int:
+        """Return the rows of an update where nothing else is known, as in ``StreamingPCA``."""
+        return 1
+
     @abc.abstractmethod
     def step_batch(self, state: Any, batch: Array) -> Any:
         """Make one step on the mean over a batch, [b, features]."""

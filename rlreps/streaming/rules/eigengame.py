@@ -68,6 +68,10 @@ class Eigengame(PlayersRule):
     def least_rows_per_update(cls, num_components: int) -> int:
         return num_components
 
+    @classmethod
+    def usual_rows_per_update(cls, num_components: int) -> int:
+        return 4 * num_components
+
     def gradients(self, players: Array, batch: Array) -> Array:
         rows = float(batch.shape[0])
         projections = matmul(batch, players.T)

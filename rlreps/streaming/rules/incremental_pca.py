@@ -58,6 +58,10 @@ class IncrementalPCA(AnchoredRule):
     title: ClassVar[str] = "incremental PCA"
     orders_components: ClassVar[bool] = True
 
+    @classmethod
+    def usual_rows_per_update(cls, num_components: int) -> int:
+        return max(5 * num_components, 50)
+
     def init(self, key: Array) -> IncrementalState:
         rows = orthonormalize(jax.random.normal(key, (self.num_components, self.num_inputs)))
         zero = jnp.zeros((), jnp.int32)
