@@ -53,9 +53,12 @@ INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 RELATIVE_TO_OTHERS = 8.0
 """Default η0 of implicit Krasulina in these units, over that of other rules."""
 
+LARGEST_RATES = {"eigengame": 2.0}
+"""Rule → bound of the default rate times the total variance."""
+
 LARGEST_RATE = 0.5
-"""Bound of the default rate of other rules times the total variance: where vectors are not made
-orthonormal in every step, larger rates diverge."""
+"""The same for other rules: where vectors are not made orthonormal in every step, larger rates
+diverge; EigenGame's steps are means over rows."""
 
 LARGEST_ENTRY = 1e150
 """Largest entry of a row."""
@@ -79,14 +82,15 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         rule: One of ``rlreps.streaming.RULES``.
         learning_rate: η0 of η_t = η0 / t^power at update t, for most rules in units of one over a
             variance. None takes one half over the variance along the k-th component, of the first
-            1,024 rows in ``fit`` and of all rows so far in ``partial_fit``, and never more than one
-            half over the total variance. Implicit Krasulina, which hardly depends on its rate, has
-            another unit: the squared length of its first vectors. Incremental PCA has none.
+            1,024 rows in ``fit`` and of all rows so far in ``partial_fit``, and bounds η_t by one
+            half (EigenGame: two) over the total variance. Implicit Krasulina, which hardly depends
+            on its rate, takes it times the squared length of its first vectors. Incremental PCA has
+            no learning rate.
         power: How the learning rate decays; 0 keeps it, for streams whose components wander.
         whiten: Divide coordinates by their standard deviations.
         batch_size: Rows that one update averages over. An array or batch that does not divide
             ends with a smaller one. EigenGame needs as many as components, learns well from
-            several times as many, and adds fewer to the update before. None is 4 k for EigenGame,
+            several times as many, and adds fewer to the update before. None is 2 k for EigenGame,
             5 k and at least 50 for incremental PCA, and 1 for the other rules.
         passes: How often ``fit`` goes over the rows, each time in another order. Of a few thousand
             rows or less, one pass leaves most rules some per cent short of the best k components;
@@ -369,7 +373,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         if self.rule == "implicit_krasulina":
             squared_length = setup.num_inputs * INITIAL_SCALE**2
             return Rate(RELATIVE_TO_OTHERS * RELATIVE_RATE * squared_length / along)
-        return Rate(RELATIVE_RATE / along, LARGEST_RATE / total)
+        return Rate(RELATIVE_RATE / along, LARGEST_RATES.get(self.rule, LARGEST_RATE) / total)
 
     def _accept(self, model: Model) -> None:
         moments = model.moments

@@ -70,7 +70,7 @@ class Eigengame(PlayersRule):
 
     @classmethod
     def usual_rows_per_update(cls, num_components: int) -> int:
-        return 4 * num_components
+        return 2 * num_components
 
     def gradients(self, players: Array, batch: Array) -> Array:
         rows = float(batch.shape[0])

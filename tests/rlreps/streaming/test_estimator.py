@@ -1,13 +1,19 @@
 """StreamingPCA as scikit-learn knows estimators, against exact principal component analysis."""
 
+import importlib.util
+import os
 import subprocess
 import sys
+from pathlib import Path
+from xml.etree import ElementTree
 
 import jax
 import joblib
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -47,26 +53,173 @@ def copies(estimator):
 
 @pytest.mark.integration
 @parametrize_with_checks(
-    [StreamingPCA(), StreamingPCA(1, rule="oja", batch_size=4, passes=2, missing=True)]
+    [
+        StreamingPCA(),
+        StreamingPCA(1, rule="oja", batch_size=4, passes=2, missing=True),
+        StreamingPCA(rule="eigengame"),
+        StreamingPCA(rule="incremental_pca", whiten=True),
+    ]
 )
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
 
-OPTIONS = {
-    "eigengame": {"batch_size": 32},
-    "incremental_pca": {"batch_size": 10},
-    "mu_eigengame": {"batch_size": 8, "power": 0.5},
+# Of scikit-learn's own tests: which do not pass with float32 and why; float64 leaves the first.
+OTHER_MESSAGES = {"test_incremental_pca_validation"}  # and fewer rows than components are no error
+FLOAT32 = {"test_singular_values", "test_whitening"}  # 14 decimals; variances of 1e-7 of the first
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("double", [False, True])
+def test_scikit_learns_tests_of_incremental_pca_pass_but_for_a_few(double, tmp_path):
+    module = "sklearn.decomposition.tests.test_incremental_pca"
+    if importlib.util.find_spec(module) is None:
+        pytest.skip("scikit-learn was installed without its tests")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "in_place_of_incremental_pca"]
+    command += ["-p", "no:cacheprovider", f"--junitxml={tmp_path}/outcomes.xml", "--pyargs", module]
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parent),
+        "SKLEARN_TESTS_GLOBAL_RANDOM_SEED": "0-2",
+        "JAX_ENABLE_X64": str(int(double)),
+    }
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    cases = list(ElementTree.parse(tmp_path / "outcomes.xml").iter("testcase"))
+    failed = {
+        case.attrib["name"].split("[")[0]
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    }
+    assert len(cases) > 25, ran.stdout
+    assert failed <= OTHER_MESSAGES | (set() if double else FLOAT32), ran.stdout
+    assert failed >= OTHER_MESSAGES, ran.stdout
+
+
+def loss_over_exact(estimator, rows):
+    def loss(one):
+        centred = rows - rows.mean(axis=0)
+        return np.sum((centred - centred @ one.components_.T @ one.components_) ** 2)
+
+    return loss(estimator) / loss(PCA(estimator.n_components_, svd_solver="full").fit(rows))
+
+
+def digits():
+    return load_digits().data[np.random.default_rng(0).permutation(1797)]
+
+
+def decaying(spreads, scale, offset):
+    random = np.random.default_rng(3)
+    turn = np.linalg.qr(random.normal(size=(len(spreads), len(spreads))))[0]
+    return scale * (random.normal(size=(2000, len(spreads))) * spreads) @ turn.T + offset
+
+
+STREAMS = {
+    "digits": (digits, 16),
+    "exponential": (lambda: decaying(0.8 ** np.arange(50.0), 1e3, 1e4), 8),
+    "square root": (lambda: decaying(np.arange(1.0, 101.0) ** -0.5, 1e-3, 0.0), 10),
+    "little noise": (lambda: decaying(np.repeat([5.0, 0.3], [5, 35]), 1.0, 3.0), 5),
 }
+
+
+# Loss over that of the best components after fit and in batches of 50 rows; others 1.02 and 1.12.
+FITTED = {"eigengame": 1.04}
+STREAMED = {"eigengame": 1.3, "mu_eigengame": 1.16}
+
+
+@pytest.mark.parametrize(
+    ("rule", "stream"),
+    [
+        pytest.param(rule, stream, marks=() if rule == "oja" and stream == "digits" else MARK)
+        for rule in sorted(RULES)
+        for stream in STREAMS
+        # A features x features matrix in every update.
+        if (rule, stream) != ("incremental_msg", "square root")
+    ],
+)
+def test_defaults_leave_little_more_loss_than_the_best_components(rule, stream):
+    make, k = STREAMS[stream]
+    X = make()
+    fitted = StreamingPCA(k, rule=rule, random_state=0).fit(X)
+    assert loss_over_exact(fitted, X) < FITTED.get(rule, 1.02)
+    streamed = StreamingPCA(k, rule=rule, random_state=0)
+    for batch in np.array_split(X, len(X) // 50):
+        streamed.partial_fit(batch)
+    assert loss_over_exact(streamed, X) < STREAMED.get(rule, 1.12)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1, 1, 1], [50, 3, 120]])
+def test_incremental_pca_has_the_exact_moments_of_a_stream_within_its_span(sizes):
+    # Rank 3: nothing is ever lost, however the rows are split.
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 3)) @ random.normal(size=(3, FEATURES)) + 4.0
+    found = StreamingPCA(3, rule="incremental_pca", random_state=0)
+    for batch in np.split(X, np.cumsum(sizes)):
+        found.partial_fit(batch)
+    exact = PCA(3).fit(X)
+    for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_"):
+        np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-5)
+
+
+def test_incremental_pca_counts_every_row_of_a_stream_the_same():
+    X = observations(600) * np.linspace(0.5, 2.0, 600)[:, None]
+    found = StreamingPCA(K, rule="incremental_pca", random_state=0)
+    for batch in np.split(X, 6):
+        found.partial_fit(batch)
+    exact = PCA(K).fit(X)
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=2e-3)
+    np.testing.assert_allclose(found.noise_variance_, exact.noise_variance_, rtol=1e-2)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("k", [K, FEATURES])
+def test_covariance_precision_and_whitening_are_those_of_exact_pca(whiten, k):
+    X = observations(1000)
+    found = StreamingPCA(k, rule="incremental_pca", whiten=whiten, random_state=0).fit(X)
+    exact = PCA(k).fit(X)
+    np.testing.assert_allclose(found.get_covariance(), exact.get_covariance(), atol=1e-3)
+    np.testing.assert_allclose(
+        found.get_precision() @ found.get_covariance(), np.eye(FEATURES), atol=1e-9
+    )
+    np.testing.assert_allclose(found.noise_variance_, exact.noise_variance_, rtol=1e-4)
+    np.testing.assert_allclose(found.singular_values_, exact.singular_values_, rtol=1e-5)
+    coordinates = found.transform(X)
+    expected = np.eye(k) if whiten else np.diag(found.explained_variance_)
+    np.testing.assert_allclose(np.cov(coordinates.T), expected, atol=1e-9)
+    np.testing.assert_allclose(found.transform(found.inverse_transform(coordinates)), coordinates)
+
+
+def test_a_precision_exists_where_a_component_has_less_variance_than_the_noise():
+    X = observations(40)
+    found = StreamingPCA(K, rule="oja", random_state=0).partial_fit(X)
+    found.explained_variance_ = found.noise_variance_ * np.array([3.0, 1.0, 0.5])
+    np.testing.assert_allclose(
+        found.get_precision() @ found.get_covariance(), np.eye(FEATURES), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_sparse_rows_are_learned_from_as_dense_ones(missing):
+    X = np.where(np.random.default_rng(0).random((ROWS_AT_ONCE + 90, 6)) < 0.6, 0.0, 1.0)
+    X *= np.random.default_rng(1).normal(size=X.shape) * np.arange(1.0, 7.0)
+    if missing:
+        X[5, 2] = np.nan
+    plain, other = (StreamingPCA(2, missing=missing, random_state=0) for _ in range(2))
+    plain.fit(X)
+    for kind in (sparse.csr_array, sparse.csc_array, sparse.lil_array):
+        other.fit(kind(X))
+        for name in ATTRIBUTES:
+            np.testing.assert_array_equal(getattr(other, name), getattr(plain, name))
+        np.testing.assert_array_equal(other.transform(kind(X)), plain.transform(X))
+    with pytest.raises(TypeError, match="convert data to dense"):
+        other.partial_fit(sparse.csr_array(X))
 
 
 @pytest.mark.parametrize(
     "options",
     [
         *(
-            pytest.param(
-                {"rule": rule, **OPTIONS.get(rule, {})}, marks=() if rule in FIRST else MARK
-            )
+            pytest.param({"rule": rule}, marks=() if rule in FIRST else MARK)
             for rule in sorted(RULES)
         ),
         *(
@@ -343,7 +496,11 @@ def test_a_subspace_is_found_with_two_entries_in_five_missing(method):
         ({"passes": 1.5}, "whole passes"),
         ({"n_components": True}, "whole n_components"),
         ({"missing": "no"}, "missing to be True or False"),
-        ({"n_components": 3, "rule": "eigengame"}, "batch_size >= 3 for 3 components.*single"),
+        ({"whiten": 1}, "whiten to be True or False"),
+        (
+            {"n_components": 3, "rule": "eigengame", "batch_size": 1},
+            "batch_size >= 3 for 3 components.*single",
+        ),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(options, message):
