@@ -248,7 +248,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         X = self._validated(X, reset=False)
         parts = []
         for chosen in blocks(np.arange(X.shape[0]), 1):
-            rows = dense(X, chosen)
+            rows: FloatArray = dense(X, chosen)
             if self.missing:
                 rows = completed(rows, self.mean_, self.components_).astype(X.dtype)
             # Centred first: where the mean is large, differences of projections are rounding.
@@ -289,7 +289,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         check_is_fitted(self)
         noise = self.noise_variance_
         if noise == 0.0:
-            inverse: Floats = np.linalg.inv(self.get_covariance())
+            inverse: Floats = np.linalg.inv(self.get_covariance()).astype(np.float64)
             return inverse
         along = np.maximum(self.explained_variance_, noise)
         return self._isotropic(1.0 / noise, 1.0 / along - 1.0 / noise)
@@ -319,7 +319,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
                 reset=reset,
                 ensure_all_finite=finite,
             )
-        largest = _largest(array.data if sparse.issparse(array) else array)
+        entries: FloatArray = array if isinstance(array, np.ndarray) else array.data
+        largest = _largest(entries)
         most = f"entries of at most {LARGEST_ENTRY:g}, whose squares double precision holds"
         require(largest <= LARGEST_ENTRY, most, largest)
         return array

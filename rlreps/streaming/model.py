@@ -261,7 +261,7 @@ def advance(
     own_rate = rate.in_unit(model.unit, dtype)
     setup = model.setup
     for chosen in blocks(order, setup.rows_per_update, setup.least_rows_per_update):
-        shifted = ((dense(rows, chosen) - model.origin) / model.unit).astype(dtype)
+        shifted: Any = ((dense(rows, chosen) - model.origin) / model.unit).astype(dtype)
         state, found, finite = _advance(setup, state, shifted, own_rate)
         components = np.asarray(found, np.float64)
         if not finite:
