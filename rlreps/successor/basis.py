@@ -1,0 +1,230 @@
+"""Feature maps that least-squares fits are linear in: of observations, and of actions.
+
+State-action features are products ψ(s, a) = φ(s) ⊗ b(a): every feature of the action has its own
+weights on the features of the state. For discrete actions b(a) is a unit vector.
+"""
+
+import abc
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from scipy.stats import qmc
+
+Features = np.ndarray | scipy.sparse.csr_array
+"""Features of observations, [m, p]; sparse where they are unit vectors."""
+
+
+class Basis(abc.ABC):
+    """Features φ of observations."""
+
+    @property
+    @abc.abstractmethod
+    def num_features(self) -> int:
+        """Number of features, p."""
+
+    @abc.abstractmethod
+    def apply(self, observations: np.ndarray) -> Features:
+        """Compute features [m, p] of observations [m, ...]."""
+
+    @abc.abstractmethod
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitVectors(Basis):
+    """The unit vector of each index of a state, so that least squares count.
+
+    Attributes:
+        num_states: n.
+    """
+
+    num_states: int
+
+    @property
+    def num_features(self) -> int:
+        return self.num_states
+
+    def apply(self, observations: np.ndarray) -> Features:
+        count = len(observations)
+        return scipy.sparse.csr_array(
+            (np.ones(count), observations.astype(np.int64), np.arange(count + 1)),
+            shape=(count, self.num_states),
+        )
+
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        rows: np.ndarray = weights[observations]
+        return rows
+
+
+class DenseBasis(Basis):
+    """Features in a dense array."""
+
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        flat = weights.reshape(len(weights), -1)
+        found = np.concatenate(
+            [
+                np.asarray(self.apply(observations[start : start + _BLOCK])) @ flat
+                for start in range(0, max(1, len(observations)), _BLOCK)
+            ]
+        )
+        return found.reshape(len(observations), *weights.shape[1:])
+
+
+_BLOCK = 4096
+"""Most observations whose features are held at once."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Nystrom(DenseBasis):
+    """Nyström features of a Matérn kernel (ν = 5/2), and a constant (Williams & Seeger 2001).
+
+    φ(s) = K^{-1/2} k(s, centres), so that φ(s)ᵀφ(s') is the kernel at the centres and its best
+    approximation in their span elsewhere.
+
+    Attributes:
+        mean: Subtracted from observations, [c].
+        scale: Divides the differences, [c].
+        centres: Scaled observations, [p − 1, c].
+        root: K^{-1/2}, [p − 1, p − 1].
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    centres: np.ndarray
+    root: np.ndarray
+
+    @property
+    def num_features(self) -> int:
+        return len(self.centres) + 1
+
+    @classmethod
+    def of(cls, observations: np.ndarray, count: int, width: float, seed: int) -> "Nystrom":
+        """Choose centres that cover some observations [m, c].
+
+        Each centre is the observation farthest from the ones before it, in units of the standard
+        deviation of each coordinate.
+
+        Args:
+            observations: [m, c].
+            count: Most features, the constant included.
+            width: Length scale of the kernel, in standard deviations times √c.
+            seed: Decides which observations are looked at where there are many.
+        """
+        flat = observations.reshape(len(observations), -1).astype(np.float32)
+        mean, deviation = flat.mean(axis=0), flat.std(axis=0)
+        scale = np.where(deviation > 0.0, deviation, 1.0) * width * np.sqrt(flat.shape[1])
+        generator = np.random.default_rng(seed)
+        few = generator.permutation(len(flat))[: max(_CANDIDATES, count)]
+        scaled = ((flat[few] - mean) / scale).astype(np.float32)
+        centres = scaled[farthest_points(scaled, count - 1)]
+        values, vectors = np.linalg.eigh(matern(centres, centres).astype(np.float64))
+        kept = values > 1e-6 * values[-1]
+        root = (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
+        return cls(mean, scale.astype(np.float32), centres, root.astype(np.float32))
+
+    def apply(self, observations: np.ndarray) -> np.ndarray:
+        flat = observations.reshape(len(observations), -1).astype(np.float32)
+        kernel = matern((flat - self.mean) / self.scale, self.centres) @ self.root
+        return np.concatenate([kernel, np.ones((len(flat), 1), np.float32)], axis=1)
+
+
+_CANDIDATES = 10_000
+
+
+def farthest_points(points: np.ndarray, count: int) -> np.ndarray:
+    """Return indices of points [m, c], each the farthest from those before; no point twice."""
+    chosen = [0]
+    distances = np.square(points - points[0]).sum(axis=1)
+    while len(chosen) < count:
+        farthest = int(distances.argmax())
+        if distances[farthest] == 0.0:
+            break
+        chosen.append(farthest)
+        distances = np.minimum(distances, np.square(points - points[farthest]).sum(axis=1))
+    return np.asarray(chosen)
+
+
+def matern(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Compute the Matérn kernel with ν = 5/2 and length scale 1, [m, n]."""
+    squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
+    squares = np.maximum(squares - 2.0 * left @ right.T, 0.0)
+    root = np.sqrt(5.0 * squares)
+    return np.asarray((1.0 + root + root * root / 3.0) * np.exp(-root))
+
+
+class Candidates(NamedTuple):
+    """Actions among which a greedy policy chooses.
+
+    Attributes:
+        actions: [c] or [c, k].
+        weights: b of each, [c, m].
+    """
+
+    actions: np.ndarray
+    weights: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ActionBasis:
+    """Features b of actions: unit vectors of discrete ones, quadratic polynomials in a box.
+
+    Attributes:
+        num_actions: A; None for boxes.
+        low: Lower bounds, [k], for boxes.
+        high: Upper bounds, [k].
+    """
+
+    num_actions: int | None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of features, m."""
+        if self.num_actions is not None:
+            return self.num_actions
+        assert self.low is not None
+        return 1 + len(self.low) + len(_products(len(self.low)))
+
+    def weights(self, actions: np.ndarray) -> np.ndarray:
+        """Compute b of actions [n] or [n, k], [n, m]."""
+        if self.num_actions is not None:
+            return np.eye(self.num_actions, dtype=np.float32)[actions]
+        assert self.low is not None and self.high is not None
+        width = np.where(self.high > self.low, self.high - self.low, 1.0)
+        unit = (2.0 * (actions - self.low) / width - 1.0).astype(np.float32)
+        products = [unit[:, i] * unit[:, j] for i, j in _products(unit.shape[1])]
+        return np.column_stack([np.ones(len(unit), np.float32), unit, *products])
+
+    @functools.cached_property
+    def candidates(self) -> Candidates:
+        """Actions to choose from: all discrete ones; of a box its corners, centre and a cover."""
+        if self.num_actions is not None:
+            actions = np.arange(self.num_actions)
+            return Candidates(actions, self.weights(actions))
+        assert self.low is not None and self.high is not None
+        k = len(self.low)
+        if k == 1:
+            places = np.linspace(0.0, 1.0, 17)[:, None]
+        else:
+            corners = [[(i >> j) & 1 for j in range(k)] for i in range(2 ** min(k, 6))]
+            inner = qmc.Sobol(k, rng=np.random.default_rng(0)).random(64)
+            places = np.concatenate([np.asarray(corners, np.float64), np.full((1, k), 0.5), inner])
+        actions = (self.low + places * (self.high - self.low)).astype(np.float32)
+        return Candidates(actions, self.weights(actions))
+
+
+def _products(k: int) -> list[tuple[int, int]]:
+    """List the pairs of coordinates that are multiplied: all up to three, else squares alone."""
+    return [(i, j) for i in range(k) for j in range(i, k) if i == j or k <= 3]
+
+
+def described(basis: Basis) -> dict[str, Any]:
+    """Return the arrays that a basis consists of."""
+    if isinstance(basis, UnitVectors):
+        return {}
+    return {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}  # type: ignore[arg-type]

@@ -1,0 +1,377 @@
+"""The successor measure by least squares: no learning rate, no steps.
+
+With state-action features ψ(s, a) = φ(s) ⊗ b(a) and features φ(s⁺) of the states reached,
+
+    A = E[ψ(s, a) (ψ(s, a) − γ c ψ̄(s'))ᵀ] + λI,   ψ̄(s') = φ(s') ⊗ E_π[b(a') | s'],
+    C = E[ψ(s, a) φ(s')ᵀ],   G = E[φ(s') φ(s')ᵀ] + λI,
+    m(s, a, s⁺) ≈ ψ(s, a)ᵀ A⁻¹ C G⁻¹ φ(s⁺),
+
+where c is 0 behind a terminal state and 1 elsewhere, and m is a density with respect to the states
+that the data reach. This is least-squares temporal differences (Bradtke & Barto 1996; Lagoudakis &
+Parr 2003) with the features of the states reached for cumulants. Unit vectors for φ and λ → 0 give
+the counted model: M = P̂ (I − γ P̂_π)⁻¹.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+import scipy.sparse.linalg
+from jax import Array, lax
+
+from rlreps.numerics import jit, matmul
+from rlreps.successor.basis import ActionBasis, Basis, Features, UnitVectors
+
+Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
+
+_DENSE = 4_000
+"""Most unknowns of a sparse system whose measure is decomposed as a dense matrix."""
+
+
+class Rows(NamedTuple):
+    """Transitions that a solution rests on.
+
+    Attributes:
+        observation: s, [N, ...].
+        action: a, [N] or [N, k].
+        next_observation: s', [N, ...].
+        terminated: Whether s' is terminal, [N].
+    """
+
+    observation: np.ndarray
+    action: np.ndarray
+    next_observation: np.ndarray
+    terminated: np.ndarray
+
+
+class Factors(NamedTuple):
+    """F = √σ u and B = √σ v of rank d as linear maps of the features.
+
+    Attributes:
+        forward: F(s, a) = Σ b(a)_c φ(s)ᵀ forward[:, c], [p, m_b, d].
+        backward: B(s) = φ(s)ᵀ backward, [p, d].
+        singular_values: σ, falling, [d].
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray
+    singular_values: np.ndarray
+
+
+class LeastSquares:
+    """The solved equations of some transitions.
+
+    Attributes:
+        basis: φ.
+        actions: b.
+        rows: The transitions.
+        discount: γ.
+        regularisation: λ, in units of the mean square of the features; they have about 1.
+        behaviour: E[b(a) | s] of the policy whose measure is solved for.
+    """
+
+    def __init__(
+        self,
+        basis: Basis,
+        actions: ActionBasis,
+        rows: Rows,
+        discount: float,
+        regularisation: float,
+        behaviour: Behaviour,
+    ) -> None:
+        self.basis, self.actions, self.rows = basis, actions, rows
+        self.discount, self.regularisation, self.behaviour = discount, regularisation, behaviour
+        self.features = basis.apply(rows.observation)
+        self.next_features = basis.apply(rows.next_observation)
+        self.taken = actions.weights(rows.action)
+        self.continues = discount * (1.0 - rows.terminated.astype(np.float32))
+
+    @functools.cached_property
+    def gram(self) -> Any:
+        """E[ψψᵀ] + λI, [p m_b, p m_b]."""
+        return self._ridged(
+            moment(self.features, self.taken, self.features, self.taken) / len(self.taken)
+        )
+
+    def _ridged(self, matrix: Any) -> Any:
+        size = matrix.shape[0]
+        if scipy.sparse.issparse(matrix):
+            return (matrix + self.regularisation * scipy.sparse.eye_array(size)).tocsc()
+        matrix[np.diag_indices(size)] += self.regularisation
+        return matrix
+
+    def solver(self, following: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Factorise A for the policy that takes ``following`` in the states reached.
+
+        Args:
+            following: E[b(a') | s'] at every row's next state, [N, m_b].
+
+        Returns:
+            Map of right-hand sides [p m_b, k] to solutions.
+        """
+        weights = following * self.continues[:, None]
+        crossed = moment(self.features, self.taken, self.next_features, weights) / len(weights)
+        system = self.gram - crossed
+        if scipy.sparse.issparse(system):
+            return scipy.sparse.linalg.splu(system.tocsc()).solve  # type: ignore[no-any-return]
+        factors = scipy.linalg.lu_factor(system, overwrite_a=True)
+        return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
+
+    @functools.cached_property
+    def solve(self) -> Callable[[np.ndarray], np.ndarray]:
+        """The solver for the data's policy."""
+        return self.solver(self.behaviour(self.rows.next_observation))
+
+    def right_hand_side(self, cumulants: np.ndarray) -> np.ndarray:
+        """Compute E[ψ(s, a) c(s')ᵀ], [p m_b, k], from cumulants at every row's next state, [N, k]."""
+        columns = [
+            np.asarray(self.features.T @ (self.taken[:, c, None] * cumulants), np.float64)
+            for c in range(self.taken.shape[1])
+        ]
+        found: np.ndarray = np.concatenate(columns) / len(cumulants)
+        return found
+
+    def values(
+        self, cumulants: np.ndarray, solve: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> np.ndarray:
+        """Return the weights of values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], [p, m_b, k].
+
+        Args:
+            cumulants: Reward on arrival at every row's next state, [N, k].
+            solve: The solver of the policy; None is the data's.
+        """
+        solution = (self.solve if solve is None else solve)(self.right_hand_side(cumulants))
+        return self.arranged(solution)
+
+    def arranged(self, solution: np.ndarray) -> np.ndarray:
+        """Arrange a solution [m_b p, k] as weights [p, m_b, k]."""
+        size = self.basis.num_features
+        blocks = solution.reshape(self.taken.shape[1], size, -1)
+        return np.asarray(blocks.transpose(1, 0, 2), np.float32)
+
+    # --- Improvement ------------------------------------------------------------------------------
+
+    def improved(self, rewards: np.ndarray, improvements: int | None) -> np.ndarray:
+        """Return the weights [p, m_b] of action values to be greedy on.
+
+        Args:
+            rewards: Reward on arrival at every row's next state, [N].
+            improvements: 1 takes the values of the data's policy, k those of the policy after k − 1
+                steps of least-squares policy iteration; None goes on until the policy no longer
+                changes, for dense features by fitted Q iteration (Ernst, Geurts & Wehenkel 2005).
+        """
+        if improvements is None and not isinstance(self.basis, UnitVectors):
+            return self.fitted_q_iteration(rewards)
+        weights = self.values(rewards[:, None])[:, :, 0]
+        latest = None
+        for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
+            greedy = self.greedy(weights)
+            if latest is not None and (greedy == latest).all():
+                break
+            latest = greedy
+            solve = self.solver(self.actions.candidates.weights[greedy])
+            weights = self.values(rewards[:, None], solve)[:, :, 0]
+        return weights
+
+    def greedy(self, weights: np.ndarray) -> np.ndarray:
+        """Return the best candidate action at every row's next state, [N]."""
+        values = self.next_features @ weights @ self.actions.candidates.weights.T
+        return np.asarray(values.argmax(axis=1))
+
+    def fitted_q_iteration(self, rewards: np.ndarray) -> np.ndarray:
+        """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
+
+        Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
+        or when the rewards of the rounds left out weigh less than 1 %.
+        """
+        features, following = jnp.asarray(self.features), jnp.asarray(self.next_features)
+        weights = _fitted_q(
+            self._inverse,
+            features,
+            following,
+            jnp.asarray(self.taken),
+            jnp.asarray(rewards, jnp.float32),
+            jnp.asarray(self.continues, jnp.float32),
+            jnp.asarray(self.actions.candidates.weights),
+            math.ceil(math.log(0.01) / math.log(self.discount)),
+        )
+        return np.asarray(weights).T
+
+    @functools.cached_property
+    def _inverse(self) -> Array:
+        """Compute (E[ψψᵀ] + λI)⁻¹ / N."""
+        return jnp.asarray(np.linalg.inv(self.gram) / len(self.taken), jnp.float32)
+
+    # --- Rank d -----------------------------------------------------------------------------------
+
+    def factors(self, rank: int) -> Factors:
+        """Decompose m into its leading singular functions in L2 of the data; zero beyond its rank.
+
+        F and B come from the singular value decomposition of E[ψψᵀ]^{1/2} A⁻¹ C G^{-1/2}.
+        """
+        sparse = isinstance(self.basis, UnitVectors)
+        found = self._counted_factors(rank) if sparse else self._dense_factors(rank)
+        missing = rank - len(found.singular_values)
+        if missing <= 0:
+            return found
+        return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
+
+    def _dense_factors(self, rank: int) -> Factors:
+        ones = np.ones((len(self.taken), 1), np.float32)
+        reached = moment(self.next_features, ones, self.next_features, ones) / len(ones)
+        left = scipy.linalg.cholesky(self.gram)
+        right = scipy.linalg.cholesky(self._ridged(reached))
+        crossed = self.right_hand_side(np.asarray(self.next_features))
+        middle = left @ self.solve(crossed)
+        middle = scipy.linalg.solve_triangular(right, middle.T, trans=1).T
+        u, values, vt = np.linalg.svd(middle, full_matrices=False)
+        u, values, vt = u[:, :rank], values[:rank], vt[:rank]
+        root = np.sqrt(values)
+        forward = scipy.linalg.solve_triangular(left, u * root)
+        backward = scipy.linalg.solve_triangular(right, vt.T * root)
+        return Factors(self.arranged(forward), np.float32(backward), np.float32(values))
+
+    def _counted_factors(self, rank: int) -> Factors:
+        tried = np.sqrt(self.gram.diagonal() - self.regularisation)
+        reached = np.asarray(self.next_features.sum(axis=0)).ravel() / len(self.taken)
+        scale = np.where(reached > 0.0, 1.0 / np.sqrt(np.where(reached > 0.0, reached, 1.0)), 0.0)
+        blocks = [
+            self.features.T @ self.next_features.multiply(self.taken[:, c, None]).tocsr()
+            for c in range(self.taken.shape[1])
+        ]
+        arrivals = (scipy.sparse.vstack(blocks) / len(self.taken)).tocsc()
+        sizes = len(tried), len(scale)
+        if max(sizes) <= _DENSE:
+            middle = tried[:, None] * self.solve((arrivals * scale).toarray())
+            u, values, vt = np.linalg.svd(middle, full_matrices=False)
+        else:
+            weights = self.behaviour(self.rows.next_observation) * self.continues[:, None]
+            crossed = moment(self.features, self.taken, self.next_features, weights)
+            system = (self.gram - crossed / len(weights)).tocsc()
+            lu = scipy.sparse.linalg.splu(system)
+            operator = scipy.sparse.linalg.LinearOperator(
+                sizes,
+                matvec=lambda x: tried * lu.solve(arrivals @ (scale * x.ravel())),
+                rmatvec=lambda y: scale * (arrivals.T @ lu.solve(tried * y.ravel(), trans="T")),
+                dtype=np.float64,
+            )
+            start = np.random.default_rng(0).normal(size=min(sizes))
+            u, values, vt = scipy.sparse.linalg.svds(operator, k=min(rank, min(sizes) - 1), v0=start)
+            u, values, vt = u[:, ::-1], values[::-1], vt[::-1]
+        kept = values[:rank] > 1e-9 * values[0]
+        u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
+        root = np.sqrt(values)
+        over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
+        forward = over[:, None] * u * root
+        return Factors(self.arranged(forward), np.float32(scale[:, None] * vt.T * root), np.float32(values))
+
+
+_MOST_ITERATIONS = 1_000
+
+
+def moment(
+    left: Features, left_weights: np.ndarray, right: Features, right_weights: np.ndarray
+) -> Any:
+    """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [m p, m p], sparse where the features are.
+
+    Args:
+        left: φ, [N, p].
+        left_weights: w, [N, m].
+        right: φ', [N, p].
+        right_weights: w', [N, m].
+    """
+    blocks: list[list[Any]] = []
+    for c in range(left_weights.shape[1]):
+        blocks.append([])
+        own = np.flatnonzero(left_weights[:, c])
+        for e in range(right_weights.shape[1]):
+            scale = left_weights[own, c] * right_weights[own, e]
+            rows = own[scale != 0.0]
+            weights = scale[scale != 0.0, None]
+            if isinstance(left, np.ndarray):
+                blocks[-1].append(left[rows].T @ (right[rows] * weights))
+            else:
+                blocks[-1].append(left[rows].T @ right[rows].multiply(weights).tocsr())
+    if isinstance(left, np.ndarray):
+        return np.block(blocks).astype(np.float64)
+    return scipy.sparse.block_array(blocks, format="csc")
+
+
+@functools.partial(jit, static_argnums=7)
+def _fitted_q(
+    inverse: Array,
+    features: Array,
+    following: Array,
+    taken: Array,
+    rewards: Array,
+    continues: Array,
+    candidates: Array,
+    rounds: int,
+) -> Array:
+    """Iterate to the weights of action values, [m_b, p]."""
+    size = features.shape[1]
+
+    def step(carry: Any) -> Any:
+        count, weights, latest, stable = carry
+        values = matmul(matmul(following, weights.T), candidates.T)
+        greedy = jnp.argmax(values, axis=1)
+        targets = rewards + continues * jnp.max(values, axis=1)
+        moments = matmul((taken * targets[:, None]).T, features)
+        solved = matmul(inverse, moments.reshape(-1, 1)).reshape(weights.shape)
+        changed = jnp.mean((greedy != latest).astype(jnp.float32))
+        return count + 1, solved, greedy, jnp.where(changed < 1e-3, stable + 1, 0)
+
+    start = (
+        0,
+        jnp.zeros((taken.shape[1], size)),
+        jnp.full(len(features), -1, jnp.argmax(rewards).dtype),
+        0,
+    )
+    weights: Array = lax.while_loop(
+        lambda carry: (carry[0] < rounds) & (carry[3] < 20), step, start
+    )[1]
+    return weights
+
+
+def estimated_behaviour(
+    basis: Basis, actions: ActionBasis, rows: Rows, held: np.ndarray
+) -> np.ndarray:
+    """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
+
+    Unit vectors are counted; states that no row starts from take the mean over all rows. Of dense
+    features the ridge is chosen on the rows held out; a policy that does not depend on the state is
+    kept unless the regression leaves at least 1 % less squared error there.
+
+    Args:
+        basis: φ.
+        actions: b.
+        rows: The transitions.
+        held: Which rows are held out, [N].
+    """
+    taken = actions.weights(rows.action).astype(np.float64)
+    mean = taken.mean(axis=0)
+    if isinstance(basis, UnitVectors):
+        counts = np.zeros((basis.num_states, taken.shape[1]))
+        np.add.at(counts, rows.observation, taken)
+        total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
+        return np.where(total > 0, counts / np.maximum(total, 1), mean)
+    features = np.asarray(basis.apply(rows.observation), np.float32)
+    own, other = features[~held], features[held]
+    gram = (own.T @ own).astype(np.float64) / len(own)
+    crossed = own.T @ (taken[~held] - mean) / len(own)
+    constant = np.zeros((features.shape[1], taken.shape[1]))
+    constant[-1] = mean
+    best, least = constant, 0.99 * np.square(taken[held] - mean).mean()
+    for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
+        weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), crossed) + constant
+        error = np.square(taken[held] - other @ weights).mean()
+        if error < least:
+            best, least = weights, error
+    return best
