@@ -42,7 +42,8 @@ from rlreps.subspace.products import SharedProducts
 from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
-from rlreps.successor.measure import CENTRED_ON_READING, RowEstimates
+from rlreps.successor.measure import CENTRED_ON_READING
+from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore, create_estimates

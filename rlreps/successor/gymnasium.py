@@ -30,7 +30,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates, checked_cells
+from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.settings import DiscountedSum, RolloutSettings
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""

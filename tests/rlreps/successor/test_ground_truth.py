@@ -19,7 +19,7 @@ from rlreps.subspace import (
 from rlreps.successor import ground_truth as module
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
-from rlreps.successor.measure import RowEstimates
+from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.estimates import create_estimates, open_estimates
 

@@ -16,7 +16,7 @@ from rlreps.successor.gymnasium import (
     every_visit,
     state_attribute,
 )
-from rlreps.successor.measure import RolloutSettings
+from rlreps.successor.settings import RolloutSettings
 
 SIZE = 8
 MODES = pytest.mark.parametrize(
