@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from rlreps.successor.store import verify as verify
     from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
+    from rlreps.successor.wrapper import (
+        RepresentationVectorObservation as RepresentationVectorObservation,
+    )
     from rlreps.training.successor import EpisodeSums as EpisodeSums
     from rlreps.training.successor import FitConfig as FitConfig
     from rlreps.training.successor import SuccessorRepresentation as SuccessorRepresentation
@@ -64,7 +67,7 @@ _NAMES = {
     "rows": "RowEstimates",
     "settings": "RolloutSettings TransitionSettings",
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
-    "wrapper": "PotentialShaping RepresentationObservation",
+    "wrapper": "PotentialShaping RepresentationObservation RepresentationVectorObservation",
 }
 _ABOVE = "EpisodeSums FitConfig SuccessorRepresentation TemporalDifferences fit"
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
