@@ -22,7 +22,7 @@ from rlreps.errors import InputError, require, require_interval, require_positiv
 from rlreps.numerics import matmul
 from rlreps.subspace import relative_tolerance
 from rlreps.successor.grids import Grid
-from rlreps.successor.transition.actions import cell_moves
+from rlreps.successor.kernels.actions import cell_moves
 
 FloatArray = npt.NDArray[np.float64]
 

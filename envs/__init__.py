@@ -1,12 +1,13 @@
 """Environments in pure JAX, with Gymnasium and dm_env adapters.
 
-Names load on first use: importing this package registers them with Gymnasium, which is quick,
-and leaves JAX alone.
+Names load on first use: importing this package registers them with Gymnasium and watches for forks,
+which is quick, and leaves JAX alone.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlreps.envs import forks as _forks  # noqa: F401  # For what it does when imported.
 from rlreps.envs.registration import register as register
 
 if TYPE_CHECKING:

@@ -182,7 +182,7 @@ def step_stream(
 def observation_struct(environment: Environment) -> jax.ShapeDtypeStruct:
     """Return the shape and dtype of an observation, without computing one."""
     struct: jax.ShapeDtypeStruct = jax.eval_shape(
-        lambda key: environment.observe(environment.reset(key)), jax.random.key(0)
+        lambda: environment.observe(environment.reset(jax.random.key(0)))
     )
     return struct
 

@@ -20,6 +20,7 @@ from rlreps.envs.core import (
     reset_stream,
     step_stream,
 )
+from rlreps.envs.forks import require_threads
 from rlreps.envs.puddle_world import PuddleWorld
 from rlreps.envs.registration import MAZE_STEPS
 from rlreps.envs.rendering import Draw, Picture, draw_arena, render_video_frame
@@ -44,6 +45,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         action_name: str,
         draw: Draw,
     ) -> None:
+        require_threads()
         self.environment = environment
         self._draw = draw
         self._stream = make_streams([seed])[0]
@@ -58,6 +60,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
 
     def reset(self) -> dm_env.TimeStep:
         """Start an episode in a random state."""
+        require_threads()
         self._stream, self._state, observation = reset_stream(self.environment, self._stream)
         self._running = True
         return dm_env.restart(np.array(observation))
@@ -68,6 +71,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         Raises:
             ArenaError: unknown action.
         """
+        require_threads()
         if not self._running:
             return self.reset()
         if not 0 <= int(action) < self.environment.num_actions:

@@ -29,6 +29,7 @@ from rlreps.envs.core import (
     reset_stream,
     step_stream,
 )
+from rlreps.envs.forks import require_threads
 from rlreps.envs.puddle_world import PuddleWorld
 from rlreps.envs.rendering import Draw, draw_arena, render_video_frame
 
@@ -69,6 +70,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode in a random state; ``options`` is not used."""
+        require_threads()
         super().reset(seed=seed)
         if self._stream is None or seed is not None:
             self._stream = make_streams([_seed_or_draw(seed, self.np_random)])[0]
@@ -82,6 +84,7 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
             ArenaError: unknown action.
             gymnasium.error.ResetNeeded: the environment has not been reset.
         """
+        require_threads()
         if not self.action_space.contains(action):
             valid = name_actions(self.environment)
             raise ArenaError(f"expected an action in {valid}, got {action!r}")
@@ -142,6 +145,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode in every copy, from one seed or one each; ``options`` is not used."""
+        require_threads()
         if seed is None or isinstance(seed, int):
             super().reset(seed=seed)
             if self._streams is None or seed is not None:
@@ -165,6 +169,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
             ArenaError: wrong number of actions, or an unknown one.
             gymnasium.error.ResetNeeded: the environment has not been reset.
         """
+        require_threads()
         chosen = np.asarray(actions)
         known = np.isin(chosen, np.arange(self.environment.num_actions)).all()
         if chosen.shape != (self.num_envs,) or not known:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs.core import ArenaError, check_count, pytree_dataclass
+from rlreps.envs.forks import require_threads
 
 if TYPE_CHECKING:
     from rlreps.envs.puddle_world import PuddleWorld
@@ -122,6 +123,7 @@ class Image:
 
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(world.puddles)):
             raise ArenaError("expected numbers in puddles that are to be drawn, got traced arrays")
+        require_threads()
         with jax.ensure_compile_time_eval():
             return jnp.asarray(render_arena(world.puddles, self.size))
 

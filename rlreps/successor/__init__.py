@@ -25,26 +25,29 @@ if TYPE_CHECKING:
     from rlreps.successor.gymnasium import VisitSettings as VisitSettings
     from rlreps.successor.gymnasium import every_visit as every_visit
     from rlreps.successor.gymnasium import state_attribute as state_attribute
+    from rlreps.successor.kernels.estimator import TransitionEstimator as TransitionEstimator
+    from rlreps.successor.kernels.estimator import aggregation_error as aggregation_error
     from rlreps.successor.measure import METHODS as METHODS
     from rlreps.successor.measure import MonteCarlo as MonteCarlo
-    from rlreps.successor.measure import RolloutSettings as RolloutSettings
-    from rlreps.successor.measure import RowEstimates as RowEstimates
     from rlreps.successor.measure import SuccessorMeasure as SuccessorMeasure
     from rlreps.successor.measure import Transition as Transition
-    from rlreps.successor.measure import TransitionSettings as TransitionSettings
     from rlreps.successor.monte_carlo import RowSampler as RowSampler
     from rlreps.successor.released import load as load
     from rlreps.successor.released import released_names as released_names
+    from rlreps.successor.rows import RowEstimates as RowEstimates
+    from rlreps.successor.settings import RolloutSettings as RolloutSettings
+    from rlreps.successor.settings import TransitionSettings as TransitionSettings
     from rlreps.successor.store import MatrixStore as MatrixStore
     from rlreps.successor.store import VerifyReport as VerifyReport
     from rlreps.successor.store import create_or_resume as create_or_resume
     from rlreps.successor.store import open_estimates as open_estimates
     from rlreps.successor.store import open_store as open_store
     from rlreps.successor.store import verify as verify
-    from rlreps.successor.transition.estimator import TransitionEstimator as TransitionEstimator
-    from rlreps.successor.transition.estimator import aggregation_error as aggregation_error
     from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
+    from rlreps.successor.wrapper import (
+        RepresentationVectorObservation as RepresentationVectorObservation,
+    )
     from rlreps.training.successor import EpisodeSums as EpisodeSums
     from rlreps.training.successor import FitConfig as FitConfig
     from rlreps.training.successor import SuccessorRepresentation as SuccessorRepresentation
@@ -57,13 +60,14 @@ _NAMES = {
     "grids": "BoxGrid Grid",
     "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error save_matrix",
     "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit state_attribute",
-    "measure": "METHODS MonteCarlo RolloutSettings RowEstimates SuccessorMeasure Transition "
-    "TransitionSettings",
+    "kernels.estimator": "TransitionEstimator aggregation_error",
+    "measure": "METHODS MonteCarlo SuccessorMeasure Transition",
     "monte_carlo": "RowSampler",
     "released": "load released_names",
+    "rows": "RowEstimates",
+    "settings": "RolloutSettings TransitionSettings",
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
-    "transition.estimator": "TransitionEstimator aggregation_error",
-    "wrapper": "PotentialShaping RepresentationObservation",
+    "wrapper": "PotentialShaping RepresentationObservation RepresentationVectorObservation",
 }
 _ABOVE = "EpisodeSums FitConfig SuccessorRepresentation TemporalDifferences fit"
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -42,7 +42,8 @@ from rlreps.subspace.products import SharedProducts
 from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
-from rlreps.successor.measure import CENTRED_ON_READING, RowEstimates
+from rlreps.successor.measure import CENTRED_ON_READING
+from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore, create_estimates
@@ -109,7 +110,7 @@ class GroundTruth:
         principal: Its leading left singular vectors and values, and its total energy.
         settings: The settings of the store it came from.
         error: Estimated subspace distance of its leading d components from the truth for
-            d = 1 … k, [k], where it is known; see ``sampling_error`` for stores.
+            d = 1 … k, [k], where it is known; ``load`` takes a store's from ``sampling_error``.
         grid: The grid whose cells states are, with units and names, where they are cells.
         cells: Cell of each state, rising, [n].
     """
@@ -308,7 +309,7 @@ def load_ground_truth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
         principal=principal,
-        settings=store.settings,
+        settings=dict(store.settings),
         grid=grid,
         cells=cells,
     )

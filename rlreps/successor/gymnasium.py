@@ -30,7 +30,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.measure import DiscountedSum, RolloutSettings, RowEstimates, checked_cells
+from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.settings import DiscountedSum, RolloutSettings
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""
@@ -206,11 +207,11 @@ def _require_arguments(name: str, function: Callable[..., Any], takes: Sequence[
         raise InputError(f"expected a function {expected}, got {name}{signature}") from None
 
 
-class CellStep(NamedTuple):
-    """One step of all copies, e; each entry is [e].
+class CellRun(NamedTuple):
+    """Steps of all copies; each entry is [t, e].
 
     Attributes:
-        arrivals: Cell of the state that the step led to; ``NO_CELL`` where it only reset.
+        arrivals: Cell of the state that a step led to; ``NO_CELL`` where it only reset.
         terminated: Whether that state is terminal.
         truncated: Whether the episode was cut there.
         restarts: Cell of the first state of a new episode; ``NO_CELL`` where none began.
@@ -220,6 +221,45 @@ class CellStep(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     restarts: np.ndarray
+
+
+_TRACE_BYTES = 2**24
+"""Observations kept before their cells are found together, faster than step by step."""
+
+
+class _Trace:
+    """The cells of observations of all copies, found for many steps at a time."""
+
+    def __init__(self, process: GymnasiumProcess) -> None:
+        self._process = process
+        self._found: list[np.ndarray] = []
+        self._kept, self._count = np.empty(0), 0
+
+    def add(self, observations: Any) -> None:
+        """Add the observations of a step; arrays are copied, as environments write into them."""
+        if not isinstance(observations, np.ndarray):
+            self._found.append(self._process.cells(observations)[None])
+            return
+        if self._count == len(self._kept):
+            self._flush()
+            steps = min(
+                max(16, 2 * len(self._kept)), 1 + _TRACE_BYTES // max(1, observations.nbytes)
+            )
+            self._kept = np.empty((steps, *observations.shape), observations.dtype)
+        self._kept[self._count] = observations
+        self._count += 1
+
+    def cells(self) -> np.ndarray:
+        """Return the cells [t, e] of all that was added."""
+        self._flush()
+        return np.concatenate(self._found)
+
+    def _flush(self) -> None:
+        if self._count:
+            kept = self._kept[: self._count]
+            cells = self._process.cells(kept.reshape(-1, *kept.shape[2:]))
+            self._found.append(cells.reshape(kept.shape[:2]))
+            self._count = 0
 
 
 class CellStepper:
@@ -274,35 +314,55 @@ class CellStepper:
         """Take one action of the action space in every copy, and return what is observed then."""
         return self._environment.step(self._environment.action_space.sample())[0]
 
-    def step(self) -> CellStep:
-        """Take one action in every copy."""
-        environment, policy = self._environment, self._process.policy
-        if policy is None:
-            actions = environment.action_space.sample()
-        else:
-            actions = policy(self._observations, self.generator)
-        observations, _, terminated, truncated, infos = environment.step(actions)
-        terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
-        ended = terminated | truncated
-        cells = self._process.cells(observations)
-        arrivals, restarts = cells, np.full_like(cells, NO_CELL)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            arrivals = np.where(self._ended, NO_CELL, cells)
-            restarts = np.where(self._ended, cells, NO_CELL)
-            self._ended = ended
-        elif np.any(ended):
-            if self._mode is AutoresetMode.SAME_STEP:
-                finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
-                space = environment.single_observation_space
-                empty: Any = create_empty_array(space, len(finals))
-                arrivals = cells.copy()
-                arrivals[ended] = self._process.cells(concatenate(space, finals, empty))
+    def run(self, steps: int, *, first_episodes: bool = False) -> CellRun:
+        """Take ``steps`` actions in every copy, fewer once all of its first episodes have ended.
+
+        Args:
+            steps: Calls of ``step``, at least 1.
+            first_episodes: Whether to stop when every copy has ended an episode.
+        """
+        environment, policy, mode = self._environment, self._process.policy, self._mode
+        terminated = np.zeros((steps, self._process.num_copies), np.bool_)
+        truncated = np.zeros_like(terminated)
+        trace, over = _Trace(self._process), np.zeros(self._process.num_copies, np.bool_)
+        before, apart = self._ended, {}
+        time = 0
+        for time in range(steps):
+            if policy is None:
+                actions = environment.action_space.sample()
             else:
-                observations, _ = environment.reset(options={"reset_mask": ended.copy()})
-                cells = self._process.cells(observations)
-            restarts = np.where(ended, cells, NO_CELL)
-        self._observations = observations
-        return CellStep(arrivals, terminated, truncated, restarts)
+                actions = policy(self._observations, self.generator)
+            observations, _, terminated[time], truncated[time], infos = environment.step(actions)
+            trace.add(observations)
+            ended = terminated[time] | truncated[time]
+            self._observations = observations
+            if ended.any():
+                if mode is AutoresetMode.SAME_STEP:
+                    finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
+                    space = environment.single_observation_space
+                    empty: Any = create_empty_array(space, len(finals))
+                    apart[time] = self._process.cells(concatenate(space, finals, empty))
+                elif mode is AutoresetMode.DISABLED:
+                    self._observations, _ = environment.reset(options={"reset_mask": ended.copy()})
+                    apart[time] = self.cells()[ended]
+                over |= ended
+                if first_episodes and over.all():
+                    break
+        terminated, truncated = terminated[: time + 1], truncated[: time + 1]
+        arrivals, ended = trace.cells(), terminated | truncated
+        restarts = np.full_like(arrivals, NO_CELL)
+        if mode is AutoresetMode.NEXT_STEP:
+            self._ended = ended[-1]
+            only_reset = np.concatenate([before[None], ended[:-1]])
+            restarts[only_reset], arrivals[only_reset] = arrivals[only_reset], NO_CELL
+        else:
+            for time, cells in apart.items():
+                there = ended[time]
+                if mode is AutoresetMode.SAME_STEP:
+                    restarts[time, there], arrivals[time, there] = arrivals[time, there], cells
+                else:
+                    restarts[time, there] = cells
+        return CellRun(arrivals, terminated, truncated, restarts)
 
 
 class GymnasiumRowSampler:
@@ -414,7 +474,7 @@ class GymnasiumRowSampler:
                     sets |= _changed(before, _attributes(self._process.vector))
                 ends.append(stepper.observations_ahead())
             if elsewhere.any():
-                untouched.append(bool(_equal(*ends)[elsewhere].all()))
+                untouched.append(bool(_equal(*ends, len(starts))[elsewhere].all()))
         if untouched and all(untouched):
             if not sets:
                 raise InputError(
@@ -432,24 +492,24 @@ class GymnasiumRowSampler:
 
     def _trajectories(self, cell: int, batch: int) -> np.ndarray:
         """Return counted cells [horizon, copies] of one rollout of every copy."""
-        last = self._settings.steps_ahead
+        last, copies = self._settings.steps_ahead, self._process.num_copies
         stepper = CellStepper(self._process, (self._settings.seed, cell, batch))
-        starts = np.full(self._process.num_copies, cell, np.int64)
-        stepper.place(self._set_state, starts)
-        trajectories = np.tile(starts, (last + 1, 1))
-        running = np.ones(self._process.num_copies, np.bool_)
-        for time in range(1, last + 1):
-            step = stepper.step()
-            trajectories[time] = np.where(running, step.arrivals, trajectories[time - 1])
-            running &= ~step.terminated
-            if not running.any():
-                trajectories[time:] = trajectories[time]
-                break
-            if time < last and np.any(running & step.truncated):
-                raise InputError(
-                    f"expected an environment that runs for {last} steps, got one that is "
-                    f"truncated after {time}: pass max_episode_steps={last} to gymnasium.make"
-                )
+        starts = np.full((1, copies), cell, np.int64)
+        stepper.place(self._set_state, starts[0])
+        if last == 0:
+            return starts
+        run = stepper.run(last, first_episodes=True)
+        ended = np.logical_or.accumulate(run.terminated)
+        cut = np.flatnonzero((run.truncated & ~ended)[: last - 1].any(axis=1))
+        if cut.size:
+            raise InputError(
+                f"expected an environment that runs for {last} steps, got one that is "
+                f"truncated after {cut[0] + 1}: pass max_episode_steps={last} to gymnasium.make"
+            )
+        # A terminal state is absorbing.
+        ends = np.where(ended[-1], 1 + ended.argmax(axis=0), last)
+        times = np.minimum(np.arange(last + 1)[:, None], ends)
+        trajectories = np.concatenate([starts, run.arrivals])[times, np.arange(copies)]
         return trajectories[-self._settings.horizon :]
 
 
@@ -472,10 +532,10 @@ def _changed(before: list[dict[str, bytes]] | None, after: list[dict[str, bytes]
     return any(not old.items() <= new.items() for old, new in zip(before, after, strict=True))
 
 
-def _equal(first: Any, second: Any) -> np.ndarray:
+def _equal(first: Any, second: Any, copies: int) -> np.ndarray:
     """Return which copies [e] observe the same; observations that are no array count as others."""
     if not isinstance(first, np.ndarray):
-        return np.zeros(len(first), np.bool_)
+        return np.zeros(copies, np.bool_)
     return np.asarray((first == second).reshape(len(first), -1).all(axis=1))
 
 
@@ -653,10 +713,8 @@ def _record(process: GymnasiumProcess, settings: VisitSettings) -> _Record:
     truncated = np.zeros(shape, np.bool_)
     stepper = CellStepper(process, (settings.seed,))
     cells[0, 1] = stepper.cells()
-    for time in range(1, settings.steps + 1):
-        step = stepper.step()
-        cells[time, 0], cells[time, 1] = step.arrivals, step.restarts
-        truncated[time, 0] = step.truncated
+    run = stepper.run(settings.steps)
+    cells[1:, 0], cells[1:, 1], truncated[1:, 0] = run.arrivals, run.restarts, run.truncated
     copies, times, slots = np.nonzero(np.moveaxis(cells, -1, 0) != NO_CELL)
     starts = np.flatnonzero(slots == 1)
     episodes = np.cumsum(slots == 1) - 1

@@ -1,4 +1,4 @@
-"""Successor measures: the discounted sum, the methods that compute it and the rows they give.
+"""Successor measures of PuddleWorld, and the methods that compute them.
 
 ``MonteCarlo`` and ``Transition`` are PuddleWorld's measure under its uniformly random policy, by
 rollouts and by powers of the one-step transition matrix: the configuration of the method and the
@@ -9,9 +9,8 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -21,139 +20,18 @@ from rlreps.errors import require, require_choice, require_positive
 from rlreps.numerics import usable_cores
 from rlreps.subspace.row_blocks import Centring
 from rlreps.successor.grids import Grid, spell_cells
-
-LONGEST_HORIZON = 10**7
-"""Most terms of a discounted sum: each has a weight in memory."""
+from rlreps.successor.rows import RowEstimator
+from rlreps.successor.settings import (
+    ROLLOUTS_PER_BLOCK,
+    DiscountedSum,
+    RolloutSettings,
+    TransitionSettings,
+)
 
 CENTRED_ON_READING = "centred_on_reading"
 """Setting of a store whose matrix is not centred by columns: by what instead."""
 
-MOST_POINTS = 2**20
-"""Most quadrature points of a sub-cell, which are in memory together."""
-
-MOST_ROLLOUTS = 10**9
-"""Most rollouts from a cell: their standard error is below single precision's by far."""
-
-ROLLOUTS_PER_BLOCK = 250
-"""Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
-
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
-
-
-class RowEstimates(NamedTuple):
-    """Rows of a matrix and, where they were sampled, what their sampling error looks like.
-
-    Attributes:
-        rows: Ψ for a block of start states, [r, tasks] (float32).
-        half_difference: (A - B) / 2 for two independent halves A and B of the samples, whose mean
-            the rows are, [r, tasks] (float32); scaled, where one half has a sample more, to have
-            the variance of the rows' own error all the same, and no correlation with it. None where
-            nothing was sampled.
-    """
-
-    rows: np.ndarray
-    half_difference: np.ndarray | None = None
-
-
-def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarray:
-    """Return start cells [r] as int32, each an integer in [0, num_cells)."""
-    values = np.asarray(cells)
-    if values.size:
-        require(np.issubdtype(values.dtype, np.integer), "integer start cells", values.dtype.name)
-        lowest, highest = int(values.min()), int(values.max())
-        valid = lowest >= 0 and highest < num_cells
-        require(valid, f"start cells in [0, {num_cells})", (lowest, highest))
-    return values.astype(np.int32)
-
-
-class RowEstimator(Protocol):
-    """Computes rows of one matrix, for any blocks of them in any order, always to the same bits."""
-
-    def row_blocks(
-        self, blocks: Sequence[Sequence[int] | np.ndarray]
-    ) -> Generator[RowEstimates, None, None]:
-        """Yield the rows of each block of start states, in the order given.
-
-        Args:
-            blocks: Start states of each block, each in [0, n).
-
-        Yields:
-            Rows and half differences, [len(block), n] (float32), for each block.
-
-        Raises:
-            InputError: If a state is not an integer in [0, n).
-        """
-        ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DiscountedSum:
-    """A discounted sum over future states.
-
-    Attributes:
-        horizon: Terms of the sum, h.
-        discount: γ, strictly between 0 and 1.
-        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
-            or with the first successor (Σ_{t≥1} γᵗ⁻¹).
-        seed: Seed of every random draw, in [0, 2³²).
-    """
-
-    horizon: int
-    discount: float
-    count_start: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        allowed = f"horizon in [1, {LONGEST_HORIZON}]"
-        require(1 <= self.horizon <= LONGEST_HORIZON, allowed, self.horizon)
-        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
-        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
-
-    @property
-    def steps_ahead(self) -> int:
-        """Steps that lead from the start to the last term of the sum."""
-        return self.horizon - 1 if self.count_start else self.horizon
-
-    @property
-    def row_sum(self) -> float:
-        """Sum of every row: (1 - γʰ) / (1 - γ)."""
-        return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RolloutSettings(DiscountedSum):
-    """A discounted sum estimated from rollouts.
-
-    Attributes:
-        rollouts: Rollouts from each start cell.
-    """
-
-    rollouts: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
-        require(self.rollouts <= MOST_ROLLOUTS, f"rollouts <= {MOST_ROLLOUTS:,}", self.rollouts)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TransitionSettings(DiscountedSum):
-    """A discounted sum computed from one-step transition probabilities.
-
-    Attributes:
-        refinement: Sub-cells along each side of a cell in which the agent is located.
-        points: Quadrature points in each sub-cell, a power of two.
-    """
-
-    refinement: int = 1
-    points: int = 4096
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("refinement", self.refinement)
-        power_of_two = self.points >= 1 and self.points.bit_count() == 1
-        require(power_of_two, "points to be a power of two", self.points)
-        require(self.points <= MOST_POINTS, f"points <= {MOST_POINTS:,}", self.points)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -335,7 +213,7 @@ class Transition(SuccessorMeasure, TransitionSettings):
 
     def estimator(self) -> RowEstimator:
         # Deferred: what it needs of SciPy takes longer to import than all the rest.
-        from rlreps.successor.transition.estimator import TransitionEstimator
+        from rlreps.successor.kernels.estimator import TransitionEstimator
 
         return TransitionEstimator(self.environment(), self.grid, self)
 

@@ -26,12 +26,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.chains import MarkovChain
-from rlreps.successor.measure import (
-    ROLLOUTS_PER_BLOCK,
-    RolloutSettings,
-    RowEstimates,
-    checked_cells,
-)
+from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.settings import ROLLOUTS_PER_BLOCK, RolloutSettings
 
 CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are spread."""

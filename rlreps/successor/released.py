@@ -1,5 +1,6 @@
 """Ground truths that come with the package: targets to measure an encoder against at once."""
 
+import dataclasses
 import importlib.resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ def load(name: str | Path) -> "GroundTruth":
     """Load a released ground truth by name, or that of a store by its folder.
 
     A released one is the leading subspace, spectrum, error and conventions; a store has its matrix
-    too (``load_ground_truth``).
+    too (``load_ground_truth``). The error of a sampled one comes from the halves that the store
+    keeps (``sampling_error``): two more decompositions the first time, kept beside the store.
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
     ``coordinates``, d ≤ 100. ``sutton-100`` is PuddleWorld's ``sutton`` arena on 100 x 100 cells,
@@ -37,11 +39,13 @@ def load(name: str | Path) -> "GroundTruth":
 
     from rlreps.subspace import PrincipalSubspace
     from rlreps.successor.grids import BoxGrid
-    from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
+    from rlreps.successor.ground_truth import GroundTruth, load_ground_truth, sampling_error
+    from rlreps.successor.store import open_estimates
 
     if name not in released_names():
         if Path(name).is_dir():
-            return load_ground_truth(name)
+            truth, sampled = load_ground_truth(name), sampling_error(open_estimates(name))
+            return dataclasses.replace(truth, error=sampled and sampled.noise_floor)
         names = ", ".join(released_names())
         raise InputError(
             f"expected a released ground truth ({names}) or a store, got {str(name)!r}"

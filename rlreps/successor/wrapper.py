@@ -24,15 +24,72 @@ class StateFeatures(Protocol):
         ...
 
 
+_MOST_CACHED = 2**26
+"""Most numbers in a table of features (256 MB): beyond it they are computed whenever asked for."""
+
+
+class _Shown:
+    """Features of the observations of a space: of numbered states from a table, made once."""
+
+    def __init__(
+        self, representation: StateFeatures, scaling: str, space: gymnasium.Space[Any]
+    ) -> None:
+        self._representation, self._scaling = representation, scaling
+        self._start, self._table = 0, np.empty((0, representation.num_features), np.float32)
+        # An observation that does not fit is refused now and not in the first episode: of numbered
+        # states all, or the last, otherwise a sample of a copy, as a space has random numbers of
+        # its own.
+        if isinstance(space, gymnasium.spaces.Discrete):
+            start, count = int(space.start), int(space.n)
+            if count * representation.num_features <= _MOST_CACHED:
+                self._start, self._table = start, self.of_many(np.arange(start, start + count))
+            else:
+                self.of_many(np.array([start + count - 1]))
+        else:
+            sampled = copy.deepcopy(space)
+            sampled.seed(0)
+            self.of_one(sampled.sample())
+
+    def of_one(self, observation: Any) -> np.ndarray:
+        """Return the features [d] of an observation."""
+        # No check of a type and no array: a step of a table of states takes ten microseconds.
+        if len(self._table):
+            index = observation - self._start
+            if 0 <= index < len(self._table):
+                return self._table[index].copy()
+        return self._computed(np.asarray(observation)[None])[0]
+
+    def of_many(self, observations: np.ndarray) -> np.ndarray:
+        """Return the features [m, d] of observations [m, ...]."""
+        if len(self._table):
+            indices = observations - self._start
+            if indices.min() >= 0 and indices.max() < len(self._table):
+                return np.asarray(self._table[indices])
+        return self._computed(observations)
+
+    def _computed(self, observations: np.ndarray) -> np.ndarray:
+        found = self._representation.features(observations, scaling=self._scaling)
+        features = np.asarray(found, np.float32)
+        shape = (len(observations), self._representation.num_features)
+        require(features.shape == shape, f"features of shape {shape}", features.shape)
+        return features
+
+
 class RepresentationObservation(
     gymnasium.ObservationWrapper[np.ndarray, Any, Any], gymnasium.utils.RecordConstructorArgs
 ):
     """Shows the features of an environment's observations in their place (float32 [d]).
 
+    The features of a ``Discrete`` space are computed once. ``RepresentationVectorObservation`` does
+    the same for vector environments, with one call for all copies.
+
     Args:
         env: The environment.
         representation: Gives the features.
         scaling: As of ``SuccessorRepresentation.features``.
+
+    Raises:
+        InputError: For a representation that does not take the observations.
     """
 
     def __init__(
@@ -42,27 +99,57 @@ class RepresentationObservation(
         *,
         scaling: str = "singular",
     ) -> None:
+        one = not isinstance(env, gymnasium.vector.VectorEnv)
+        require(one, "one environment; RepresentationVectorObservation takes vectors", env)
         gymnasium.utils.RecordConstructorArgs.__init__(
             self, representation=representation, scaling=scaling
         )
         super().__init__(env)
-        self._representation, self._scaling = representation, scaling
-        shape = (representation.num_features,)
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
-        # An observation that it does not take is refused now and not in the first episode: of a
-        # copy, as a space has random numbers of its own, and of numbered states the last.
-        space: Any = copy.deepcopy(env.observation_space)
-        space.seed(0)
-        discrete = isinstance(space, gymnasium.spaces.Discrete)
-        features = self.observation(space.start + space.n - 1 if discrete else space.sample())
-        require(features.shape == shape, f"features of shape {shape}", features.shape)
+        self.observation_space = _feature_space(representation)
+        self._shown = _Shown(representation, scaling, env.observation_space)
 
     def observation(self, observation: Any) -> np.ndarray:
-        """Return the features of an observation."""
-        features = self._representation.features(
-            np.asarray(observation)[None], scaling=self._scaling
+        """Return the features [d] of an observation."""
+        return self._shown.of_one(observation)
+
+
+class RepresentationVectorObservation(
+    gymnasium.vector.VectorObservationWrapper[np.ndarray, Any, Any, Any]
+):
+    """Shows the features of a vector environment's observations in their place (float32 [e, d]).
+
+    The features of a ``Discrete`` space are computed once, all others in one call for all copies.
+
+    Args:
+        env: The vector environment, in autoreset mode ``NEXT_STEP`` or ``DISABLED``.
+        representation: Gives the features.
+        scaling: As of ``SuccessorRepresentation.features``.
+
+    Raises:
+        InputError: For a representation that does not take the observations.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.vector.VectorEnv[Any, Any, Any],
+        representation: StateFeatures,
+        *,
+        scaling: str = "singular",
+    ) -> None:
+        super().__init__(env)
+        self.single_observation_space = _feature_space(representation)
+        self.observation_space = gymnasium.vector.utils.batch_space(
+            self.single_observation_space, self.num_envs
         )
-        return np.asarray(features[0], np.float32)
+        self._shown = _Shown(representation, scaling, env.single_observation_space)
+
+    def observations(self, observations: Any) -> np.ndarray:
+        """Return the features [e, d] of the observations of all copies."""
+        return self._shown.of_many(np.asarray(observations))
+
+
+def _feature_space(representation: StateFeatures) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-np.inf, np.inf, (representation.num_features,), np.float32)
 
 
 class PotentialShaping(

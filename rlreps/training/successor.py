@@ -531,7 +531,12 @@ class SuccessorRepresentation:
         return np.asarray(left[:, :count] * values[:count], np.float32)
 
     def distance(self, truth: GroundTruth) -> float:
-        """Return the subspace distance of ``components`` from the truth's leading ones."""
+        """Return the subspace distance of ``components`` from the truth's leading ones.
+
+        A perfect fit has a distance above 0, since a truth gives each state the same weight and a
+        fit as much as the data visit it: 0.006 for ten components in ``sutton``, 20 x 20 cells,
+        γ = 0.95 (``scripts/distance_floor.py``).
+        """
         return truth.distance(self.components(truth))
 
     def save(self, path: Path | str) -> None:

@@ -117,8 +117,8 @@ def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if bins * refinement > _LARGEST_FINE_GRID:
         return None
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
-    from rlreps.successor.measure import TransitionSettings
-    from rlreps.successor.transition.estimator import aggregation_error
+    from rlreps.successor.kernels.estimator import aggregation_error
+    from rlreps.successor.settings import TransitionSettings
 
     names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
     found = aggregation_error(

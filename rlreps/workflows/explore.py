@@ -33,8 +33,8 @@ from rlreps.successor.ground_truth import (
     sampling_error,
     state_cells,
 )
-from rlreps.successor.measure import TransitionSettings
 from rlreps.successor.released import load, released_names
+from rlreps.successor.settings import TransitionSettings
 from rlreps.successor.store import MatrixStore, find_store, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.successor.store.estimates import open_estimates
@@ -158,7 +158,7 @@ def exploration(
 def _released_page(name: str, components: int, runs: Mapping[str, Path]) -> Exploration:
     """Gather the page of a released truth, whose rows the transition method has all but stored."""
     # Deferred: the transition method imports what takes longer than all the rest.
-    from rlreps.successor.transition.estimator import TransitionEstimator
+    from rlreps.successor.kernels.estimator import TransitionEstimator
 
     truth = load(name)
     settings = truth.settings
@@ -396,7 +396,7 @@ def _moves(settings: Mapping[str, Any], cells: Cells) -> Moves | None:
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
         return None
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
-    from rlreps.successor.transition.matrix import action_steps
+    from rlreps.successor.kernels.matrix import action_steps
 
     return Moves(
         names=ACTIONS,

@@ -26,7 +26,7 @@ from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, centred, state_cells
-from rlreps.successor.measure import LONGEST_HORIZON
+from rlreps.successor.settings import LONGEST_HORIZON
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder

@@ -17,7 +17,7 @@ from rlreps.cumulants import RandomNetwork
 from rlreps.envs import PuddleWorldState, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
-from rlreps.successor.transition.actions import cell_moves
+from rlreps.successor.kernels.actions import cell_moves
 
 error_of = jax.jit(probe_error)
 single = np.float32

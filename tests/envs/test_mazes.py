@@ -21,7 +21,7 @@ from rlreps.errors import InputError
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor import Transition
 from rlreps.successor.grids import Grid
-from rlreps.successor.transition.matrix import one_step
+from rlreps.successor.kernels.matrix import one_step
 
 INTEGRATION = pytest.mark.integration
 MAZES = ("five_corridors", "spiral", "four_rooms", "two_room")

@@ -20,7 +20,7 @@ from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.errors import require, require_interval
 from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
-from rlreps.successor.transition.actions import CellMoves, cell_moves
+from rlreps.successor.kernels.actions import CellMoves, cell_moves
 from rlreps.training import Optimizer
 from rlreps.training.successor import (
     FitConfig,

@@ -40,8 +40,8 @@ from rlreps.sources.pairs import chain_source, padded_rows
 from rlreps.subspace import matched_cosines, subspace_distance
 from rlreps.subspace.svd import fix_signs
 from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.kernels.matrix import one_step
 from rlreps.successor.measure import Transition
-from rlreps.successor.transition.matrix import one_step
 from rlreps.training import Optimizer, train
 from rlreps.workflows.ground_truths import generation_figures, own_ground_truth
 

@@ -88,7 +88,7 @@ from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
 from rlreps.runs.intervals import Interval, holm, mean_interval, smallest_detectable
 from rlreps.successor.grids import Grid
-from rlreps.successor.transition.actions import cell_moves
+from rlreps.successor.kernels.actions import cell_moves
 from rlreps.training import Optimizer
 from rlreps.training.successor import FitConfig, configured, fit
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns

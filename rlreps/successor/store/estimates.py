@@ -24,7 +24,7 @@ from rlreps.successor.store.format import (
 from rlreps.successor.store.verification import VerifyReport, verify
 
 if TYPE_CHECKING:
-    from rlreps.successor.measure import RowEstimates
+    from rlreps.successor.rows import RowEstimates
 
 HALF_DIFFERENCE = "half_difference"
 

@@ -25,7 +25,7 @@ import os
 import shutil
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -69,6 +69,10 @@ class MatrixStore:
     provenance: Mapping[str, Any]
     identity: str | None
     _array: ts.TensorStore = field(repr=False)
+
+    def __reduce__(self) -> tuple[Callable[[Path], "MatrixStore"], tuple[Path]]:
+        """Pickle the store's place: unpickling opens what is there then."""
+        return open_store, (self.path,)
 
     @property
     def num_blocks(self) -> int:

@@ -1,5 +1,6 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
+import pickle
 import shutil
 
 import numpy as np
@@ -19,7 +20,8 @@ from rlreps.subspace import (
 from rlreps.successor import ground_truth as module
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
-from rlreps.successor.measure import RowEstimates
+from rlreps.successor.released import load
+from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.estimates import create_estimates, open_estimates
 
@@ -268,6 +270,38 @@ def test_a_matrix_that_was_not_sampled_has_no_known_error(tmp_path):
     store = make(tmp_path / "psi", planted(0), sampled=False)
     assert module.sampling_error(store, EXACT) is None
     assert not (tmp_path / "psi" / "subspace").exists()
+
+
+def test_a_loaded_store_has_the_error_that_its_halves_show(tmp_path):
+    rows, difference = (values.astype(np.float64) for values in planted(0))
+    make(tmp_path / "sampled", planted(0))
+    make(tmp_path / "computed", planted(0), sampled=False)
+    error = load(tmp_path / "sampled").error
+    halves = (rows + difference, rows - difference)
+    bases = [np.linalg.svd(half - half.mean(axis=0))[0] for half in halves]
+    for d in range(1, RANK + 1):
+        captured = np.linalg.norm(bases[0][:, :d].T @ bases[1][:, :d]) ** 2
+        assert error[d - 1] == pytest.approx((1 - captured / d) / 4, rel=1e-2)
+    assert load(tmp_path / "computed").error is None
+
+
+@pytest.mark.parametrize("in_memory_bytes", [module.IN_MEMORY_BYTES, 0])
+def test_a_ground_truth_survives_pickling(store, in_memory_bytes, monkeypatch):
+    monkeypatch.setattr(module, "IN_MEMORY_BYTES", in_memory_bytes)
+    truth = load(store.matrix.path)
+    again = pickle.loads(pickle.dumps(truth))
+    assert again.settings == truth.settings
+    assert again.grid == truth.grid
+    for name in ("coordinates", "cells", "error"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(truth, name))
+    np.testing.assert_array_equal(again.principal.basis, truth.principal.basis)
+    features = truth.principal.basis[:, :3]
+    assert again.distance(features) == truth.distance(features)
+    if in_memory_bytes:
+        np.testing.assert_array_equal(again.matrix, truth.matrix)
+    else:
+        for (_, rows), (_, same) in zip(again.matrix.blocks(), truth.matrix.blocks(), strict=True):
+            np.testing.assert_array_equal(rows, same)
 
 
 def test_a_second_look_reads_what_the_first_computed(store, computations):

@@ -1,5 +1,7 @@
 """Gymnasium environments, rolled out by the host, against exact successor measures."""
 
+import time
+
 import gymnasium
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from rlreps.successor.gymnasium import (
     every_visit,
     state_attribute,
 )
-from rlreps.successor.measure import RolloutSettings
+from rlreps.successor.settings import RolloutSettings
 
 SIZE = 8
 MODES = pytest.mark.parametrize(
@@ -256,6 +258,82 @@ def test_discrete_observations_are_cells_without_a_grid():
     )
     reference, _ = row_sampler(walk_process(32), rollouts=32, horizon=5, discount=0.5, seed=0)
     np.testing.assert_array_equal(sampler.estimates().rows, reference.estimates().rows)
+
+
+class Named(Walk):
+    """The ring of states, told in a dictionary."""
+
+    observation_space = spaces.Dict(place=spaces.Discrete(SIZE))
+
+    def reset(self, **options):
+        state, infos = super().reset(**options)
+        return {"place": state}, infos
+
+    def step(self, action):
+        state, *rest = super().step(action)
+        return {"place": state}, *rest
+
+
+def test_observations_in_a_dictionary_give_the_same_rows():
+    settings = RolloutSettings(rollouts=32, horizon=5, discount=0.5)
+    plain = GymnasiumRowSampler(GymnasiumProcess(environment=Walk()), settings=settings)
+    process = GymnasiumProcess(environment=Named(), cell=lambda seen: seen["place"], num_cells=SIZE)
+    place = state_attribute(observe=lambda states: {"place": states})
+    named = GymnasiumRowSampler(process, settings=settings, set_state=place)
+    np.testing.assert_array_equal(named.estimates().rows, plain.estimates().rows)
+
+
+@MODES
+def test_cells_found_for_many_steps_at_a_time_are_those_of_single_steps(mode, monkeypatch):
+    settings = VisitSettings(horizon=4, discount=0.5, steps=70)
+    sizes = []
+
+    def cell(states):
+        sizes.append(len(states))
+        return states.copy()
+
+    def visits():
+        environment = SyncVectorEnv(
+            [lambda: TimeLimit(Walk(last_ends=True), 20)] * 3, autoreset_mode=mode, copy=False
+        )
+        process = GymnasiumProcess(environment=environment, cell=cell, num_cells=SIZE)
+        return every_visit(process, settings)
+
+    together = visits()
+    assert max(sizes) > 20 * 3
+    monkeypatch.setattr("rlreps.successor.gymnasium._TRACE_BYTES", 1)
+    sizes.clear()
+    apart = visits()
+    assert max(sizes) == 3
+    np.testing.assert_array_equal(together.visits, apart.visits)
+    np.testing.assert_array_equal(together.estimates.rows, apart.estimates.rows)
+
+
+@pytest.mark.integration
+def test_rows_cost_at_most_a_quarter_more_than_the_steps_they_take():
+    def copies():
+        return gymnasium.make_vec("MountainCar-v0", num_envs=32, max_episode_steps=300)
+
+    grid = BoxGrid((-1.2, -0.07), (0.6, 0.07), (20, 20))
+    settings = RolloutSettings(rollouts=32, horizon=200, discount=0.99)
+    sampler = GymnasiumRowSampler(
+        GymnasiumProcess(environment=copies(), grid=grid), settings=settings
+    )
+    sampler.rows([100])
+    plain = copies()
+
+    def seconds():
+        plain.reset(seed=0)
+        start = time.perf_counter()
+        for _ in range(settings.steps_ahead):
+            plain.step(plain.action_space.sample())
+        half = time.perf_counter()
+        sampler.rows([100])
+        return half - start, time.perf_counter() - half
+
+    times = np.array([seconds() for _ in range(9)])
+    best = times.min(axis=0)
+    assert best[0] / best[1] > 0.8, times
 
 
 class NumberedFromOne(Walk):

@@ -23,8 +23,8 @@ from rlreps.successor.chains import (
     threefry2x32,
 )
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import RolloutSettings
 from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.settings import RolloutSettings
 
 
 def words(*values):

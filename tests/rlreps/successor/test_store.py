@@ -9,7 +9,7 @@ import zarr
 
 from rlreps.errors import InputError
 from rlreps.successor import store as stores
-from rlreps.successor.measure import RowEstimates
+from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks
 from rlreps.successor.store.estimates import HALF_DIFFERENCE, create_estimates, open_estimates
 

@@ -27,10 +27,10 @@ from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
+from rlreps.successor.kernels.matrix import action_steps, one_step
 from rlreps.successor.measure import Transition
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.blocks import StoreBlocks
-from rlreps.successor.transition.matrix import action_steps, one_step
 from rlreps.workflows import explore as workflow
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.explore import explore

@@ -18,7 +18,7 @@ from rlreps.experiments.ours.few_labels import (
     Config,
 )
 from rlreps.experiments.ours.mazes import MAZES, NULL, CellModel
-from rlreps.successor.transition.actions import CellMoves
+from rlreps.successor.kernels.actions import CellMoves
 
 
 @pytest.fixture

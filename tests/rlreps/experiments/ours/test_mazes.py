@@ -13,7 +13,7 @@ from rlreps.errors import InputError
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import NULL, AtCells, CellModel
 from rlreps.successor.grids import Grid
-from rlreps.successor.transition.actions import CellMoves
+from rlreps.successor.kernels.actions import CellMoves
 
 
 @pytest.fixture

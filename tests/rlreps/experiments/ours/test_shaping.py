@@ -29,7 +29,7 @@ from rlreps.experiments.ours.shaping import (
     won,
 )
 from rlreps.runs.intervals import Interval
-from rlreps.successor.transition.actions import CellMoves
+from rlreps.successor.kernels.actions import CellMoves
 
 LAPTOP, SMOKE = PRESETS["laptop"], PRESETS["smoke"]
 PAIRS = LAPTOP.num_pairs

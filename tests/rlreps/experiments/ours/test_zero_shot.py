@@ -25,7 +25,7 @@ from rlreps.experiments.ours.zero_shot import (
     Problem,
 )
 from rlreps.successor.data import Transitions
-from rlreps.successor.transition.actions import CellMoves
+from rlreps.successor.kernels.actions import CellMoves
 
 CODES = mazes.observation_of("spiral").table()[:6]
 

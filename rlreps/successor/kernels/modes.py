@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from rlreps.successor.transition.solver import BandedSolver
+from rlreps.successor.kernels.solver import BandedSolver
 
 _FIRST_PANEL = 64
 _LARGEST_PANEL = 512

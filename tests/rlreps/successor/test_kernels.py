@@ -11,13 +11,14 @@ from scipy.stats import norm
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import MonteCarlo, TransitionSettings
-from rlreps.successor.transition import estimator as transition
-from rlreps.successor.transition import matrix as one_step_matrix
-from rlreps.successor.transition.estimator import TransitionEstimator, aggregation_error
-from rlreps.successor.transition.matrix import one_step
-from rlreps.successor.transition.modes import slow_modes
-from rlreps.successor.transition.solver import factorise
+from rlreps.successor.kernels import estimator as transition
+from rlreps.successor.kernels import matrix as one_step_matrix
+from rlreps.successor.kernels.estimator import TransitionEstimator, aggregation_error
+from rlreps.successor.kernels.matrix import one_step
+from rlreps.successor.kernels.modes import slow_modes
+from rlreps.successor.kernels.solver import factorise
+from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.settings import TransitionSettings
 
 BINS = 16
 INTEGRATION = pytest.mark.integration

@@ -24,10 +24,11 @@ from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError, require
 from rlreps.subspace import Centring, centre_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import RowEstimates, TransitionSettings, checked_cells
-from rlreps.successor.transition.matrix import one_step
-from rlreps.successor.transition.modes import SlowModes, slow_modes
-from rlreps.successor.transition.solver import BandedSolver, factorise
+from rlreps.successor.kernels.matrix import one_step
+from rlreps.successor.kernels.modes import SlowModes, slow_modes
+from rlreps.successor.kernels.solver import BandedSolver, factorise
+from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.settings import TransitionSettings
 
 TILE_ROWS = 100
 """Rows computed together: part of what decides the last bits, as products of matrices round

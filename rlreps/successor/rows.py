@@ -1,0 +1,54 @@
+"""Rows of a matrix as estimators hand them over, block by block."""
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rlreps.errors import require
+
+
+class RowEstimates(NamedTuple):
+    """Rows of a matrix and, where they were sampled, what their sampling error looks like.
+
+    Attributes:
+        rows: Ψ for a block of start states, [r, tasks] (float32).
+        half_difference: (A - B) / 2 for two independent halves A and B of the samples, whose mean
+            the rows are, [r, tasks] (float32); scaled, where one half has a sample more, to have
+            the variance of the rows' own error all the same, and no correlation with it. None where
+            nothing was sampled.
+    """
+
+    rows: np.ndarray
+    half_difference: np.ndarray | None = None
+
+
+def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarray:
+    """Return start cells [r] as int32, each an integer in [0, num_cells)."""
+    values = np.asarray(cells)
+    if values.size:
+        require(np.issubdtype(values.dtype, np.integer), "integer start cells", values.dtype.name)
+        lowest, highest = int(values.min()), int(values.max())
+        valid = lowest >= 0 and highest < num_cells
+        require(valid, f"start cells in [0, {num_cells})", (lowest, highest))
+    return values.astype(np.int32)
+
+
+class RowEstimator(Protocol):
+    """Computes rows of one matrix, for any blocks of them in any order, always to the same bits."""
+
+    def row_blocks(
+        self, blocks: Sequence[Sequence[int] | np.ndarray]
+    ) -> Generator[RowEstimates, None, None]:
+        """Yield the rows of each block of start states, in the order given.
+
+        Args:
+            blocks: Start states of each block, each in [0, n).
+
+        Yields:
+            Rows and half differences, [len(block), n] (float32), for each block.
+
+        Raises:
+            InputError: If a state is not an integer in [0, n).
+        """
+        ...

@@ -1,0 +1,87 @@
+"""Discounted sums over future states, and the settings of the methods that compute them."""
+
+import dataclasses
+
+from rlreps.errors import require, require_positive
+
+LONGEST_HORIZON = 10**7
+"""Most terms of a discounted sum: each has a weight in memory."""
+
+MOST_POINTS = 2**20
+"""Most quadrature points of a sub-cell, which are in memory together."""
+
+MOST_ROLLOUTS = 10**9
+"""Most rollouts from a cell: their standard error is below single precision's by far."""
+
+ROLLOUTS_PER_BLOCK = 250
+"""Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscountedSum:
+    """A discounted sum over future states.
+
+    Attributes:
+        horizon: Terms of the sum, h.
+        discount: γ, strictly between 0 and 1.
+        count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
+            or with the first successor (Σ_{t≥1} γᵗ⁻¹).
+        seed: Seed of every random draw, in [0, 2³²).
+    """
+
+    horizon: int
+    discount: float
+    count_start: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        allowed = f"horizon in [1, {LONGEST_HORIZON}]"
+        require(1 <= self.horizon <= LONGEST_HORIZON, allowed, self.horizon)
+        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
+        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
+
+    @property
+    def steps_ahead(self) -> int:
+        """Steps that lead from the start to the last term of the sum."""
+        return self.horizon - 1 if self.count_start else self.horizon
+
+    @property
+    def row_sum(self) -> float:
+        """Sum of every row: (1 - γʰ) / (1 - γ)."""
+        return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutSettings(DiscountedSum):
+    """A discounted sum estimated from rollouts.
+
+    Attributes:
+        rollouts: Rollouts from each start cell.
+    """
+
+    rollouts: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
+        require(self.rollouts <= MOST_ROLLOUTS, f"rollouts <= {MOST_ROLLOUTS:,}", self.rollouts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransitionSettings(DiscountedSum):
+    """A discounted sum computed from one-step transition probabilities.
+
+    Attributes:
+        refinement: Sub-cells along each side of a cell in which the agent is located.
+        points: Quadrature points in each sub-cell, a power of two.
+    """
+
+    refinement: int = 1
+    points: int = 4096
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("refinement", self.refinement)
+        power_of_two = self.points >= 1 and self.points.bit_count() == 1
+        require(power_of_two, "points to be a power of two", self.points)
+        require(self.points <= MOST_POINTS, f"points <= {MOST_POINTS:,}", self.points)
