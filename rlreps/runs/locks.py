@@ -33,7 +33,8 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     Raises:
         InputError: If another process holds the lock (it is named), the folder cannot be written,
-            its path holds a backslash, or it was moved or deleted while the body ran: what came later is somewhere else.
+            its path holds a backslash, or it was moved or deleted while the body ran: what came
+            later is somewhere else.
     """
     refuse_backslashes(folder)
     path = folder / LOCK
