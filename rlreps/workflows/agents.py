@@ -409,14 +409,18 @@ def load_agents(
     with contextlib.closing(Checkpoints(path, run=folder.identity)) as checkpoints:
         if checkpoints.latest_step() is None:
             raise InputError(f"expected a checkpoint in {path}, got none")
-        trainer = make_trainer(config, devices=devices)
-        like = jax.device_get(_unevaluated(trainer, trainer.init()))
-        step, (agents, kept) = checkpoints.restore_latest(like)
-        if not best:
-            return trainer, trainer.put(agents), step
-        learner = agents.memory.learner._replace(params=kept.params)
-        agents = agents._replace(memory=agents.memory._replace(learner=learner))
-        return trainer, trainer.put(agents), np.asarray(kept.steps).tolist()
+        with contextlib.ExitStack() as stack:
+            trainer = make_trainer(config, devices=devices)
+            stack.enter_context(contextlib.closing(trainer))
+            like = jax.device_get(_unevaluated(trainer, trainer.init()))
+            step, (agents, kept) = checkpoints.restore_latest(like)
+            if best:
+                step = np.asarray(kept.steps).tolist()
+                learner = agents.memory.learner._replace(params=kept.params)
+                agents = agents._replace(memory=agents.memory._replace(learner=learner))
+            loaded = trainer.put(agents)
+            stack.pop_all()  # The caller closes it.
+        return trainer, loaded, step
 
 
 def train_agents(
