@@ -29,7 +29,13 @@ from rlreps.agents.trainer import arena_of, make_trainer, puddle_world_of
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, PuddleWorld, arena_settings, load_arena, render_frame
-from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.errors import (
+    InputError,
+    TrainingDivergedError,
+    printable,
+    require,
+    require_positive,
+)
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
@@ -795,7 +801,7 @@ def _picture(render: Callable[[], Picture]) -> Picture:
 
 def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
     """Print a run of agents: what was run, every agent, and what they come to together."""
-    print(_described(summary))
+    print(printable(_described(summary)))
     _agents_table(summary, first_seed).print()
     for line in _interquartile_means(summary):
         print(line)

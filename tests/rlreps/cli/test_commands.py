@@ -341,6 +341,13 @@ def test_a_long_message_stays_on_one_line_in_a_narrow_terminal(refused, monkeypa
     assert os.environ["COLUMNS"] == "40"
 
 
+def test_a_message_holds_no_character_that_a_terminal_obeys(refused, tmp_path):
+    RunFolder.create_or_resume(tmp_path / "run", kind="\x1b]0;own\a", config={}, provenance={})
+    message = refused("evaluate", tmp_path / "run")
+    assert r"\x1b]0;own\x07" in message
+    assert message.isprintable()
+
+
 def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
     wild = [*TRAIN, "--optimizer", "sgd", "--learning-rate", "1e30", "--schedule", "constant"]
     with pytest.raises(SystemExit) as ending:
