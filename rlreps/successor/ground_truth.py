@@ -464,7 +464,9 @@ def _watched(
         done += rows
         advance(rows)
 
-    with progress(description, total=total, unit="rows") as advance:
+    # The bar counts a row each time that it is read.
+    title = f"{description} ({decomposition.num_reads} passes)"
+    with progress(title, total=total, unit="rows") as advance:
         result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
         advance(total - done)  # A matrix of low rank needs fewer reads.
     return result
