@@ -118,8 +118,8 @@ def learned(start: Interval, end: Interval) -> bool | None:
 def curve_rows(
     steps: npt.ArrayLike, runs: npt.ArrayLike, **described: object
 ) -> list[dict[str, object]]:
-    """Aggregate runs [runs, p] at each step [p], a row of a result file for each."""
-    found = aggregate(runs)
+    """Aggregate distances [runs, p] at each step [p], a row of a result file for each."""
+    found = aggregate(runs, within=(0.0, 1.0))
     count = found.pop("runs")
     return [
         {**described, "step": step, "runs": count, **dict(zip(found, parts, strict=True))}
