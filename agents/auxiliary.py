@@ -96,6 +96,9 @@ _RELATIVE_FLOOR = 1e-5
 """Standard deviation below which, relative to the means, columns are constant but for rounding."""
 
 
+_NUM_TASKS = 64
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuxiliaryConfig:
     """An auxiliary task: a representation objective on the torso's features, fed from replay.
@@ -111,7 +114,7 @@ class AuxiliaryConfig:
             as many that the objective sees; none shows it the torso's. ``explicit`` has linear
             weights of its own behind either.
         tasks: Cumulants behind the task columns, one of ``TASKS``.
-        num_tasks: Task columns, drawn once at the start; each of ``Cells`` is one.
+        num_tasks: Task columns, drawn once at the start, 64 by default; ``Cells`` sets its own.
         discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
         discount_high: Its upper end.
         targets: Discounted sums along replayed sequences (``monte_carlo``), or continued beyond
@@ -136,7 +139,7 @@ class AuxiliaryConfig:
     relative: bool = True
     head: tuple[int, ...] = ()
     tasks: Cumulants = dataclasses.field(default=RandomFourier(length_scale=0.2))
-    num_tasks: int = 64
+    num_tasks: int | None = None
     discount_low: float = 0.9
     discount_high: float = 0.99
     targets: TargetName = "monte_carlo"
@@ -156,8 +159,10 @@ class AuxiliaryConfig:
             "discounts 0 <= discount_low <= discount_high < 1",
             (self.discount_low, self.discount_high),
         )
-        for name in ("num_tasks", "length", "sequences"):
-            require_positive("horizon" if name == "length" else name, getattr(self, name))
+        counts = {"num_tasks": self.num_tasks, "horizon": self.length, "sequences": self.sequences}
+        for name, count in counts.items():
+            if count is not None:
+                require_positive(name, count)
         require(
             not (self.per_action and isinstance(self.objective, Spin)),
             "an objective with weights, a head for each action, for targets per_action",
@@ -165,7 +170,7 @@ class AuxiliaryConfig:
         )
         require(all(units >= 1 for units in self.head), "units >= 1 in a head's layers", self.head)
         require(
-            not isinstance(self.tasks, Cells) or self.num_tasks == AuxiliaryConfig.num_tasks,
+            not isinstance(self.tasks, Cells) or self.num_tasks is None,
             "no num_tasks for cells, each of which is a task",
             self.num_tasks,
         )
@@ -249,7 +254,7 @@ def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int])
     """
     rank, inputs = len(observation_shape), math.prod(observation_shape)
     family = with_sizes(config.tasks, num_inputs=inputs)
-    num_tasks, bounds = config.num_tasks, (0.0, 1.0)
+    num_tasks, bounds = config.num_tasks or _NUM_TASKS, (0.0, 1.0)
     if isinstance(family, Cells):
         require(
             rank == 1 and inputs <= _MOST_DIMENSIONS,

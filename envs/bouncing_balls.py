@@ -14,7 +14,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import ArenaError, TimeStep, check_count, check_range, pytree_dataclass
+from rlreps.envs.core import (
+    MOST_PIXELS,
+    ArenaError,
+    TimeStep,
+    check_count,
+    check_range,
+    pytree_dataclass,
+)
 
 EVENTS_PER_BALL = 100
 """Collisions per ball that a frame may hold; a guard that no accepted parameters come near."""
@@ -61,7 +68,7 @@ class BouncingBalls:
         radius: of each ball, in sides of the unit square, in (0, 0.25].
         speed: root mean square of the balls' speeds, in sides of the square per frame, in (0, 1].
             The total energy is num_balls · speed² / 2 for balls of mass 1.
-        frame_size: side of a frame in pixels.
+        frame_size: side of a frame in pixels, at most 1,024.
         max_steps: steps after which an episode is truncated; None for never.
 
     Raises:
@@ -76,7 +83,7 @@ class BouncingBalls:
 
     def __post_init__(self) -> None:
         check_count(self.num_balls, "num_balls")
-        check_count(self.frame_size, "frame_size")
+        check_count(self.frame_size, "frame_size", most=MOST_PIXELS)
         check_count(self.max_steps, "max_steps", optional=True)
         radius = check_range(self.radius, "radius", lambda r: 0.0 < r <= 0.25, "to be in (0, 0.25]")
         speed = check_range(self.speed, "speed", lambda s: 0.0 < s <= 1.0, "to be in (0, 1]")

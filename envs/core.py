@@ -138,11 +138,26 @@ def check_range(value: Any, name: str, valid: Callable[[float], bool], expected:
     return number
 
 
-def check_count(value: Any, name: str, *, optional: bool = False) -> None:
-    """Raise ``ArenaError`` unless ``value`` is an int of at least 1, or None if ``optional``."""
-    if not (optional and value is None) and (type(value) is not int or value < 1):
+MOST_PIXELS = 1024
+"""Along a side of a picture that an agent sees."""
+
+
+def check_count(
+    value: Any, name: str, *, least: int = 1, most: int = 2**31 - 1, optional: bool = False
+) -> None:
+    """Raise ``ArenaError`` unless ``value`` is an int of a range, or None if ``optional``.
+
+    By default the range is that of what programs count in 32 bits, such as steps.
+    """
+    if optional and value is None:
+        return
+    if type(value) is not int or not least <= value <= most:
+        too_large = type(value) is int and value > most
+        bound = f"<= {most:,}" if too_large else f">= {least}"
+        # Python takes long to write a number of many digits, or refuses to.
+        got = "a larger one" if too_large and value >= 2**63 else repr(value)
         raise ArenaError(
-            f"expected {name} to be {'None or ' if optional else ''}an int >= 1, got {value!r}"
+            f"expected {name} to be {'None or ' if optional else ''}an int {bound}, got {got}"
         )
 
 

@@ -14,13 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.envs.core import ArenaError, check_count, pytree_dataclass
+from rlreps.envs.core import MOST_PIXELS, ArenaError, check_count, pytree_dataclass
 from rlreps.envs.forks import require_threads
 
 if TYPE_CHECKING:
     from rlreps.envs.puddle_world import PuddleWorld
 
 _LEAST_PIXELS = 8
+_MOST_CODE_NUMBERS = 2**24
+"""In the codes of all cells, which take 64 MiB and are part of every program that reads them."""
 _AGENT_PIXELS = 1.5
 """Least radius of the agent in a picture."""
 
@@ -58,7 +60,7 @@ class Code:
         seed: of the codes, at least 0.
 
     Raises:
-        ArenaError: a value outside its range.
+        ArenaError: a value outside its range, or codes of more than 2^24 numbers together.
     """
 
     name: ClassVar[str] = "code"
@@ -70,8 +72,12 @@ class Code:
     def __post_init__(self) -> None:
         check_count(self.size, "size of a code")
         check_count(self.bins, "bins of codes")
-        if type(self.seed) is not int or self.seed < 0:
-            raise ArenaError(f"expected seed of codes to be an int >= 0, got {self.seed!r}")
+        check_count(self.seed, "seed of codes", least=0, most=2**63 - 1)
+        if self.bins**2 * self.size > _MOST_CODE_NUMBERS:
+            raise ArenaError(
+                f"expected codes of at most {_MOST_CODE_NUMBERS:,} numbers together, got "
+                f"{self.bins} x {self.bins} codes of {self.size}"
+            )
 
     def table(self) -> npt.NDArray[np.float32]:
         """Return the codes of all cells, [bins², size]; cell index = row · bins + column."""
@@ -97,7 +103,7 @@ class Image:
     tells its place to a fraction of a pixel.
 
     Attributes:
-        size: side in pixels, at least 8.
+        size: side in pixels, from 8 to 1,024.
 
     Raises:
         ArenaError: a value outside its range.
@@ -108,10 +114,7 @@ class Image:
     size: int = 32
 
     def __post_init__(self) -> None:
-        if type(self.size) is not int or self.size < _LEAST_PIXELS:
-            raise ArenaError(
-                f"expected size of an image to be an int >= {_LEAST_PIXELS}, got {self.size!r}"
-            )
+        check_count(self.size, "size of an image", least=_LEAST_PIXELS, most=MOST_PIXELS)
 
     def backdrop(self, world: "PuddleWorld") -> jax.Array:
         """Draw the arena without the agent, uint8 [size, size, 3].

@@ -8,6 +8,7 @@ import functools
 import itertools
 import math
 import os
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,6 +102,18 @@ def usable_memory(root: Path = Path("/")) -> int | None:
             with contextlib.suppress(OSError, ValueError):  # No such group; "max".
                 limits.append(int(home.joinpath(*parts[:depth], name).read_text()))
     return min(limits, default=None)
+
+
+def printable(text: str) -> str:
+    """Write control characters as escapes, for a terminal, which would obey them.
+
+    Names come from files of others, too. Formatting characters, such as those that turn the
+    direction of a line around, and bytes of file names that are no text are escaped likewise.
+    """
+    return "".join(
+        each.encode("unicode_escape").decode() if unicodedata.category(each)[0] == "C" else each
+        for each in text
+    )
 
 
 def in_gigabytes(size: int) -> str:

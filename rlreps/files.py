@@ -188,6 +188,17 @@ def refuse_links_out(folder: Path) -> None:
             )
 
 
+def refuse_backslashes(path: str | os.PathLike[str]) -> None:
+    """Raise an ``InputError`` if a name on a path holds a backslash.
+
+    tensorstore, which writes arrays and checkpoints, takes a backslash for a separator of folders
+    and would write into a folder beside this one.
+    """
+    absolute = Path(path).absolute()
+    if any("\\" in name for name in absolute.relative_to(absolute.anchor).parts):
+        raise InputError(f"expected a path without a backslash, got {absolute}")
+
+
 def refuse_odd_files(folder: Path) -> None:
     """Raise an ``InputError`` if anything below a folder is neither a file nor a folder."""
     for place, _, names in os.walk(folder):

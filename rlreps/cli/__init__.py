@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rlreps import __version__
-from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError
+from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, printable
 from rlreps.runs.machine import (
     keep_compiled_programs,
     keep_lapack_to_one_thread,
@@ -241,7 +241,8 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
     with contextlib.suppress(BrokenPipeError):
-        print(f"rlreps: error: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
+        said = printable(" ".join(str(error).splitlines()))
+        print(f"rlreps: error: {said}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if own_process:

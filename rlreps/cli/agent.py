@@ -15,6 +15,7 @@ from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
+from rlreps.errors import printable
 from rlreps.losses import Objective
 from rlreps.runs.processes import ProcessesConfig
 
@@ -142,4 +143,4 @@ class RenderAgents:
         for path in pictures.written:
             print(f"wrote {path}")
         for note in pictures.notes:
-            print(f"note: {note}")
+            print(f"note: {printable(note)}")

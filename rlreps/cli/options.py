@@ -234,7 +234,9 @@ class _Parser:
         given = [_spelled(argument.partition("=")[0]) for argument in self.arguments]
         for flag in given:
             if flag.startswith("--") and flag not in self.known:
-                close = difflib.get_close_matches(flag, sorted(self.known), 1, 0.75)
+                known = sorted(self.known)
+                close = difflib.get_close_matches(flag, known, 1, 0.75)
+                close = close or [name for name in known if _initials(name) == flag[2:]]
                 hint = f"; did you mean {close[0]}?" if close else ""
                 if flag in RENAMED:
                     hint = f", which is now {RENAMED[flag]}"
@@ -272,6 +274,11 @@ def _helps(cls: type) -> dict[str, str]:
         for entry in docstring_parser.parse(base.__doc__ or "").params:
             found[entry.arg_name] = " ".join((entry.description or "").replace("``", "").split())
     return found
+
+
+def _initials(flag: str) -> str:
+    """Return the first letters of an option's words: lr of --learning-rate."""
+    return "".join(word[:1] for word in flag.split("-"))
 
 
 def _spelled(flag: str) -> str:

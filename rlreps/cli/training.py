@@ -39,8 +39,8 @@ class Train:
         out: Folder of the run.
         config: The run.
         devices: Devices to train on, each with seeds of its own if they share out evenly, else with
-            a share of every batch; None is all local accelerators, or one CPU device. Of several
-            processes, each gives as many.
+            a share of every batch; by default all accelerators or, without any, one CPU device. Of
+            several processes, each gives as many.
         processes: The processes that train together, each started with the same command.
         plan: Say what each process would do, in what time and memory, and do nothing.
         quiet: Show no progress bar.

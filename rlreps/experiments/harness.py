@@ -42,7 +42,7 @@ from matplotlib.figure import Figure
 
 from rlreps import subspace
 from rlreps.config import as_json
-from rlreps.errors import require
+from rlreps.errors import printable, require
 from rlreps.numerics import usable_cores
 from rlreps.plotting import save_figure
 from rlreps.report.page import Section, write_report
@@ -118,8 +118,8 @@ def learned(start: Interval, end: Interval) -> bool | None:
 def curve_rows(
     steps: npt.ArrayLike, runs: npt.ArrayLike, **described: object
 ) -> list[dict[str, object]]:
-    """Aggregate runs [runs, p] at each step [p], a row of a result file for each."""
-    found = aggregate(runs)
+    """Aggregate distances [runs, p] at each step [p], a row of a result file for each."""
+    found = aggregate(runs, within=(0.0, 1.0))
     count = found.pop("runs")
     return [
         {**described, "step": step, "runs": count, **dict(zip(found, parts, strict=True))}
@@ -431,9 +431,9 @@ def print_claims(summary: Mapping[str, Any]) -> None:
     """Print a summary's claims beside what was found, and the report's path."""
     print("What is stated, and what was found")
     for claim in summary["claims"]:
-        print(f"\n{claim['statement']}: {VERDICTS[claim['holds']]}")
-        print(f"  stated  {claim['stated']}")
-        print(f"  found   {claim['found']}")
+        print(f"\n{printable(claim['statement'])}: {VERDICTS[claim['holds']]}")
+        print(printable(f"  stated  {claim['stated']}"))
+        print(printable(f"  found   {claim['found']}"))
     print(f"\nReport: {summary['report']}")
 
 

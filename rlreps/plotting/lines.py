@@ -246,7 +246,8 @@ def plot_panels(
     bars = all(np.size(line.x) <= _MOST_MARKERS for line in every) and not looks
     # In units of the axis, or of its logarithm.
     places = _joined(line.x for line in every)
-    shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if bars else 0.0
+    apart = bars and _have_intervals(every)
+    shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if apart else 0.0
     for axes, panel in zip(grid, panels, strict=True):
         axes.grid(visible=True)
         axes.set_title(panel.title)
@@ -301,7 +302,7 @@ def _draw(
     log_y: bool,
     look: Look | None,
 ) -> None:
-    """Draw a line with bars where it has few points, else with a band."""
+    """Draw a line with bars where it has few points, else with a band, if it has intervals."""
     mean = np.asarray(line.mean, np.float64)
     mean = np.where((mean > 0.0) | (not log_y), mean, np.nan)
     low, high = (
@@ -323,6 +324,10 @@ def _draw(
         crossed = np.asarray(line.crossed, bool)
         cross: dict[str, Any] = {"markersize": 9.0, "markeredgewidth": 1.4, "zorder": 5}
         axes.plot(x[crossed], mean[crossed], "x", color=INK, label=_CROSSED, **cross)
+    if bars and not (np.isfinite(low) & np.isfinite(high)).any():
+        # The legend would promise bars.
+        axes.plot(x, mean.T, label=line.label, **style)
+        return
     if bars:
         ends = np.nan_to_num(np.maximum([mean - low, high - mean], 0.0))
         axes.errorbar(x, mean, ends, label=line.label, capsize=2.5, elinewidth=1.1, **style)
@@ -362,19 +367,20 @@ def _set_ticks(
 
 
 def _set_heights(axes: Axes, panels: Sequence[Panel]) -> None:
-    """Set limits of logarithmic axes that an interval close to zero does not stretch."""
+    """Set limits of logarithmic axes: what is drawn is inside, but ends of intervals near zero."""
     lines = [line for panel in panels for line in panel.lines]
     floors = [panel.noise_floor[1] for panel in panels if panel.noise_floor is not None]
-    middle, outer = (
+    middle, outer, runs = (
         part[np.isfinite(part) & (part > 0.0)]
         for part in (
             _joined([*(line.mean for line in lines), *floors]),
             _joined(end for line in lines for end in (line.low, line.high)),
+            _joined(line.runs for line in lines),
         )
     )
     if middle.size:
         outer = np.clip(outer, middle.min() / 3.0, middle.max() * 3.0)
-        heights: FloatArray = np.concatenate([middle, outer])
+        heights: FloatArray = np.concatenate([middle, outer, runs])
         margin = max((heights.max() / heights.min()) ** 0.05, 1.05)
         axes.set_ylim(heights.min() / margin, heights.max() * margin)
 

@@ -41,6 +41,8 @@ STYLE: Mapping[Any, object] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "text.color": INK,
+    # Names of runs and axes are a user's: "$" is a character like any other.
+    "text.parse_math": False,
     "axes.labelsize": 9.0,
     "axes.labelcolor": INK,
     "axes.titlesize": 10.0,

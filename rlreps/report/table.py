@@ -7,17 +7,19 @@ import io
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table as RichTable
+from rich.text import Text
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, printable
 from rlreps.runs.intervals import FEWEST_BANDED
 
 _MINUS = "\N{MINUS SIGN}"
+_FORMULA = ("=", "+", "-", "@", "\t")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -107,20 +109,25 @@ class Table:
         )
 
     def to_csv(self) -> str:
-        """Return the table as CSV: full precision, and what is missing or not finite left empty."""
+        """Return the table as CSV: full precision, and what is missing or not finite left empty.
+
+        Text that a spreadsheet would take for a formula begins with an apostrophe.
+        """
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows([[finite_or_none(cell) for cell in row] for row in self.rows])
+        for row in (self.header, *self.rows):
+            writer.writerow([_csv_cell(cell) for cell in row])
         return text.getvalue()
 
     def print(self) -> None:
         """Print the table on standard output, as wide as it needs to be where that is a file."""
-        table = RichTable(title=self.caption, box=box.SIMPLE)
+        # Plain text: rich would take brackets in a name for markup.
+        table = RichTable(title=Text(printable(self.caption)), box=box.SIMPLE)
         for title, flush in zip(self.header, self._flush_right(), strict=True):
-            table.add_column(title, justify="right" if flush else "left", no_wrap=not flush)
+            side: Literal["left", "right"] = "right" if flush else "left"
+            table.add_column(Text(printable(title)), justify=side, no_wrap=not flush)
         for row in self.rows:
-            table.add_row(*map(format_number, row))
+            table.add_row(*(Text(printable(format_number(cell))) for cell in row))
         console = Console()
         if not console.is_terminal:
             everything = console.options.update(max_width=10_000)
@@ -134,6 +141,15 @@ class Table:
             bool(cells) and not any(isinstance(cell, str | bool) for cell in cells)
             for cells in given
         ]
+
+
+def _csv_cell(cell: object) -> object:
+    value = finite_or_none(cell)
+    if not isinstance(value, str):
+        return value
+    # The writer does not quote carriage returns, which end a row to some readers.
+    text = value.replace("\r", " ")
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def finite_or_none(value: object) -> object:

@@ -21,6 +21,7 @@ from rlreps.errors import InputError
 from rlreps.files import (
     parse_json,
     read_regular,
+    refuse_backslashes,
     refuse_links_out,
     refuse_odd_files,
     size_and_checksum,
@@ -53,9 +54,10 @@ class Checkpoints:
             run: What tells this run from others; None reads any.
 
         Raises:
-            InputError: If the folder, or a checkpoint in it, is a link, or something in it is
-                neither a file nor a folder.
+            InputError: If the folder, or a checkpoint in it, is a link, something in it is neither
+                a file nor a folder, or its path holds a backslash.
         """
+        refuse_backslashes(path)
         self.path = path.absolute()
         if self.path.is_symlink():
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")

@@ -8,7 +8,7 @@ import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 from rlreps import __version__
 from rlreps.errors import InputError
@@ -484,7 +484,7 @@ def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
             f"restore it, or remove {_CHECKSUM!r} from it if you have changed {changed} "
             f"yourself{also}"
         )
-    return {name: _with_nan(value) for name, value in found.items()} if nan else found
+    return cast(dict[str, Any], _with_nan(found)) if nan else found
 
 
 def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
@@ -495,10 +495,13 @@ def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
         raise InputError(f"expected JSON in {place}, got {error}") from error
     if not isinstance(found, dict):
         raise InputError(f"expected a JSON object in {place}, got {type(found).__name__}")
-    return {name: _with_nan(value) for name, value in found.items()} if nan else found
+    return cast(dict[str, Any], _with_nan(found)) if nan else found
 
 
 def _with_nan(value: Any) -> Any:
+    """Undo ``without_nan``."""
     if value is None:
         return math.nan
+    if isinstance(value, dict):
+        return {key: _with_nan(item) for key, item in value.items()}
     return [_with_nan(item) for item in value] if isinstance(value, list) else value

@@ -51,6 +51,10 @@ class Interval(NamedTuple):
             return True
         return False if self.low > other.high else None
 
+    def within(self, low: float, high: float) -> "Interval":
+        """Return the estimate with ends within the smallest and the largest value there can be."""
+        return Interval(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
+
 
 def interquartile_mean(values: npt.ArrayLike, axis: int = 0) -> Any:
     """Compute the mean over an axis without the lowest and the highest quarter, rounded down."""
@@ -85,8 +89,15 @@ def interquartile_mean_interval(values: npt.ArrayLike, **options: Any) -> Interv
     return _one_sample(interquartile_mean, values, **options)
 
 
-def aggregate(values: npt.ArrayLike, **options: Any) -> dict[str, Any]:
+def aggregate(
+    values: npt.ArrayLike, *, within: tuple[float, float] | None = None, **options: Any
+) -> dict[str, Any]:
     """Collect both means of ``mean_interval``'s arguments, as rows of result files hold them.
+
+    Args:
+        values: As for ``mean_interval``.
+        within: Smallest and largest value that there can be, which intervals stay within.
+        **options: As for ``mean_interval``.
 
     Returns:
         ``mean``, ``mean_low``, ``mean_high`` and ``interquartile_mean`` with the same ends, numbers
@@ -97,6 +108,7 @@ def aggregate(values: npt.ArrayLike, **options: Any) -> dict[str, Any]:
         ("mean", mean_interval(values, **options)),
         ("interquartile_mean", interquartile_mean_interval(values, **options)),
     ):
+        interval = interval if within is None else interval.within(*within)
         found |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return {**found, "runs": len(np.asarray(values))}
 

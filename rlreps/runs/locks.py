@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from rlreps.errors import InputError
+from rlreps.files import refuse_backslashes
 
 try:
     import fcntl
@@ -32,8 +33,10 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     Raises:
         InputError: If another process holds the lock (it is named), the folder cannot be written,
-            or it was moved or deleted while the body ran: what came later is somewhere else.
+            its path holds a backslash, or it was moved or deleted while the body ran: what came
+            later is somewhere else.
     """
+    refuse_backslashes(folder)
     path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -99,6 +99,11 @@ class Observations(NamedTuple):
     rows: FloatArray
     image_shape: tuple[int, ...] | None
 
+    @property
+    def is_mnist(self) -> bool:
+        """Whether the rows are MNIST's images, all 70,000 in their order."""
+        return zlib.crc32(self.rows.data) == MNIST_CHECKSUM
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the data, as JSON values."""
         count, features = self.rows.shape
@@ -129,10 +134,10 @@ def load_observations(path: Path | None) -> Observations:
     if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
         images = load_images(path)
         rows = np.concatenate([images.train, images.test])
-        title = "MNIST"
-        if path is not None and zlib.crc32(rows.data) != MNIST_CHECKSUM:
-            title = path.resolve().name
-        return Observations(f"{title} ({len(rows):,} images)", rows, images.shape)
+        found = Observations(f"MNIST ({len(rows):,} images)", rows, images.shape)
+        if path is None or found.is_mnist:
+            return found
+        return found._replace(name=f"{path.resolve().name} ({len(rows):,} images)")
     file = path / "train.npz" if path.is_dir() else path
     if file.suffix not in (".npy", ".npz") or not file.is_file():
         raise InputError(f"{_ROW_WAYS}; got {os.fspath(path)!r}")

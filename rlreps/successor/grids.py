@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Sequence
 from typing import overload
 
@@ -244,10 +245,22 @@ def spell_cells(cells: np.ndarray) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" for run in runs if run.size)
 
 
-def spelled_cells(text: str) -> np.ndarray:
-    """Read the cells [n] that ``spell_cells`` wrote."""
-    ends = [tuple(map(int, run.split("-"))) for run in text.split(", ") if run]
-    return np.concatenate([np.arange(0), *(np.arange(first, last + 1) for first, last in ends)])
+def spelled_cells(text: str, num_cells: int) -> np.ndarray:
+    """Read the cells [n] that ``spell_cells`` wrote.
+
+    Raises:
+        InputError: For anything else than rising ranges of the cells of a grid of ``num_cells``.
+    """
+    expected = f"rising ranges of {num_cells} cells, such as 12-17, 42-42"
+    if not text:
+        return np.arange(0)
+    whole = isinstance(text, str) and re.fullmatch(r"\d{1,10}-\d{1,10}(, \d{1,10}-\d{1,10})*", text)
+    require(bool(whole), expected, text)
+    ends = np.asarray(re.findall(r"\d+", text), np.int64)
+    rising = (np.diff(ends)[::2] >= 0).all() and (np.diff(ends)[1::2] > 0).all()
+    require(bool(rising and ends[-1] < num_cells), expected, text)
+    pairs = ends.reshape(-1, 2).tolist()
+    return np.concatenate([np.arange(first, last + 1) for first, last in pairs])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,7 +310,8 @@ class BoxGrid:
             f"{self.bins} cells between {self.low} and {self.high}",
         )
         names = tuple(self.names) or tuple(f"x{axis}" for axis in range(len(self.bins)))
-        require(len(names) == len(self.bins), f"{len(self.bins)} names of axes", names)
+        named = len(names) == len(self.bins) and all(isinstance(name, str) for name in names)
+        require(named, f"{len(self.bins)} names of axes", names)
         object.__setattr__(self, "names", names)
 
     @classmethod

@@ -24,7 +24,9 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps import __version__
+from rlreps.config import from_json
 from rlreps.encoders import Encoder, Params, Tabular
+from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.errors import InputError, require, require_choice
 from rlreps.subspace import (
     ArrayBlocks,
@@ -463,7 +465,9 @@ def _watched(
         done += rows
         advance(rows)
 
-    with progress(description, total=total, unit="rows") as advance:
+    # The bar counts a row each time that it is read.
+    title = f"{description} ({decomposition.num_reads} passes)"
+    with progress(title, total=total, unit="rows") as advance:
         result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
         advance(total - done)  # A matrix of low rank needs fewer reads.
     return result
@@ -474,12 +478,13 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
 
     Raises:
         InputError: If the settings describe no grid of as many states.
+        ArenaError: If they describe no arena.
     """
     bins, box = store.settings.get("bins"), store.settings.get("box")
     # Stores without the record have all cells: of arenas without walls, or older than it.
     record = store.settings.get("wall_cells")
     if isinstance(box, Mapping):
-        grid = BoxGrid(**{name: tuple(values) for name, values in box.items()})
+        grid = from_json(BoxGrid, box)
     else:
         require(
             isinstance(bins, int),
@@ -487,14 +492,15 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
             f"bins={bins!r}",
         )
         grid = BoxGrid.unit_square(int(cast(int, bins)))
-    if record is None and _has_walls(store.settings.get("environment")):
+    environment = environment_of(store.settings)
+    if record is None and environment is not None and environment.walls:
         warnings.warn(
             f"the cells inside the walls of {store.path} count as states, since an earlier version "
             "made it; generate it again to leave them out",
             UserWarning,
             stacklevel=2,
         )
-    cells = np.delete(np.arange(grid.num_cells), spelled_cells(record or ""))
+    cells = np.delete(np.arange(grid.num_cells), spelled_cells(record or "", grid.num_cells))
     require(
         len(cells) == store.shape[0],
         f"a store over a grid of bins x bins states ({len(cells)})",
@@ -503,10 +509,14 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
     return grid, cells
 
 
-def _has_walls(environment: object) -> bool:
-    """Return whether settings of an environment are those of an arena with walls."""
-    puddles = environment.get("puddles", ()) if isinstance(environment, Mapping) else ()
-    return any(puddle["multiplier"] <= 0.0 for puddle in puddles)
+def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
+    """Return the PuddleWorld that a store's matrix is of; None for another environment.
+
+    Raises:
+        ArenaError: If the settings describe no arena.
+    """
+    described = settings.get("environment")
+    return arena_from_settings(described) if isinstance(described, Mapping) else None
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:

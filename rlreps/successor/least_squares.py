@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
@@ -263,14 +262,18 @@ class LeastSquares:
                 dtype=np.float64,
             )
             start = np.random.default_rng(0).normal(size=min(sizes))
-            u, values, vt = scipy.sparse.linalg.svds(operator, k=min(rank, min(sizes) - 1), v0=start)
+            u, values, vt = scipy.sparse.linalg.svds(
+                operator, k=min(rank, min(sizes) - 1), v0=start
+            )
             u, values, vt = u[:, ::-1], values[::-1], vt[::-1]
         kept = values[:rank] > 1e-9 * values[0]
         u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
         root = np.sqrt(values)
         over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
         forward = over[:, None] * u * root
-        return Factors(self.arranged(forward), np.float32(scale[:, None] * vt.T * root), np.float32(values))
+        return Factors(
+            self.arranged(forward), np.float32(scale[:, None] * vt.T * root), np.float32(values)
+        )
 
 
 _MOST_ITERATIONS = 1_000

@@ -29,7 +29,13 @@ from rlreps.agents.trainer import arena_of, make_trainer, puddle_world_of
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, PuddleWorld, arena_settings, load_arena, render_frame
-from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.errors import (
+    InputError,
+    TrainingDivergedError,
+    printable,
+    require,
+    require_positive,
+)
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_learning, plot_policy_and_value, plot_torso_components, save_figure
 from rlreps.plotting.animation import write_gif
@@ -409,14 +415,18 @@ def load_agents(
     with contextlib.closing(Checkpoints(path, run=folder.identity)) as checkpoints:
         if checkpoints.latest_step() is None:
             raise InputError(f"expected a checkpoint in {path}, got none")
-        trainer = make_trainer(config, devices=devices)
-        like = jax.device_get(_unevaluated(trainer, trainer.init()))
-        step, (agents, kept) = checkpoints.restore_latest(like)
-        if not best:
-            return trainer, trainer.put(agents), step
-        learner = agents.memory.learner._replace(params=kept.params)
-        agents = agents._replace(memory=agents.memory._replace(learner=learner))
-        return trainer, trainer.put(agents), np.asarray(kept.steps).tolist()
+        with contextlib.ExitStack() as stack:
+            trainer = make_trainer(config, devices=devices)
+            stack.enter_context(contextlib.closing(trainer))
+            like = jax.device_get(_unevaluated(trainer, trainer.init()))
+            step, (agents, kept) = checkpoints.restore_latest(like)
+            if best:
+                step = np.asarray(kept.steps).tolist()
+                learner = agents.memory.learner._replace(params=kept.params)
+                agents = agents._replace(memory=agents.memory._replace(learner=learner))
+            loaded = trainer.put(agents)
+            stack.pop_all()  # The caller closes it.
+        return trainer, loaded, step
 
 
 def train_agents(
@@ -791,7 +801,7 @@ def _picture(render: Callable[[], Picture]) -> Picture:
 
 def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
     """Print a run of agents: what was run, every agent, and what they come to together."""
-    print(_described(summary))
+    print(printable(_described(summary)))
     _agents_table(summary, first_seed).print()
     for line in _interquartile_means(summary):
         print(line)

@@ -1,19 +1,28 @@
 """Descriptions and comparisons of stores: ``rlreps successor info`` and ``compare``."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlreps import plotting
-from rlreps.envs import arena_from_settings
+from rlreps.config import from_json
 from rlreps.errors import require
 from rlreps.plotting.lines import DISTANCE_FROM_TRUTH
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DEFAULT_RANK
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import centring_of, principal_subspace, sampling_error
+from rlreps.successor.ground_truth import (
+    centring_of,
+    environment_of,
+    principal_subspace,
+    sampling_error,
+    state_cells,
+)
+from rlreps.successor.settings import TransitionSettings
+from rlreps.successor.store import MatrixStore
 from rlreps.successor.store.estimates import EstimateStore, open_estimates
 
 _LARGEST_FINE_GRID = 40
@@ -100,7 +109,7 @@ def draw_errors(
 def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
     settings = store.matrix.settings
     if settings.get("method") == "transition":
-        return _aggregation_error(settings)
+        return _aggregation_error(store.matrix)
     sampled = sampling_error(store, progress=functools.partial(progress_bar, show=progress))
     if sampled is None:
         return None
@@ -111,22 +120,19 @@ def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
     }
 
 
-def _aggregation_error(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
     """Compute a transition matrix's error anew; None for grids where that takes minutes."""
-    bins, refinement = settings["bins"], settings["refinement"]
-    if bins * refinement > _LARGEST_FINE_GRID:
-        return None
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
     from rlreps.successor.kernels.estimator import aggregation_error
-    from rlreps.successor.settings import TransitionSettings
 
-    names = ("discount", "horizon", "count_start", "refinement", "points", "seed")
+    fields = {field.name for field in dataclasses.fields(TransitionSettings)}
+    stored = {name: value for name, value in store.settings.items() if name in fields}
+    method, environment = from_json(TransitionSettings, stored), environment_of(store.settings)
+    bins, refinement = state_cells(store)[0].bins[0], method.refinement
+    if environment is None or bins * refinement > _LARGEST_FINE_GRID:
+        return None
     found = aggregation_error(
-        arena_from_settings(settings["environment"]),
-        Grid(bins),
-        TransitionSettings(**{name: settings[name] for name in names}),
-        rank=DEFAULT_RANK,
-        centring=centring_of(settings),
+        environment, Grid(bins), method, rank=DEFAULT_RANK, centring=centring_of(store.settings)
     )
     return {
         "title": f"aggregation error, from refinements {refinement} and {2 * refinement}",

@@ -14,8 +14,8 @@ import scipy.sparse
 from matplotlib.transforms import Affine2D
 
 from rlreps import subspace
+from rlreps.config import from_json
 from rlreps.encoders import Tabular
-from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import DAMAGED, read_arrays
 from rlreps.plotting.maps import ACTIONS, outline
@@ -29,6 +29,7 @@ from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import (
     GroundTruth,
     centring_of,
+    environment_of,
     principal_subspace,
     sampling_error,
     state_cells,
@@ -162,7 +163,7 @@ def _released_page(name: str, components: int, runs: Mapping[str, Path]) -> Expl
 
     truth = load(name)
     settings = truth.settings
-    environment = _environment(settings)
+    environment = environment_of(settings)
     assert environment is not None
     assert truth.grid is not None
     assert truth.cells is not None
@@ -364,7 +365,7 @@ def store_cells(store: MatrixStore) -> Cells:
 
 
 def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cells:
-    environment = _environment(settings)
+    environment = environment_of(settings)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
         # Curves are divided as finely as a thousandth of the square asks for.
@@ -381,17 +382,13 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
     )
 
 
-def _environment(settings: Mapping[str, Any]) -> PuddleWorld | None:
-    """Return the PuddleWorld that a matrix is of; None for another environment."""
-    described = settings.get("environment")
-    return arena_from_settings(described) if isinstance(described, Mapping) else None
-
-
 def _moves(settings: Mapping[str, Any], cells: Cells) -> Moves | None:
     """Count where PuddleWorld's actions lead; None where that is unknown or walls divide cells."""
-    environment = _environment(settings)
-    if environment is None or not {"discount", "horizon", "count_start"} <= settings.keys():
+    environment = environment_of(settings)
+    names = {"discount", "horizon", "count_start"}
+    if environment is None or not names <= settings.keys():
         return None
+    from_json(TransitionSettings, {name: settings[name] for name in names})  # Checks them.
     grid = Grid(cells.columns).within(environment)
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
         return None
@@ -420,7 +417,9 @@ def _about(settings: Mapping[str, Any]) -> dict[str, str]:
     }
     found = {label: str(settings[name]) for name, label in names.items() if name in settings}
     if "formula" in settings:
-        found["sum"] = "over t ≥ 0 of γᵗ" if settings["count_start"] else "over t ≥ 1 of γᵗ⁻¹"
+        found["sum"] = (
+            "over t ≥ 0 of γᵗ" if settings.get("count_start", True) else "over t ≥ 1 of γᵗ⁻¹"
+        )
     return {**found, "centring": f"{centring_of(settings)} (for the components)"}
 
 

@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from rlreps import plotting, subspace
-from rlreps.envs import arena_from_settings, load_arena
+from rlreps.envs import load_arena
 from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.ground_truth import GroundTruth, principal_subspace, sampling_error
+from rlreps.successor.ground_truth import (
+    GroundTruth,
+    environment_of,
+    principal_subspace,
+    sampling_error,
+)
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.training.successor import KIND as SUCCESSOR
@@ -62,12 +67,11 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
     cosines = {}
     for label, run in _labelled(runs):
         components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
-    arena = truth.settings.get("environment")
     figure = plotting.plot_components(
         components,
         grid=truth.grid,
         cells=truth.cells,
-        environment=None if arena is None else arena_from_settings(arena),
+        environment=environment_of(truth.settings),
         cosines=cosines,
     )
     return plotting.save_figure(figure, out)

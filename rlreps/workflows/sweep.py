@@ -457,7 +457,11 @@ def gather(
             **{field: _cell(value) for field, value in point.values.items()},
             "runs": len(runs[index]),
             "diverged": sum(run["diverged"] for run in runs[index]),
-            **_aggregated("subspace_distance", [run["subspace_distance"] for run in runs[index]]),
+            **_aggregated(
+                "subspace_distance",
+                [run["subspace_distance"] for run in runs[index]],
+                within=(0.0, 1.0),
+            ),
             **_aggregated("excess_loss", [run["relative_excess_loss"] for run in runs[index]]),
             **trained[index],
         }
@@ -465,9 +469,9 @@ def gather(
     ]
 
 
-def _aggregated(prefix: str, values: Sequence[Any]) -> dict[str, object]:
+def _aggregated(prefix: str, values: Sequence[Any], **options: Any) -> dict[str, object]:
     """Aggregate over runs; None where a run has no value, and for ends that one run has not."""
-    found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values)
+    found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values, **options)
     known = found["mean"] is not None and len(values) < FEWEST_BANDED
     return {
         **{f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS},

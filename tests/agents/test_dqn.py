@@ -362,6 +362,7 @@ BAD_VALUES = [
     ),
     (AuxiliaryConfig, {"targets": "exact"}, "targets to be one of bootstrapped, monte_c", "'exact"),
     (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 7}, "no num_tasks for cells", "7"),
+    (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 64}, "no num_tasks for cells", "64"),
     (AuxiliaryConfig, {"discount_high": 0.8}, "discounts 0 <= discount_low <= disc", r"\(0.9, 0.8"),
     (
         AuxiliaryConfig,

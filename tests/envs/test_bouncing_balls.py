@@ -304,6 +304,8 @@ def test_episodes_are_truncated_after_max_steps_and_never_terminate():
         ({"speed": 0.0}, r"expected speed to be in \(0, 1\], got 0.0"),
         ({"speed": np.nan}, "expected speed to be a finite number, got nan"),
         ({"max_steps": 0}, "expected max_steps to be None or an int >= 1, got 0"),
+        ({"max_steps": 2**40}, "expected max_steps to be None or an int <= 2,147,483,647, got 10"),
+        ({"frame_size": 12_000}, "expected frame_size to be an int <= 1,024, got 12000"),
         ({"radius": 0.2}, "expected balls so few or small .* num_balls=3 with radius=0.2"),
         ({"num_balls": 9}, "expected balls so few or small .* num_balls=9 with radius=0.12"),
     ],

@@ -201,7 +201,11 @@ def test_observations_change_neither_moves_nor_what_ground_truth_is_of():
         ({"name": "position", "bins": 3}, r"of the observation position \(none\), got 'bins'"),
         ({"name": "code", "bins": 0}, "expected bins of codes to be an int >= 1, got 0"),
         ({"name": "code", "seed": -1}, "expected seed of codes to be an int >= 0, got -1"),
+        ({"name": "code", "seed": 2**63}, "expected seed of codes to be an int <= .*, got a larg"),
+        ({"name": "code", "bins": 10**6}, "at most 16,777,216 numbers together, got 1000000 x 10"),
+        ({"name": "code", "size": 10**6}, "at most 16,777,216 numbers .*, got 20 x 20 codes of 1"),
         ({"name": "image", "size": 7}, "expected size of an image to be an int >= 8, got 7"),
+        ({"name": "image", "size": 12_000}, "expected size of an image to be an int <= 1,024, g"),
     ],
 )
 def test_observations_that_cannot_be_made_say_what_was_expected(observation, message):

@@ -266,6 +266,8 @@ def test_worlds_with_equal_numbers_are_equal_and_hash_alike():
         ),
         ({"max_steps": 0}, "expected max_steps to be None or an int >= 1, got 0"),
         ({"max_steps": 2.5}, "expected max_steps to be None or an int >= 1, got 2.5"),
+        ({"max_steps": 2**31}, "None or an int <= 2,147,483,647, got 2147483648"),
+        ({"max_steps": 10**5000}, "None or an int <= 2,147,483,647, got a larger one"),
         ({"puddles": (1,)}, "expected puddles to be Puddle instances, got 1"),
         ({"puddles": 1}, "expected puddles to be Puddle instances, got 1"),
     ],

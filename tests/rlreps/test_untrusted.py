@@ -32,6 +32,7 @@ from rlreps.successor import store as stores
 from rlreps.successor.data import Transitions
 from rlreps.successor.ground_truth import principal_subspace, save_matrix
 from rlreps.successor.store.cache import write_archive
+from rlreps.workflows.explore import explore
 from rlreps.workflows.fit import Collection, read_data
 from rlreps.workflows.sweep import SweepConfig, parse_grid
 from rlreps.workflows.train import TrainingConfig
@@ -433,6 +434,54 @@ def test_rows_whose_variance_is_zero_in_double_precision_are_not_learned_from():
             learn(1e-300 * rows)
         with pytest.raises(ValueError, match="entries of at most 1e\\+150"):
             learn(1e300 * rows)
+
+
+BOX = {"low": [0, 0], "high": [1, 1], "bins": [8, 8], "names": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"environment": {"puddles": 5}}, "expected puddles to be an array of tables"),
+        ({"environment": {"puddles": [5]}}, "expected a table with shape and multiplier"),
+        ({"environment": {"puddles": [{"multiplier": "a"}]}}, "expected shape to be one of"),
+        ({"wall_cells": 5}, "expected rising ranges of 64 cells"),
+        ({"wall_cells": "0-99"}, "expected rising ranges of 64 cells"),
+        ({"box": {}}, "expected the fields of BoxGrid"),
+        ({"box": {**BOX, "extra": 1}}, "expected the fields of BoxGrid"),
+        ({"box": {**BOX, "low": 5}}, "expected low of BoxGrid"),
+        ({"box": {**BOX, "low": ["a", 0]}}, "expected low of BoxGrid"),
+        ({"box": {**BOX, "names": [1, 2]}}, "expected names of BoxGrid"),
+    ],
+    ids=str,
+)
+def test_settings_of_a_store_that_describe_no_place_are_refused_by_every_command(
+    refused, toy_store, with_settings, tmp_path, settings, message
+):
+    store = shutil.copytree(toy_store, tmp_path / "psi")
+    with_settings(store, **settings)
+    assert message in refused("plot", "components", store, "--d", 2, "--out", tmp_path / "a.png")
+    assert message in refused("explore", store, "--out", tmp_path / "a.html")
+    assert message in refused("train", store, "--steps", "5", "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize("environment", [5, "CartPole-v1", []])
+def test_a_store_of_another_environment_has_components_to_draw(
+    rlreps, toy_store, with_settings, tmp_path, environment
+):
+    store = shutil.copytree(toy_store, tmp_path / "psi")
+    with_settings(store, environment=environment)
+    rlreps("plot", "components", store, "--d", 2, "--out", tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("setting", [{"discount": "a"}, {"horizon": None}, {"discount": 1.0}])
+def test_a_page_of_a_sum_that_is_none_is_refused(toy_store, with_settings, tmp_path, setting):
+    store = shutil.copytree(toy_store, tmp_path / "psi")
+    with_settings(store, **setting)
+    with pytest.raises(InputError, match=f"expected {next(iter(setting))}"):
+        explore([store], tmp_path / "a.html", progress=False)
+    assert not (tmp_path / "a.html").exists()
 
 
 # Sizes, and files without end.

@@ -359,6 +359,7 @@ class PcaProblem(NamedTuple):
         moments: Covariance of the rows, [features, features].
         variances: Its eigenvalues in descending order, [features].
         basis: Its eigenvectors as columns in that order, [features, features].
+        is_mnist: Whether the rows are MNIST's images, image for image.
     """
 
     name: str
@@ -367,11 +368,12 @@ class PcaProblem(NamedTuple):
     moments: DoubleArray
     variances: DoubleArray
     basis: DoubleArray
+    is_mnist: bool
 
     @property
     def data_set(self) -> str | None:
         """Return which of the paper's data sets the rows are of, or a part of, if any."""
-        if self.name.startswith("MNIST (70,000"):
+        if self.is_mnist:
             return "MNIST"
         return "CIFAR-10" if self.name.lower().startswith("cifar-10") else None
 
@@ -458,6 +460,7 @@ def make_problem(config: PcaConfig, observations: Observations) -> PcaProblem:
         moments,
         np.maximum(variances[::-1], 0.0),
         vectors[:, ::-1],
+        observations.is_mnist,
     )
     share = problem.exact_loss(most) / max(problem.no_components, np.finfo(float).tiny)
     require(

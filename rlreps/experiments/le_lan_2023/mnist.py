@@ -429,7 +429,10 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> Method:
         "runs": len(bases),
         "diverged": int(np.sum(last["diverged"])),
         "per_seed": per_seed,
-        **{figure: aggregate(values) for figure, values in per_seed.items()},
+        **{
+            figure: aggregate(values, within=(0.0, 1.0) if figure == "subspace_distance" else None)
+            for figure, values in per_seed.items()
+        },
         **on_subsets(problem, of_images),
     }
     folder.write_summary(summary)

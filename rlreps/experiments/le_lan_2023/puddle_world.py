@@ -454,7 +454,7 @@ def report(run: Run[Config], found: Mapping[str, Group]) -> Findings:
             "step": int(method.steps[-1]),
             "diverged": method.diverged[d],
             "noise_floor": ground.floor(d),
-            **aggregate(distances[:, -1]),
+            **aggregate(distances[:, -1], within=(0.0, 1.0)),
         }
         for label, method in methods.items()
         for d, distances in method.distances.items()

@@ -451,7 +451,7 @@ class Result(NamedTuple):
 
     def distance(self, point: int = -1) -> Interval:
         """Compute the mean distance at one measurement with its interval."""
-        return mean_interval(self.distances[:, point])
+        return mean_interval(self.distances[:, point]).within(0.0, 1.0)
 
     def late_change(self) -> Interval:
         """Compute by how much the mean distance changes over the last quarter of the updates."""
@@ -770,7 +770,7 @@ def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
             **setting.described(),
             "step": int(result.steps[-1]),
             "diverged": int(result.diverged.sum()),
-            **aggregate(result.distances[:, -1]),
+            **aggregate(result.distances[:, -1], within=(0.0, 1.0)),
         }
         for setting, result in results.items()
     }

@@ -277,7 +277,7 @@ def _of(runs: Sequence[Timed], recipe: str, d: int) -> list[Timed]:
 
 def _mean_ends(runs: Sequence[Timed]) -> tuple[Interval, Interval]:
     """Compute the mean final distance and the mean seconds with their intervals."""
-    distance = mean_interval([run.distances[-1] for run in runs])
+    distance = mean_interval([run.distances[-1] for run in runs]).within(0.0, 1.0)
     return distance, mean_interval([run.seconds[-1] for run in runs])
 
 

@@ -637,8 +637,10 @@ def _summary(config: Config, problem: Problem, result: Result) -> dict[str, Any]
         "runs": len(distances),
         "diverged": int(np.sum(last["diverged"])),
         "seconds": round(last["seconds"], 3),
-        "subspace_distance": {str(d): aggregate(distances[:, d - 1]) for d in config.dimensions},
-        "successor_distance": {str(d): aggregate(successor[:, d - 1]) for d in config.dimensions},
+        **{
+            name: {str(d): aggregate(of[:, d - 1], within=(0.0, 1.0)) for d in config.dimensions}
+            for name, of in (("subspace_distance", distances), ("successor_distance", successor))
+        },
         "per_seed": {
             "subspace_distance": distances.tolist(),
             "successor_distance": successor.tolist(),

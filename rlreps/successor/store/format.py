@@ -36,7 +36,13 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.errors import InputError, in_gigabytes, require, require_memory
-from rlreps.files import parse_json, read_regular, refuse_links_out, write_atomically
+from rlreps.files import (
+    parse_json,
+    read_regular,
+    refuse_backslashes,
+    refuse_links_out,
+    write_atomically,
+)
 
 Rows = npt.NDArray[np.float32]
 
@@ -429,8 +435,12 @@ def create_or_resume(
 
 
 def require_place(path: str | Path) -> None:
-    """Raise InputError unless the path holds a store, is free or is an empty folder."""
+    """Raise InputError unless the path holds a store, is free or is an empty folder.
+
+    Also if a name on the path holds a backslash.
+    """
     folder = Path(os.path.realpath(path))
+    refuse_backslashes(folder)
     if not folder.exists() or (folder / _METADATA_FILE).exists():
         return
     if not folder.is_dir():
@@ -455,10 +465,11 @@ def open_store(path: str | Path) -> MatrixStore:
     """Open a store that exists, complete or not.
 
     Raises:
-        InputError: There is no store at the path, or its metadata are truncated, corrupt or not
-            those of a store.
+        InputError: There is no store at the path, its metadata are truncated, corrupt or not those
+            of a store, or a name on the path holds a backslash.
     """
     folder = Path(os.path.realpath(path))
+    refuse_backslashes(folder)
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
             inside = Path(path) / "successor"

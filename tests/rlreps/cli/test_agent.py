@@ -218,7 +218,7 @@ BAD_ARGUMENTS = {
     "--encoder tabular": "expected an option of rlreps agent train, got --hidden; options of ",
     "--steps 300": "expected steps to be a multiple of evaluate_every (200), got 300",
     "--auxiliary-tasks cells": "expected no num_tasks for cells, each of which is a task, got 8",
-    "--auxiliary-tasks cells --num-tasks 64 --env CartPole-v1": "expected observations that are v",
+    "--auxiliary-tasks cells --num-tasks 64": "expected no num_tasks for cells, each of which is ",
     "--auxiliary-tasks cells --length-scale 1": "expected an option of rlreps agent train, got --l",
     "--auxiliary-tasks random-fourier --length-scale 0": "expected a length_scale > 0, got 0.0",
     "--cells-per-axis 3": "expected an option of rlreps agent train, got --cells-per-axis; options",

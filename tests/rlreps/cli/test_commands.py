@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -260,6 +261,25 @@ def test_a_place_that_cannot_be_written_is_refused(refused, toy_store, command):
     assert "/proc" in message
 
 
+@pytest.mark.parametrize("place", ["a\\b/run", "run\\"])
+def test_a_path_with_a_backslash_is_refused_before_anything_is_written(
+    refused, toy_store, tmp_path, place
+):
+    """tensorstore would write into a folder beside it, under another name."""
+    data = tmp_path / "data.npz"
+    rows = {"observations": range(9), "actions": [0] * 9, "terminals": [0] * 8 + [1]}
+    np.savez(data, **rows)
+    for command in (
+        ["train", toy_store, *TRAIN],
+        ["successor", "generate", *GENERATE],
+        ["quickstart", "--preset", "smoke"],
+        ["agent", "train", "--steps", "5000"],
+        ["fit", data, "--num-features", "2"],
+    ):
+        message = refused(*command, "--out", tmp_path / place)
+        assert f"expected a path without a backslash, got {tmp_path}" in message
+
+
 def test_runs_that_are_none_are_refused(refused, toy_store, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
@@ -319,6 +339,13 @@ def test_a_long_message_stays_on_one_line_in_a_narrow_terminal(refused, monkeypa
     name = f"--{'x' * 300}"
     assert name in refused("train", "psi", "--out", "run", name, "5")
     assert os.environ["COLUMNS"] == "40"
+
+
+def test_a_message_holds_no_character_that_a_terminal_obeys(refused, tmp_path):
+    RunFolder.create_or_resume(tmp_path / "run", kind="\x1b]0;own\a", config={}, provenance={})
+    message = refused("evaluate", tmp_path / "run")
+    assert r"\x1b]0;own\x07" in message
+    assert message.isprintable()
 
 
 def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.lines import Line2D
 
 from rlreps import plotting
 from rlreps.errors import InputError
@@ -173,6 +174,25 @@ class TestPanels:
         assert np.all(one < other)
         np.testing.assert_allclose(one, [1, 100], rtol=0.05 if log_x else 0.5)
 
+    @pytest.mark.parametrize("seeds", [1, 2, 5])
+    def test_bars_are_drawn_named_and_stood_apart_only_where_there_are_intervals(self, seeds):
+        lines = [Line.of_runs(name, [1, 2], np.full((seeds, 2), 0.5)) for name in "ab"]
+        figure = panels_of([lines])
+        (axes,) = figure.axes
+        assert len(axes.containers) == (2 if seeds == 5 else 0)
+        handles = dict(zip("ab", figure.legends[0].legend_handles, strict=False))
+        assert {isinstance(each, Line2D) for each in handles.values()} == {seeds < 5}
+        for drawn in axes.lines:
+            if seeds < 5:
+                np.testing.assert_array_equal(drawn.get_xdata(), [1, 2])
+
+    def test_every_run_that_is_drawn_stays_within_the_axes(self):
+        runs = [[0.3, 0.3], [0.3, 0.004]]
+        axes = panels_of([[Line.of_runs("a", [1, 2], runs)]]).axes[0]
+        low, high = axes.get_ylim()
+        assert low < 0.004
+        assert high > 0.3
+
     def test_references_are_in_every_panel_and_once_in_the_legend_after_the_series(self):
         floor = ([1, 2], [0.001, 0.002])
         figure = plot_panels(
@@ -252,7 +272,8 @@ class TestDistanceByDimension:
         axes = figure.axes[0]
         figure.draw_without_rendering()
         np.testing.assert_array_equal(given, floor)
-        np.testing.assert_allclose(axes.containers[0][0].get_ydata(), [0.02, 0.2])
+        (means,) = [each for each in axes.lines if str(each.get_label()).startswith("a (")]
+        np.testing.assert_allclose(means.get_ydata(), [0.02, 0.2])
         assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "50"]
         assert axes.get_yscale() == axes.get_xscale() == "log"
         (dashed,) = [each for each in axes.lines if "noise floor" in str(each.get_label())]

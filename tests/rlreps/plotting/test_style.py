@@ -140,3 +140,18 @@ def test_the_package_loads_without_matplotlib_and_figures_without_pyplot():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(("suffix", "name"), [("png", r"$\frac$"), ("svg", "$a$")])
+def test_names_with_dollars_are_drawn_as_they_are(suffix, name):
+    lines = [plotting.Line(label=name, x=[1, 2], mean=[3, 40])]
+    labels = {"x_label": name, "y_label": name, "note": name, "x_ticks": {1: name, 2: "b"}}
+    figures = [
+        plotting.plot_panels([plotting.Panel(title=name, lines=lines)], **labels),
+        plotting.plot_components({name: np.ones((4, 1))}, bins=2, labels=[name]),
+        plotting.plot_reconstructions({name: np.ones((1, 2, 2))}, notes={name: name}),
+        plotting.plot_improvements({name: (0.5, 0.4, 0.6)}, baseline=name),
+    ]
+    for figure in figures:
+        drawn = plotting.figure_bytes(figure, image_format=suffix)
+        assert suffix != "svg" or f">{name}<".encode() in drawn

@@ -45,6 +45,23 @@ def test_a_terminal_shows_every_cell_on_one_line_of_its_own(capsys, monkeypatch)
     assert ["b", "\N{EN DASH}"] in lines
 
 
+def test_a_terminal_obeys_no_name_and_takes_none_for_markup(capsys):
+    hostile = ("\x1b[31mred\x9b2J\u202e", "[/bold] [red]x[/red]", "\udcff\a\r")
+    Table((hostile[0], "x"), [(name, 1) for name in hostile], hostile[1]).print()
+    shown = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e", "\udcff", "\a", "\r"} & {*shown}
+    for text in (r"\x1b[31mred\x9b2J\u202e", "[/bold] [red]x[/red]", r"\udcff\x07\r"):
+        assert text in shown
+
+
+def test_a_spreadsheet_runs_no_cell_of_a_file():
+    formulas = ["=1+1", "+1|cmd", "-1", "@sum", "\t=1"]
+    table = Table(("=head", "x"), [*((text, -1.5) for text in formulas), ("a\r=b", -2)], "c")
+    header, *rows = csv.reader(io.StringIO(table.to_csv(), newline=""))
+    assert header == ["'=head", "x"]
+    assert rows == [*([f"'{text}", "-1.5"] for text in formulas), ["a =b", "-2"]]
+
+
 def test_a_row_of_the_wrong_length_is_refused():
     with pytest.raises(InputError, match="rows of 2 cells, got 1"):
         Table(("a", "b"), [(1,)], "c")

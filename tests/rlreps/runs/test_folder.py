@@ -290,7 +290,8 @@ def test_a_part_is_computed_once_unless_that_fails_and_read_afterwards(tmp_path)
         calls.append(1)
         if len(calls) == 1:
             raise InterruptedError
-        return {"losses": [1.0, math.nan], "name": "one"}
+        nested = {"losses": [{"last": math.nan}], "best": {"loss": math.nan, "step": 3}}
+        return {"losses": [1.0, math.nan], "name": "one", "nested": nested}
 
     with pytest.raises(InterruptedError):
         folder.part("first", compute)
@@ -299,6 +300,9 @@ def test_a_part_is_computed_once_unless_that_fails_and_read_afterwards(tmp_path)
         assert found["name"] == "one"
         assert found["losses"][0] == 1.0
         assert math.isnan(found["losses"][1])
+        assert math.isnan(found["nested"]["losses"][0]["last"])
+        assert math.isnan(found["nested"]["best"]["loss"])
+        assert found["nested"]["best"]["step"] == 3
     assert len(calls) == 2
     (folder.path / "parts" / "first.json").write_text("[1]")
     with pytest.raises(InputError, match=r"expected a JSON object in .*first\.json, got list"):

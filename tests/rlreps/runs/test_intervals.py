@@ -336,3 +336,15 @@ def test_few_pairs_at_a_small_level_detect_what_has_the_power_of_their_t_test(ru
     errors = found / (values.std(ddof=1) / np.sqrt(runs))
     critical = stats.t.isf(level / 2, runs - 1)
     np.testing.assert_allclose(stats.nct.sf(critical, runs - 1, errors), 0.8, atol=1e-6)
+
+
+def test_intervals_stay_within_what_there_can_be_and_their_values_are_kept():
+    runs = np.array([[0.001, 0.5], [0.03, 0.99], [0.002, 0.98]])
+    free, bounded = aggregate(runs), aggregate(runs, within=(0.0, 1.0))
+    assert free["mean_low"][0] < 0.0
+    assert free["mean_high"][1] > 1.0
+    for name in ("mean", "interquartile_mean"):
+        np.testing.assert_array_equal(bounded[name], free[name])
+        for end in ("low", "high"):
+            expected = np.clip(free[f"{name}_{end}"], 0.0, 1.0)
+            np.testing.assert_array_equal(bounded[f"{name}_{end}"], expected)

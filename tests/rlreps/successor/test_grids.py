@@ -157,13 +157,22 @@ def test_cells_wholly_inside_a_wall_are_no_states(bins):
     np.testing.assert_array_equal(np.isnan(shown), np.tile(walled(bins)[:, None], (1, 2)))
     np.testing.assert_array_equal(shown[states], values)
     inside = np.flatnonzero(walled(bins))
-    np.testing.assert_array_equal(spelled_cells(spell_cells(inside)), inside)
+    np.testing.assert_array_equal(spelled_cells(spell_cells(inside), bins**2), inside)
 
 
 def test_ranges_of_cells_are_spelled_and_read():
     assert spell_cells(np.array([3, 4, 5, 9, 11, 12])) == "3-5, 9-9, 11-12"
-    assert spelled_cells("").shape == (0,)
+    assert spelled_cells("3-5, 9-9, 11-12", 13).tolist() == [3, 4, 5, 9, 11, 12]
+    assert spelled_cells("", 13).shape == (0,)
     assert spell_cells(np.array([], np.int64)) == ""
+
+
+@pytest.mark.parametrize(
+    "text", [5, "x", "0-", "40", "-3", "1,1", "3-2", "1-2, 2-3", "5-6, 1-2", "0-13", "0-9999999999"]
+)
+def test_what_spells_no_cells_of_the_grid_is_refused(text):
+    with pytest.raises(InputError, match="expected rising ranges of 13 cells"):
+        spelled_cells(text, 13)
 
 
 def test_without_walls_states_are_cells():

@@ -1,5 +1,6 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
+import contextlib
 import pickle
 import shutil
 
@@ -19,7 +20,7 @@ from rlreps.subspace import (
 )
 from rlreps.successor import ground_truth as module
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import load_ground_truth, principal_subspace
+from rlreps.successor.ground_truth import load_ground_truth, principal_subspace, save_matrix
 from rlreps.successor.released import load
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
@@ -367,3 +368,17 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     other = module.sampling_error(streamed, config)
     np.testing.assert_allclose(other.noise_floor, error.noise_floor, rtol=1e-4, atol=1e-9)
     assert other.standard_error == error.standard_error
+
+
+def test_the_bar_of_a_decomposition_says_how_often_it_reads_the_rows(tmp_path):
+    store, told = save_matrix(tmp_path / "psi", np.random.default_rng(0).random((12, 6))), []
+
+    @contextlib.contextmanager
+    def progress(description, *, total, unit):
+        told.append((description, total, unit))
+        yield lambda count: None
+
+    decomposition = RandomizedSVD(rank=2)
+    principal_subspace(store, decomposition, progress=progress)
+    reads = decomposition.num_reads
+    assert told == [(f"principal subspace ({reads} passes)", 12 * reads, "rows")]

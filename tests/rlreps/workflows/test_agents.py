@@ -363,6 +363,25 @@ def test_without_a_checkpoint_there_is_nothing_to_load(finished, tmp_path):
         load_agent_config(other)
 
 
+def test_a_checkpoint_that_cannot_be_read_leaves_no_environment_open(finished, monkeypatch):
+    made, closed = [], []
+
+    def make(*arguments, **options):
+        made.append(make_trainer(*arguments, **options))
+        monkeypatch.setattr(made[0], "close", lambda: closed.append(True))
+        return made[0]
+
+    def fail(*_):
+        raise InputError("expected an undamaged checkpoint")
+
+    monkeypatch.setattr("rlreps.workflows.agents.make_trainer", make)
+    monkeypatch.setattr(Checkpoints, "restore_latest", fail)
+    folder = RunFolder(finished)
+    with pytest.raises(InputError, match="undamaged"):
+        load_agents(folder, load_agent_config(folder))
+    assert (len(made), closed) == (1, [True])
+
+
 def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
     steps = np.array([0.0, 80.0, 100.0, 200.0])
     returns = np.array([[1e6, 1e6, 1.0, 3.0], [-1e6, -1e6, 5.0, 6.0]])

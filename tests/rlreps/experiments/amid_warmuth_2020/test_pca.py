@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -260,7 +261,16 @@ def test_printed_tables_have_a_place_for_every_rule_and_k():
 @pytest.fixture(scope="module")
 def mnist():
     rows = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-    return problem_of(rows, 5, "MNIST (70,000 images)")
+    return problem_of(rows, 5)._replace(is_mnist=True)
+
+
+def test_rows_are_of_mnist_by_their_checksum_and_not_by_the_name_of_their_file(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    named = problem_of(rows, 5, "MNIST (70,000 images)")
+    assert (named.data_set, named.is_whole) == (None, False)
+    monkeypatch.setattr("rlreps.sources.datasets.MNIST_CHECKSUM", zlib.crc32(rows.tobytes()))
+    whole = problem_of(rows, 5, "digits")
+    assert (whole.data_set, whole.is_whole) == ("MNIST", True)
 
 
 PAPER = sensitivity.PRESETS["paper"]
@@ -306,11 +316,11 @@ def test_printed_losses_are_judged_cell_by_cell_under_the_papers_protocol(mnist)
     assert printed(table_1(mnist, **off))["implicit Krasulina"] is False
     unknown = {pca.IMPLICIT: [[35.16, 35.20], [35.18, 35.22], [35.15, 35.18]]}
     assert printed(table_1(mnist, **unknown))["implicit Krasulina"] is None
-    subset = mnist._replace(name="cifar-10-subset (40 images)")
+    subset = mnist._replace(name="cifar-10-subset (40 images)", is_mnist=False)
     other = dataclasses.replace(PUBLISHED, tuning_fraction=0.2)
     for claims in (table_1(mnist, seen=39), table_1(mnist, other), table_1(subset)):
         assert {printed(claims)[name] for name in names} == {None}
-    elsewhere = mnist._replace(name="digits (40 images)")
+    elsewhere = mnist._replace(name="digits (40 images)", is_mnist=False)
     assert printed(table_1(elsewhere)) == {}
 
 
@@ -487,7 +497,7 @@ def test_half_of_the_cases_are_not_most():
 
 def test_nothing_that_the_paper_states_is_decided_on_other_data(mnist):
     for name in ("cifar-10-subset (40 images)", "digits (40 images)"):
-        other = mnist._replace(name=name)
+        other = mnist._replace(name=name, is_mnist=False)
         both = {**times(), **times(k=10)}
         claims = online_pca.compare_with_paper(ONLINE, figure_1(other, (1.0, 1.1, 1.2)), both)
         workers = [shared_out(other, each, 3.0, [[3.5]]) for each in (IMPLICIT, OJA)]
