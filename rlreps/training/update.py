@@ -4,7 +4,6 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -15,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.config import configurable, leaf
 from rlreps.encoders import Encoder, Params
-from rlreps.losses.base import Batch, Objective, checked_loss
+from rlreps.losses.base import Batch, Objective
 from rlreps.numerics import optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
@@ -133,9 +132,9 @@ class Learner:
 
     def _update_on(self, state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Array]:
         loss_key = jax.random.fold_in(key, state.step)
-        (loss, (objective, _)), gradients = jax.value_and_grad(
-            functools.partial(checked_loss, self.objective), has_aux=True
-        )(state.params, self._encode, batch, state.objective, loss_key)
+        (loss, (objective, _)), gradients = jax.value_and_grad(self.objective.loss, has_aux=True)(
+            state.params, self._encode, batch, state.objective, loss_key
+        )
         params, optimizer = optimizer_step(
             self.optimizer.transformation, gradients, state.optimizer, state.params
         )
