@@ -11,7 +11,7 @@ Lemma 1).
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
@@ -135,6 +135,8 @@ class Objective(abc.ABC):
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute (scalar, (state, metrics)), for ``jax.grad(..., has_aux=True)`` in ``params``.
 
+        Metrics are arrays by name; a run logs their means.
+
         The gradient is the contract. The scalar is half the mean squared residual under the weights
         that the gradient used, unless the objective says otherwise. Features of 16 bits reach every
         subclass's ``loss`` as float32.
@@ -194,6 +196,8 @@ def _checked(loss: Callable[..., Any]) -> Callable[..., Any]:
         require(whole, expected, said)
         value, others = found
         require(jnp.shape(value) == (), expected, f"a value of shape {jnp.shape(value)}")
+        kind = type(others[1]).__name__
+        require(isinstance(others[1], Mapping), f"{expected}, metrics by name", f"a {kind}")
         return value, others
 
     return checked
