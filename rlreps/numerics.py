@@ -15,6 +15,8 @@ import numpy.typing as npt
 import optax
 from jax import Array, lax
 
+from rlreps.errors import require
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Params = TypeVar("Params")
@@ -167,12 +169,26 @@ def optimizer_step(
         return optax.apply_updates(params, updates), state
 
 
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Raise an ``InputError`` unless there are seeds, each in [0, 2³²): keys see 32 bits."""
+    require(
+        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
+        "at least one seed, each in [0, 2**32)",
+        tuple(seeds),
+    )
+
+
 def seed_key(seed: Array | int, purpose: int) -> Array:
     """Derive the key of one purpose of a run from its seed.
 
     Every random draw is keyed by (seed, purpose, step), never by its position in a loop: fold the
     step into this key. Purposes of training are 0 initialisation, 1 batches, 2 the loss.
+
+    Raises:
+        InputError: For a number outside [0, 2³²), whose key would be another seed's.
     """
+    if isinstance(seed, int | np.integer):
+        require_seeds([seed])
     return jax.random.fold_in(jax.random.key(seed, impl=PRNG), purpose)
 
 

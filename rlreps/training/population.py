@@ -19,7 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
-from rlreps.numerics import CompiledOnce, compile_once
+from rlreps.numerics import CompiledOnce, compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.processes import wait_for_all
 from rlreps.sources.matrix import Source
@@ -388,11 +388,7 @@ def train_population(
     require_positive("evaluate_every", evaluate_every)
     if checkpoint_every is None:
         checkpoint_every = -(-_CHECKPOINT_EVERY // evaluate_every) * evaluate_every
-    require(
-        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
-        "at least one seed, each in [0, 2**32)",
-        tuple(seeds),
-    )
+    require_seeds(seeds)
     program = Population(
         learner,
         source,

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from rlreps import numerics
+from rlreps.errors import InputError
 from rlreps.numerics import (
     compile_once,
     forget_programs,
     jit_briefly,
     largest_even_share,
+    seed_key,
     usable_cores,
 )
 
@@ -113,3 +115,11 @@ def test_programs_that_call_the_host_are_compiled_each_time():
     for factor in (2.0, 3.0):
         once = compile_once(calls(lambda x, factor=factor: np.asarray(factor * x)), x)
         np.testing.assert_array_equal(once(x), factor * np.arange(3.0))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**32 + 7, np.int64(2**40)])
+def test_a_seed_whose_key_would_be_another_seeds_is_refused(seed):
+    with pytest.raises(InputError, match=r"each in \[0, 2\*\*32\), got"):
+        seed_key(seed, 0)
+    keys = {tuple(jax.random.key_data(seed_key(each, 1)).tolist()) for each in (0, 7, 2**32 - 1)}
+    assert len(keys) == 3
