@@ -108,15 +108,15 @@ def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) ->
     results: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
-        found, tree = jax.tree.flatten(function(*structure.unflatten(leaves)))
+        found, tree = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
         # Kept now: a program that is found again knows nothing of this function's pytree.
-        results.append(tree.unflatten([jax.typeof(leaf) for leaf in found]))
+        results.append(jax.tree.unflatten(tree, [jax.typeof(leaf) for leaf in found]))
         return found
 
     lowered = jax.jit(flat).lower(*leaves)
     text, options = lowered.as_text(), _brief_options() if brief else {}
     taken = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-    given = tuple(jax.tree.leaves(results[0])), jax.config.jax_default_device, *options
+    given = (*jax.tree.leaves(results[0]), frozenset(jnp.zeros(()).devices()), *options)
     key = (hashlib.sha256(text.encode()).digest(), taken, given)
     executable = _programs.pop(key, None)
     if executable is None:
