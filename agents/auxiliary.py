@@ -67,7 +67,7 @@ from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.losses import OBJECTIVES, LargeBatch, Objective, Spin
-from rlreps.losses.base import Batch, Encode, Metrics, Params, checked_loss
+from rlreps.losses.base import Batch, Encode, Metrics, Params, in_single_precision
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.numerics import matmul
 
@@ -555,6 +555,7 @@ def make_auxiliary_task(
         require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
         kind = f"observations of type {dtype} (observation_dtype)"
         require(seen.dtype.name == dtype, kind, seen.dtype.name)
+        encode = in_single_precision(encode)  # The prediction is fitted to features, too.
         # Targets are data: nothing is differentiated through them.
         targets, last = lax.stop_gradient(
             _targets(columns, partial(encode, target_params), rows, state)
@@ -565,8 +566,8 @@ def make_auxiliary_task(
             inputs = (inputs, rows.action[:, 0])
             encode = _by_action(encode, num_actions or 1)
         batch = Batch(inputs, standardised, jnp.arange(columns.num_tasks, dtype=jnp.int32))
-        value, (objective_state, metrics) = checked_loss(
-            objective, params, encode, batch, state.objective, key
+        value, (objective_state, metrics) = objective.loss(
+            params, encode, batch, state.objective, key
         )
         return value, (AuxiliaryState(state.columns, moments, last, objective_state), metrics)
 

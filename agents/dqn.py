@@ -481,7 +481,8 @@ class DQN:
         1 % makes the factor depend a little on the rows that it multiplies.
 
         Returns:
-            The gradient, errors [b], the auxiliary task's new state and norms, and metrics.
+            The gradient, errors [b], the auxiliary task's new state and norms, and metrics, those
+            of the auxiliary task under ``auxiliary_`` and their names.
         """
         gradients, (errors, metrics) = jax.grad(self.value_loss, has_aux=True)(
             state.params, state.target_params, rows, weights
@@ -489,7 +490,9 @@ class DQN:
         if self.auxiliary is None or auxiliary_rows is None:
             return gradients, errors, (state.auxiliary, state.norms), metrics
         network, options = self.network, self.config.auxiliary
-        (loss, (auxiliary_state, _)), side = jax.value_and_grad(self.auxiliary.loss, has_aux=True)(
+        (loss, (auxiliary_state, reported)), side = jax.value_and_grad(
+            self.auxiliary.loss, has_aux=True
+        )(
             network.auxiliary_params(state.params),
             network.auxiliary_params(state.target_params),
             network.auxiliary_features,
@@ -506,7 +509,11 @@ class DQN:
             name: jax.tree.map(lambda own, other: own + factor * other, gradients[name], part)
             for name, part in added.items()
         }
-        metrics = {**metrics, "auxiliary_loss": loss, "gradient_ratio": ratio}
+        # In one type: a trainer averages them.
+        reported = {
+            f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
+        }
+        metrics = {**metrics, **reported, "auxiliary_loss": loss, "gradient_ratio": ratio}
         return {**gradients, **joint}, errors, (auxiliary_state, norms), metrics
 
     def value_loss(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.tree_util import GetAttrKey
@@ -173,8 +174,21 @@ def as_point(value: Any, name: str) -> tuple[Any, Any]:
 
 
 def make_streams(seeds: Iterable[int]) -> jax.Array:
-    """Return one key for each of the seeds (modulo 2^32)."""
-    return jax.vmap(jax.random.key)(np.array([int(seed) % 2**32 for seed in seeds], np.uint32))
+    """Return one key for each of the seeds, which may be of any size.
+
+    Raises:
+        ArenaError: For seeds below 0.
+    """
+    rest = [int(seed) for seed in seeds]
+    if min(rest, default=0) < 0:
+        raise ArenaError(f"expected seeds >= 0, got {min(rest)}")
+    words = np.array([seed % 2**32 for seed in rest], np.uint32)
+    keys = jax.vmap(jax.random.key)(words)
+    # A key is made of 32 bits: what is above them is folded in.
+    while any(rest := [seed >> 32 for seed in rest]):
+        words = np.array([seed % 2**32 for seed in rest], np.uint32)
+        keys = jnp.where(np.array(rest) > 0, jax.vmap(jax.random.fold_in)(keys, words), keys)
+    return keys
 
 
 @jax.jit

@@ -31,7 +31,7 @@ class JaxDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
 
     Args:
         environment: any whose observations lie in [0, 1] or are bytes.
-        seed: decides everything random; only its remainder by 2^32 counts.
+        seed: decides everything random; of any size, from 0 on.
         observation_name: what the specification calls an observation.
         action_name: what the specification calls an action.
         draw: what shows a state of it as a picture.

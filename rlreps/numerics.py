@@ -1,9 +1,12 @@
 """What the whole library shares: compilation, products, optimizers, random keys, devices."""
 
+import collections
+import dataclasses
 import functools
+import hashlib
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import optax
 from jax import Array, lax
+
+from rlreps.errors import require
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,9 +41,9 @@ def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     fast and began sooner (docs/results/speed.md). Within another program this is ``jax.jit``.
     """
     plain = jit(function, **options)
-    if jax.default_backend() != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
+    if not (level := _brief_options()):
         return plain
-    brief = jit(function, compiler_options={_LEVEL: 1}, **options)
+    brief = jit(function, compiler_options=level, **options)
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
@@ -50,6 +55,83 @@ def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
             return plain(*args, **named)
 
     return call
+
+
+def _brief_options() -> dict[str, Any]:
+    """Return the compiler options of ``jit_briefly``; none where it is ``jax.jit``."""
+    on_cpu = jax.default_backend() == "cpu"
+    return {_LEVEL: 1} if on_cpu and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledOnce(Generic[R]):
+    """A program compiled for arguments of given shapes and devices; made by ``compile_once``.
+
+    Attributes:
+        executable: Takes and returns flat lists of arrays.
+        results: Shapes and types of what it returns, in the function's own pytree.
+    """
+
+    executable: Any
+    results: Any
+
+    def __call__(self, *args: Any) -> R:
+        found = self.executable(*jax.tree.leaves(args))
+        result: R = jax.tree.unflatten(jax.tree.structure(self.results), found)
+        return result
+
+    def as_text(self) -> str:
+        """Return the program as the compiler left it."""
+        text: str = self.executable.as_text()
+        return text
+
+
+_MOST_PROGRAMS = 32
+_programs: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
+"""Programs that ``compile_once`` compiled, the latest used last."""
+
+
+def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) -> CompiledOnce[R]:
+    """Compile a function for arguments like these, unless this process has compiled it before.
+
+    The function is traced each time, a tenth of the work, and programs are compared: whatever the
+    function reads counts as it is now, and functions, optimizers and encoders that are made anew
+    for each call cost no compilation. Programs that call the host are always compiled, and of the
+    others the 32 used last are kept.
+
+    Args:
+        function: What to compile.
+        args: Pytrees of arrays; only their shapes, types and devices matter.
+        brief: Whether to compile as ``jit_briefly`` does.
+    """
+    leaves, structure = jax.tree.flatten(args)
+    results: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        found, tree = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
+        # Kept now: a program that is found again knows nothing of this function's pytree.
+        results.append(jax.tree.unflatten(tree, [jax.typeof(leaf) for leaf in found]))
+        return found
+
+    lowered = jax.jit(flat).lower(*leaves)
+    text, options = lowered.as_text(), _brief_options() if brief else {}
+    taken = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
+    given = (*jax.tree.leaves(results[0]), frozenset(jnp.zeros(()).devices()), *options)
+    key = (hashlib.sha256(text.encode()).digest(), taken, given)
+    executable = _programs.pop(key, None)
+    if executable is None:
+        executable = lowered.compile(compiler_options=options or None)
+    # The text names no function of the host's.
+    if "callback" not in text:
+        _programs[key] = executable
+        while len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+    return CompiledOnce(executable, results[0])
+
+
+def forget_programs() -> None:
+    """Forget the programs that ``compile_once`` keeps."""
+    _programs.clear()
 
 
 def matmul(left: Array, right: Array) -> Array:
@@ -70,13 +152,30 @@ def rows_of(tree: Tree, rows: slice | Array) -> Tree:
 
 
 def optimizer_step(
-    optimizer: optax.GradientTransformation, gradients: Params, state: Any, params: Params
+    optimizer: optax.GradientTransformation,
+    gradients: Params,
+    state: Any,
+    params: Params,
+    **extra: Array,
 ) -> tuple[Params, Any]:
-    """Take one optimizer step: (new parameters, new optimizer state)."""
+    """Take one optimizer step: (new parameters, new optimizer state).
+
+    ``extra`` goes to optimizers that take further arguments, such as the loss as ``value``.
+    """
     # Optax mixes integer counts with floats, which strict promotion would refuse.
     with jax.numpy_dtype_promotion("standard"):
-        updates, state = optimizer.update(gradients, state, params)
+        update = optax.with_extra_args_support(optimizer).update
+        updates, state = update(gradients, state, params, **extra)
         return optax.apply_updates(params, updates), state
+
+
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Raise an ``InputError`` unless there are seeds, each in [0, 2³²): keys see 32 bits."""
+    require(
+        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
+        "at least one seed, each in [0, 2**32)",
+        tuple(seeds),
+    )
 
 
 def seed_key(seed: Array | int, purpose: int) -> Array:
@@ -84,7 +183,12 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
 
     Every random draw is keyed by (seed, purpose, step), never by its position in a loop: fold the
     step into this key. Purposes of training are 0 initialisation, 1 batches, 2 the loss.
+
+    Raises:
+        InputError: For a number outside [0, 2³²), whose key would be another seed's.
     """
+    if isinstance(seed, int | np.integer):
+        require_seeds([seed])
     return jax.random.fold_in(jax.random.key(seed, impl=PRNG), purpose)
 
 

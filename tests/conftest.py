@@ -3,6 +3,7 @@
 import collections
 import gc
 import os
+import sys
 import tempfile
 
 import jaxlib.version
@@ -42,6 +43,8 @@ def _programs_of_a_module():
     """Forget compiled programs after each module: a worker would keep 2 GiB of them."""
     yield
     jax.clear_caches()
+    if "rlreps.numerics" in sys.modules:
+        sys.modules["rlreps.numerics"].forget_programs()
 
 
 @pytest.hookimpl(trylast=True)  # After what is not asked for has gone.

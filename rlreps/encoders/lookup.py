@@ -1,20 +1,25 @@
 """Encoders of state indices, and wrappers around other encoders."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from rlreps.config import configurable, leaf, size
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require_positive
+from rlreps.errors import require, require_positive
 
 
 @configurable
 @dataclasses.dataclass(frozen=True)
 class Tabular(Encoder):
     """One free feature vector per state, standard normal at first: state indices [b] → [b, d].
+
+    An index out of range is refused where its value is known. Within a compiled program its
+    features are NaN, which stops a training run.
 
     Attributes:
         num_features: d.
@@ -33,8 +38,27 @@ class Tabular(Encoder):
         return jax.random.normal(key, (self.num_states, self.num_features))
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        features: Array = params[inputs]
+        """Look features up.
+
+        Raises:
+            InputError: For indices out of range that are no tracers.
+        """
+        if not isinstance(inputs, jax.core.Tracer) and inputs.size and _is_here(inputs):
+            known = np.asarray(inputs)  # By NumPy: within a trace JAX would trace the ends, too.
+            low, high = int(known.min()), int(known.max())
+            expected = f"state indices in [0, {self.num_states})"
+            require(low >= 0 and high < self.num_states, expected, [low, high])
+        features: Array = (
+            jnp.asarray(params)
+            .at[inputs]
+            .get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        )
         return features
+
+
+def _is_here(array: Any) -> bool:
+    """Tell whether this process can read all of an array."""
+    return bool(getattr(array, "is_fully_addressable", True))
 
 
 @configurable

@@ -10,9 +10,11 @@ Lemma 1).
 
 import abc
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -94,6 +96,12 @@ class Objective(abc.ABC):
     title: ClassVar[str] = "objective"
     live: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        # One boundary for every objective, the user's own too, however its loss is called.
+        super().__init_subclass__(**options)
+        if "loss" in vars(cls):
+            setattr(cls, "loss", _checked(vars(cls)["loss"]))  # noqa: B010 (mypy: no assignment)
+
     def __post_init__(self) -> None:
         require_positive("num_features", self.num_features)
 
@@ -127,8 +135,15 @@ class Objective(abc.ABC):
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute (scalar, (state, metrics)), for ``jax.grad(..., has_aux=True)`` in ``params``.
 
+        Metrics are arrays by name; a run logs their means.
+
         The gradient is the contract. The scalar is half the mean squared residual under the weights
-        that the gradient used, unless the objective says otherwise.
+        that the gradient used, unless the objective says otherwise. Features of 16 bits reach every
+        subclass's ``loss`` as float32.
+
+        Raises:
+            InputError: Unless inputs, targets, tasks and population agree in rows and columns, and
+                the subclass returns such a value.
         """
 
     def require_rows(self, rows: int) -> None:
@@ -165,19 +180,70 @@ class Objective(abc.ABC):
         return self.features(lax.stop_gradient(params), encode, inputs), targets
 
 
-def checked_loss(
-    objective: Objective, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
-) -> tuple[Array, tuple[Any, Metrics]]:
-    """Compute ``objective.loss``; an ``InputError`` unless it returns what the contract says."""
-    found: Any = objective.loss(params, encode, batch, state, key)
-    pair = isinstance(found, tuple) and len(found) == 2
-    whole = pair and isinstance(found[1], tuple) and len(found[1]) == 2
-    expected = f"{type(objective).__name__}.loss to return (scalar, (state, metrics))"
-    said = f"a pair with a {type(found[1]).__name__}" if pair else type(found).__name__
-    require(whole, expected, said)
-    value, others = found
-    require(jnp.shape(value) == (), expected, f"a value of shape {jnp.shape(value)}")
-    return value, others
+def _checked(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a subclass's ``loss``: check what it is given and what it returns, by shapes alone."""
+
+    @functools.wraps(loss)
+    def checked(
+        self: Objective, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        _require_matching(batch)
+        found: Any = loss(self, params, in_single_precision(encode), batch, state, key)
+        pair = isinstance(found, tuple) and len(found) == 2
+        whole = pair and isinstance(found[1], tuple) and len(found[1]) == 2
+        expected = f"{type(self).__name__}.loss to return (scalar, (state, metrics))"
+        said = f"a pair with a {type(found[1]).__name__}" if pair else type(found).__name__
+        require(whole, expected, said)
+        value, others = found
+        require(jnp.shape(value) == (), expected, f"a value of shape {jnp.shape(value)}")
+        kind = type(others[1]).__name__
+        require(isinstance(others[1], Mapping), f"{expected}, metrics by name", f"a {kind}")
+        return value, others
+
+    return checked
+
+
+def _require_matching(batch: Batch) -> None:
+    """Raise an ``InputError`` unless the parts of a batch have as many rows and tasks."""
+    rows, shape = _checked_rows(batch.inputs), jnp.shape(batch.targets)
+    fits = len(shape) == 2 and shape[0] == rows
+    require(fits, f"targets [b, t] for {rows} rows of inputs", shape)
+    columns = shape[1:]
+    if batch.tasks is not None:
+        of_tasks = jnp.shape(batch.tasks)
+        require(of_tasks == columns, f"tasks {columns}, one for each column", of_tasks)
+    if batch.population is not None:
+        expected = (_checked_rows(batch.population.inputs), *columns)
+        of_all = jnp.shape(batch.population.targets)
+        require(of_all == expected, f"a population's targets {expected}", of_all)
+
+
+def _checked_rows(inputs: Any) -> int:
+    """Return b; an ``InputError`` unless inputs are a pytree of arrays [b, ...]."""
+    found = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(inputs)}
+    rows = sorted(shape[0] if shape else 0 for shape in found)
+    require(len(rows) == 1, "inputs whose arrays have as many rows", rows)
+    return rows[0]
+
+
+def in_single_precision(encode: Encode) -> Encode:
+    """Return an encoder whose features of 16 bits come as float32.
+
+    Covariances and their inverses need more digits than 16 bits hold, and LAPACK takes none of 16.
+    The gradient goes back to the features in their own type.
+    """
+
+    def encode_wider(params: Params, inputs: Any) -> Array:
+        features = encode(params, inputs)
+        half = jnp.issubdtype(features.dtype, jnp.floating) and features.dtype.itemsize == 2
+        return features.astype(jnp.float32) if half else features
+
+    return encode_wider
+
+
+def require_tasks(targets: Array) -> None:
+    """Raise an ``InputError`` for targets [b, t] without columns, whose mean would be NaN."""
+    require(targets.shape[1] >= 1, "targets with at least one task column", targets.shape[1])
 
 
 class DecayedMean(NamedTuple):
@@ -236,7 +302,11 @@ def two_weight_loss(
 
     Returns:
         Half the mean squared (scaled) residual φᵀŵ − ψ, [].
+
+    Raises:
+        InputError: Without task columns.
     """
+    require_tasks(targets)
     # The weights are estimates at the current features, held fixed by Danskin's theorem: the
     # minimiser's own dependence on the features contributes nothing to the gradient.
     weights, other_weights = lax.stop_gradient(weights), lax.stop_gradient(other_weights)

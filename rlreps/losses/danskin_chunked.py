@@ -39,6 +39,7 @@ from rlreps.losses.base import (
     Objective,
     Params,
     regularised,
+    require_tasks,
     with_gradient_of,
 )
 from rlreps.numerics import matmul, rows_of
@@ -134,6 +135,7 @@ class DanskinChunked(Objective):
         Its gradient is the preconditioned one.
         """
         self.require_rows(batch.num_rows)
+        require_tasks(batch.targets)
         used = batch.num_rows // (self.groups * self.chunks) * self.groups * self.chunks
         features = self.features(params, encode, rows_of(batch.inputs, slice(used)))
         covariance = state.covariance.mean()

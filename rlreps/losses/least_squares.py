@@ -53,7 +53,8 @@ class Oracle(Objective):
         # W* is a minimiser: by Danskin's theorem it is differentiated as a constant.
         features, targets = self.at_all_states(params, encode, batch)
         weights = empirical_weights(features, mean_product(features, targets))
-        value = two_weight_loss(encode(params, batch.inputs), batch.targets, weights, weights)
+        rows = self.features(params, encode, batch.inputs)
+        value = two_weight_loss(rows, batch.targets, weights, weights)
         return value, (state, {})
 
 

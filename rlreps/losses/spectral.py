@@ -204,7 +204,7 @@ class Spin(Objective):
             mean = jax.tree.map(lambda leaf: leaf / state.weight, state.jacobian)
             coefficients = -masked.features
             if self.shifted:
-                shift = _shift(before, common=not self.masked)
+                shift = operator_shift(before, common=not self.masked)
                 slope = slope - matmul(action.values, masked.images * shift)
                 unit = gradient_of(covariance, action.covariance)
                 coefficients = unit.features * shift - masked.features
@@ -235,7 +235,7 @@ class Spin(Objective):
         )
 
 
-def _shift(before: SpectralState, *, common: bool) -> Array:
+def operator_shift(before: SpectralState, *, common: bool) -> Array:
     """Compute what is taken off the operator for each feature, or for all in common, [1, d].
 
     It makes every eigenvalue negative by a margin that scales with the operator. From the averages

@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.numerics import PRNG, largest_even_share, put_whole
+from rlreps.numerics import PRNG, largest_even_share, put_whole, require_seeds
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -40,8 +40,9 @@ class Runs(NamedTuple):
     learning_rates: Sequence[float]
 
     def check(self) -> None:
-        """Raise an ``InputError`` unless there are runs, each with a seed and a rate."""
+        """Raise an ``InputError`` unless there are runs, each with a seed in range and a rate."""
         require_positive("runs", len(self.seeds))
+        require_seeds(self.seeds)
         require(
             len(self.seeds) == len(self.learning_rates),
             f"a learning rate for each of the {len(self.seeds)} seeds",

@@ -19,7 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
-from rlreps.numerics import jit_briefly
+from rlreps.numerics import CompiledOnce, compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.processes import wait_for_all
 from rlreps.sources.matrix import Source
@@ -41,6 +41,7 @@ Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
 They are gathered only if asked for: by every process or by none."""
 
 _EVALUATED_TOGETHER = 16
+_CHECKPOINT_EVERY = 500
 
 
 def stack(learners: Sequence[Learner]) -> Learner:
@@ -58,8 +59,8 @@ class TrainingResult:
     Attributes:
         state: Final state; every leaf has a leading seed axis.
         seeds: The seeds, in the order of that axis.
-        history: One record per evaluation: ``step``, ``seconds``, ``loss`` and every evaluated
-            figure, the last two as lists over seeds.
+        history: One record per evaluation: ``step``, ``seconds``, and as lists over seeds ``loss``
+            and the objective's metrics, means since the last record, and every evaluated figure.
         seconds: Time spent in updates, without compilation and evaluation.
         compile_seconds: Time spent compiling, in this process.
     """
@@ -105,11 +106,12 @@ class Population(Program[TrainState]):
         self._shared = None if own_numbers else spread
         self._all_numbers: Any = spread if own_numbers else ()
         self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
-        self._evaluate = None if evaluate is None else jax.jit(_over_members(evaluate))
+        self._evaluate = None if evaluate is None else _over_members(evaluate)
+        self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
         self._measured, self._observe = measured, observe
         self._resets, self._objective = learner.resets_diverged, learner.objective
         self._findings: list[str | None] = [None] * len(seeds)
-        self.compiled: dict[int, Any] = {}
+        self.compiled: dict[int, CompiledOnce[tuple[TrainState, ChunkReport]]] = {}
 
     def init(self) -> TrainState:
         def start(_state: Any, _source: Any, seeds: Array, numbers: Any) -> TrainState:
@@ -120,7 +122,8 @@ class Population(Program[TrainState]):
 
         # Each device makes its own: the state of all seeds may not fit one.
         spread = self._placement.spread_seeds(start, own_sources=False)
-        return self.put(jit_briefly(spread)((), (), self._seeds, self._numbers))
+        arguments = ((), (), self._seeds, self._numbers)
+        return self.put(compile_once(spread, *arguments, brief=True)(*arguments))
 
     def chunk(
         self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any
@@ -151,14 +154,16 @@ class Population(Program[TrainState]):
     def prepare(self, state: TrainState, count: int) -> None:
         chunk = functools.partial(self.chunk, count)
         spread = self._placement.spread_seeds(chunk, own_sources=self._own_sources)
-        lowered = jax.jit(spread).lower(state, self._source, self._seeds, self._numbers)
-        self.compiled[count] = lowered.compile()
+        arguments = (state, self._source, self._seeds, self._numbers)
+        self.compiled[count] = compile_once(spread, *arguments)
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
         if self._resets and step > 0 and np.all(self._placement.collect(all_zero(state.params))):
             # What has diverged stays zero: no update would change any member.
-            nothing = np.full(len(self._all_seeds), np.nan)
-            return state._replace(step=state.step + count), {"loss": nothing}
+            _, expected = self.compiled[count].results
+            nothing = jax.tree.map(lambda found: np.full(found.shape, np.nan), expected)
+            figures = {"loss": nothing.loss, **nothing.metrics}
+            return state._replace(step=state.step + count), figures
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
         report = self._placement.collect(report)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
@@ -175,7 +180,7 @@ class Population(Program[TrainState]):
                 )
         if not self._resets:
             self._require_health(state)
-        return state, {"loss": report.loss}
+        return state, {"loss": report.loss, **report.metrics}
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
         if self._observe is not None:
@@ -216,7 +221,9 @@ class Population(Program[TrainState]):
             return {}
         params = self._placement.collect(state.params)
         try:
-            figures = self._evaluate(params, self._measured)
+            if self._figures_of is None:
+                self._figures_of = compile_once(self._evaluate, params, self._measured)
+            figures = self._figures_of(params, self._measured)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
             raise InputError(
                 "expected an evaluate that JAX can trace, as it is jitted and mapped over seeds: "
@@ -262,7 +269,7 @@ def train(
     evaluate: Evaluate | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     resets_diverged: bool = False,
     description: str = "training",
@@ -274,7 +281,8 @@ def train(
         encoder: The encoder.
         objective: The objective.
         source: Where batches come from.
-        optimizer: The encoder's optimizer; an ``Optimizer`` is scheduled over the run's steps.
+        optimizer: The encoder's optimizer; an ``Optimizer`` is scheduled over the run's steps. One
+            that takes further arguments gets the loss as ``value``.
         steps: Updates.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
@@ -284,7 +292,8 @@ def train(
             by ``jax.jit`` and mapped over seeds by ``jax.vmap``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
-        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``.
+        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
+            first multiple from 500 on.
         devices: Where to train (see ``devices``); None is JAX's default device. They change
             results by rounding at most, and an interrupted run may resume on others.
         resets_diverged: Whether a seed that diverges is set to zero, as every record then says
@@ -341,7 +350,7 @@ def train_population(
     observe: Observe | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     description: str = "training",
     progress: bool = True,
@@ -361,7 +370,7 @@ def train_population(
             member's parameters.
         evaluate_every: As for ``train``, and so are the rest.
         folder: The run's folder.
-        checkpoint_every: Updates between checkpoints.
+        checkpoint_every: As for ``train``.
         devices: Where to train; members are shared out as seeds are.
         description: Title of the progress bar.
         progress: Whether to show one.
@@ -376,11 +385,10 @@ def train_population(
     """
     require_positive("rows", learner.rows)
     require_positive("tasks", learner.tasks)
-    require(
-        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
-        "at least one seed, each in [0, 2**32)",
-        tuple(seeds),
-    )
+    require_positive("evaluate_every", evaluate_every)
+    if checkpoint_every is None:
+        checkpoint_every = -(-_CHECKPOINT_EVERY // evaluate_every) * evaluate_every
+    require_seeds(seeds)
     program = Population(
         learner,
         source,

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.numerics import seed_key
+from rlreps.numerics import require_seeds, seed_key
 from rlreps.runs.folder import RunFolder
 from rlreps.streaming import StreamingRule
 from rlreps.training.loop import Figures, Program, run
@@ -105,8 +105,9 @@ def fit_stream(
         The components and the history.
 
     Raises:
-        InputError: As ``loop.run``.
+        InputError: For seeds out of range, and as ``loop.run``.
     """
+    require_seeds(seeds)
     finished = run(
         _Stream(rule, data, draw, seeds, evaluate),
         steps=steps,

@@ -4,7 +4,6 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -15,13 +14,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.config import configurable, leaf
 from rlreps.encoders import Encoder, Params
-from rlreps.losses.base import Batch, Objective, checked_loss
+from rlreps.errors import require
+from rlreps.losses.base import Batch, Metrics, Objective
 from rlreps.numerics import optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
 from rlreps.training.optimizers import GivenOptimizer
 
 Tree = TypeVar("Tree")
+
+_OWN_FIGURES = {"step", "seconds", "loss"}
+"""Names that every record of a run has."""
 
 
 class TrainState(NamedTuple):
@@ -45,11 +48,13 @@ class ChunkReport(NamedTuple):
 
     Attributes:
         loss: Mean loss over the chunk, [].
+        metrics: Means over the chunk of what the objective reports beside it.
         bad_step: First step with a non-finite loss or, failing that, the last step if any number
             of the state ended non-finite; -1 if all is well, [] (int32).
     """
 
     loss: Array
+    metrics: Metrics
     bad_step: Array
 
 
@@ -99,7 +104,8 @@ class Learner:
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
         """Make one update: (next state, loss [])."""
         batch = self._sample(state.step, source, seed_key(seed, 1))
-        return self._update_on(state, batch, seed_key(seed, 2))
+        state, loss, _ = self._update_on(state, batch, seed_key(seed, 2))
+        return state, loss
 
     def _sample(self, step: Array, source: Source, key: Array) -> Batch:
         batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
@@ -131,15 +137,21 @@ class Learner:
         replicated: Tree = lax.with_sharding_constraint(tree, everywhere)
         return replicated
 
-    def _update_on(self, state: TrainState, batch: Batch, key: Array) -> tuple[TrainState, Array]:
+    def _update_on(
+        self, state: TrainState, batch: Batch, key: Array
+    ) -> tuple[TrainState, Array, Metrics]:
         loss_key = jax.random.fold_in(key, state.step)
-        (loss, (objective, _)), gradients = jax.value_and_grad(
-            functools.partial(checked_loss, self.objective), has_aux=True
-        )(state.params, self._encode, batch, state.objective, loss_key)
-        params, optimizer = optimizer_step(
-            self.optimizer.transformation, gradients, state.optimizer, state.params
+        grad = jax.value_and_grad(self.objective.loss, has_aux=True)
+        (loss, (objective, metrics)), gradients = grad(
+            state.params, self._encode, batch, state.objective, loss_key
         )
-        return self._replicate(TrainState(state.step + 1, params, optimizer, objective)), loss
+        taken = _OWN_FIGURES & {*metrics}
+        require(not taken, f"metrics of other names than {sorted(_OWN_FIGURES)}", sorted(taken))
+        params, optimizer = optimizer_step(
+            self.optimizer.transformation, gradients, state.optimizer, state.params, value=loss
+        )
+        state = TrainState(state.step + 1, params, optimizer, objective)
+        return self._replicate(state), loss, metrics
 
     def check(self, source: Source) -> None:
         """Trace one update without making it, so that parts that do not fit fail now.
@@ -164,12 +176,12 @@ class Learner:
         # entries from the matrix again for every use of them, a quarter of the whole step.
         def body(
             carry: tuple[TrainState, Batch], _: None
-        ) -> tuple[tuple[TrainState, Batch], Array]:
-            new_state, loss = self._update_on(*carry, loss_key)
-            return (new_state, self._sample(new_state.step, source, batch_key)), loss
+        ) -> tuple[tuple[TrainState, Batch], tuple[Array, Metrics]]:
+            new_state, loss, metrics = self._update_on(*carry, loss_key)
+            return (new_state, self._sample(new_state.step, source, batch_key)), (loss, metrics)
 
         start = (state, self._sample(state.step, source, batch_key))
-        (new_state, _), losses = lax.scan(body, start, None, length=num_steps)
+        (new_state, _), (losses, metrics) = lax.scan(body, start, None, length=num_steps)
         bad = ~jnp.isfinite(losses)
         first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
         # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
@@ -177,7 +189,8 @@ class Learner:
         after = jnp.where(finite, -1, new_state.step - 1)
         if self.resets_diverged:
             new_state = zero_unless(finite, new_state)._replace(step=new_state.step)
-        return new_state, ChunkReport(losses.mean(), jnp.where(bad.any(), first_bad, after))
+        means = {name: jnp.mean(values, axis=0) for name, values in metrics.items()}
+        return new_state, ChunkReport(losses.mean(), means, jnp.where(bad.any(), first_bad, after))
 
 
 def zero_unless(kept: Array, tree: Tree) -> Tree:

@@ -167,7 +167,7 @@ def task_of(factor=1.0):
         init=lambda key: jnp.zeros(()),
         loss=lambda params, target, encode, rows, state, key: (
             factor * jnp.sum(encode(params, rows.observation[:, 0])),
-            (state + 1.0, {}),
+            (state + 1.0, {"rows": len(rows.observation)}),
         ),
         sequences=4,
         length=1,
@@ -182,7 +182,8 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss()
         state, rows, weights, side, jax.random.key(1)
     )
     assert float(after) == 1.0
-    assert set(metrics) == {"value_loss", "auxiliary_loss", "gradient_ratio"}
+    assert set(metrics) == {"value_loss", "auxiliary_loss", "auxiliary_rows", "gradient_ratio"}
+    assert float(metrics["auxiliary_rows"]) == 4.0
 
     @jax.jit
     @jax.grad

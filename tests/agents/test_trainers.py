@@ -428,6 +428,9 @@ def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, target
     (together, metrics), (alone, _) = (run(trainer, [60, 60]) for trainer in (company, single))
     assert np.isfinite(metrics[1]["value_loss"]).all()
     assert np.isfinite(metrics[1]["auxiliary_loss"]).all()
+    if objective == "danskin_lissa":
+        assert np.all(metrics[1]["auxiliary_running_squared_norm"] > 0.0)
+        assert metrics[1]["auxiliary_running_squared_norm"].shape == (3,)
     assert times_compiled(company) == 1
     for part in ("action", "last"):
         rows, of_three = (getattr(of.memory.replay.rows, part) for of in (alone, together))

@@ -75,10 +75,13 @@ def test_the_seed_decides_everything():
     actions = np.random.default_rng(0).integers(4, size=20)
     paths = [
         np.stack([s.observation for s in play(PuddleWorldDmEnv(max_steps=7, seed=seed), actions)])
-        for seed in (3, 3, 4)
+        for seed in (3, 3, 4, 2**32 + 3)
     ]
     np.testing.assert_array_equal(paths[0], paths[1])
     assert (paths[0] != paths[2]).any()
+    assert (paths[0] != paths[3]).any()
+    with pytest.raises(ArenaError, match="expected seeds >= 0, got -1"):
+        PuddleWorldDmEnv(seed=-1)
 
 
 def test_videos_are_decided_by_their_seed_and_have_one_action():

@@ -192,8 +192,13 @@ def test_a_batch_is_reproducible_from_its_seed_and_goes_on_without_one():
     continued = play(one, None)
     np.testing.assert_array_equal(continued, play(two, None))
     assert (continued != play(one, 7)).any()
-    assert one.reset(seed=2**32 - 1)[0].shape == (3, 2)  # Seeds may be large.
-    assert PuddleWorldEnv().reset(seed=2**70)[0].shape == (2,)
+    # Seeds may be large, and are different ones then.
+    seeds = [0, 5, 2**32 - 1, 2**32, 2**32 + 5, 2**64, 2**64 + 5, 2**70]
+    starts = [tuple(PuddleWorldEnv().reset(seed=seed)[0]) for seed in seeds]
+    assert len(set(starts)) == len(seeds)
+    alone = [one.reset(seed=[seed] * 3)[0][0] for seed in seeds]
+    np.testing.assert_array_equal(alone, starts)
+    np.testing.assert_array_equal(one.reset(seed=2**32 - 1)[0][:2], [starts[2], starts[3]])
 
 
 def test_frames_show_the_agent_and_the_task():

@@ -124,6 +124,12 @@ def nearest_room(name, points):
     return np.argmin([shapely.distance(room, shapely.points(points)) for room in rooms], axis=0)
 
 
+@pytest.mark.parametrize("line", [[(0.6, 0.0), (0.6, 1.0)], [(0.0, 0.4), (1.0, 0.4)]])
+def test_the_doors_of_four_rooms_are_a_tenth_of_the_square_wide(line):
+    openings = shapely.get_parts(shapely.LineString(line) & free_region("four_rooms"))
+    np.testing.assert_allclose(shapely.length(openings), [0.1, 0.1], rtol=1e-9)
+
+
 @INTEGRATION
 @each_maze
 def test_no_path_crosses_a_wall_and_no_agent_leaves_a_room_whose_doors_are_closed(name):

@@ -3,10 +3,19 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from rlreps import numerics
-from rlreps.numerics import jit_briefly, largest_even_share, usable_cores
+from rlreps.errors import InputError
+from rlreps.numerics import (
+    compile_once,
+    forget_programs,
+    jit_briefly,
+    largest_even_share,
+    seed_key,
+    usable_cores,
+)
 
 
 def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeypatch):
@@ -63,3 +72,54 @@ def test_brief_compilation_leaves_results_nesting_and_errors_as_they_are(monkeyp
     assert jax.jit(lambda x: twice(x) + 1.0)(jnp.float32(3.0)) == 7.0
     with pytest.raises(ValueError, match="odd"):
         twice(jnp.float32(3.0), fail=True)
+
+
+def test_programs_are_compiled_once_and_told_apart_by_all_that_makes_them():
+    forget_programs()
+    x, constant = jnp.arange(3.0), np.full(3, 2.0, np.float32)
+
+    def times(factor, name="result"):
+        return lambda x: {name: factor * x}
+
+    def found(function, *args, **options):
+        once = compile_once(function, *args, **options)
+        return once.executable, once(*args)
+
+    first, result = found(times(constant), x)
+    again, renamed = found(times(constant.copy(), "other"), x)
+    assert again is first
+    np.testing.assert_array_equal(result["result"], [0.0, 2.0, 4.0])
+    np.testing.assert_array_equal(renamed["other"], [0.0, 2.0, 4.0])
+    others = [
+        found(times(constant + 1.0), x),
+        found(times(np.float32(2.0)), jnp.ones((1, 3))),
+        found(times(2.0), 1.0),
+        found(times(2.0), jnp.float32(1.0)),
+    ]
+    assert len({first, *(executable for executable, _ in others)}) == 5
+    np.testing.assert_array_equal(others[0][1]["result"], [0.0, 3.0, 6.0])
+    assert [value["result"].weak_type for _, value in others[2:]] == [True, False]
+    assert compile_once(times(constant), x).results["result"].shape == (3,)
+    # The last 32 are kept.
+    for shift in range(32):
+        found(times(float(shift) + 5.0), x)
+    assert found(times(constant), x)[0] is not first
+
+
+def test_programs_that_call_the_host_are_compiled_each_time():
+    def calls(host):
+        shape = jax.ShapeDtypeStruct((3,), np.float32)
+        return lambda x: jax.pure_callback(host, shape, x)
+
+    x = jnp.arange(3.0)
+    for factor in (2.0, 3.0):
+        once = compile_once(calls(lambda x, factor=factor: np.asarray(factor * x)), x)
+        np.testing.assert_array_equal(once(x), factor * np.arange(3.0))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**32 + 7, np.int64(2**40)])
+def test_a_seed_whose_key_would_be_another_seeds_is_refused(seed):
+    with pytest.raises(InputError, match=r"each in \[0, 2\*\*32\), got"):
+        seed_key(seed, 0)
+    keys = {tuple(jax.random.key_data(seed_key(each, 1)).tolist()) for each in (0, 7, 2**32 - 1)}
+    assert len(keys) == 3

@@ -183,6 +183,14 @@ DEVIATIONS = {
     "objectives.2.ridge": "The paper solves least squares over all cells as they are. A ridge "
     "keeps the solve defined where features depend on each other: of the mean eigenvalue 1.2e-6·d, "
     "the least in float32, below which the field's 1e-6 has no effect.",
+    "moves inside puddles": "App. C.3 says that the agent only moves by 0.025 inside a puddle and "
+    "that noise of standard deviation 0.01 is added. As in the authors' code, a puddle slows the "
+    "path to the end point, noise included: wholly inside one, the noise's standard deviation is "
+    "0.005 in place of 0.01, and a path across an edge is slowed on the part inside.",
+    "means that are removed": "The text subtracts row sums to centre columns, which is ambiguous. "
+    "As in the authors' code, each row's mean is subtracted.",
+    "start of explicit weights": "The text is silent. As in the authors' code, weights start from "
+    "N(0, 1), and one Adam moves the weights of all columns in every update.",
 }
 
 

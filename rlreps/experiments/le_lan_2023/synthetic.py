@@ -663,16 +663,18 @@ class _Judges:
         kappa0, texts, verdicts = self.config.kappa0, [], []
         for label, found in self._by_kappa(panels):
             start, end = found[kappa0].distance(0), found[kappa0].distance()
-            best = min(found, key=lambda kappa: float(found[kappa].distance().value))
+            below = {kappa: each for kappa, each in found.items() if kappa < 2.0}
+            ends = {kappa: float(each.distance().value) for kappa, each in below.items()}
+            best = min(ends, key=lambda kappa: ends[kappa])
             texts.append(
-                f"{label} {start.value:.2f} to {end.value:.3f}, nearest "
-                f"{found[best].distance().value:.3f} at {best:g}"
+                f"{label} {start.value:.2f} to {end.value:.3f}, nearest below 2 "
+                f"{ends[best]:.3f} at {best:g}"
             )
-            runs = {kappa: each.distances[:, -1] for kappa, each in found.items()}
+            runs = {kappa: each.distances[:, -1] for kappa, each in below.items()}
             verdicts += [end.below(start)] + [
                 mean_interval(runs[kappa0] - runs[kappa]).below(_exactly(MARGIN))
                 for kappa in runs
-                if kappa < 2.0 and kappa != kappa0
+                if kappa != kappa0
             ]
         return ", ".join(texts), verdicts
 

@@ -1,6 +1,7 @@
 """What networks compute, against loops in NumPy and convolutions of XLA."""
 
 import functools
+import re
 from fractions import Fraction
 
 import jax
@@ -21,6 +22,7 @@ from rlreps.encoders import (
     cosine_features,
     cosine_products,
 )
+from rlreps.errors import InputError
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.random((7, 2)).astype(np.float32)
@@ -90,6 +92,24 @@ def test_cosine_products_are_orthogonal_over_a_grid_with_the_stated_scale():
     params = params_of(encoder)
     features = jax.jit(encoder.apply)(params, inputs)
     np.testing.assert_allclose(features, products @ params, atol=1e-4)
+
+
+@pytest.mark.parametrize("states", [[0, 9], [-1, 3]])
+def test_a_table_has_no_features_for_indices_out_of_range(states):
+    table = Tabular(3, num_states=9)
+    params = params_of(table)
+    for indices in (np.asarray(states), jnp.asarray(states)):
+        with pytest.raises(
+            InputError, match=re.escape(f"state indices in [0, 9), got {sorted(states)}")
+        ):
+            table.apply(params, indices)
+    # Traced, they are not known: whatever is computed from them is no number.
+    features = jax.jit(table.apply)(params, jnp.asarray(states))
+    outside = [not 0 <= state < 9 for state in states]
+    np.testing.assert_array_equal(np.isnan(features), np.repeat(outside, 3).reshape(2, 3))
+    gradient = jax.jit(jax.grad(lambda p, s: table.apply(p, s).sum()))(params, jnp.asarray(states))
+    assert np.all(np.isfinite(gradient))
+    assert table.apply(params, jnp.zeros(0, jnp.int32)).shape == (0, 3)
 
 
 def test_tables_and_wrappers_return_what_they_wrap():

@@ -23,6 +23,7 @@ from rlreps.losses import (
     LargeBatch,
     Naive,
     Oracle,
+    Population,
     Spin,
 )
 from rlreps.sources.matrix import matrix_source
@@ -263,13 +264,46 @@ def test_inputs_of_several_parts_give_what_one_array_gives(objective):
     jax.tree.map(np.testing.assert_array_equal, *jax.jit(both)(params))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@of_every()
+def test_features_of_half_precision_are_computed_with_in_float32(objective, dtype):
+    setup = Setup(objective)
+    params, state = setup.init(jax.random.key(0))
+    # Numbers that half precision holds: the same features in either.
+    params = params.astype(dtype).astype(jnp.float32)
+    batch = setup.source.sample(jax.random.key(1), NUM_ROWS, NUM_TASKS)
+
+    def found(encode, params):
+        return jax.value_and_grad(setup.objective.loss, has_aux=True)(
+            params, encode, batch, state, jax.random.key(2)
+        )
+
+    single = jax.jit(lambda params: found(getitem, params))(params)
+    half = jax.jit(lambda params: found(lambda p, s: p.astype(dtype)[s], params))(params)
+    (value, (_, metrics)), gradient = half
+    assert {leaf.dtype for leaf in jax.tree.leaves(half)} <= {
+        np.dtype(np.float32),
+        np.dtype(np.int32),
+    }
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    jax.tree.map(close, (value, metrics), (single[0][0], single[0][1][1]))
+    # The gradient comes back through the rounding to half precision, row by row.
+    allowed = 0.02 if dtype == "bfloat16" else 0.01
+    assert np.linalg.norm(gradient - single[1]) <= allowed * np.linalg.norm(single[1])
+
+
 def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
     """Evaluate a loss by shapes alone; batch arguments replace the default's."""
 
     def evaluate(key):
-        given = {"targets": jnp.ones((rows, 2)), "tasks": jnp.zeros(2, jnp.int32)} | batch
-        table, states = jnp.ones((NUM_STATES, features)), jnp.arange(rows) % NUM_STATES
-        return objective.loss(table, getitem, Batch(states, **given), objective.init(key), key)
+        states = jnp.arange(rows) % NUM_STATES
+        given = {
+            "inputs": states,
+            "targets": jnp.ones((rows, 2)),
+            "tasks": jnp.zeros(2, jnp.int32),
+        } | batch
+        table = jnp.ones((NUM_STATES, features))
+        return objective.loss(table, getitem, Batch(**given), objective.init(key), key)
 
     return jax.eval_shape(evaluate, jax.random.key(0))
 
@@ -362,6 +396,45 @@ REFUSALS = [
     (
         lambda: loss_of(Spin(4, averaging_rate=0.5, encoder=Tabular(4, num_states=9))),
         r"an encoder with averages of shapes \(10, 24, 4\), got \(10, 9, 4\)",
+    ),
+    *(
+        (lambda each=each, given=given: loss_of(each, **given), message)
+        for each in (
+            *(DanskinChunked(4), DanskinEmpirical(4), DanskinLissa(4), Explicit(4, **SIZED)),
+            *(LargeBatch(4), Naive(4), Oracle(4), Spin(4)),
+        )
+        for given, message in (
+            (
+                {"targets": jnp.ones((7, 5))},
+                r"targets \[b, t\] for 30 rows of inputs, got \(7, 5\)",
+            ),
+            ({"inputs": (jnp.zeros(30), jnp.zeros(29))}, r"as many rows, got \[29, 30\]"),
+            ({"targets": jnp.ones(30)}, r"targets \[b, t\] for 30 rows of inputs, got \(30,\)"),
+            ({"tasks": jnp.zeros(3, jnp.int32)}, r"tasks \(2,\), one for each column, got \(3,\)"),
+            (
+                {"population": Population(jnp.arange(24), jnp.ones((23, 2)))},
+                r"a population's targets \(24, 2\), got \(23, 2\)",
+            ),
+            (
+                {"population": Population(jnp.arange(24), jnp.ones((24, 3)))},
+                r"a population's targets \(24, 2\), got \(24, 3\)",
+            ),
+        )
+    ),
+    *(
+        (
+            lambda each=each: loss_of(
+                each,
+                targets=jnp.ones((30, 0)),
+                tasks=jnp.zeros(0, jnp.int32),
+                population=Population(jnp.arange(24), jnp.ones((24, 0))),
+            ),
+            "at least one task column, got 0",
+        )
+        for each in (
+            *(DanskinChunked(4), DanskinEmpirical(4), DanskinLissa(4), Explicit(4, **SIZED)),
+            *(LargeBatch(4), Naive(4), Oracle(4)),
+        )
     ),
     (lambda: loss_of(Spin(5)), r"features of shape \(30, 5\), got \(30, 4\)"),
     (lambda: loss_of(Spin(4), rows=3), "rows >= 4, as many as features, for averaging_rate = 1"),

@@ -272,3 +272,13 @@ def test_least_squares_weights_stay_finite_and_near_optimal(num_rows, num_featur
         )
         assert best_loss <= loss * (1 + 1e-9)
         assert loss < best_loss + 0.01 * np.sum(targets**2)
+
+
+@in_double_precision
+def test_the_ridge_is_relative_to_the_mean_eigenvalue_of_the_features_moment():
+    features, targets = _problem()
+    moment = features.T @ features
+    mean = np.linalg.eigvalsh(moment).mean()
+    expected = np.linalg.solve(moment + 0.5 * mean * np.eye(NUM_FEATURES), features.T @ targets)
+    found = least_squares_weights(jnp.asarray(features), jnp.asarray(targets), 0.5)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -14,7 +14,7 @@ import scipy.linalg
 from rlreps.encoders import MLP, FunctionEncoder, SeparateMLP, Tabular, WithConstant
 from rlreps.errors import TrainingDivergedError
 from rlreps.losses.base import Batch
-from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.losses.spectral import CovarianceJacobian, SpectralState, Spin, operator_shift
 from rlreps.numerics import num_rows
 from rlreps.operators import (
     Clip,
@@ -112,6 +112,18 @@ def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averag
     quotients = np.diag(functions.T @ SYMMETRIC @ functions)
     np.testing.assert_allclose(metrics["eigenvalues"], quotients, rtol=1e-10)
     np.testing.assert_allclose(value, quotients.sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_each_feature_is_shifted_by_its_eigenvalue_and_the_largest_so_far(weight):
+    # Averages that are not corrected for their start yet.
+    averages = np.eye(3), np.diag([-3.0, 1.0, 0.5])
+    covariance, operator_matrix = (jnp.asarray(weight * each, jnp.float32) for each in averages)
+    before = SpectralState(covariance, operator_matrix, (), jnp.float32(weight))
+    shift = operator_shift(before, common=False)
+    np.testing.assert_allclose(shift, [[0.0, 4.0, 3.5]], rtol=1e-5, atol=2e-5)
+    common = operator_shift(before, common=True)
+    np.testing.assert_allclose(common, [[4.0, 4.0, 4.0]], rtol=1e-5)
 
 
 @in_double_precision

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.report.table import Table, format_number
+from rlreps.report.table import Table, format_number, with_interval
 
 ROWS = [
     ("a", 1, None, True),
@@ -96,3 +96,12 @@ def test_numbers_are_written_for_reading(value, text):
     assert format_number(value) == text
     if text == "12,346":
         assert format_number(value, digits=7) == "12,345.68"
+
+
+def test_fewer_than_five_runs_are_listed_in_place_of_an_interval():
+    figures = {"mean": 2.5, "mean_low": 1.0, "mean_high": 4.0}
+    assert with_interval({**figures, "runs": 5}, "mean", [1, 2, 2.5, 3, 4]) == "2.50 [1.00, 4.00]"
+    assert with_interval({**figures, "runs": 4}, "mean", [1, 2, 3, 4]) == "2.50 (1, 2, 3, 4)"
+    assert with_interval({**figures, "runs": 4}, "mean") == "2.50"
+    nothing = {"mean": 2.5, "mean_low": None, "mean_high": None, "runs": 5}
+    assert with_interval(nothing, "mean", [1, 2]) == "2.50"

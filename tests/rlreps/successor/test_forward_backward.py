@@ -57,6 +57,25 @@ def test_the_expected_td_gradient_vanishes_at_the_measure_and_nowhere_near(chain
     assert float(jnp.abs(gradient(shorter, shorter)[1]).max()) > 2e-2 * scale
 
 
+def test_pairs_that_do_not_count_change_no_mean():
+    generator = np.random.default_rng(0)
+    forward, backward, reached, next_forward, next_backward = (
+        generator.normal(size=(4, 2)).astype(np.float32) for _ in range(5)
+    )
+    squares = [
+        (forward[row] @ backward[state] - 0.9 * next_forward[row] @ next_backward[state]) ** 2
+        for row in range(4)
+        for state in range(4)
+        if row != state
+    ]
+    expected = np.mean(squares) - 2.0 * np.mean(
+        [f @ r for f, r in zip(forward, reached, strict=True)]
+    )
+    pairs = 1.0 - jnp.eye(4)
+    found = td_loss(forward, backward, reached, next_forward, next_backward, 0.9, pairs)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_orthonormality_is_estimated_without_bias():
     rows = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     # Every ordered pair of different rows is a pair of independent draws of this sample space.

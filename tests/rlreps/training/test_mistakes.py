@@ -26,9 +26,12 @@ class Alone(LargeBatch):
 
     def loss(self, params, encode, batch, state, key):
         value, others = super().loss(params, encode, batch, state, key)
-        return {"scalar": value, "state": (value, state), "vector": (value[None], others)}[
-            self.returned
-        ]
+        return {
+            "scalar": value,
+            "state": (value, state),
+            "vector": (value[None], others),
+            "metrics": (value, (state, value)),
+        }[self.returned]
 
 
 def run(encoder, objective=None, evaluate=None):
@@ -49,6 +52,10 @@ CASES = [
     (lambda: run(FITTING, Alone(3)), "Alone.loss to return (scalar, (state, metrics)), got"),
     (lambda: run(FITTING, Alone(3, returned="state")), "got 'a pair with a tuple'"),
     (lambda: run(FITTING, Alone(3, returned="vector")), "got 'a value of shape (1,)'"),
+    (
+        lambda: run(FITTING, Alone(3, returned="metrics")),
+        "to return (scalar, (state, metrics)), metrics by name, got 'a",
+    ),
     (lambda: run(MLP(5, hidden=(4,))), "an encoder of 3 features for LargeBatch, features of"),
     (lambda: run(MLP(3, num_inputs=4)), "inputs of shape (b, 4), as the encoder's num_inputs is 4"),
     (lambda: run(Cosine(3, num_inputs=3, frequencies=2)), "inputs of shape (b, 3), as"),

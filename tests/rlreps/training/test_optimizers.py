@@ -46,15 +46,24 @@ def test_the_first_step_is_that_of_the_method_and_precision_is_kept(name, expect
         )
 
 
-@pytest.mark.parametrize("initial_scale", [0.0, 1.0])
-def test_rmsprop_divides_by_the_root_of_an_average_that_starts_where_it_is_told(initial_scale):
+@pytest.mark.parametrize(
+    ("initial_scale", "schedule", "rates"),
+    [
+        (0.0, "constant", [0.1, 0.1, 0.1, 0.1]),
+        (1.0, "constant", [0.1, 0.1, 0.1, 0.1]),
+        (1.0, "linear", [0.1, 0.075, 0.05, 0.025]),
+    ],
+)
+def test_rmsprop_divides_by_the_root_of_an_average_that_starts_where_it_is_told(
+    initial_scale, schedule, rates
+):
     options = {"initial_scale": initial_scale, "decay": 0.7, "epsilon": 1e-3}
-    optimizer = RMSProp(learning_rate=0.1, schedule="constant", **options)
+    optimizer = RMSProp(learning_rate=0.1, schedule=schedule, steps=4, **options)
     expected, mean = [np.asarray(START)], np.full(3, initial_scale)
-    for _ in range(4):
+    for rate in rates:
         gradient = expected[-1]
         mean = 0.7 * mean + 0.3 * gradient**2
-        expected.append(gradient - 0.1 * gradient / np.sqrt(mean + 1e-3))
+        expected.append(gradient - rate * gradient / np.sqrt(mean + 1e-3))
     np.testing.assert_allclose(descend(optimizer, 4), expected, rtol=1e-5)
 
 

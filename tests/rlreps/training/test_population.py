@@ -1,6 +1,7 @@
 """Training: one seed, several, and populations that differ in numbers and sources."""
 
 import dataclasses
+import sys
 from typing import NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 from jax import Array
 
 from rlreps.config import configurable, with_sizes
-from rlreps.encoders import MLP, FourierMLP, Tabular
+from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses import (
     OBJECTIVES,
@@ -64,7 +65,8 @@ class Noise(Objective):
         value = jnp.mean(jnp.square(features - goal[None, :])) + jnp.mean(batch.targets)
         average = 0.9 * state.average + 0.1 * jax.lax.stop_gradient(features).mean(axis=0)
         average = jnp.where(state.updates >= self.spoils_after, jnp.inf, average)
-        return value, (NoiseState(state.updates + 1, average), {})
+        metrics = {"updates": state.updates, "goal": goal, "tasks": batch.targets.shape[1]}
+        return value, (NoiseState(state.updates + 1, average), metrics)
 
 
 def mean_square(params):
@@ -166,6 +168,131 @@ def test_batches_and_losses_are_keyed_by_seed_and_step():
     start = Tabular(RANK, num_states=NUM_STATES).init(encoder_key)
     untouched = np.setdiff1d(np.arange(NUM_STATES), rows)
     np.testing.assert_array_equal(result.params()[untouched], start[untouched])
+
+
+def test_records_hold_the_means_of_an_objectives_metrics(run_folder):
+    folder = run_folder()
+    result = train(**problem(seeds=(3, 4, 5), steps=8), folder=folder)
+    assert "updates" not in result.history[0]
+    assert [record["updates"] for record in result.history[1:]] == [[1.5] * 3, [5.5] * 3]
+    assert [record["tasks"] for record in result.history[1:]] == [[8.0] * 3] * 2
+    assert np.shape(result.history[-1]["goal"]) == (3, RANK)
+    assert folder.read_metrics() == result.history
+
+
+def test_metrics_of_a_run_that_diverged_are_not_numbers():
+    reset = problem(Noise(RANK, spoils_after=2), resets_diverged=True, steps=16)
+    result = train(**reset)
+    assert [record["diverged"] for record in result.history[1:]] == [[True, True]] * 4
+    last = result.history[-1]
+    assert np.shape(last["goal"]) == (2, RANK)
+    assert np.all(np.isnan(last["goal"]))
+    assert np.all(np.isnan(last["updates"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Naming(Objective):
+    """Reports one number under a name of the caller's."""
+
+    metric: str = "own"
+
+    def loss(self, params, encode, batch, state, key):
+        value = jnp.mean(jnp.square(encode(params, batch.inputs)))
+        return value, (state, {self.metric: value})
+
+
+@pytest.mark.parametrize("name", ["step", "seconds", "loss"])
+def test_a_metric_with_a_name_of_the_loops_own_is_refused(name):
+    with pytest.raises(InputError, match=rf"other names than .*'step'\], got \['{name}'\]"):
+        train(**problem(Naming(RANK, metric=name)))
+
+
+def test_optimizers_that_take_further_arguments_get_the_loss():
+    def update(updates, state, params=None, *, value, **others):
+        return updates, state + value
+
+    told = optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update)
+    arguments = problem(Naming(RANK), optimizer=optax.chain(told, optax.sgd(0.1)))
+    result = train(**arguments)
+    total = 4.0 * np.sum([record["own"] for record in result.history[1:]], axis=0)
+    np.testing.assert_allclose(result.state.optimizer[0], total, rtol=1e-5)
+    momo = train(**problem(Naming(RANK), optimizer=optax.contrib.momo_adam(0.1), steps=40))
+    assert np.all(
+        np.asarray(momo.history[-1]["loss"]) < 0.1 * np.asarray(result.history[1]["loss"])
+    )
+
+
+def test_checkpoints_are_of_some_multiple_of_evaluations_unless_told(run_folder, tmp_path):
+    arguments = problem(Naming(RANK), steps=6, evaluate_every=400, checkpoint_every=None)
+    assert [record["step"] for record in train(**arguments).history] == [0, 6]
+    arguments = arguments | {"steps": 1_300}
+    train(**arguments, folder=run_folder())
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert "800" in " ".join(kept)
+
+
+SCALE = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Objective):
+    """Reads a number that is no option of its own."""
+
+    def loss(self, params, encode, batch, state, key):
+        return SCALE * jnp.mean(jnp.square(encode(params, batch.inputs))), (state, {})
+
+
+def compilations(function):
+    """Call a function and count what is compiled meanwhile."""
+    events = []
+
+    def listen(event, duration, **others):
+        if event == "/jax/core/compile/backend_compile_duration":
+            events.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        return function(), len(events)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_the_same_program_is_compiled_once_a_process(monkeypatch):
+    table = np.arange(float(NUM_STATES), dtype=np.float32)[:, None]
+
+    def arguments(rate=1e-2, shown=table, **changes):
+        # Everything anew: what counts is the program, not which objects made it.
+        encoder = FunctionEncoder(
+            lambda key: jax.random.normal(key, (1, RANK)), lambda w, s: jnp.asarray(shown)[s] * w
+        )
+        return problem(
+            Scaled(RANK),
+            encoder=encoder,
+            source=matrix_source(planted_matrix()),
+            optimizer=optax.adam(rate),
+            evaluate=lambda params: {"sum": jnp.sum(params)},
+            **changes,
+        )
+
+    first, count = compilations(lambda: train(**arguments()))
+    assert count > 0
+    again, count = compilations(lambda: train(**arguments()))
+    assert count == 0
+    assert_identical(first.state, again.state)
+    assert [{**record, "seconds": 0} for record in first.history] == [
+        {**record, "seconds": 0} for record in again.history
+    ]
+    # Other seeds are other arguments of the same program.
+    other, count = compilations(lambda: train(**arguments(seeds=(7, 8))))
+    assert count == 0
+    assert not np.allclose(other.params(), first.params())
+    # Whatever a program closes over makes another one.
+    faster = train(**arguments(rate=3e-2))
+    shifted = train(**arguments(shown=table + 1.0))
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", -1.0)
+    negated = train(**arguments())
+    for result in (faster, shifted, negated):
+        assert not np.allclose(result.params(), first.params())
 
 
 @pytest.mark.integration

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlreps.encoders import MLP
+from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run
 from rlreps.experiments.le_lan_2023 import puddle_world
@@ -283,6 +284,21 @@ SILENT = {
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
     check_protocol("puddle-world", PROTOCOL, SILENT)
     assert PRESETS["paper"].is_published
+    # Where the text says something else, or nothing, and the authors' code decides.
+    assert set(puddle_world.DEVIATIONS) - set(PROTOCOL) == {
+        "moves inside puddles",
+        "means that are removed",
+        "start of explicit weights",
+    }
+
+
+def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
+    world, noise = load_arena("sutton"), jax.random.normal(jax.random.key(0), (20_000, 2))
+    start = jnp.asarray([0.2, 0.75])
+    moves = jax.vmap(lambda each: world.move(start, jnp.int32(1), each) - start)(noise)
+    np.testing.assert_allclose(moves.mean(axis=0), [0.025, 0.0], atol=1e-4)
+    np.testing.assert_allclose(moves.std(axis=0), 0.005, rtol=0.02)
+    assert "0.005 in place of 0.01" in puddle_world.DEVIATIONS["moves inside puddles"]
 
 
 def test_the_trend_is_the_protocol_but_for_what_its_name_says():

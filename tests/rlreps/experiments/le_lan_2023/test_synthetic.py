@@ -362,6 +362,14 @@ def test_a_claim_is_judged_by_intervals(judged, claim, verdict, change, monkeypa
         assert "against 1.000/1.000 (6 runs infinite)" in found.found
 
 
+def test_the_nearest_that_is_named_is_one_that_the_verdict_looks_at(judged):
+    found = judged(lambda s: s.kappa0 == 2.1 and outcome(0.9, 0.01))[KAPPA].found
+    assert "at 2.1" not in found
+    assert "nearest below 2 " in found
+    nearer = judged(lambda s: s.kappa0 == 1.0 and outcome(0.9, 0.02))[KAPPA].found
+    assert "nearest below 2 0.020 at 1" in nearer
+
+
 @pytest.mark.parametrize("rows", [10, 16, 20, 33])
 def test_an_inverse_is_singular_where_one_in_a_hundred_runs_draws_too_few_states(rows):
     setting = Setting("naive", 10, rows, "plain", 1, "linear", 1.9)
