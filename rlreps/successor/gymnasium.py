@@ -474,7 +474,7 @@ class GymnasiumRowSampler:
                     sets |= _changed(before, _attributes(self._process.vector))
                 ends.append(stepper.observations_ahead())
             if elsewhere.any():
-                untouched.append(bool(_equal(*ends, len(starts))[elsewhere].all()))
+                untouched.append(bool(_equal(ends[0], ends[1], len(starts))[elsewhere].all()))
         if untouched and all(untouched):
             if not sets:
                 raise InputError(

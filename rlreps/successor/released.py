@@ -45,7 +45,9 @@ def load(name: str | Path) -> "GroundTruth":
     if name not in released_names():
         if Path(name).is_dir():
             truth, sampled = load_ground_truth(name), sampling_error(open_estimates(name))
-            return dataclasses.replace(truth, error=sampled and sampled.noise_floor)
+            return dataclasses.replace(
+                truth, error=None if sampled is None else sampled.noise_floor
+            )
         names = ", ".join(released_names())
         raise InputError(
             f"expected a released ground truth ({names}) or a store, got {str(name)!r}"

@@ -56,8 +56,9 @@ class _Shown:
         if len(self._table):
             index = observation - self._start
             if 0 <= index < len(self._table):
-                return self._table[index].copy()
-        return self._computed(np.asarray(observation)[None])[0]
+                return np.array(self._table[index])
+        features: np.ndarray = self._computed(np.asarray(observation)[None])[0]
+        return features
 
     def of_many(self, observations: np.ndarray) -> np.ndarray:
         """Return the features [m, d] of observations [m, ...]."""
