@@ -119,3 +119,7 @@ def printable(text: str) -> str:
 def in_gigabytes(size: int) -> str:
     """Write a number of bytes for a message."""
     return f"{size / 1e9:,.3g} GB" if size < 10**15 else f"{size // 10**9:,} GB"
+
+
+class FitWarning(UserWarning):
+    """A fit of data whose results are not to be trusted as they are; the message says why."""

@@ -11,8 +11,8 @@ from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.runs.processes import ProcessesConfig
+from rlreps.successor.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.training.devices import choose_devices
-from rlreps.training.successor import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.evaluate import evaluate_run
 from rlreps.workflows.fit import Collection, run_fit
 from rlreps.workflows.live import LiveConfig, run_live_training
@@ -172,7 +172,7 @@ class Fit:
 
     choices: ClassVar[dict[Any, Choice]] = {
         Encoder | None: Choice("encoder", FIT_ENCODERS),
-        FitMethod: Choice("method", FIT_METHODS),
+        FitMethod | None: Choice("method", FIT_METHODS),
         Objective: Choice("objective", OBJECTIVES),
         Cumulants | None: Choice("cumulants", CUMULANTS),
     }

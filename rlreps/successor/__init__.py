@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rlreps.successor.chains import environment_chain as environment_chain
     from rlreps.successor.chains import puddle_world_chain as puddle_world_chain
     from rlreps.successor.data import Transitions as Transitions
+    from rlreps.successor.fit import fit as fit
     from rlreps.successor.grids import BoxGrid as BoxGrid
     from rlreps.successor.grids import Grid as Grid
     from rlreps.successor.ground_truth import GroundTruth as GroundTruth
@@ -31,9 +32,16 @@ if TYPE_CHECKING:
     from rlreps.successor.measure import MonteCarlo as MonteCarlo
     from rlreps.successor.measure import SuccessorMeasure as SuccessorMeasure
     from rlreps.successor.measure import Transition as Transition
+    from rlreps.successor.methods import EpisodeSums as EpisodeSums
+    from rlreps.successor.methods import FitConfig as FitConfig
+    from rlreps.successor.methods import LeastSquaresFit as LeastSquaresFit
+    from rlreps.successor.methods import TemporalDifferences as TemporalDifferences
     from rlreps.successor.monte_carlo import RowSampler as RowSampler
+    from rlreps.successor.quality import Quality as Quality
     from rlreps.successor.released import load as load
     from rlreps.successor.released import released_names as released_names
+    from rlreps.successor.representation import SuccessorRepresentation as SuccessorRepresentation
+    from rlreps.successor.representation import Task as Task
     from rlreps.successor.rows import RowEstimates as RowEstimates
     from rlreps.successor.settings import RolloutSettings as RolloutSettings
     from rlreps.successor.settings import TransitionSettings as TransitionSettings
@@ -48,15 +56,14 @@ if TYPE_CHECKING:
     from rlreps.successor.wrapper import (
         RepresentationVectorObservation as RepresentationVectorObservation,
     )
-    from rlreps.training.successor import EpisodeSums as EpisodeSums
-    from rlreps.training.successor import FitConfig as FitConfig
-    from rlreps.training.successor import SuccessorRepresentation as SuccessorRepresentation
-    from rlreps.training.successor import TemporalDifferences as TemporalDifferences
-    from rlreps.training.successor import fit as fit
 
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "data": "Transitions",
+    "fit": "fit",
+    "methods": "EpisodeSums FitConfig LeastSquaresFit TemporalDifferences",
+    "quality": "Quality",
+    "representation": "SuccessorRepresentation Task",
     "grids": "BoxGrid Grid",
     "ground_truth": "GroundTruth load_ground_truth principal_subspace sampling_error save_matrix",
     "gymnasium": "GymnasiumProcess GymnasiumRowSampler VisitSettings every_visit state_attribute",
@@ -69,10 +76,7 @@ _NAMES = {
     "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
     "wrapper": "PotentialShaping RepresentationObservation RepresentationVectorObservation",
 }
-_ABOVE = "EpisodeSums FitConfig SuccessorRepresentation TemporalDifferences fit"
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-# What is trained and stored lives above the mathematics, and is no import of it.
-_HOME |= dict.fromkeys(_ABOVE.split(), "rlreps.training.successor")
 
 __all__ = sorted(_HOME)
 
@@ -80,9 +84,10 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'rlreps.successor' has no attribute {name!r}")
-    home = _HOME[name]
-    place = home if home.startswith("rlreps.") else f"rlreps.successor.{home}"
-    return getattr(importlib.import_module(place), name)
+    value = getattr(importlib.import_module(f"rlreps.successor.{_HOME[name]}"), name)
+    # Kept, as the import of a module named like one of its functions would hide the function.
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

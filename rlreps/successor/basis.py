@@ -7,11 +7,16 @@ weights on the features of the state. For discrete actions b(a) is a unit vector
 import abc
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax import Array
 from scipy.stats import qmc
+
+from rlreps.numerics import jit, matmul
 
 Features = np.ndarray | scipy.sparse.csr_array
 """Features of observations, [m, p]; sparse where they are unit vectors."""
@@ -121,15 +126,26 @@ class Nystrom(DenseBasis):
         few = generator.permutation(len(flat))[: max(_CANDIDATES, count)]
         scaled = ((flat[few] - mean) / scale).astype(np.float32)
         centres = scaled[farthest_points(scaled, count - 1)]
-        values, vectors = np.linalg.eigh(matern(centres, centres).astype(np.float64))
+        kernel = np.asarray(matern(jnp.asarray(centres), jnp.asarray(centres)), np.float64)
+        values, vectors = np.linalg.eigh(kernel)
         kept = values > 1e-6 * values[-1]
         root = (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
         return cls(mean, scale.astype(np.float32), centres, root.astype(np.float32))
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
+        kernel = in_blocks(
+            lambda block: _nystrom(block, self.centres, self.root), self._scaled(observations)
+        )
+        return np.concatenate([kernel, np.ones((len(kernel), 1), np.float32)], axis=1)
+
+    def nearness(self, observations: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Compute the kernel between observations [m, ...] and one place [1, ...], [m]."""
+        scaled = self._scaled(observations), self._scaled(place)
+        return np.asarray(matern(*map(jnp.asarray, scaled)))[:, 0]
+
+    def _scaled(self, observations: np.ndarray) -> np.ndarray:
         flat = observations.reshape(len(observations), -1).astype(np.float32)
-        kernel = matern((flat - self.mean) / self.scale, self.centres) @ self.root
-        return np.concatenate([kernel, np.ones((len(flat), 1), np.float32)], axis=1)
+        return (flat - self.mean) / self.scale
 
 
 _CANDIDATES = 10_000
@@ -148,12 +164,27 @@ def farthest_points(points: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(chosen)
 
 
-def matern(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def matern(left: Array, right: Array) -> Array:
     """Compute the Matérn kernel with ν = 5/2 and length scale 1, [m, n]."""
-    squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
-    squares = np.maximum(squares - 2.0 * left @ right.T, 0.0)
-    root = np.sqrt(5.0 * squares)
-    return np.asarray((1.0 + root + root * root / 3.0) * np.exp(-root))
+    squares = jnp.square(left).sum(axis=1)[:, None] + jnp.square(right).sum(axis=1)
+    root = jnp.sqrt(5.0 * jnp.maximum(squares - 2.0 * matmul(left, right.T), 0.0))
+    return (1.0 + root + root * root / 3.0) * jnp.exp(-root)
+
+
+@jit
+def _nystrom(scaled: Array, centres: Array, root: Array) -> Array:
+    return matmul(matern(scaled, centres), root)
+
+
+def in_blocks(function: Callable[[Array], Array], array: np.ndarray) -> np.ndarray:
+    """Apply a function of arrays [m, ...] block by block, padded to a power of two."""
+    found = []
+    for start in range(0, max(1, len(array)), _BLOCK):
+        block = array[start : start + _BLOCK]
+        padded = 1 << max(0, len(block) - 1).bit_length()
+        fill = np.zeros((padded - len(block), *block.shape[1:]), block.dtype)
+        found.append(np.asarray(function(jnp.asarray(np.concatenate([block, fill]))))[: len(block)])
+    return np.concatenate(found)
 
 
 class Candidates(NamedTuple):
@@ -194,7 +225,8 @@ class ActionBasis:
         """Compute b of actions [n] or [n, k], [n, m]."""
         if self.num_actions is not None:
             return np.eye(self.num_actions, dtype=np.float32)[actions]
-        assert self.low is not None and self.high is not None
+        assert self.low is not None
+        assert self.high is not None
         width = np.where(self.high > self.low, self.high - self.low, 1.0)
         unit = (2.0 * (actions - self.low) / width - 1.0).astype(np.float32)
         products = [unit[:, i] * unit[:, j] for i, j in _products(unit.shape[1])]
@@ -206,7 +238,8 @@ class ActionBasis:
         if self.num_actions is not None:
             actions = np.arange(self.num_actions)
             return Candidates(actions, self.weights(actions))
-        assert self.low is not None and self.high is not None
+        assert self.low is not None
+        assert self.high is not None
         k = len(self.low)
         if k == 1:
             places = np.linspace(0.0, 1.0, 17)[:, None]
@@ -221,10 +254,3 @@ class ActionBasis:
 def _products(k: int) -> list[tuple[int, int]]:
     """List the pairs of coordinates that are multiplied: all up to three, else squares alone."""
     return [(i, j) for i in range(k) for j in range(i, k) if i == j or k <= 3]
-
-
-def described(basis: Basis) -> dict[str, Any]:
-    """Return the arrays that a basis consists of."""
-    if isinstance(basis, UnitVectors):
-        return {}
-    return {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}  # type: ignore[arg-type]

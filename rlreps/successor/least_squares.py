@@ -25,7 +25,7 @@ import scipy.sparse.linalg
 from jax import Array, lax
 
 from rlreps.numerics import jit, matmul
-from rlreps.successor.basis import ActionBasis, Basis, Features, UnitVectors
+from rlreps.successor.basis import ActionBasis, Basis, Features, Nystrom, UnitVectors
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
@@ -115,13 +115,21 @@ class LeastSquares:
         Returns:
             Map of right-hand sides [p m_b, k] to solutions.
         """
-        weights = following * self.continues[:, None]
-        crossed = moment(self.features, self.taken, self.next_features, weights) / len(weights)
-        system = self.gram - crossed
+        system = self.gram - self._followed(following)
         if scipy.sparse.issparse(system):
             return scipy.sparse.linalg.splu(system.tocsc()).solve  # type: ignore[no-any-return]
         factors = scipy.linalg.lu_factor(system, overwrite_a=True)
         return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
+
+    def _followed(self, following: np.ndarray) -> Any:
+        """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [p m_b, p m_b]."""
+        count = len(following)
+        if isinstance(self.next_features, np.ndarray) and (following == following[0]).all():
+            # A policy that does not depend on the state: one product for all of its actions.
+            once = moment(self.features, self.taken, self.next_features, self.continues[:, None])
+            return np.concatenate([once * weight for weight in following[0]], axis=1) / count
+        weights = following * self.continues[:, None]
+        return moment(self.features, self.taken, self.next_features, weights) / count
 
     @functools.cached_property
     def solve(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -129,7 +137,11 @@ class LeastSquares:
         return self.solver(self.behaviour(self.rows.next_observation))
 
     def right_hand_side(self, cumulants: np.ndarray) -> np.ndarray:
-        """Compute E[ψ(s, a) c(s')ᵀ], [p m_b, k], from cumulants at every row's next state, [N, k]."""
+        """Compute E[ψ(s, a) c(s')ᵀ], [p m_b, k].
+
+        Args:
+            cumulants: c at every row's next state, [N, k].
+        """
         columns = [
             np.asarray(self.features.T @ (self.taken[:, c, None] * cumulants), np.float64)
             for c in range(self.taken.shape[1])
@@ -154,6 +166,63 @@ class LeastSquares:
         size = self.basis.num_features
         blocks = solution.reshape(self.taken.shape[1], size, -1)
         return np.asarray(blocks.transpose(1, 0, 2), np.float32)
+
+    # --- States -----------------------------------------------------------------------------------
+
+    def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
+        """Return how many rows reach a goal [1, ...], and the reward of arriving there, [N].
+
+        The reward makes values the density m at the goal: one over the share of the arrivals there.
+
+        Rows within a kernel of at least 1/2 count as arrivals; features of networks have no such
+        surroundings (None). In dense features the density is φ(s')ᵀ G⁻¹ φ(goal).
+        """
+        reached = self.rows.next_observation
+        if isinstance(self.basis, UnitVectors):
+            there = reached == goal[0]
+            return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
+        near = self.basis.nearness(reached, goal) if isinstance(self.basis, Nystrom) else None
+        count = None if near is None else int((near >= 0.5).sum())
+        weights = scipy.linalg.solve(self._reached, self.basis.apply(goal)[0], assume_a="pos")
+        return count, np.asarray(self.next_features @ weights, np.float64)
+
+    @functools.cached_property
+    def _reached(self) -> np.ndarray:
+        """G = E[φ(s') φ(s')ᵀ] + λI, [p, p], for dense features."""
+        ones = np.ones((len(self.taken), 1), np.float32)
+        found: np.ndarray = self._ridged(
+            moment(self.next_features, ones, self.next_features, ones) / len(ones)
+        )
+        return found
+
+    def is_terminal(self, state: np.ndarray) -> bool:
+        """Tell whether arriving in a state [1, ...] ends episodes; dense features regress it."""
+        if isinstance(self.basis, UnitVectors):
+            return bool(self.ended(state)[0])
+        if not self.rows.terminated.any():
+            return False
+        target = self.next_features.T @ self.rows.terminated.astype(np.float32) / len(self.taken)
+        weights = scipy.linalg.solve(self._reached, target, assume_a="pos")
+        return bool((self.basis.apply(state) @ weights)[0] > 0.5)
+
+    def ended(self, states: np.ndarray) -> np.ndarray:
+        """Tell which indices of states ended episodes and start no row, [m]; none of others."""
+        if not isinstance(self.basis, UnitVectors):
+            return np.zeros(len(states), np.bool_)
+        return np.asarray(self._kinds[1][states])
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """Which indices of states start no row and ended no episode, [n]."""
+        return self._kinds[0]
+
+    @functools.cached_property
+    def _kinds(self) -> tuple[np.ndarray, np.ndarray]:
+        count = self.basis.num_features
+        started = np.bincount(self.rows.observation, minlength=count) > 0
+        reached = self.rows.next_observation[self.rows.terminated]
+        ended = (np.bincount(reached, minlength=count) > 0) & ~started
+        return ~started & ~ended, ended
 
     # --- Improvement ------------------------------------------------------------------------------
 
@@ -223,10 +292,8 @@ class LeastSquares:
         return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
 
     def _dense_factors(self, rank: int) -> Factors:
-        ones = np.ones((len(self.taken), 1), np.float32)
-        reached = moment(self.next_features, ones, self.next_features, ones) / len(ones)
         left = scipy.linalg.cholesky(self.gram)
-        right = scipy.linalg.cholesky(self._ridged(reached))
+        right = scipy.linalg.cholesky(self._reached)
         crossed = self.right_hand_side(np.asarray(self.next_features))
         middle = left @ self.solve(crossed)
         middle = scipy.linalg.solve_triangular(right, middle.T, trans=1).T
@@ -251,10 +318,8 @@ class LeastSquares:
             middle = tried[:, None] * self.solve((arrivals * scale).toarray())
             u, values, vt = np.linalg.svd(middle, full_matrices=False)
         else:
-            weights = self.behaviour(self.rows.next_observation) * self.continues[:, None]
-            crossed = moment(self.features, self.taken, self.next_features, weights)
-            system = (self.gram - crossed / len(weights)).tocsc()
-            lu = scipy.sparse.linalg.splu(system)
+            followed = self._followed(self.behaviour(self.rows.next_observation))
+            lu = scipy.sparse.linalg.splu((self.gram - followed).tocsc())
             operator = scipy.sparse.linalg.LinearOperator(
                 sizes,
                 matvec=lambda x: tried * lu.solve(arrivals @ (scale * x.ravel())),

@@ -17,10 +17,10 @@ from rlreps.numerics import jit
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.representation import KIND as SUCCESSOR
+from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.store import open_store
 from rlreps.training import evaluation
-from rlreps.training.successor import KIND as SUCCESSOR
-from rlreps.training.successor import SuccessorRepresentation
 from rlreps.workflows.train import (
     KIND,
     MATRIX,

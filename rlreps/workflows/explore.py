@@ -35,11 +35,11 @@ from rlreps.successor.ground_truth import (
     state_cells,
 )
 from rlreps.successor.released import load, released_names
+from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.settings import TransitionSettings
 from rlreps.successor.store import MatrixStore, find_store, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.training.successor import KIND as SUCCESSOR
 from rlreps.workflows.evaluate import (
     distance_history,
     load_config,

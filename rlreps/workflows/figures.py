@@ -18,9 +18,9 @@ from rlreps.successor.ground_truth import (
     principal_subspace,
     sampling_error,
 )
+from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.training.successor import KIND as SUCCESSOR
 from rlreps.workflows.evaluate import (
     distance_history,
     load_config,

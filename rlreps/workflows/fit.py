@@ -10,7 +10,9 @@ from rlreps.errors import InputError, require
 from rlreps.files import DAMAGED, read_arrays
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.data import Terminals, Transitions
-from rlreps.training.successor import KIND, Fit, FitConfig
+from rlreps.successor.fit import Fit
+from rlreps.successor.methods import FitConfig
+from rlreps.successor.representation import KIND
 
 _PUDDLE_WORLD = "puddle-world"
 

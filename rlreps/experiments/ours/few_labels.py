@@ -61,7 +61,7 @@ from rlreps.runs.intervals import (
     smallest_detectable,
 )
 from rlreps.successor.forward_backward import ridge_by_leave_one_out
-from rlreps.training.successor import FitConfig
+from rlreps.successor.methods import FitConfig
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -15,20 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.errors import require, require_interval
 from rlreps.successor.data import Transitions
+from rlreps.successor.fit import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.actions import CellMoves, cell_moves
-from rlreps.training import Optimizer
-from rlreps.training.successor import (
-    FitConfig,
-    Scaling,
-    SuccessorRepresentation,
-    TemporalDifferences,
-    fit,
-)
+from rlreps.successor.methods import FitConfig
+from rlreps.successor.representation import Scaling, SuccessorRepresentation, Task
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -47,36 +41,11 @@ CAP = 300
 GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
 """Discs (x, y, radius) within a corridor or a room of every maze."""
 
-TABLE = FitConfig(
-    method=TemporalDifferences(averaging_rate=0.3),
-    encoder=Tabular(),
-    optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
-    steps=3_000,
-    rows=256,
-    behaviour="uniform",
-)
-"""How a table over distinct codes is fitted.
+TABLE = FitConfig(behaviour="uniform")
+"""How distinct codes are counted: the defaults, with the known policy."""
 
-Chosen on one set of 30,000 transitions of ``five_corridors`` (seed 1000), by the gain of greedy
-policies for 20 smooth rewards and by the unexplained share of values at 50 and 100 labels: learning
-rates 0.02, 0.1 and 0.3 and averaging rates 0.05, 0.3 and 1 with 64 features and these steps and
-rows. A learning rate of 0.02 was far behind (a gain of 0.26 against 0.83); of the others none was
-ahead by more than 0.02. 10,000 steps, 512 and 1,024 rows gained about 0.01 to 0.02 more and took
-two to eight times as long: these are the cheap ones.
-"""
-
-NETWORK = FitConfig(
-    method=TemporalDifferences(averaging_rate=0.3),
-    encoder=FourierMLP(hidden=(64, 64), frequencies=8),
-    optimizer=Optimizer(learning_rate=2e-3, schedule="cosine"),
-    steps=3_000,
-    rows=256,
-    behaviour="uniform",
-)
-"""How a network of positions is fitted, in ``sutton``.
-
-Not searched: two fits of 64 features with 2,000 steps were looked at (seed 1000).
-"""
+NETWORK = FitConfig(behaviour="uniform")
+"""How features of positions are fitted, in ``sutton``: the defaults, with the known policy."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -247,9 +216,10 @@ class AtCells:
         table: FloatArray = np.where(self.known[:, None], found, 0.0)
         return table
 
-    def policy(self, task: npt.NDArray[Any]) -> FloatArray:
+    def policy(self, task: Task, improvements: int | None = 1) -> FloatArray:
         """Return the probabilities of the policy of a task, [n, A]."""
-        greedy = self.model.probabilities(self.representation.policy(task)(self.inputs))
+        policy = self.representation.policy(task, improvements)
+        greedy = self.model.probabilities(policy(self.inputs))
         policy: FloatArray = np.where(self.known[:, None], greedy, self.model.uniform)
         return policy
 
@@ -262,21 +232,18 @@ def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
     states = np.concatenate([data.observation, data.next_observation])
     codes, numbers = np.unique(states, axis=0, return_inverse=True)
     first, then = numbers.reshape(2, -1)
-    return dataclasses.replace(data, observation=first, next_observation=then), codes
+    return dataclasses.replace(
+        data, observation=first, next_observation=then, num_states=len(codes)
+    ), codes
 
 
 def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
-    """Fit a representation to free transitions: a table over codes, or a network of positions.
-
-    Every row is taken for an episode of its own: behind it targets average over the actions of the
-    policy, which is known to be uniform, and so have less noise than with the data's next action.
-    """
+    """Fit a representation to free transitions: of counted codes, or of positions."""
     model = cell_model(arena)
-    single = dataclasses.replace(data, truncated=np.ones(len(data), np.bool_))
     if arena == NULL:
         everywhere = np.ones(model.num_cells, np.bool_)
-        return AtCells(fit(single, config), single, model, model.observations, everywhere)
-    table, codes = numbered(single)
+        return AtCells(fit(data, config), data, model, model.observations, everywhere)
+    table, codes = numbered(data)
     places = _places(codes, model.observations)
     return AtCells(fit(table, config), table, model, np.maximum(places, 0), places >= 0)
 

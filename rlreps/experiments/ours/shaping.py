@@ -49,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig, make_agent
-from rlreps.encoders import MLP, FourierMLP, Tabular
+from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
 from rlreps.errors import TrainingDivergedError, require, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
@@ -77,9 +77,8 @@ from rlreps.runs.intervals import (
     sign_flip_p_value,
     smallest_detectable,
 )
-from rlreps.successor import FitConfig, TemporalDifferences, fit
+from rlreps.successor import FitConfig, fit
 from rlreps.successor.grids import Grid
-from rlreps.training import Optimizer
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -149,7 +148,6 @@ class Config:
         require(bool(known), f"some of {', '.join(MAZES)}, {NULL}, a maze among them", self.arenas)
         require_interval("spread", self.spread, "(0, inf)")
         require_interval("slack", self.slack, "[1, inf)")
-        require(isinstance(self.fit.encoder, Tabular), "a table over cells", self.fit.encoder)
         require(self.base.observation == Position(), "positions", self.base.observation)
         weight = self.base.auxiliary.weight
         require(weight == 0.0, "agents without an auxiliary task", weight)
@@ -174,16 +172,7 @@ class Config:
 # 0.91; then 0.52 with learning rate 0.05, 0.67 with 0.1, 0.86 with 0.2. The spread still with 0.1,
 # one agent a goal: 8, 16 and 32 had a mean return over training of -192, -182 and -191, averaged
 # over Euclidean, learned, random and oracle potentials. No shaping had -194.
-_FIT = FitConfig(
-    num_features=64,
-    discount=0.99,
-    method=TemporalDifferences(averaging_rate=0.5),
-    encoder=Tabular(),
-    optimizer=Optimizer(learning_rate=0.2, schedule="linear"),
-    steps=3_000,
-    rows=256,
-    behaviour="uniform",
-)
+_FIT = FitConfig(num_features=64, discount=0.99, behaviour="uniform")
 _AGENTS = AgentConfig(
     encoder=FourierMLP(hidden=(64, 64), frequencies=4),
     num_features=32,
@@ -208,7 +197,7 @@ PRESETS = {
             evaluate_every=400,
             evaluation_episodes=4,
         ),
-        fit=dataclasses.replace(_FIT, num_features=8, steps=100, rows=64),
+        fit=dataclasses.replace(_FIT, num_features=8),
         agents=1,
         fits=1,
         goals=GOALS[:2],
@@ -219,7 +208,7 @@ PRESETS = {
     "laptop": Config(base=_AGENTS, fit=_FIT),
     "paper": Config(
         base=dataclasses.replace(_AGENTS, steps=100_000),
-        fit=dataclasses.replace(_FIT, steps=10_000),
+        fit=_FIT,
         agents=20,
         fits=50,
     ),
@@ -289,10 +278,11 @@ def distances_of(
     ]
     # A cell that the model lacks lies in a wall; nobody is there by more than rounding.
     seen = [np.maximum(each, 0) for each in seen]
-    data = dataclasses.replace(data, observation=seen[0], next_observation=seen[1])
+    data = dataclasses.replace(
+        data, observation=seen[0], next_observation=seen[1], num_states=model.num_cells
+    )
     represented = fit(data, dataclasses.replace(config.fit, seed=seed))
-    # States beyond the last one that the data reached are unknown to the table.
-    known = np.minimum(np.arange(model.num_cells), (represented.observed.num_states or 1) - 1)
+    known = np.arange(model.num_cells)
     network = MLP(config.fit.num_features, num_inputs=model.observations.shape[1])
     untrained = network.apply(
         network.init(seed_key(seed, _RANDOM)), jnp.asarray(model.observations)

@@ -68,7 +68,7 @@ from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
 from rlreps.agents.dqn import agent_keys
 from rlreps.agents.trainer import puddle_world_of
 from rlreps.config import with_sizes
-from rlreps.encoders import MLP, Encoder, Params, Tabular
+from rlreps.encoders import MLP, Encoder, Params
 from rlreps.encoders.cosines import cosine_products
 from rlreps.envs import Position
 from rlreps.errors import InputError, require, require_interval, require_positive
@@ -87,10 +87,10 @@ from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
 from rlreps.runs.intervals import Interval, holm, mean_interval, smallest_detectable
+from rlreps.successor.fit import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.actions import cell_moves
-from rlreps.training import Optimizer
-from rlreps.training.successor import FitConfig, configured, fit
+from rlreps.successor.methods import FitConfig
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns
 
 FloatArray = npt.NDArray[np.float64]
@@ -198,9 +198,6 @@ class Config:
         return FitConfig(
             num_features=self.num_features,
             discount=self.discount,
-            encoder=Tabular(),
-            optimizer=Optimizer(learning_rate=self.learning_rate, schedule="linear"),
-            steps=self.updates,
             seed=seed,
             behaviour="uniform",
         )
@@ -313,9 +310,10 @@ def learned_table(config: Config, arena: str, seed: int) -> npt.NDArray[np.float
         return_inverse=True,
     )
     first, then = found.astype(np.int32).reshape(2, -1)
-    indexed = dataclasses.replace(data, observation=first, next_observation=then)
-    options = configured(config.fit(seed), {"method": "monte_carlo"})
-    representation = fit(indexed, options)
+    indexed = dataclasses.replace(
+        data, observation=first, next_observation=then, num_states=len(known)
+    )
+    representation = fit(indexed, config.fit(seed))
     table = np.zeros((_CELLS, config.num_features), np.float32)
     table[known] = scaled(representation.features(np.arange(len(known), dtype=np.int32)))
     return table

@@ -82,12 +82,15 @@ from rlreps.runs.intervals import Interval, holm, mean_interval, sign_flip_p_val
 from rlreps.runs.intervals import smallest_detectable as detectable
 from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
-from rlreps.training.successor import FitConfig
+from rlreps.successor.methods import FitConfig
 
 FloatArray = npt.NDArray[np.float64]
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)
+
+IMPROVEMENTS = 5
+"""Steps of policy improvement on the uniformly random policy."""
 
 LEARNED, TABULAR, REFERENCE, DQN = "learned", "tabular model", "exact values", "DQN"
 """Labels of the arms."""
@@ -210,7 +213,6 @@ _SMOKE = Config(
     dqn_steps=(0, 1_200),
     codes=dataclasses.replace(_agents(MAZES[0]), **_BRIEF),
     positions=dataclasses.replace(_agents(NULL), **_BRIEF),
-    table=dataclasses.replace(TABLE, steps=100, rows=64),
 )
 
 PRESETS = {
@@ -291,17 +293,16 @@ def learned_policies(
 ) -> list[FloatArray]:
     """Return the policies [n, A] of a representation for each reward.
 
-    The tasks are those of ``rep.task(next observations, rewards - their mean)``.
-
     Args:
         learned: The representation.
         reached: Cells of the states that its data reached, [N].
         problem: The rewards.
     """
-    rewards = problem.rewards[reached]
-    backward = learned.representation.backward(learned.data.next_observation)
-    tasks = (rewards - rewards.mean(axis=0)).T @ backward.astype(np.float64) / len(reached)
-    return [learned.policy(task.astype(np.float32)) for task in tasks]
+    tasks = [
+        learned.representation.task(learned.data.next_observation, rewards)
+        for rewards in problem.rewards[reached].T
+    ]
+    return [learned.policy(task, IMPROVEMENTS) for task in tasks]
 
 
 def counted(model: CellModel, data: Transitions) -> CellModel:

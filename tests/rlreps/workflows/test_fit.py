@@ -10,7 +10,7 @@ from rlreps.encoders import Convolutional, FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import SuccessorRepresentation
-from rlreps.training.successor import FitConfig
+from rlreps.successor.methods import FitConfig
 from rlreps.workflows import figures
 from rlreps.workflows.fit import Collection, read_data, run_fit
 

@@ -1,0 +1,564 @@
+"""Fits of successor representations to a user's own transitions."""
+
+import dataclasses
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.config import as_json, with_sizes
+from rlreps.cumulants import Cells, RandomFourier
+from rlreps.encoders import Encoder, Params, Tabular
+from rlreps.errors import FitWarning, InputError, require
+from rlreps.losses import Objective
+from rlreps.numerics import seed_key
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.basis import Basis, Nystrom, UnitVectors, in_blocks
+from rlreps.successor.data import Transitions, as_transitions
+from rlreps.successor.forward_backward import (
+    ForwardBackward,
+    ForwardBackwardLoss,
+    Inputs,
+    TransitionSource,
+    discounted_sums,
+)
+from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
+from rlreps.successor.methods import (
+    BehaviourName,
+    EpisodeSums,
+    FitConfig,
+    LeastSquaresFit,
+    TemporalDifferences,
+    configured,
+    named_encoder,
+)
+from rlreps.successor.networks import NetworkBasis, Networks, networks_of
+from rlreps.successor.observed import Observed
+from rlreps.successor.quality import Quality, measure_quality
+from rlreps.successor.representation import SuccessorRepresentation, behaviour_of
+from rlreps.training.optimizers import Optimizer
+
+Behaviour = Callable[[Any], Any]
+"""Observations [m, ...] → probabilities of the actions, [m, A]."""
+
+MOST_ROWS = 100_000
+"""Most rows of dense features that a solution rests on, drawn at random."""
+
+_HELD_OUT = 0.2
+_FEWEST_ROWS = 50
+"""Fewer rows than this are not split."""
+
+_WIDTHS = (1.0, 0.5, 0.25, 0.125)
+_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
+_SEARCHED_ROWS = 10_000
+_SEARCHED_FEATURES = 300
+_JUDGED_ROWS = 3_000
+_TOLERANCE = 1.01
+
+
+def fit(
+    transitions: Any,
+    config: FitConfig | None = None,
+    *,
+    backward_encoder: Encoder | None = None,
+    behaviour: Behaviour | BehaviourName | None = None,
+    folder: RunFolder | None = None,
+    progress: bool = False,
+    **given: Any,
+) -> SuccessorRepresentation:
+    """Fit a successor representation of the policy that made some transitions.
+
+    Args:
+        transitions: ``Transitions``, a dictionary of arrays (``Transitions.from_dictionary``) or
+            arrays (observation, action, next_observation, terminated[, truncated]); of an
+            environment, ``Transitions.collect(environment, steps=...)``.
+        config: How; None takes the defaults.
+        backward_encoder: B's encoder, if it is not of F's kind (temporal differences).
+        behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
+            observations [m, ...] → probabilities [m, A].
+        folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
+        progress: Whether to show bars.
+        **given: Fields of ``FitConfig`` (``num_features``, ``discount``, ...), where ``method`` may
+            be a name (``least_squares``, ``td`` or ``monte_carlo``), and fields of the method
+            (``max_features``, ``objective``, ...).
+
+    Returns:
+        The representation. The same data, configuration and device give the same bits.
+
+    Raises:
+        InputError: For data that cannot be used or options that do not fit.
+        TrainingDivergedError: If training became non-finite.
+
+    Warns:
+        FitWarning: For each way in which the held-out data say that the fit is bad.
+    """
+    data = as_transitions(transitions)
+    if isinstance(behaviour, str):
+        given, behaviour = {**given, "behaviour": behaviour}, None
+    parts = Fit(
+        data=data,
+        config=configured(config, given),
+        backward_encoder=backward_encoder,
+        behaviour=behaviour,
+    )
+    return parts.run(folder=folder, progress=progress)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """A fit of a representation to data: its parts, before and while it runs.
+
+    Attributes:
+        data: The transitions.
+        config: How it is fitted; what it leaves to the data is filled in.
+        backward_encoder: The encoder of B; None takes F's, or the default where F's has its own
+            size.
+        behaviour: The data's policy, where it is known and not uniform.
+    """
+
+    data: Transitions
+    config: FitConfig
+    backward_encoder: Encoder | None = None
+    behaviour: Behaviour | None = None
+
+    def __post_init__(self) -> None:
+        config, observed = self.config, Observed.of(self.data)
+        method, states = config.method, observed.num_states
+        if method is None:
+            own = config.encoder is not None or self.backward_encoder is not None
+            small = observed.is_small and not own
+            method = LeastSquaresFit() if small else TemporalDifferences()
+        encoder, optimizer = config.encoder, config.optimizer
+        if isinstance(method, LeastSquaresFit):
+            require(
+                encoder is None and self.backward_encoder is None,
+                "no encoder with method least_squares",
+                encoder,
+            )
+        else:
+            encoder = observed.default_encoder if encoder is None else encoder
+            rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
+            optimizer = Optimizer(learning_rate=rate) if optimizer is None else optimizer
+        if isinstance(method, EpisodeSums) and method.cumulants is None:
+            cumulants = RandomFourier() if states is None else Cells(bins=states)
+            method = dataclasses.replace(method, cumulants=cumulants)
+        filled = dataclasses.replace(config, method=method, encoder=encoder, optimizer=optimizer)
+        object.__setattr__(self, "config", filled)
+
+    def describe(self) -> dict[str, Any]:
+        """Say everything that decides the result, as JSON values."""
+        config, observed = self.config, Observed.of(self.data)
+        stored = as_json(dataclasses.replace(config, encoder=None))
+        digest = hashlib.sha256()
+        for name in ("observation", "action", "next_observation", "terminated", "truncated"):
+            array = np.ascontiguousarray(getattr(self.data, name))
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(array.data)
+        return {
+            **stored,
+            "encoder": named_encoder(config.encoder),
+            "backward_encoder": named_encoder(self.backward_encoder),
+            "behaviour": config.behaviour if self.behaviour is None else "own",
+            "observed": as_json(observed),
+            "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
+        }
+
+    def check(self) -> Networks | None:
+        """Return the networks; an ``InputError`` for what does not fit, before any training."""
+        data, config, observed = self.data, self.config, Observed.of(self.data)
+        if observed.num_actions is None:
+            require(
+                self.behaviour is None, "discrete actions for a behaviour of one's own", "a box"
+            )
+            require(
+                config.behaviour == "estimated",
+                "discrete actions for behaviour='uniform'; leave it out for a box",
+                "a box",
+            )
+        if isinstance(config.method, LeastSquaresFit):
+            if len(observed.shape) > 1:
+                raise InputError(
+                    "expected indices of states or vectors for method least_squares, got "
+                    f"observations of shape {observed.shape}; use method td"
+                )
+            return None
+        networks = networks_of(observed, config, self._encoders)
+        if isinstance(config.method, EpisodeSums):
+            complete_starts(data, config.discount, config.method.tolerance)
+            config.method.objective.require_rows(config.rows)
+        return networks
+
+    @property
+    def _encoders(self) -> dict[str, Encoder | None]:
+        return {"encoder": self.config.encoder, "backward_encoder": self.backward_encoder}
+
+    def run(
+        self, *, folder: RunFolder | None = None, progress: bool = False
+    ) -> SuccessorRepresentation:
+        """Fit, in a folder or without; see ``fit``."""
+        config, observed = self.config, Observed.of(self.data)
+        networks = self.check()
+        if folder is not None:
+            config.require_stored()
+        parts = self._parts()
+        basis, regularisation = self._basis(networks, parts, folder, progress)
+        rows, held = self._rows(basis), parts is not None
+        weights = None
+        if self.behaviour is None:
+            weights = self._behaviour_weights(basis, rows)
+        behaviour = behaviour_of(basis, observed, weights, self.behaviour)
+
+        def solution(rows: Rows) -> LeastSquares:
+            return LeastSquares(
+                basis, observed.actions, rows, config.discount, regularisation, behaviour
+            )
+
+        quality: Quality | None = None
+        whole = solution(rows)
+        factors = whole.factors(config.num_features)
+        if held:
+            assert parts is not None
+            kept, other = parts
+            quality = measure_quality(
+                other,
+                np.ones(len(other), np.bool_),
+                solution(self._drawn(rows_of_data(kept), basis)),
+                factors,
+                config.seed,
+            )
+            for line in quality.warnings():
+                warnings.warn(line, FitWarning, stacklevel=3)
+        return SuccessorRepresentation(
+            config=config,
+            observed=observed,
+            solution=whole,
+            factors=factors,
+            behaviour_weights=weights,
+            description=self.describe(),
+            quality=quality,
+        )
+
+    def _parts(self) -> tuple[Transitions, Transitions] | None:
+        """Split the data into rows to solve for and rows held out; None where they are few."""
+        if len(self.data) < _FEWEST_ROWS:
+            return None
+        return self.data.split(_HELD_OUT, self.config.seed)
+
+    def _rows(self, basis: Basis) -> Rows:
+        return self._drawn(rows_of_data(self.data), basis)
+
+    def _drawn(self, rows: Rows, basis: Basis) -> Rows:
+        """Draw some of many rows of dense features."""
+        count = len(rows.terminated)
+        if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
+            return rows
+        chosen = np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
+        return Rows(*(column[chosen] for column in rows))
+
+    def _behaviour_weights(self, basis: Basis, rows: Rows) -> np.ndarray:
+        """Estimate the data's policy."""
+        observed, config = Observed.of(self.data), self.config
+        if config.behaviour == "uniform":
+            assert observed.num_actions is not None
+            weights = np.zeros((basis.num_features, observed.num_actions), np.float32)
+            # The last of the dense features is the constant.
+            weights[slice(None) if isinstance(basis, UnitVectors) else -1] = (
+                1.0 / observed.num_actions
+            )
+            return weights
+        held = np.random.default_rng(config.seed).random(len(rows.terminated)) < _HELD_OUT
+        held[:1], held[1:2] = True, False
+        return np.asarray(estimated_behaviour(basis, observed.actions, rows, held), np.float32)
+
+    def _basis(
+        self,
+        networks: Networks | None,
+        parts: tuple[Transitions, Transitions] | None,
+        folder: RunFolder | None,
+        progress: bool,
+    ) -> tuple[Basis, float]:
+        """Return φ and λ."""
+        data, config, observed = self.data, self.config, Observed.of(self.data)
+        if networks is not None:
+            inputs = observed.inputs(data)
+            params = self._trained(networks, inputs, folder, progress)
+            some = _some(data.next_observation, 10_000, config.seed)
+            return NetworkBasis.of(networks, params, inputs, some), 1e-6
+        method = config.method
+        assert isinstance(method, LeastSquaresFit)
+        if observed.num_states is not None:
+            ridge = method.regularisation
+            # Far below the weight of one row: untried actions get 0, the others are counted.
+            return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
+        return self._searched(method, parts)
+
+    def _searched(
+        self, method: LeastSquaresFit, parts: tuple[Transitions, Transitions] | None
+    ) -> tuple[Nystrom, float]:
+        """Choose the kernel's width, then λ, on the rows held out."""
+        data, config, observed = self.data, self.config, Observed.of(self.data)
+        count = min(method.max_features, max(2, len(data) // 4))
+
+        def basis(width: float, most: int = count) -> Nystrom:
+            return Nystrom.of(data.observation, most, width, config.seed)
+
+        widths = _WIDTHS if method.width is None else (method.width,)
+        ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
+        if parts is None or len(widths) + len(ridges) == 2:
+            return basis(widths[0]), ridges[0]
+        kept, other = parts
+        few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
+        rows = Rows(*(column[few] for column in rows_of_data(kept)))
+        bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
+        # One estimate of the policy serves all candidates.
+        first = bases[widths[0]]
+        weights = self._behaviour_weights(first, rows) if self.behaviour is None else None
+        behaviour = behaviour_of(first, observed, weights, self.behaviour)
+
+        def error(width: float, ridge: float) -> float:
+            solution = LeastSquares(
+                bases[width], observed.actions, rows, config.discount, ridge, behaviour
+            )
+            return held_out_error(solution, other, config.seed)
+
+        def first_good(candidates: tuple[float, ...], errors: list[float]) -> float:
+            return next(
+                candidate
+                for candidate, found in zip(candidates, errors, strict=True)
+                if found <= _TOLERANCE * min(errors)
+            )
+
+        width = first_good(widths, [error(width, ridges[0]) for width in widths])
+        return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges])
+
+    # --- Networks ---------------------------------------------------------------------------------
+
+    def _trained(
+        self, networks: Networks, inputs: Inputs, folder: RunFolder | None, progress: bool
+    ) -> Mapping[str, Params]:
+        """Train the networks."""
+        data, config = self.data, self.config
+        assert data.num_actions is not None
+        taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
+        if isinstance(config.method, EpisodeSums):
+            return {"forward": _fit_sums(data, config, networks, inputs, taken, folder, progress)}
+        return _fit_td(data, config, networks, inputs, taken, self._policy, folder, progress)
+
+    def _policy(self, observations: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the actions that follow a cut, [m, A]."""
+        assert self.data.num_actions is not None
+        if self.behaviour is not None:
+            return np.asarray(self.behaviour(observations), np.float32)
+        count = self.data.num_actions
+        mean = np.bincount(self.data.action, minlength=count) / len(self.data)
+        mean = np.full(count, 1.0 / count) if self.config.behaviour == "uniform" else mean
+        return np.tile(mean.astype(np.float32), (len(observations), 1))
+
+
+def rows_of_data(data: Transitions) -> Rows:
+    """Return the columns of transitions that least squares use."""
+    return Rows(data.observation, data.action, data.next_observation, data.terminated)
+
+
+def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
+    return array[np.random.default_rng(seed).permutation(len(array))[:count]]
+
+
+def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
+    """Return the mean squared error of predicted sums of random cumulants on other transitions.
+
+    Sums run to the end of each episode; where it was cut, the prediction there goes on for them.
+
+    Args:
+        solution: Gives the predictions.
+        other: Transitions that it was not solved for, in the order of time.
+        seed: Decides the cumulants: random Fourier functions of the scaled state reached.
+    """
+    flat = np.concatenate([solution.rows.next_observation, other.next_observation])
+    flat = flat.reshape(len(flat), -1).astype(np.float64)
+    scale = np.maximum(flat.std(axis=0), 1e-12)
+    generator = np.random.default_rng(seed)
+    lengths = np.exp(generator.uniform(np.log(0.25), np.log(2.0), _CUMULANTS))
+    frequencies = generator.normal(size=(flat.shape[1], _CUMULANTS)) / lengths
+    phases = generator.uniform(0.0, 2.0 * np.pi, _CUMULANTS)
+    columns = np.cos((flat - flat.mean(axis=0)) / scale @ frequencies + phases)
+    own, held = np.split(columns, [len(solution.rows.terminated)])
+    weights = solution.values(own)
+    assert other.truncated is not None
+    # Behind a cut the prediction goes on for the sum.
+    cut = np.flatnonzero(other.truncated)
+    after = solution.basis.project(other.next_observation[cut], weights)
+    follow = solution.behaviour(other.next_observation[cut])
+    held[cut] += solution.discount * np.einsum("mck,mc->mk", after, follow)
+    sums = discounted_sums(held, other.ends, solution.discount)
+    judged = _some(np.arange(len(other)), _JUDGED_ROWS, seed)
+    blocks = solution.basis.project(other.observation[judged], weights)
+    predicted = np.einsum("mck,mc->mk", blocks, solution.actions.weights(other.action[judged]))
+    return float(np.mean(np.square(sums[judged] - predicted)))
+
+
+_CUMULANTS = 32
+
+
+def _fit_td(
+    data: Transitions,
+    config: FitConfig,
+    networks: Networks,
+    inputs: Inputs,
+    taken: np.ndarray,
+    policy: Behaviour,
+    folder: RunFolder | None,
+    progress: bool,
+) -> Mapping[str, Params]:
+    method = config.method
+    assert isinstance(method, TemporalDifferences)
+    assert networks.backward is not None
+    source = TransitionSource(
+        inputs,
+        jnp.asarray(data.observation),
+        jnp.zeros((len(data), 1)),
+        jnp.asarray(taken),
+        jnp.asarray(data.next_observation),
+        jnp.asarray(next_weights(data, taken, policy)),
+    )
+    encoder = ForwardBackward(networks.forward, networks.backward)
+    objective = ForwardBackwardLoss(
+        num_features=config.num_features,
+        discount=config.discount,
+        averaging_rate=method.averaging_rate,
+        orthonormality=method.orthonormality,
+        encoder=encoder,
+    )
+    params: Mapping[str, Params] = _trained(config, encoder, objective, source, 1, folder, progress)
+    return params
+
+
+def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
+    """Return the weights of the actions that follow each row, [N, A].
+
+    A unit vector for the data's own next action, the behaviour policy's probabilities where the
+    record was cut, zero behind a terminal state.
+
+    Args:
+        data: The transitions.
+        taken: Unit vectors of the actions taken, [N, A].
+        behaviour: The policy that made the data.
+    """
+    weights = np.append(taken[1:], taken[:1], axis=0)
+    weights[data.terminated] = 0.0
+    assert data.truncated is not None  # As transitions fill it in.
+    if data.truncated.any():
+        weights[data.truncated] = behaviour(data.next_observation[data.truncated])
+    return weights
+
+
+def _fit_sums(
+    data: Transitions,
+    config: FitConfig,
+    networks: Networks,
+    inputs: Inputs,
+    taken: np.ndarray,
+    folder: RunFolder | None,
+    progress: bool,
+) -> Params:
+    method, d = config.method, config.num_features
+    assert isinstance(method, EpisodeSums)
+    assert config.optimizer is not None
+    starts = complete_starts(data, config.discount, method.tolerance)
+    # Times 1 − γ: the size of the columns then does not depend on γ, nor does their subspace.
+    sums = (1.0 - config.discount) * discounted_sums(
+        cumulant_columns(data, Observed.of(data), inputs, method, config.seed),
+        data.ends,
+        config.discount,
+    )
+    objective = with_sizes(
+        method.objective,
+        num_features=d,
+        num_tasks=sums.shape[1],
+        encoder=networks.forward,
+        encoder_learning_rate=config.optimizer.learning_rate,
+    )
+    source = TransitionSource(
+        inputs,
+        jnp.asarray(data.observation[starts]),
+        jnp.asarray(sums[starts]),
+        jnp.asarray(taken[starts]),
+        with_population=objective.needs_population,
+    )
+    count = sums.shape[1]
+    return _trained(config, networks.forward, objective, source, count, folder, progress)
+
+
+def complete_starts(data: Transitions, discount: float, tolerance: float) -> np.ndarray:
+    """Return which rows start sums that are complete to a tolerance, [N]; see ``EpisodeSums``.
+
+    Raises:
+        InputError: If ends of episodes are not known or no row does.
+    """
+    data.require_ends()
+    lacking = np.power(discount, data.steps_left)
+    starts: np.ndarray = data.reaches_terminal | (lacking <= tolerance)
+    longest = math.ceil(math.log(tolerance) / math.log(discount))
+    require(
+        bool(starts.any()),
+        f"episodes that terminate or have at least {longest} rows (discount^rows <= {tolerance})",
+        f"at most {int(data.steps_left.max())}",
+    )
+    return starts
+
+
+def cumulant_columns(
+    data: Transitions, observed: Observed, inputs: Inputs, method: EpisodeSums, seed: int
+) -> np.ndarray:
+    """Evaluate the cumulants at the states reached, [N, k] (float32)."""
+    assert method.cumulants is not None  # As a fit fills it in.
+    width = 1 if observed.num_states is not None else math.prod(observed.shape)
+    cumulants = with_sizes(method.cumulants, num_inputs=width)
+    count = cumulants.num_cells if isinstance(cumulants, Cells) else method.num_cumulants
+    params = cumulants.init(seed_key(seed, 3), count)
+
+    def columns(states: Array) -> Array:
+        places = inputs(states).reshape(len(states), -1).astype(jnp.float32)
+        if observed.num_states is not None:
+            places = (places + 0.5) / observed.num_states
+        return cumulants.apply(params, places)
+
+    return in_blocks(jax.jit(columns), data.next_observation)
+
+
+def _trained(
+    config: FitConfig,
+    encoder: Encoder,
+    objective: Objective,
+    source: TransitionSource,
+    tasks: int,
+    folder: RunFolder | None,
+    progress: bool,
+) -> Params:
+    # Deferred: training stands above the mathematics, and least squares need none of it.
+    from rlreps.training.population import train
+
+    assert config.optimizer is not None
+    every = max(1, config.steps // 20)
+    result = train(
+        encoder,
+        objective,
+        source,
+        optimizer=config.optimizer,
+        steps=config.steps,
+        rows=config.rows,
+        tasks=tasks,
+        seeds=[config.seed],
+        evaluate_every=every,
+        checkpoint_every=5 * every,
+        folder=folder,
+        description=f"{objective.title}, d = {config.num_features}",
+        progress=progress,
+    )
+    return result.params()

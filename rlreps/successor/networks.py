@@ -1,0 +1,163 @@
+"""Features of trained networks as a basis of least squares."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.encoders import Encoder, Params
+from rlreps.errors import InputError
+from rlreps.successor.basis import DenseBasis, in_blocks
+from rlreps.successor.forward_backward import ActionHeads, Inputs
+from rlreps.successor.methods import FitConfig, TemporalDifferences
+from rlreps.successor.observed import Observed
+
+_MOST_FEATURES = 256
+"""Most features of a network that least squares use, the constant included."""
+
+
+class Networks(NamedTuple):
+    """The encoders of a representation.
+
+    Attributes:
+        forward: F.
+        backward: B; None where only F is trained.
+    """
+
+    forward: ActionHeads
+    backward: Encoder | None
+
+
+def networks_of(
+    observed: Observed, config: FitConfig, encoders: Mapping[str, Encoder | None]
+) -> Networks:
+    """Fit the encoders to the data's sizes.
+
+    Raises:
+        InputError: For continuous actions, which heads of a network do not take, or encoders that
+            do not take the observations.
+    """
+    if observed.num_actions is None:
+        raise InputError(
+            "continuous actions are not supported here (method td, monte_carlo); discretise them "
+            "with a gymnasium.ActionWrapper before collecting, or use method least_squares"
+        )
+    d, count = config.num_features, observed.num_actions
+    # One of the user's own has the width that F needs, and no other.
+    given, own = encoders["encoder"], encoders["backward_encoder"]
+    encoder = observed.default_encoder if given is None else given
+    general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
+    backward = observed.sized(general if own is None else own, d)
+    return Networks(
+        forward=ActionHeads(observed.sized(encoder, count * d), num_actions=count),
+        backward=backward if isinstance(config.method, TemporalDifferences) else None,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NetworkBasis(DenseBasis):
+    """The principal components of the features of trained networks, and a constant.
+
+    Attributes:
+        networks: The encoders.
+        params: Their parameters, ``forward`` and ``backward``.
+        inputs: Map from observations to the encoders' inputs.
+        centre: Mean of the networks' features over the data, [e].
+        matrix: Takes them to components of unit variance, [e, p − 1].
+    """
+
+    networks: Networks
+    params: Mapping[str, Params]
+    inputs: Inputs
+    centre: np.ndarray
+    matrix: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        networks: Networks,
+        params: Mapping[str, Params],
+        inputs: Inputs,
+        observations: np.ndarray,
+    ) -> "NetworkBasis":
+        """Take the components of the features at some observations that single precision holds."""
+        blank = cls(networks, params, inputs, np.zeros(()), np.zeros(()))
+        features = blank.raw(observations).astype(np.float64)
+        centre = features.mean(axis=0)
+        values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
+        order = np.argsort(values)[::-1][: _MOST_FEATURES - 1]
+        kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
+        matrix = vectors[:, kept] / np.sqrt(values[kept])
+        return cls(networks, params, inputs, np.float32(centre), np.asarray(matrix, np.float32))
+
+    @property
+    def num_features(self) -> int:
+        return self.matrix.shape[1] + 1
+
+    def raw(self, observations: np.ndarray) -> np.ndarray:
+        """Compute the networks' features, [m, e]."""
+        return in_blocks(lambda block: self._program(self.params, self.inputs, block), observations)
+
+    @functools.cached_property
+    def _program(self) -> Callable[[Any, Inputs, Array], Array]:
+        networks = self.networks
+
+        def features(params: Mapping[str, Params], inputs: Inputs, block: Array) -> Array:
+            states = inputs(block)
+            parts = [networks.forward.encoder.apply(params["forward"], states)]
+            if networks.backward is not None:
+                parts.append(networks.backward.apply(params["backward"], states))
+            return jnp.concatenate(parts, axis=1)
+
+        return jax.jit(features)
+
+    def apply(self, observations: np.ndarray) -> np.ndarray:
+        components = (self.raw(observations) - self.centre) @ self.matrix
+        return np.concatenate([components, np.ones((len(components), 1), np.float32)], axis=1)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return what is stored of it."""
+        return {
+            "centre": self.centre,
+            "matrix": self.matrix,
+            "network": dict(self.params),
+            "inputs": self.inputs,
+        }
+
+    @staticmethod
+    def template(
+        observed: Observed, config: FitConfig, encoders: Mapping[str, Encoder | None]
+    ) -> dict[str, Any]:
+        """Return the shapes of the parts of ``arrays`` that are no arrays."""
+        networks = networks_of(observed, config, encoders)
+        indices = observed.num_states is not None
+        vector = len(observed.shape) == 1 or (observed.shape == () and not indices)
+
+        def shapes() -> dict[str, Any]:
+            key = jax.random.key(0)
+            ends = jnp.zeros(observed.shape if vector else ())
+            params = {"forward": networks.forward.init(key)}
+            if networks.backward is not None:
+                params["backward"] = networks.backward.init(key)
+            return {"network": params, "inputs": Inputs(ends, ends, indices=indices)}
+
+        template: dict[str, Any] = jax.eval_shape(shapes)
+        return template
+
+
+def loaded_basis(
+    observed: Observed,
+    config: FitConfig,
+    encoders: Mapping[str, Encoder | None],
+    arrays: Mapping[str, Any],
+) -> NetworkBasis:
+    """Rebuild a basis from its stored arrays."""
+    networks = networks_of(observed, config, encoders)
+    return NetworkBasis(
+        networks, arrays["network"], arrays["inputs"], arrays["centre"], arrays["matrix"]
+    )

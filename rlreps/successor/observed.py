@@ -1,0 +1,146 @@
+"""What the observations and actions of some data are, and the encoders that fit them."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rlreps.config import configurable, leaf, with_sizes
+from rlreps.encoders import MLP, AtStates, Convolutional, Encoder, FourierMLP, Params, Tabular
+from rlreps.errors import InputError, require
+from rlreps.successor.basis import ActionBasis
+from rlreps.successor.data import Transitions
+from rlreps.successor.forward_backward import Inputs
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Flattened(Encoder):
+    """An encoder of vectors that takes observations of any shape.
+
+    Attributes:
+        encoder: Takes [b, c].
+    """
+
+    encoder: Encoder = leaf()
+
+    def init(self, key: Array) -> Params:
+        return self.encoder.init(key)
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return self.encoder.apply(params, inputs.reshape(len(inputs), -1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """The observations and actions of some data.
+
+    Attributes:
+        shape: Of one observation; () for indices of states.
+        num_actions: A; None for continuous actions.
+        num_states: Number of indices; None for observations that are none.
+        bytes: Whether observations are images of bytes, which are divided by 255.
+        action_low: Lower bounds of continuous actions, k numbers.
+        action_high: Their upper bounds.
+    """
+
+    shape: tuple[int, ...]
+    num_actions: int | None
+    num_states: int | None = None
+    bytes: bool = False
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, data: Transitions) -> "Observed":
+        """Describe transitions; integers without axes are indices of states."""
+        states = (data.observation, data.next_observation)
+        shape = data.observation.shape[1:]
+        bytes_ = len(shape) >= 2 and all(array.dtype == np.uint8 for array in states)
+        bounds = [
+            None if bound is None else tuple(float(number) for number in bound)
+            for bound in (data.action_low, data.action_high)
+        ]
+        return cls(shape, data.num_actions, data.num_states, bytes_, *bounds)
+
+    @property
+    def actions(self) -> ActionBasis:
+        """Return the features of actions."""
+        low, high = (
+            None if bound is None else np.asarray(bound, np.float32)
+            for bound in (self.action_low, self.action_high)
+        )
+        return ActionBasis(self.num_actions, low, high)
+
+    @property
+    def is_small(self) -> bool:
+        """Tell whether observations are indices of states or vectors of at most eight numbers."""
+        return self.num_states is not None or (len(self.shape) <= 1 and math.prod(self.shape) <= 8)
+
+    @property
+    def default_encoder(self) -> Encoder:
+        """Return the encoder for observations of this kind.
+
+        A table for indices of states, a convolutional network for images, else a perceptron, behind
+        Fourier features where observations are at most eight numbers.
+        """
+        if self.num_states is not None:
+            return Tabular()
+        if len(self.shape) == 3:
+            return Convolutional()
+        return FourierMLP() if math.prod(self.shape) <= 8 else MLP()
+
+    def sized(self, encoder: Encoder, num_features: int) -> Encoder:
+        """Fit an encoder to these observations.
+
+        Raises:
+            InputError: If it does not take them or give so many features.
+        """
+        indices, flat = self.num_states is not None, math.prod(self.shape)
+        sized = with_sizes(
+            encoder,
+            num_features=num_features,
+            num_inputs=self.num_states if indices else flat,
+            num_states=self.num_states or 1,
+            frame_shape=self.shape,
+        )
+        tabular = isinstance(encoder, Tabular)
+        require(indices or not tabular, "indices of states (integers) for tabular", self.shape)
+        if indices and not tabular:
+            sized = AtStates(sized, jnp.eye(self.num_states))
+        elif hasattr(encoder, "num_inputs") and len(self.shape) != 1:
+            sized = Flattened(sized)
+        dtype = jnp.int32 if indices else jnp.float32
+        example = jax.ShapeDtypeStruct((2, *self.shape), dtype)
+        try:
+            found = jax.eval_shape(
+                lambda inputs: sized.apply(sized.init(jax.random.key(0)), inputs), example
+            ).shape
+        except (TypeError, ValueError) as error:
+            said = str(error).splitlines()[0]
+            raise InputError(
+                f"expected an encoder of observations {self.shape}, got {said}"
+            ) from error
+        require(found == (2, num_features), f"an encoder with {num_features} features", found[1:])
+        return sized
+
+    def inputs(self, data: Transitions) -> Inputs:
+        """Return the map of these data's observations to encoder inputs.
+
+        Vectors are scaled to [0, 1] by each coordinate's range, images by the whole range (bytes
+        by 255); indices stay.
+        """
+        states = (data.observation, data.next_observation)
+        zero, one = jnp.zeros(()), jnp.ones(())
+        if self.num_states is not None:
+            return Inputs(zero, one, indices=True)
+        if self.bytes:
+            return Inputs(zero, one / 255.0)
+        axes = (0,) if len(self.shape) <= 1 else None
+        least = np.minimum(*(array.min(axis=axes) for array in states)).astype(np.float32)
+        most = np.maximum(*(array.max(axis=axes) for array in states)).astype(np.float32)
+        width = np.where(most > least, most - least, np.float32(1.0))
+        return Inputs(jnp.asarray(least), jnp.asarray(np.float32(1.0) / width))

@@ -1,0 +1,320 @@
+"""How good a fit is, measured on episodes held out from it.
+
+Sums Σ_j γʲ c(s_{t+j+1}) of random cumulants c along held-out episodes are compared with their
+predictions Q(s_t, a_t). With TD errors δ_t = c(s_{t+1}) + γ Q(s_{t+1}, a_{t+1}) − Q(s_t, a_t),
+
+    realised sum − Q(s_t, a_t) = Σ_j γʲ δ_{t+j}.
+
+Of exact values the δ are martingale differences, so that E Σ_j γ²ʲ δ²_{t+j} is the variance that
+noise alone leaves. A fit with larger squared errors is biased.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from rlreps.successor.basis import DenseBasis, Nystrom
+from rlreps.successor.data import Transitions
+from rlreps.successor.forward_backward import discounted_sums
+from rlreps.successor.least_squares import Factors, LeastSquares, Rows
+
+NUM_CUMULANTS = 32
+LACKING = (
+    0.05  # Largest share of a complete sum's mass that a cut may take; its prediction fills it.
+)
+# Starts at a time count where this share of the episodes is complete from there. Chosen one by one,
+# complete late starts would be those that happen to terminate before a cut.
+COMPLETE = 0.9
+
+# Thresholds of warnings.
+MISSED = 0.25  # Share of the predictable variance that is missed: values off by half their spread.
+LEAST_PREDICTABLE = 0.2  # Where less is predictable, MISSED is a share of this.
+OVERFIT = 0.5  # Two rows a state and action have 1, ten 0.2 (random chains).
+ROW_SUMS = 0.1  # Ten times the deviation of a fit with enough rows and a small ridge.
+LEADING = 0.9  # The leading singular value times 1 − γ is 1 or more where nothing terminates.
+UNTRIED = 0.05  # Values are unknown in that share of the states; the last row may make one such.
+FEWEST_ROWS = 10.0  # A component of fewer effective rows describes those rows.
+FEW_COMPONENTS = 0.25  # Trailing components of few rows do little harm up to this share.
+
+_REFERENCE = 100  # Features of the fit that trained features are compared with.
+_MOST_ROWS = 20_000  # Rows of that fit and of fitted TD errors; up to twice as many.
+_SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier functions, in radians.
+_POINTS = 400
+_BLOCK = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quality:
+    """Figures of a fit, as JSON values.
+
+    Attributes:
+        starts: Held-out rows from which sums are complete.
+        r_squared: R² of the predicted sums, mean over the cumulants; None without starts.
+        attainable: R² that noise allows, estimated; None likewise.
+        missed: Share of the variance by which squared errors exceed noise, a constant or a small
+            reference fit: the low end of a 95 % interval; None likewise.
+        overfit: Squared TD errors on held-out rows above those on the rows fitted; 1 is what the
+            mean leaves of sums without memory.
+        leading: Leading singular value times 1 − γ; None where data terminate.
+        row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None likewise.
+        untried: Share of the states reached that no row starts from and that ended no episode; None
+            for observations that are no indices.
+        effective_rows: (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]; 0 beyond
+            the rank.
+        predicted: Some predicted sums, in standard deviations from the mean of the realised ones.
+        realised: The realised sums, likewise.
+    """
+
+    starts: int
+    r_squared: float | None
+    attainable: float | None
+    missed: float | None
+    overfit: float
+    leading: float | None
+    row_sums: float | None
+    untried: float | None
+    effective_rows: tuple[float, ...]
+    predicted: tuple[float, ...]
+    realised: tuple[float, ...]
+
+    def lines(self) -> list[str]:
+        """Describe the figures, a line each."""
+        said = ["R² on held-out episodes: not known, records are cut before sums are complete"]
+        if self.r_squared is not None and self.attainable is not None:
+            said = [
+                f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
+                f"allows {max(self.attainable, self.r_squared):.3f} ({self.starts:,} starts)"
+            ]
+        said.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
+        if self.row_sums is not None:
+            said.append(f"row sums: {self.row_sums:.1%} from 1 / (1 - discount) in the mean")
+            said.append(f"leading singular value: {self.leading:.3f} of 1 / (1 - discount)")
+        if self.untried is not None:
+            said.append(f"states reached that no row starts from: {self.untried:.1%}")
+        known = [rows for rows in self.effective_rows if rows > 0.0] or [0.0]
+        middle, least = float(np.median(known)), min(known)
+        said.append(f"effective rows behind a component: median {middle:,.0f}, least {least:,.0f}")
+        return said
+
+    def warnings(self) -> list[str]:
+        """Say what is wrong and what to try, a line each; none for a good fit."""
+        attainable, missed = max(self.attainable or 0.0, 0.0), self.missed or 0.0
+        row_sums, untried = self.row_sums or 0.0, self.untried or 0.0
+        leading = 1.0 if self.leading is None else self.leading
+        known = [rows for rows in self.effective_rows if rows > 0.0]
+        few = sum(rows < FEWEST_ROWS for rows in known)
+        found = [
+            (
+                self.overfit > OVERFIT,
+                "too few rows for the states: TD errors are much larger on held-out rows; try more "
+                "data, fewer features or a larger regularisation",
+            ),
+            (
+                missed > MISSED * max(attainable, LEAST_PREDICTABLE),
+                f"values are far off: R² on held-out episodes is {self.r_squared or 0.0:.2f} where "
+                f"{attainable:.2f} is possible; try more features, another method, a smaller "
+                "regularisation or, of a network, more steps or a smaller learning rate",
+            ),
+            (
+                row_sums > ROW_SUMS or leading < LEADING,
+                f"row sums are {row_sums:.0%} from 1 / (1 - discount), the leading singular value "
+                f"is {leading:.2f} of it, its least where nothing terminates; try a smaller "
+                "regularisation, more data or, of a network, more steps",
+            ),
+            (
+                untried > UNTRIED,
+                f"no row starts from {untried:.0%} of the states reached: values there are unknown; "
+                "try more data, or mark terminal states in terminated",
+            ),
+            (
+                few > FEW_COMPONENTS * len(known),
+                f"{few} of {len(known)} components rest on fewer than {FEWEST_ROWS:.0f} effective "
+                "rows; try more data or fewer features",
+            ),
+        ]
+        return [said for bad, said in found if bad]
+
+
+def measure_quality(
+    data: Transitions, held: np.ndarray, solution: LeastSquares, factors: Factors, seed: int
+) -> Quality:
+    """Measure how good a fit is.
+
+    Args:
+        data: All transitions.
+        held: Which rows are held out, [N]: whole episodes, or stretches of them.
+        solution: Solved on the other rows.
+        factors: F and B in the features of the solution.
+        seed: Decides the cumulants.
+    """
+    generator, gamma, kept = np.random.default_rng(seed), solution.discount, solution.rows
+    cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
+    columns = (data.observation, data.action, data.next_observation, data.terminated)
+    rows = Rows(*(column[own] for column in columns))
+    few = Rows(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
+    # A stretch ends with its episode, or where the rows behind it are not held out.
+    ends = data.ends[own] | np.append(np.diff(own) > 1, True)
+    weights = solution.values(cumulants(kept.next_observation))
+    values, errors = _errors(solution, weights, cumulants, rows, ends)
+    offsets = discounted_sums(errors, ends, gamma)
+    variance = np.maximum((values + offsets).var(axis=0), 1e-12)
+    bounds = [discounted_sums(np.square(errors), ends, gamma**2)]
+    squares = [np.square(_errors(solution, weights, cumulants, r)[1]).mean(0) for r in (rows, few)]
+    if isinstance(solution.basis, DenseBasis) and not isinstance(solution.basis, Nystrom):
+        basis = Nystrom.of(few.observation, _REFERENCE, 1.0, seed)
+        other = LeastSquares(basis, solution.actions, few, gamma, 1e-4, solution.behaviour)
+        weights = other.values(cumulants(few.next_observation))
+        errors = _errors(other, weights, cumulants, rows, ends)[1]
+        bounds.append(np.square(discounted_sums(errors, ends, gamma)))
+    leading = row_sums = None
+    if not data.terminated.any():
+        leading = float((1.0 - gamma) * factors.singular_values[0])
+        weights = solution.values(np.ones((len(kept.action), 1), np.float32))
+        taken = solution.actions.weights(rows.action)
+        sums = (1.0 - gamma) * _contracted(solution, weights, rows.observation, taken)
+        row_sums = float(np.abs(sums - 1.0).mean())
+    return Quality(
+        **_compared(values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator),
+        overfit=float(np.mean((squares[0] - squares[1]) / variance) / (1.0 - gamma**2)),
+        leading=leading,
+        row_sums=row_sums,
+        untried=_untried(data),
+        effective_rows=_effective_rows(solution, factors),
+    )
+
+
+def random_cumulants(
+    data: Transitions, generator: np.random.Generator
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Draw functions of observations [m, ...] → [m, NUM_CUMULANTS].
+
+    Indices have random signs; standardised observations z random Fourier functions cos(ωᵀz + b)
+    with ω of several scales.
+    """
+    if data.num_states is not None:
+        signs = generator.choice(np.float32([-1.0, 1.0]), (data.num_states, NUM_CUMULANTS))
+        return lambda states: signs[states]
+    some = data.next_observation[:: max(1, len(data) // _BLOCK)]
+    some = some.reshape(len(some), -1).astype(np.float32)
+    mean, deviation = some.mean(axis=0), some.std(axis=0)
+    scale = np.resize(_SCALES, NUM_CUMULANTS) / math.sqrt(len(mean))
+    frequencies = generator.normal(size=(len(mean), NUM_CUMULANTS)) * scale
+    frequencies = np.float32(frequencies / np.where(deviation > 0.0, deviation, 1.0)[:, None])
+    phases = np.float32(generator.uniform(0.0, 2.0 * math.pi, NUM_CUMULANTS))
+
+    def waves(block: np.ndarray) -> np.ndarray:
+        flat = block.reshape(len(block), -1).astype(np.float32) - mean
+        return np.asarray(np.cos(flat @ frequencies + phases))
+
+    return lambda observations: np.concatenate([waves(block) for block in _blocks(observations)])
+
+
+def _errors(
+    solution: LeastSquares,
+    weights: np.ndarray,
+    cumulants: Callable[[np.ndarray], np.ndarray],
+    rows: Rows,
+    ends: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q(s, a) and the TD errors of rows, [n, k] each.
+
+    The next action is averaged over. With ``ends``, which tell the rows that end stretches of time,
+    it is the one taken but at the ends.
+    """
+    values = _contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
+    following = solution.behaviour(rows.next_observation)
+    following = following * (solution.discount * ~rows.terminated[:, None])
+    reached = _contracted(solution, weights, rows.next_observation, following)
+    if ends is not None:
+        going_on = np.flatnonzero(~ends)
+        reached[going_on] = solution.discount * values[going_on + 1]
+    return values, cumulants(rows.next_observation) + reached - values
+
+
+def _contracted(
+    solution: LeastSquares, weights: np.ndarray, states: np.ndarray, actions: np.ndarray
+) -> np.ndarray:
+    """Compute Σ_c b_c φ(s)ᵀ w[:, c] at states [m, ...] for b [m, m_b] and w [p, m_b, k], [m, k]."""
+    found = [
+        np.einsum("mc,mck->mk", taken, solution.basis.project(block, weights))
+        for block, taken in zip(_blocks(states), _blocks(actions), strict=True)
+    ]
+    return np.concatenate(found).astype(np.float64)
+
+
+def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
+    """Number the stretches of time that complete sums start in, [n]; -1 for other rows."""
+    rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
+    episode = np.searchsorted(lasts, rows)
+    time = rows - np.append(0, lasts[:-1] + 1)[episode]
+    whole = terminated[lasts][episode] | (discount ** (lasts[episode] - rows + 1.0) <= LACKING)
+    share = np.bincount(time, whole) / np.maximum(np.bincount(time), 1)
+    length = math.ceil(math.log(LACKING) / math.log(discount))
+    return np.where(share[time] >= COMPLETE, episode * len(ends) + time // length, -1)
+
+
+def _compared(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    bounds: list[np.ndarray],
+    stretch: np.ndarray,
+    generator: np.random.Generator,
+) -> dict[str, Any]:
+    """Compare predicted sums [n, k] with realised ones: the first figures of ``Quality``.
+
+    Args:
+        values: Predicted sums.
+        offsets: Realised less predicted ones.
+        bounds: Squared errors, [n, k], that those of the fit should not exceed in the mean.
+        stretch: As of ``_starts``; sums of different stretches count as independent.
+        generator: Decides which sums are kept for a figure.
+    """
+    starts = np.flatnonzero(stretch >= 0)
+    if len(starts) == 0:
+        figures = dict.fromkeys(("r_squared", "attainable", "missed"))
+        return {"starts": 0, **figures, "predicted": (), "realised": ()}
+    values, offsets = values[starts], offsets[starts]
+    realised = values + offsets
+    mean, deviation = realised.mean(axis=0), np.maximum(realised.std(axis=0), 1e-6)
+    lost = np.square(offsets / deviation).mean(axis=1)
+    least = [(bound[starts] / deviation**2).mean(axis=1) for bound in bounds]
+    group = np.unique(stretch[starts], return_inverse=True)[1]
+    free, missed = int(group.max()), 0.0
+    for bound in (*least, np.ones_like(lost)) if free else ():
+        excess = lost - bound
+        error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
+        missed = max(missed, excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
+    some = [generator.integers(size, size=_POINTS) for size in values.shape]
+    shown = [((sums - mean) / deviation)[*some].round(3) for sums in (values, realised)]
+    return {
+        "starts": len(starts),
+        "r_squared": float(1.0 - lost.mean()),
+        "attainable": float(1.0 - min(bound.mean() for bound in least)),
+        "missed": float(missed),
+        "predicted": tuple(shown[0].tolist()),
+        "realised": tuple(shown[1].tolist()),
+    }
+
+
+def _untried(data: Transitions) -> float | None:
+    """Return the share of the states reached that no row starts from and that ended no episode."""
+    if data.num_states is None:
+        return None
+    known = np.union1d(data.observation, data.next_observation[data.terminated])
+    return float(1.0 - np.isin(np.unique(data.next_observation), known).mean())
+
+
+def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:
+    """Return (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]."""
+    # The scale of u is no matter: F = √σ u.
+    u = _contracted(solution, factors.forward, solution.rows.observation, solution.taken)
+    squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
+    return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())
+
+
+def _blocks(array: np.ndarray) -> list[np.ndarray]:
+    return [array[start : start + _BLOCK] for start in range(0, len(array), _BLOCK)]

@@ -1,0 +1,617 @@
+"""Successor representations of a user's own data, used and stored as one object.
+
+Everything is of the policy that made the data. Data of a mixture of policies are data of their
+mixture; rows of another policy (a replay buffer whose agent has since changed) give its values, not
+those of the present one. ``SuccessorRepresentation.policy`` improves on it.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import jax
+import numpy as np
+
+from rlreps.config import from_json
+from rlreps.encoders import Encoder
+from rlreps.errors import FitWarning, InputError, require, require_choice
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.locks import exclusive
+from rlreps.runs.provenance import provenance
+from rlreps.successor.basis import Basis, Nystrom, UnitVectors
+from rlreps.successor.forward_backward import Ridge, ridge_by_leave_one_out
+from rlreps.successor.ground_truth import GroundTruth, centring_of
+from rlreps.successor.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.methods import FitConfig
+from rlreps.successor.networks import NetworkBasis, loaded_basis
+from rlreps.successor.observed import Observed
+from rlreps.successor.quality import Quality
+
+KIND = "successor representation"
+"""Kind of the run folders that hold one."""
+
+Scaling = Literal["singular", "white", "none"]
+
+FEWEST_ARRIVALS = 100
+"""Fewer arrivals at a goal make a warning: their number then has a relative error above 0.1."""
+
+_ARRAYS = "representation"
+_MOST_SAMPLES = 5_000
+"""Most reward samples of a regression."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """A reward on arrival, as ``SuccessorRepresentation.task`` and ``goal`` make it.
+
+    Attributes:
+        solution: What it is solved with.
+        rewards: The reward of arriving in the next state of every row of the solution, [N].
+    """
+
+    solution: LeastSquares
+    rewards: np.ndarray
+
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """Weights of the action values of the data's policy, [p, m_b]."""
+        return self.solution.values(self.rewards[:, None])[:, :, 0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FittedValues:
+    """A linear map of state features to values.
+
+    Attributes:
+        representation: Gives the features.
+        ridge: The fit on its σ-scaled features.
+    """
+
+    representation: "SuccessorRepresentation"
+    ridge: Ridge
+
+    def __call__(self, observations: Any) -> np.ndarray:
+        """Predict values [m] or [m, k] at observations [m, ...]."""
+        features = self.representation.features(observations, scaling="singular")
+        weights, intercept = (
+            np.asarray(part, np.float32) for part in (self.ridge.weights, self.ridge.intercept)
+        )
+        return np.asarray(features @ weights + intercept)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SuccessorRepresentation:
+    """A policy's successor measure m, solved for in p features, and its best factors of rank d.
+
+    F(s, a) = √σ u and B(s) = √σ v with m ≈ FᵀB; u and v are orthonormal over the data: the leading
+    singular functions of m, σ its singular values. Features, shaping and distances are of rank d.
+    Values and policies come from the whole solution. A reward counts on arrival: values are
+    Σ_t γᵗ r(s_{t+1}).
+
+    Attributes:
+        config: How it was fitted.
+        observed: Its observations and actions.
+        solution: The whole solution.
+        factors: F and B.
+        behaviour_weights: E[b(a) | s] of the data's policy as weights of φ, [p, m_b]; None where
+            the user gave a function.
+        description: Everything that decided it, as JSON values.
+        quality: What the data held out say of it; None where there were too few.
+    """
+
+    config: FitConfig
+    observed: Observed
+    solution: LeastSquares
+    factors: Factors
+    behaviour_weights: np.ndarray | None
+    description: Mapping[str, Any]
+    quality: Quality | None = None
+
+    def __repr__(self) -> str:
+        rows, d = len(self.solution.rows.terminated), self.num_features
+        return f"SuccessorRepresentation({d} features of {self.observed.shape}, {rows} transitions)"
+
+    @property
+    def num_features(self) -> int:
+        """Number of features, d."""
+        return len(self.factors.singular_values)
+
+    @property
+    def singular_values(self) -> np.ndarray:
+        """Singular values σ of m in L2 of the data, falling, [d]; zero beyond its rank."""
+        return self.factors.singular_values
+
+    def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
+        """Compute F(s, a) of all discrete actions, [m, A, d], or of given ones [m, ...], [m, d]."""
+        blocks = self._projected(observations, self.factors.forward)
+        if actions is None:
+            require(self.observed.num_actions is not None, "actions= of a box", None)
+            return blocks
+        weights = self.solution.actions.weights(np.asarray(actions))
+        return np.einsum("mcd,mc->md", blocks, weights)
+
+    def backward(self, observations: Any) -> np.ndarray:
+        """Compute B(s), [m, d]."""
+        return self._projected(observations, self.factors.backward)
+
+    def measure(self, observations: Any, goals: Any) -> np.ndarray:
+        """Compute FᵀB, the density of states s⁺ among those of the data, [m, A, g]."""
+        forward, backward = self.forward(observations), self.backward(goals)
+        measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
+        return measure
+
+    def probabilities(self, observations: Any) -> np.ndarray:
+        """Return the probabilities of the data's policy, [m, A].
+
+        Raises:
+            InputError: For continuous actions.
+        """
+        require(self.observed.num_actions is not None, "discrete actions", "a box")
+        return self._behaviour(observations)
+
+    def _behaviour(self, observations: Any) -> np.ndarray:
+        return self.solution.behaviour(self._checked(observations))
+
+    def features(self, observations: Any, *, scaling: Scaling = "singular") -> np.ndarray:
+        """Compute state features [m, d]: averages of u(s, a) over the policy's actions.
+
+        They are 0 at indices of states that ended episodes, since nothing follows.
+
+        Args:
+            observations: [m, ...].
+            scaling: ``singular`` multiplies by σ, which keeps what matters to values large;
+                ``white`` gives features with the identity for second moment over the data's
+                states; ``none`` leaves u.
+
+        Warns:
+            FitWarning: For indices of states that no row starts from and that ended no episode.
+        """
+        require_choice("scaling", scaling, get_args(Scaling))
+        self._warn_of_unseen(observations)
+        blocks = self._projected(observations, self.factors.forward)
+        forward = np.einsum("mcd,mc->md", blocks, self._behaviour(observations))
+        root = np.sqrt(self.singular_values)
+        if scaling == "singular":
+            return np.asarray(forward * root, np.float32)
+        raw = forward * np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
+        if scaling == "white":
+            raw = raw @ self._whitening
+        return np.asarray(raw, np.float32)
+
+    @functools.cached_property
+    def _whitening(self) -> np.ndarray:
+        """Map from u [d] to features with the identity for second moment, [d, d]."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            features = self.features(self.solution.rows.observation, scaling="none")
+        values, vectors = np.linalg.eigh(features.T.astype(np.float64) @ features / len(features))
+        kept = values > len(values) * np.finfo(np.float32).eps * values[-1]
+        scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+        return np.asarray((vectors * scale) @ vectors.T)
+
+    # --- Tasks ------------------------------------------------------------------------------------
+
+    def task(
+        self,
+        observations: Any = None,
+        rewards: Any = None,
+        *,
+        reward: Callable[[Any], Any] | None = None,
+    ) -> Task:
+        """Name a reward on arrival, by samples or by a function.
+
+        Args:
+            observations: States, [m, ...].
+            rewards: The reward of arriving in each, [m]. States of the data that are among the
+                samples get the mean of theirs. The others get a ridge regression on the samples
+                (vectors, images) or 0 (indices of states).
+            reward: In place of samples, a function of observations [n, ...] to rewards [n].
+        """
+        reached = self.solution.rows.next_observation
+        if reward is not None:
+            require(observations is None and rewards is None, "samples or reward=", "both")
+            return Task(self.solution, _finite("rewards", reward(reached), len(reached)))
+        samples = self._checked(observations)
+        require(len(samples) >= 1, "at least one reward", len(samples))
+        values = _finite("rewards", rewards, len(samples))
+        keys, inverse = np.unique(_bytes_of(samples, reached.dtype), return_inverse=True)
+        means = np.bincount(inverse, values) / np.bincount(inverse)
+        own = _bytes_of(reached, reached.dtype)
+        place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
+        known = keys[place] == own
+        found = np.where(known, means[place], 0.0)
+        if not known.all() and self.observed.num_states is None and len(samples) >= 2:
+            few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
+            basis = self.solution.basis
+            ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
+            guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
+            found[~known] = guessed
+        return Task(self.solution, found)
+
+    def goal(self, observation: Any) -> Task:
+        """Return the task of reaching a state: values are the density m there.
+
+        Warns:
+            FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings.
+        """
+        goal = self._checked(np.asarray(observation)[None])
+        arrivals, rewards = self.solution.arrivals(goal)
+        if arrivals is not None and arrivals < FEWEST_ARRIVALS:
+            _warn(
+                f"{arrivals} of {len(rewards)} transitions reach the goal {_shown(goal[0])}: its "
+                "values and the policy towards it rest on these few; collect more there"
+            )
+        return Task(self.solution, rewards)
+
+    def action_values(self, observations: Any, task: Task) -> np.ndarray:
+        """Compute the data's policy's values Q(s, a), [m, A].
+
+        Of continuous actions, [m, c]: those of ``solution.actions.candidates``.
+        """
+        weights = self._projected(observations, self._of(task).weights)
+        return np.asarray(weights @ self.solution.actions.candidates.weights.T)
+
+    def values(self, observations: Any, task: Task) -> np.ndarray:
+        """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
+        weights = self._projected(observations, self._of(task).weights)
+        return np.einsum("mc,mc->m", weights, self._behaviour(observations))
+
+    def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
+        """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
+
+        A single observation gives a single action.
+
+        Args:
+            task: The reward.
+            improvements: 1 is greedy on the values of the data's policy. k goes on for k − 1 steps
+                of policy iteration, in all features. None goes on until the policy no longer
+                changes.
+        """
+        if improvements is not None:
+            require(improvements >= 1, "improvements >= 1 or None", improvements)
+        if improvements == 1:
+            weights = self._of(task).weights
+        else:
+            weights = self.solution.improved(self._of(task).rewards, improvements)
+        candidates = self.solution.actions.candidates
+
+        def policy(observations: Any) -> np.ndarray:
+            array = np.asarray(observations)
+            single = array.shape == self.observed.shape
+            values = self._projected(array[None] if single else array, weights)
+            best = np.argmax(values @ candidates.weights.T, axis=1)
+            actions = candidates.actions[best]
+            return np.asarray(actions[0] if single else actions)
+
+        return policy
+
+    def _of(self, task: Task) -> Task:
+        require(isinstance(task, Task), "a task (rep.task, rep.goal)", type(task).__name__)
+        require(task.solution is self.solution, "a task of this representation", "another's")
+        return task
+
+    def fit_values(self, observations: Any, returns: Any) -> FittedValues:
+        """Fit values to returns [m], or k columns [m, k], by ridge regression on the features u.
+
+        The prior variance of the weight of u_i is proportional to σ_i²; its scale is that of the
+        least leave-one-out error, for each column (``ridge_by_leave_one_out``).
+        """
+        features = self.features(observations, scaling="singular")
+        returns = np.asarray(returns, np.float64)
+        fits = returns.ndim in (1, 2) and returns.shape[:1] == features.shape[:1]
+        require(fits, f"returns {features.shape[:1]}, or columns of them", returns.shape)
+        require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
+        require(len(returns) >= 2, "at least two returns", len(returns))
+        return FittedValues(representation=self, ridge=ridge_by_leave_one_out(features, returns))
+
+    def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
+        """Return a potential to shape rewards with: observations [m, ...] → [m], at most 0.
+
+        It is −‖σu(s) − σu(goal)‖. Where arriving at the goal ends episodes, no row starts there and
+        u(goal) is unknown; the potential is then log(m(s, goal) / max m) / log(1/γ), in steps.
+
+        Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy, where Φ(s') counts as 0 for a
+        terminal s' (Ng, Harada & Russell 1999).
+        """
+        checked = self._checked(np.asarray(goal)[None])
+        if self.solution.is_terminal(checked):
+            return self._measured_potential(self.goal(goal))
+        target = self.features(checked, scaling="singular")
+
+        def potential(observations: Any) -> np.ndarray:
+            offsets = self.features(observations, scaling="singular") - target
+            return np.asarray(-np.linalg.norm(offsets, axis=1))
+
+        return potential
+
+    def _measured_potential(self, task: Task) -> Callable[[Any], np.ndarray]:
+        seen = self.values(self.solution.rows.observation, task)
+        most, floor = float(seen.max()), float(seen[seen > 0.0].min(initial=np.inf))
+        require(most > 0.0, "a goal that the data reach", "none")
+
+        def potential(observations: Any) -> np.ndarray:
+            array = self._checked(observations)
+            share = np.clip(self.values(array, task), floor, most) / most
+            steps = np.log(share) / math.log(1.0 / self.config.discount)
+            return np.where(self.solution.ended(array), 0.0, steps)
+
+        return potential
+
+    def components(self, truth: GroundTruth) -> np.ndarray:
+        """Return features at the states of a ground truth as that truth is centred.
+
+        Of d features [n, d]; of d − 1 where the truth's column means were removed, since one of
+        the d is then (nearly) the constant: the leading ones, σ-scaled, less their means.
+        """
+        features = self.features(np.asarray(truth.coordinates), scaling="singular")
+        if truth.settings and centring_of(truth.settings) == "rows":
+            return features
+        left, values, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+        count = max(1, self.num_features - 1)
+        return np.asarray(left[:, :count] * values[:count], np.float32)
+
+    def distance(self, truth: GroundTruth) -> float:
+        """Return the subspace distance of ``components`` from the truth's leading ones.
+
+        A perfect fit has a distance above 0, since a truth gives each state the same weight and a
+        fit as much as the data visit it: 0.006 for ten components in ``sutton``, 20 x 20 cells,
+        γ = 0.95 (``scripts/distance_floor.py``).
+        """
+        return truth.distance(self.components(truth))
+
+    # --- Storage ----------------------------------------------------------------------------------
+
+    def save(self, path: Path | str) -> None:
+        """Write everything to a folder, new or of the same representation.
+
+        Raises:
+            InputError: If the folder holds something else or cannot be written, or the fit used an
+                objective or cumulants that are none of the toolkit's: code is not stored.
+        """
+        self.config.require_stored()
+        out = Path(path)
+        RunFolder.find(out, kind=KIND, config=self.description)
+        with exclusive(out):
+            folder = RunFolder.create_or_resume(
+                out, kind=KIND, config=self.description, provenance=provenance()
+            )
+            folder.write_summary(self.write(folder))
+
+    def write(self, folder: RunFolder) -> dict[str, Any]:
+        """Write the numbers to a run's folder; return its summary."""
+        arrays = self._arrays()
+        place = folder.path / _ARRAYS
+        with contextlib.closing(Checkpoints(place, keep=1, run=folder.identity)) as checkpoints:
+            latest = checkpoints.latest_step()
+            checkpoints.save(0 if latest is None else latest + 1, arrays)
+        return {
+            "num_features": self.num_features,
+            "discount": self.config.discount,
+            "rows": self.description["data"]["rows"],
+            "regularisation": self.solution.regularisation,
+            "singular_values": self.singular_values.tolist(),
+            "quality": None if self.quality is None else dataclasses.asdict(self.quality),
+            "arrays": {
+                name: [list(array.shape), array.dtype.name]
+                for name, array in arrays.items()
+                if isinstance(array, np.ndarray)
+            },
+        }
+
+    def _arrays(self) -> dict[str, Any]:
+        rows = self.solution.rows._asdict()
+        arrays: dict[str, Any] = {**rows, **self.factors._asdict()}
+        if self.behaviour_weights is not None:
+            arrays["behaviour"] = np.asarray(self.behaviour_weights, np.float32)
+        basis = self.solution.basis
+        if isinstance(basis, NetworkBasis):
+            return {**arrays, **basis.arrays()}
+        if isinstance(basis, Nystrom):
+            arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
+        return arrays
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        encoder: Encoder | None = None,
+        backward_encoder: Encoder | None = None,
+        behaviour: Callable[[Any], Any] | None = None,
+    ) -> "SuccessorRepresentation":
+        """Read a representation that ``save`` or ``rlreps fit`` wrote, bit for bit.
+
+        Args:
+            path: The folder.
+            encoder: F's encoder, where it was one of the user's own: code is not stored.
+            backward_encoder: B's, likewise.
+            behaviour: The behaviour policy, likewise.
+
+        Raises:
+            InputError: If the folder holds none, or parts of the user's own are missing.
+        """
+        folder = RunFolder(Path(path))
+        folder.require_kind(KIND)
+        try:
+            return cls._load(folder, path, encoder, backward_encoder, behaviour)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"expected {path} to describe a representation, got {type(error).__name__}: {error}"
+            ) from error
+
+    @classmethod
+    def _load(
+        cls,
+        folder: RunFolder,
+        path: Path | str,
+        encoder: Encoder | None,
+        backward_encoder: Encoder | None,
+        behaviour: Callable[[Any], Any] | None,
+    ) -> "SuccessorRepresentation":
+        stored, summary = dict(folder.config), folder.read_summary()
+        given = {"encoder": encoder, "backward_encoder": backward_encoder}
+        config, observed, encoders = FitConfig.stored(stored, given, path)
+        kind = stored["behaviour"]
+        _require_given(kind == "own", behaviour, "behaviour=", path)
+        if summary is None:
+            raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
+        template: dict[str, Any] = {
+            name: jax.ShapeDtypeStruct(shape, np.dtype(kind))
+            for name, (shape, kind) in summary["arrays"].items()
+        }
+        network = NetworkBasis.template(observed, config, encoders) if config.uses_network else {}
+        with contextlib.closing(
+            Checkpoints(folder.path / _ARRAYS, run=folder.identity)
+        ) as checkpoints:
+            if checkpoints.latest_step() is None:
+                raise InputError(f"expected the arrays of a finished fit in {path}, got none")
+            _, arrays = checkpoints.restore_latest({**template, **network})
+        arrays = {
+            name: np.asarray(array) if name in template else array for name, array in arrays.items()
+        }
+        basis: Basis
+        if config.uses_network:
+            basis = loaded_basis(observed, config, encoders, arrays)
+        elif observed.num_states is not None:
+            basis = UnitVectors(observed.num_states)
+        else:
+            fields = [f.name for f in dataclasses.fields(Nystrom)]
+            basis = Nystrom(*(arrays[name] for name in fields))
+        weights = arrays.get("behaviour")
+        solution = LeastSquares(
+            basis,
+            observed.actions,
+            Rows(*(arrays[name] for name in Rows._fields)),
+            config.discount,
+            summary["regularisation"],
+            behaviour_of(basis, observed, weights, behaviour),
+        )
+        quality = summary["quality"]
+        return cls(
+            config=config,
+            observed=observed,
+            solution=solution,
+            factors=Factors(*(arrays[name] for name in Factors._fields)),
+            behaviour_weights=weights,
+            description=folder.config,
+            quality=None if quality is None else from_json(Quality, quality),
+        )
+
+    # --- Observations -----------------------------------------------------------------------------
+
+    def _projected(self, observations: Any, weights: np.ndarray) -> np.ndarray:
+        return self.solution.basis.project(self._checked(observations), weights)
+
+    def _checked(self, observations: Any) -> np.ndarray:
+        """Check observations [m, ...] against those of the data."""
+        array = np.asarray(observations)
+        shape, states = self.observed.shape, self.observed.num_states
+        require(
+            array.shape[1:] == shape and array.ndim == len(shape) + 1,
+            f"observations of shape {('m', *shape)}",
+            array.shape,
+        )
+        require(array.dtype.kind in "iubf", "observations of numbers", array.dtype.name)
+        # Bytes are divided by 255, other images are scaled by their range in the data.
+        alike = len(shape) < 2 or (array.dtype == np.uint8) == self.observed.bytes
+        kind = "bytes" if self.observed.bytes else "no bytes"
+        require(alike, f"images of {kind}, as those of the fit", array.dtype.name)
+        if states is not None:
+            require(array.dtype.kind in "iub", "indices of states", array.dtype.name)
+            outside = array[(array < 0) | (array >= states)]
+            if outside.size:
+                raise InputError(
+                    f"expected indices of the {states} states of the data, in [0, {states}), got "
+                    f"{outside[0]}: give num_states= with the data if it is a state never reached"
+                )
+        elif array.dtype.kind == "f":
+            require(bool(np.isfinite(array).all()), "finite observations", "NaN or infinity")
+            array = array.astype(np.float32)
+        return array
+
+    def _warn_of_unseen(self, observations: Any) -> None:
+        """Warn of indices of states that no row starts from and that ended no episode."""
+        if self.observed.num_states is None:
+            return
+        array = self._checked(observations)
+        unknown = array[self.solution.unknown[array]]
+        if unknown.size:
+            others = len(np.unique(unknown)) - 1
+            more = f" and {others} more" if others else ""
+            _warn(
+                f"no transition starts from state {unknown[0]}{more}: features there are 0; "
+                "collect transitions from there"
+            )
+
+
+def behaviour_of(
+    basis: Basis,
+    observed: Observed,
+    weights: np.ndarray | None,
+    own: Callable[[Any], Any] | None,
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return E[b(a) | s] of the data's policy, from weights of φ or a function of the user's."""
+    if own is not None:
+        return lambda observations: checked_policy(own, observations, observed.num_actions)
+
+    assert weights is not None
+
+    def behaviour(observations: np.ndarray) -> np.ndarray:
+        found = basis.project(observations, weights)
+        if observed.num_actions is None:
+            return found
+        positive = np.maximum(found, 0.0)
+        total = positive.sum(axis=1, keepdims=True)
+        uniform = np.full_like(positive, 1.0 / observed.num_actions)
+        return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), uniform)
+
+    return behaviour
+
+
+def checked_policy(
+    behaviour: Callable[[Any], Any], observations: Any, num_actions: int | None
+) -> np.ndarray:
+    """Evaluate a behaviour policy of the user's own; check that it gives probabilities [m, A]."""
+    weights = np.asarray(behaviour(observations), np.float32)
+    shape = (len(observations), num_actions)
+    require(weights.shape == shape, f"probabilities of shape {shape}", weights.shape)
+    normal = bool((weights >= 0).all()) and bool(np.allclose(weights.sum(axis=1), 1.0, atol=1e-4))
+    require(normal, "probabilities that sum to 1", weights.sum(axis=1).tolist()[:3])
+    return weights
+
+
+def _bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """View each observation [m, ...] as one value that compares by its bytes, [m]."""
+    flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
+    return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
+
+
+def _finite(name: str, values: Any, count: int) -> np.ndarray:
+    """Check an array [count] of finite numbers; return it in double precision."""
+    array = np.asarray(values)
+    require(array.shape == (count,), f"{name} of shape {(count,)}", array.shape)
+    require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)
+    require(bool(np.isfinite(array).all()), f"finite {name}", "NaN or infinity")
+    return array.astype(np.float64)
+
+
+def _require_given(needed: bool, given: object, name: str, path: Path | str) -> None:
+    """Refuse to load without a part of the user's own, or with one that was not the user's."""
+    place = f"for the representation of {path}"
+    require(not needed or given is not None, f"{name} {place}", "none")
+    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
+
+
+def _shown(observation: np.ndarray) -> str:
+    flat = np.asarray(observation).ravel()
+    return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, FitWarning, stacklevel=4)
