@@ -363,14 +363,29 @@ class Transitions:
         )
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
-        """Split into two records: the rest, and whole episodes with about a share of the rows.
+        """Split into two records: the rest, and the rows of ``held_out``.
 
-        Fewer than ten episodes are cut into blocks of rows, at most a tenth of all rows each; rows
-        at which an episode is cut count as truncated. Rows keep their order.
+        Rows at which an episode is cut count as truncated. Rows keep their order.
 
         Args:
             share: Share of the rows in the second record, in (0, 1).
-            seed: Decides which episodes or blocks; the same seed gives the same split.
+            seed: As of ``held_out``.
+
+        Raises:
+            InputError: As ``held_out``.
+        """
+        held_out = self.held_out(share, seed)
+        parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
+        return self._part(~held_out, parted), self._part(held_out, parted)
+
+    def held_out(self, share: float, seed: int) -> np.ndarray:
+        """Choose whole episodes with about a share of the rows, [N].
+
+        Fewer than ten episodes are cut into blocks of rows, at most a tenth of all rows each.
+
+        Args:
+            share: In (0, 1).
+            seed: Decides which episodes or blocks; the same seed gives the same choice.
 
         Raises:
             InputError: For a share out of range or fewer than four rows.
@@ -386,9 +401,8 @@ class Transitions:
         order = np.random.default_rng(seed).permutation(len(lasts))
         reached = np.cumsum(np.bincount(group)[order])[:-1]
         count = int(np.argmin(np.abs(reached - share * rows))) + 1
-        held_out = np.isin(group, order[:count])
-        parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
-        return self._part(~held_out, parted), self._part(held_out, parted)
+        chosen: np.ndarray = np.isin(group, order[:count])
+        return chosen
 
     def _part(self, kept: np.ndarray, parted: np.ndarray) -> "Transitions":
         """Return some rows, which need no further check; ``parted`` ones are cut behind."""

@@ -224,11 +224,10 @@ class Fit:
         factors = whole.factors(config.num_features)
         if held:
             assert parts is not None
-            kept, other = parts
             quality = measure_quality(
-                other,
-                np.ones(len(other), np.bool_),
-                solution(self._drawn(rows_of_data(kept), basis)),
+                self.data,
+                self.data.held_out(_HELD_OUT, config.seed),
+                solution(self._drawn(rows_of_data(parts[0]), basis)),
                 factors,
                 config.seed,
             )

@@ -53,7 +53,7 @@ class Quality:
 
     Attributes:
         starts: Held-out rows from which sums are complete.
-        r_squared: R² of the predicted sums, mean over the cumulants; None without starts.
+        r_squared: R² of the predicted sums of all cumulants together; None without starts.
         attainable: R² that noise allows, estimated; None likewise.
         missed: Share of the variance by which squared errors exceed noise, a constant or a small
             reference fit: the low end of a 95 % interval; None likewise.
@@ -127,7 +127,7 @@ class Quality:
             ),
             (
                 untried > UNTRIED,
-                f"no row starts from {untried:.0%} of the states reached: values there are unknown; "
+                f"no row starts from {untried:.0%} of the states reached: values there are open; "
                 "try more data, or mark terminal states in terminated",
             ),
             (
@@ -161,9 +161,9 @@ def measure_quality(
     weights = solution.values(cumulants(kept.next_observation))
     values, errors = _errors(solution, weights, cumulants, rows, ends)
     offsets = discounted_sums(errors, ends, gamma)
-    variance = np.maximum((values + offsets).var(axis=0), 1e-12)
+    variance = max(float((values + offsets).var(axis=0).mean()), 1e-12)
     bounds = [discounted_sums(np.square(errors), ends, gamma**2)]
-    squares = [np.square(_errors(solution, weights, cumulants, r)[1]).mean(0) for r in (rows, few)]
+    squares = [np.square(_errors(solution, weights, cumulants, r)[1]).mean() for r in (rows, few)]
     if isinstance(solution.basis, DenseBasis) and not isinstance(solution.basis, Nystrom):
         basis = Nystrom.of(few.observation, _REFERENCE, 1.0, seed)
         other = LeastSquares(basis, solution.actions, few, gamma, 1e-4, solution.behaviour)
@@ -179,7 +179,7 @@ def measure_quality(
         row_sums = float(np.abs(sums - 1.0).mean())
     return Quality(
         **_compared(values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator),
-        overfit=float(np.mean((squares[0] - squares[1]) / variance) / (1.0 - gamma**2)),
+        overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
         leading=leading,
         row_sums=row_sums,
         untried=_untried(data),
@@ -279,9 +279,10 @@ def _compared(
         return {"starts": 0, **figures, "predicted": (), "realised": ()}
     values, offsets = values[starts], offsets[starts]
     realised = values + offsets
-    mean, deviation = realised.mean(axis=0), np.maximum(realised.std(axis=0), 1e-6)
-    lost = np.square(offsets / deviation).mean(axis=1)
-    least = [(bound[starts] / deviation**2).mean(axis=1) for bound in bounds]
+    # One variance for all: a cumulant may be (nearly) constant.
+    mean, variance = realised.mean(axis=0), max(float(realised.var(axis=0).mean()), 1e-12)
+    lost = np.square(offsets).mean(axis=1) / variance
+    least = [bound[starts].mean(axis=1) / variance for bound in bounds]
     group = np.unique(stretch[starts], return_inverse=True)[1]
     free, missed = int(group.max()), 0.0
     for bound in (*least, np.ones_like(lost)) if free else ():
@@ -289,7 +290,7 @@ def _compared(
         error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
         missed = max(missed, excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
     some = [generator.integers(size, size=_POINTS) for size in values.shape]
-    shown = [((sums - mean) / deviation)[*some].round(3) for sums in (values, realised)]
+    shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
     return {
         "starts": len(starts),
         "r_squared": float(1.0 - lost.mean()),

@@ -1,0 +1,243 @@
+"""Quality of a fit: figures against exact enumeration, warnings of bad fits and of no good one."""
+
+import dataclasses
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlreps.config import from_json
+from rlreps.successor import quality
+from rlreps.successor.basis import ActionBasis, DenseBasis, Nystrom, UnitVectors
+from rlreps.successor.data import Transitions
+from rlreps.successor.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.quality import Quality, measure_quality, random_cumulants
+
+GAMMA = 0.9
+
+
+def random_chain(seed, states, actions, branches, stay=0.0):
+    """Return transition probabilities, [n, A, n]."""
+    rng = np.random.default_rng(seed)
+    moves = np.zeros((states, actions, states))
+    for pair in np.ndindex(states, actions):
+        reached = rng.choice(states, branches, replace=False)
+        moves[*pair, reached] = rng.dirichlet(np.ones(branches))
+    return (1.0 - stay) * moves + stay * np.eye(states)[:, None]
+
+
+def steps_of(moves, steps, seed, *, over=0.0, limit=None):
+    """Act uniformly; every step terminates with probability ``over``, ``limit`` steps are a cut."""
+    rng = np.random.default_rng(seed)
+    states, actions, _ = moves.shape
+    ladder = moves.cumsum(axis=-1)
+    taken, draws = rng.integers(actions, size=steps), rng.random(steps)
+    ended = rng.random(steps) < over
+    cut = np.zeros(steps, np.bool_)
+    before, after, state, time = [], [], 0, 0
+    for i in range(steps):
+        before.append(state)
+        state = min(int((ladder[state, taken[i]] < draws[i]).sum()), states - 1)
+        after.append(state)
+        time += 1
+        cut[i] = not ended[i] and time == limit
+        if ended[i] or cut[i]:
+            state, time = 0, 0
+    return Transitions(
+        observation=np.array(before),
+        action=taken,
+        next_observation=np.array(after),
+        terminated=ended,
+        truncated=cut,
+        num_states=states,
+    )
+
+
+def measured(data, *, gamma=GAMMA, ridge=None, basis=None, rank=8, seed=0):
+    held = data.held_out(0.2, seed)
+    columns = (data.observation, data.action, data.next_observation, data.terminated)
+    rows = Rows(*(column[~held] for column in columns))
+    actions = ActionBasis(data.num_actions, data.action_low, data.action_high)
+    average = actions.weights(data.action).mean(axis=0)
+    solution = LeastSquares(
+        UnitVectors(data.num_states) if basis is None else basis,
+        actions,
+        rows,
+        gamma,
+        1e-6 / len(data) if ridge is None else ridge,
+        lambda states: np.tile(average, (len(states), 1)),
+    )
+    return measure_quality(data, held, solution, solution.factors(rank), seed)
+
+
+def test_figures_are_those_of_the_exact_chain():
+    moves = random_chain(0, states=6, actions=2, branches=6, stay=0.9)
+    data = steps_of(moves, 60_000, seed=1)
+    found = measured(data, rank=4)
+    chain = moves.mean(axis=1)
+    kernel = np.repeat(moves.reshape(12, 6), 2, axis=1) / 2  # (s, a) → (s', a').
+    cumulants = random_cumulants(data, np.random.default_rng(0))(np.arange(6)).astype(np.float64)
+    reward = moves.reshape(12, 6) @ cumulants
+    values = np.linalg.solve(np.eye(12) - GAMMA * kernel, reward)
+    eigenvalues, vectors = np.linalg.eig(chain.T)
+    stationary = np.real(vectors[:, np.argmax(eigenvalues.real)])
+    weights = np.repeat(stationary / stationary.sum(), 2) / 2
+    # What follows a pair, (s', a'), gives c(s') + γ Q(s', a').
+    following = np.repeat(cumulants, 2, axis=0) + GAMMA * values
+    noise = weights @ (kernel @ following**2 - (kernel @ following) ** 2) / (1 - GAMMA**2)
+    signal = weights @ values**2 - (weights @ values) ** 2
+    exact = signal.sum() / (signal + noise).sum()
+    assert 0.3 < exact < 0.9
+    np.testing.assert_allclose([found.r_squared, found.attainable], exact, atol=0.04)
+    assert found.missed == 0.0
+    assert abs(found.overfit) < 0.03
+    np.testing.assert_allclose([found.leading, found.row_sums], [1.0, 0.0], atol=2e-3)
+    assert found.untried == 0.0
+    assert len(found.effective_rows) == 4
+    assert np.corrcoef(found.predicted, found.realised)[0, 1] ** 2 > exact - 0.15
+    assert found.warnings() == []
+
+
+def test_starts_are_chosen_by_their_time_alone(monkeypatch):
+    moves = random_chain(0, states=4, actions=2, branches=4, stay=0.995)
+    data = steps_of(moves, 40_000, seed=0, over=0.01, limit=120)
+    found = measured(data, gamma=0.97)
+    # 99 steps are complete at 0.97. From step 21 on, they are so only where episodes terminate.
+    count = data.held_out(0.2, 0).sum()
+    assert 0.2 < found.starts / count < 0.4
+    assert found.missed == 0.0
+    # Sums that are cut early are mostly their own prediction.
+    monkeypatch.setattr(quality, "COMPLETE", 0.0)
+    everything = measured(data, gamma=0.97)
+    assert everything.starts == count
+    assert everything.r_squared > found.r_squared + 0.2
+
+
+def test_without_complete_sums_the_other_figures_remain():
+    found = measured(steps_of(random_chain(0, 5, 2, 2), 2_000, seed=0, limit=10))
+    assert (found.starts, found.r_squared, found.attainable, found.missed) == (0, None, None, None)
+    assert found.lines()[0].startswith("R² on held-out episodes: not known")
+    assert found.row_sums < 1e-3
+    assert found.warnings() == []
+
+
+def test_states_without_rows_are_counted_unless_they_ended_episodes():
+    before = np.tile([0, 1, 2, 0], 100)
+    after = np.tile([1, 2, 3, 4], 100)  # 3 ends episodes, nothing starts from 4.
+    data = Transitions(
+        observation=before,
+        action=np.zeros(400, np.int64),
+        next_observation=after,
+        terminated=after == 3,
+        truncated=after == 4,
+        num_actions=1,
+        num_states=7,
+    )
+    found = measured(data)
+    assert found.untried == pytest.approx(1 / 4)
+    assert found.leading is found.row_sums is None
+    assert any("no row starts from 25% of the states" in said for said in found.warnings())
+
+
+def test_effective_rows_of_components():
+    data = steps_of(np.full((4, 1, 4), 0.25), 4_000, seed=0)
+    held = data.held_out(0.2, 0)
+    columns = (data.observation, data.action, data.next_observation, data.terminated)
+    kept = Rows(*(column[~held] for column in columns))
+    solution = LeastSquares(
+        UnitVectors(4), ActionBasis(1), kept, GAMMA, 1e-9, lambda s: np.ones((len(s), 1))
+    )
+    # The constant, the indicator of a state, and a component beyond the rank.
+    forward = np.float32([[3, 0, 1], [3, 2, 1], [3, 0, 1], [3, 0, 1]])[:, None]
+    factors = Factors(forward, forward[:, 0], np.float32([5.0, 1.0, 0.0]))
+    found = measure_quality(data, held, solution, factors, 0)
+    rows = len(kept.action), (kept.observation == 1).sum(), 0
+    np.testing.assert_allclose(found.effective_rows, rows, rtol=1e-6)
+    few = dataclasses.replace(found, effective_rows=(100.0, 3.0, 2.0, 0.0))
+    assert "2 of 3 components rest on fewer than 10" in few.warnings()[-1]
+
+
+def test_a_quality_is_stored_as_json():
+    found = measured(steps_of(random_chain(0, 5, 2, 2), 2_000, seed=0))
+    text = json.dumps(dataclasses.asdict(found), allow_nan=False)
+    assert from_json(Quality, json.loads(text)) == found
+    assert all(isinstance(line, str) and "\n" not in line for line in found.lines())
+
+
+def test_observations_and_actions_may_be_vectors():
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1, 1, size=3_000).astype(np.float32)
+    places = np.cumsum(0.1 * action)
+    angle = np.append(0.0, places).astype(np.float32)
+    seen = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    data = Transitions(
+        observation=seen[:-1],
+        action=action,
+        next_observation=seen[1:],
+        terminated=np.zeros(3_000, np.bool_),
+        action_low=np.float32([-1]),
+        action_high=np.float32([1]),
+    )
+    found = measured(data, basis=Nystrom.of(seen, 60, 1.0, 0), ridge=1e-6)
+    assert found.r_squared > 0.8
+    assert found.untried is None
+    assert found.warnings() == []
+
+
+# --- Bad fits and good ones -----------------------------------------------------------------------
+
+
+class Saturated(DenseBasis):
+    """What a network leaves whose learning rate was absurd: units that are on or off everywhere."""
+
+    num_features = 17
+
+    def apply(self, observations):
+        rng = np.random.default_rng(0)
+        flat = observations.reshape(len(observations), -1).astype(np.float32)
+        units = np.tanh(1e3 * (flat @ rng.normal(size=(flat.shape[1], 16)) * 1e-3 + 5))
+        return np.append(units, np.ones((len(flat), 1)), axis=1).astype(np.float32)
+
+
+def cart_pole(steps, seed):
+    return Transitions.collect(gymnasium.make("CartPole-v1"), steps=steps, seed=seed)
+
+
+def random_mdp(steps, seed):
+    return steps_of(random_chain(seed, states=200, actions=4, branches=5), steps, seed=seed + 100)
+
+
+def test_too_few_rows_are_warned_of():
+    said = measured(random_mdp(600, 0)).warnings()
+    assert any(line.startswith("too few rows for the states") for line in said)
+
+
+@pytest.mark.parametrize("over", [0.0, 0.05])
+def test_an_enormous_regularisation_is_warned_of(over):
+    data = steps_of(random_chain(0, 20, 2, 3, stay=0.5), 10_000, seed=0, over=over)
+    said = measured(data, ridge=10.0).warnings()
+    assert any(line.startswith("values are far off") for line in said)
+    assert any(line.startswith("row sums are 100% from") for line in said) == (over == 0.0)
+
+
+@pytest.mark.parametrize("gamma", [0.95, 0.99])
+def test_useless_features_are_warned_of(gamma):
+    said = measured(cart_pole(8_000, 0), gamma=gamma, basis=Saturated(), ridge=1e-6).warnings()
+    assert any(line.startswith("values are far off") for line in said)
+
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.integration) for seed in range(1, 20))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_good_fits_are_not_warned_of(seed):
+    assert measured(random_mdp(40_000, seed), gamma=0.95, rank=32, seed=seed).warnings() == []
+    for slippery in (False, True):
+        lake = gymnasium.make("FrozenLake-v1", is_slippery=slippery)
+        data = Transitions.collect(lake, steps=20_000, seed=seed)
+        assert measured(data, gamma=0.95, seed=seed).warnings() == []
+    data = cart_pole(20_000, seed)
+    basis = Nystrom.of(data.observation, 200, 1.0, seed)
+    found = measured(data, gamma=0.95, basis=basis, ridge=1e-5, rank=32, seed=seed)
+    assert found.warnings() == []
