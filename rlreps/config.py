@@ -145,8 +145,11 @@ def from_json(
             if classes is not None and found.get("name") in classes:
                 rest = {key: item for key, item in found.items() if key != "name"}
                 return from_json(classes[found["name"]], rest, classes)
-            if dataclasses.is_dataclass(hints.get(name)):
-                return from_json(hints[name], found, classes)
+            hint = hints.get(name)
+            kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type)]
+            known = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+            if len(known) == 1:
+                return from_json(known[0], found, classes)
         plain = tuple(found) if isinstance(found, list) else found
         if not _fits(plain, hints.get(name)):
             raise InputError(f"expected {name} of {cls.__name__} as {hints[name]}, got {plain!r}")

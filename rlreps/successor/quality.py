@@ -196,19 +196,20 @@ def random_cumulants(
     with ω of several scales.
     """
     if data.num_states is not None:
-        signs = generator.choice(np.float32([-1.0, 1.0]), (data.num_states, NUM_CUMULANTS))
+        signs = np.sign(generator.normal(size=(data.num_states, NUM_CUMULANTS))).astype(np.float32)
         return lambda states: signs[states]
     some = data.next_observation[:: max(1, len(data) // _BLOCK)]
     some = some.reshape(len(some), -1).astype(np.float32)
     mean, deviation = some.mean(axis=0), some.std(axis=0)
     scale = np.resize(_SCALES, NUM_CUMULANTS) / math.sqrt(len(mean))
     frequencies = generator.normal(size=(len(mean), NUM_CUMULANTS)) * scale
-    frequencies = np.float32(frequencies / np.where(deviation > 0.0, deviation, 1.0)[:, None])
-    phases = np.float32(generator.uniform(0.0, 2.0 * math.pi, NUM_CUMULANTS))
+    frequencies /= np.where(deviation > 0.0, deviation, 1.0)[:, None]
+    phases = generator.uniform(0.0, 2.0 * math.pi, NUM_CUMULANTS)
 
     def waves(block: np.ndarray) -> np.ndarray:
         flat = block.reshape(len(block), -1).astype(np.float32) - mean
-        return np.asarray(np.cos(flat @ frequencies + phases))
+        found: np.ndarray = np.cos(flat @ frequencies.astype(np.float32) + phases)
+        return found.astype(np.float32)
 
     return lambda observations: np.concatenate([waves(block) for block in _blocks(observations)])
 

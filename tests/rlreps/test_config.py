@@ -34,6 +34,12 @@ class ToyMethod:
 class ToyRun:
     method: ToyMethod = ToyMethod()
     steps: int = 3
+    follow_up: "ToyFollowUp | None" = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyFollowUp:
+    name: str = "adam"
 
 
 def test_numbers_are_leaves_and_the_rest_is_structure():
@@ -60,8 +66,11 @@ def test_json_names_the_class_and_comes_back():
     assert stored == {
         "method": {"name": "toy_method", "rate": 0.1, "ridge": None, "widths": [5]},
         "steps": 3,
+        "follow_up": None,
     }
     assert from_json(ToyRun, stored, registry(ToyMethod)) == run
+    run = dataclasses.replace(run, follow_up=ToyFollowUp("sgd"))
+    assert from_json(ToyRun, as_json(run), registry(ToyMethod)) == run
     with pytest.raises(InputError, match=r"ToyMethod, got .*momentum"):
         from_json(ToyRun, {"method": {"name": "toy_method", "momentum": 1}}, registry(ToyMethod))
 
