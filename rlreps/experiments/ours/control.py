@@ -26,6 +26,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -173,12 +174,12 @@ def fitted(config: Config, task: str, seed: int) -> Made:
     return task, policy, dict(zip(names, taken, strict=True))
 
 
-def trained(config: Config, task: str, seed: int, home: RunFolder) -> Made:
+def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     """Train an agent in a folder, from its newest checkpoint if it was interrupted."""
     environment = TASKS[task].discrete or task
     agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
-    summary = run_agents(agents, home.path, progress=False)
-    trainer, state, _ = load_agents(home, agents)
+    summary = run_agents(agents, home, progress=False)
+    trainer, state, _ = load_agents(RunFolder(home), agents)
     trainer.close()
     with contextlib.closing(gymnasium.make(environment)) as one:
         encode = observations_of_space(one.observation_space, environment).encode
@@ -198,7 +199,7 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     if way == FIT:
         made = fitted(config, task, seed)
     elif way == DQN:
-        made = trained(config, task, seed, RunFolder(run.folder.path / "runs" / name))
+        made = trained(config, task, seed, run.folder.path / "runs" / name)
     environment, choose, seconds = made
     # Evaluations during training are of steps up to the last one.
     use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
