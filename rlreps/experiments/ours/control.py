@@ -33,6 +33,7 @@ import gymnasium
 import jax
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.dqn import Use
@@ -40,6 +41,7 @@ from rlreps.agents.environments import environment_seed, observations_of_space
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
+from rlreps.plotting.style import MUTED
 from rlreps.report.page import Section
 from rlreps.report.table import with_interval
 from rlreps.runs.folder import RunFolder
@@ -54,6 +56,7 @@ Choose = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 FIT, DQN, RANDOM = WAYS = ("fit", "DQN", "random")
 FEWEST = 5
 """Seeds below which no verdict is given."""
+TIME = "time of a fit and its policy on two cores"
 TORQUES = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
 FIVE_TORQUES = "rlreps/PendulumFiveTorques-v1"
 
@@ -147,7 +150,7 @@ Made = tuple[str, Choose | None, dict[str, float]]
 
 def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> FloatArray:
     """Play an episode from each seed of ``starts``, side by side; return undiscounted returns."""
-    copies = gymnasium.make_vec(environment, len(starts), vectorization_mode="sync")
+    copies: Any = gymnasium.make_vec(environment, len(starts), vectorization_mode="sync")
     with contextlib.closing(copies):
         copies.action_space.seed(starts[0])
         seen, _ = copies.reset(seed=list(starts))
@@ -187,7 +190,7 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     values = jax.jit(partial(trainer.agent.network.values, params))
 
     def greedy(seen: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.asarray(values(encode(seen))).argmax(axis=1)
+        return np.argmax(np.asarray(values(encode(seen))), axis=1)
 
     return environment, greedy, {"train_seconds": float(summary["seconds"])}
 
@@ -220,15 +223,24 @@ def claim_of(task: str, returns: Mapping[str, Sequence[float]]) -> Claim:
     )
 
 
-def panel_of(task: str, returns: Mapping[str, Sequence[float]]) -> Panel:
-    """Draw the mean return of each way's seeds beside the goal."""
-    places = np.arange(len(WAYS))
-    lines = [
-        Line.of_runs(way, [place], np.transpose([returns[way]]))
-        for place, way in zip(places, WAYS, strict=True)
-    ]
-    goal = Line(label="goal", x=places, mean=np.full(len(WAYS), TASKS[task].goal))
-    return Panel(title=task, lines=[*lines, goal])
+def draw(config: Config, returns: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Draw the mean return of each way's seeds, and the goal, in every task."""
+    places, panels = dict(enumerate(WAYS)), []
+    for task, found in returns.items():
+        lines = [Line.of_runs(way, [x], np.transpose([found[way]])) for x, way in places.items()]
+        panels.append(Panel(title=task, lines=lines))
+    figure = plot_panels(
+        panels,
+        x_label="way",
+        y_label=f"return, mean of {config.episodes} greedy episodes",
+        log_y=False,
+        share_y=False,
+        x_ticks=places,
+        note=f"{over_runs(config.num_seeds)}; dotted: goal",
+    )
+    for axes, task in zip(figure.axes, returns, strict=True):
+        axes.axhline(TASKS[task].goal, linestyle=":", color=MUTED, zorder=1)
+    return figure
 
 
 def report(run: Run[Config], found: dict[str, Any]) -> Findings:
@@ -241,27 +253,15 @@ def report(run: Run[Config], found: dict[str, Any]) -> Findings:
         rows.append(row)
         returns[row["task"]].setdefault(row["way"], []).append(row["return"])
     longest = max(row["fit_seconds"] + row["policy_seconds"] for row in rows if row["way"] == FIT)
-    in_time = Claim(
-        statement="longest time of a fit and its policy, on two cores",
-        stated="at most 120 s",
-        found=f"{longest:.0f} s",
-        # Other work on the machine makes times longer, never shorter.
-        holds=True if longest <= 120.0 else None,
-    )
-    claims = [*(claim_of(*each) for each in returns.items()), in_time]
+    # Other work on the machine makes times longer, never shorter.
+    held, took = True if longest <= 120.0 else None, f"at most {longest:.0f} s"
+    time_claim = Claim(statement=TIME, stated="at most 120 s", found=took, holds=held)
+    claims = [*(claim_of(*each) for each in returns.items()), time_claim]
     figure = run.show(
         "returns",
         f"Returns after {steps:,} environment steps, and the goal of every task.",
         rows,
-        plot_panels(
-            [panel_of(*each) for each in returns.items()],
-            x_label="way",
-            y_label=f"return, mean of {config.episodes} greedy episodes",
-            log_y=False,
-            share_y=False,
-            x_ticks=dict(enumerate(WAYS)),
-            note=over_runs(config.num_seeds),
-        ),
+        draw(config, returns),
     )
     columns = {name.replace("_", ", "): name for row in rows for name in row}
     caption = "Every seed: mean return, worst episode, and the seconds that making a policy took."
@@ -273,11 +273,11 @@ def report(run: Run[Config], found: dict[str, Any]) -> Findings:
         "are continuous, and DQN has five torques. All play the same starts. Fewer than "
         f"{FEWEST} seeds give no verdict."
     )
-    tables = [table_of(rows, columns, caption)]
+    table = table_of(rows, columns, caption)
     return Findings(
         abstract="; ".join(f"{each.statement} {each.found}" for each in claims) + ".",
         claims=claims,
-        sections=[Section(title="Returns", text=text, tables=tables, figures=[figure])],
+        sections=[Section(title="Returns", text=text, tables=[table], figures=[figure])],
         summary={"returns": returns},
     )
 
