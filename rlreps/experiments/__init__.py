@@ -210,6 +210,12 @@ EXPERIMENTS: dict[str, Entry] = {
         recorded=(("laptop", "about 25 min"),),
         takes_jobs=True,
     ),
+    "control": Entry(
+        "ours.control",
+        "Classic control from random steps: a fit whose rewards are named afterwards, and DQN.",
+        largest="has 20 seeds",
+        takes_jobs=True,
+    ),
     "transfer-opaque": Entry(
         "ours.transfer_opaque",
         "Agents that see codes of a maze's cells: learned features against scratch and controls.",

@@ -1,0 +1,300 @@
+"""Classic control without rewards: a fit to random steps, and rewards that are named afterwards.
+
+**Ways**, each with the same number of environment steps:
+
+- fit: ``fit`` with defaults but for the number of features and γ, then
+  ``rep.policy(task, improvements=None)``. Actions of ``Pendulum-v1`` are continuous;
+- DQN: this toolkit's agent, which explores by itself and learns from the task's own rewards, with
+  the same options in all tasks. It needs discrete actions: in ``Pendulum-v1`` it has five torques.
+  The agent at the end of training counts, not the best evaluation;
+- random: uniformly random actions.
+
+**Metric.** The task's own undiscounted return, a mean over greedy episodes, whose starts all ways
+share. Seeds of data, which are also those of agents, are the units of intervals.
+
+**Goals** are ours. One is reached where the lower end of the 95 % interval of the mean over seeds
+is, and missed where the upper end lies below it.
+
+**Chosen beforehand**: the agents' options, of three on seeds 9000 to 9002. The mean returns of the
+last agents in ``CartPole-v1`` and ``Pendulum-v1`` were 500 and -598 with the toolkit's defaults,
+489 and -155 with those of ``agent-control``'s CartPole, and 485 and -141 with defaults and rewards
+scaled as in ``agent-control``. The last ones are taken.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from rlreps.agents import AgentConfig, DQNConfig
+from rlreps.agents.dqn import Use
+from rlreps.agents.environments import environment_seed, observations_of_space
+from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
+from rlreps.plotting import Line, Panel, plot_panels
+from rlreps.plotting.lines import over_runs
+from rlreps.plotting.style import MUTED
+from rlreps.report.page import Section
+from rlreps.report.table import with_interval
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.intervals import aggregate, mean_interval
+from rlreps.successor import Transitions, fit
+from rlreps.workflows.agents import load_agents, run_agents
+
+FloatArray = npt.NDArray[np.float64]
+Choose = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+"""A policy: observations [m, ...] → actions [m] or [m, k]."""
+
+FIT, DQN, RANDOM = WAYS = ("fit", "DQN", "random")
+FEWEST = 5
+"""Seeds below which no verdict is given."""
+TIME = "time of a fit and its policy on two cores"
+TORQUES = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
+FIVE_TORQUES = "rlreps/PendulumFiveTorques-v1"
+
+
+def five_torques(**options: Any) -> gymnasium.Env[Any, Any]:
+    """Make Gymnasium's pendulum with five torques as its actions."""
+    pendulum = gymnasium.make("Pendulum-v1", **options).unwrapped
+    actions: gymnasium.Space[Any] = gymnasium.spaces.Discrete(len(TORQUES))
+    return gymnasium.wrappers.TransformAction(pendulum, lambda action: TORQUES[[action]], actions)
+
+
+gymnasium.register(FIVE_TORQUES, entry_point=five_torques, max_episode_steps=200)
+
+
+def upright(observations: npt.NDArray[Any]) -> FloatArray:
+    """Reward a pendulum for (cos θ, sin θ, speed), [m, 3]: -(θ² + 0.1 speed²), [m].
+
+    The task's own reward also charges 0.001 torque², and is for the state before the step.
+    """
+    cosine, sine, speed = np.asarray(observations, np.float64).T
+    return np.asarray(-(np.arctan2(sine, cosine) ** 2 + 0.1 * speed**2))
+
+
+class Task(NamedTuple):
+    """A reward of the states reached [m, ...] → [m], a goal, and actions that are discrete."""
+
+    reward: Callable[[npt.NDArray[Any]], FloatArray]
+    goal: float
+    discrete: str | None = None
+
+
+TASKS: Mapping[str, Task] = {
+    "CartPole-v1": Task(lambda reached: np.ones(len(reached)), 475.0),
+    # A name with its module: agents can be loaded where this file was not imported.
+    "Pendulum-v1": Task(upright, -250.0, f"{__name__}:{FIVE_TORQUES}"),
+    "Acrobot-v1": Task(lambda reached: -np.ones(len(reached)), -130.0),
+    "MountainCar-v0": Task(lambda reached: -np.ones(len(reached)), -130.0),
+}
+"""Name in Gymnasium → task."""
+
+AGENTS = AgentConfig(
+    dqn=DQNConfig(reward_scale=0.02), steps=50_000, evaluate_every=10_000, evaluation_episodes=5
+)
+"""Agents of every task: the toolkit's defaults but for the scale of rewards."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Ways to act in classic control after as many steps.
+
+    Attributes:
+        tasks: Names of the tasks.
+        num_features: Of the fit.
+        agents: DQN; environment and seed are set here. Steps and discount are everyone's.
+        episodes: Greedy episodes of each seed.
+        seed: Of the first data and agent.
+        num_seeds: Sets of data, and agents.
+    """
+
+    tasks: tuple[str, ...] = tuple(TASKS)
+    num_features: int = 64
+    agents: AgentConfig = AGENTS
+    episodes: int = 20
+    seed: int = 500
+    num_seeds: int = 5
+
+
+_FEW_STEPS: Any = {"steps": 3_000, "evaluate_every": 1_000, "evaluation_episodes": 1}
+PRESETS = {
+    "smoke": Config(
+        tasks=("CartPole-v1",),
+        agents=dataclasses.replace(AGENTS, num_features=8, **_FEW_STEPS),
+        num_seeds=1,
+    ),
+    "laptop": Config(),
+    "paper": Config(num_seeds=20),
+}
+
+
+class Cell(NamedTuple):
+    """One measurement."""
+
+    task: str
+    way: str
+    seed: int
+
+
+Made = tuple[str, Choose | None, dict[str, float]]
+"""Environment, a policy for it (None is uniformly random), and the seconds that making it took."""
+
+
+def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> FloatArray:
+    """Play an episode from each seed of ``starts``, side by side; return undiscounted returns."""
+    copies: Any = gymnasium.make_vec(environment, len(starts), vectorization_mode="sync")
+    with contextlib.closing(copies):
+        copies.action_space.seed(starts[0])
+        seen, _ = copies.reset(seed=list(starts))
+        returns, alive = np.zeros(len(starts)), np.ones(len(starts), np.bool_)
+        while alive.any():
+            actions = copies.action_space.sample() if choose is None else choose(seen)
+            seen, rewards, terminated, truncated, _ = copies.step(actions)
+            returns += np.where(alive, rewards, 0.0)
+            alive &= ~(terminated | truncated)
+    return returns
+
+
+def fitted(config: Config, task: str, seed: int) -> Made:
+    """Fit random steps without rewards, then name the task's reward."""
+    begun = time.perf_counter()
+    with contextlib.closing(gymnasium.make(task)) as environment:
+        data = Transitions.collect(environment, steps=config.agents.steps, seed=seed)
+    collected = time.perf_counter()
+    rep = fit(data, num_features=config.num_features, discount=config.agents.dqn.discount)
+    ready = time.perf_counter()
+    policy = rep.policy(rep.task(reward=TASKS[task].reward), improvements=None)
+    names = ("collect_seconds", "fit_seconds", "policy_seconds")
+    taken = np.diff([begun, collected, ready, time.perf_counter()]).tolist()
+    return task, policy, dict(zip(names, taken, strict=True))
+
+
+def trained(config: Config, task: str, seed: int, home: Path) -> Made:
+    """Train an agent in a folder, from its newest checkpoint if it was interrupted."""
+    environment = TASKS[task].discrete or task
+    agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
+    summary = run_agents(agents, home, progress=False)
+    trainer, state, _ = load_agents(RunFolder(home), agents)
+    trainer.close()
+    with contextlib.closing(gymnasium.make(environment)) as one:
+        encode = observations_of_space(one.observation_space, environment).encode
+    params = jax.tree.map(lambda leaf: leaf[0], state.memory.learner.params)
+    values = jax.jit(partial(trainer.agent.network.values, params))
+
+    def greedy(seen: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.argmax(np.asarray(values(encode(seen))), axis=1)
+
+    return environment, greedy, {"train_seconds": float(summary["seconds"])}
+
+
+def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
+    """Make a policy, and measure its returns [episodes] and the seconds that it took to make."""
+    config, (task, way, seed) = run.config, cell
+    made: Made = (task, None, {})
+    if way == FIT:
+        made = fitted(config, task, seed)
+    elif way == DQN:
+        made = trained(config, task, seed, run.folder.path / "runs" / name)
+    environment, choose, seconds = made
+    # Evaluations during training are of steps up to the last one.
+    use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
+    returns = play(environment, choose, [use(episode) for episode in range(config.episodes)])
+    return {**cell._asdict(), **seconds, "returns": returns.tolist()}
+
+
+def claim_of(task: str, returns: Mapping[str, Sequence[float]]) -> Claim:
+    """Judge the goal of a task by the mean return of each way's seeds."""
+    said = {way: with_interval(aggregate(found), "mean") for way, found in returns.items()}
+    mean, goal = mean_interval(returns[FIT]), TASKS[task].goal
+    holds = True if mean.low >= goal else False if mean.high < goal else None
+    return Claim(
+        statement=f"{task}: mean return of the fit's policy",
+        stated=f"at least {goal:g}, by the 95 % interval over seeds",
+        found=f"{said[FIT]}; DQN {said[DQN]}; random {said[RANDOM]}",
+        holds=holds if len(returns[FIT]) >= FEWEST else None,
+    )
+
+
+def draw(config: Config, returns: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Draw the mean return of each way's seeds, and the goal, in every task."""
+    places, panels = dict(enumerate(WAYS)), []
+    for task, found in returns.items():
+        lines = [Line.of_runs(way, [x], np.transpose([found[way]])) for x, way in places.items()]
+        panels.append(Panel(title=task, lines=lines))
+    figure = plot_panels(
+        panels,
+        x_label="way",
+        y_label=f"return, mean of {config.episodes} greedy episodes",
+        log_y=False,
+        share_y=False,
+        x_ticks=places,
+        note=f"{over_runs(config.num_seeds)}; dotted: goal",
+    )
+    for axes, task in zip(figure.axes, returns, strict=True):
+        axes.axhline(TASKS[task].goal, linestyle=":", color=MUTED, zorder=1)
+    return figure
+
+
+def report(run: Run[Config], found: dict[str, Any]) -> Findings:
+    """Tabulate and draw returns, and judge the goals."""
+    config, steps, rows = run.config, run.config.agents.steps, []
+    returns: dict[str, dict[str, list[float]]] = {task: {} for task in config.tasks}
+    for each in found.values():
+        row = {**each, "return": float(np.mean(each["returns"])), "worst": min(each["returns"])}
+        del row["returns"]
+        rows.append(row)
+        returns[row["task"]].setdefault(row["way"], []).append(row["return"])
+    longest = max(row["fit_seconds"] + row["policy_seconds"] for row in rows if row["way"] == FIT)
+    # Other work on the machine makes times longer, never shorter.
+    held, took = True if longest <= 120.0 else None, f"at most {longest:.0f} s"
+    time_claim = Claim(statement=TIME, stated="at most 120 s", found=took, holds=held)
+    claims = [*(claim_of(*each) for each in returns.items()), time_claim]
+    figure = run.show(
+        "returns",
+        f"Returns after {steps:,} environment steps, and the goal of every task.",
+        rows,
+        draw(config, returns),
+    )
+    columns = {name.replace("_", ", "): name for row in rows for name in row}
+    caption = "Every seed: mean return, worst episode, and the seconds that making a policy took."
+    text = (
+        f"A fit of {config.num_features} features to {steps:,} steps of the uniformly random "
+        "policy; then the reward of arriving in a state is named, and the policy improved until it "
+        "no longer changes. DQN takes as many steps of its own with the task's rewards, with the "
+        "same options in all tasks; the agent at the end counts. In Pendulum-v1 the fit's actions "
+        "are continuous, and DQN has five torques. All play the same starts. Fewer than "
+        f"{FEWEST} seeds give no verdict."
+    )
+    table = table_of(rows, columns, caption)
+    return Findings(
+        abstract="; ".join(f"{each.statement} {each.found}" for each in claims) + ".",
+        claims=claims,
+        sections=[Section(title="Returns", text=text, tables=[table], figures=[figure])],
+        summary={"returns": returns},
+    )
+
+
+EXPERIMENT = Experiment(
+    name="control",
+    title="Classic control from random steps",
+    paper="Our own experiment.",
+    presets=PRESETS,
+    cells=lambda run: {
+        in_path(f"{task}-{way}-{seed}"): Cell(task, way, seed)
+        for task in run.config.tasks
+        for seed in range(run.config.seed, run.config.seed + run.config.num_seeds)
+        for way in WAYS
+    },
+    measure=measure,
+    report=report,
+    counts_cells=True,
+    stated="our goal",
+)
