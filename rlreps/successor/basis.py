@@ -166,7 +166,7 @@ def farthest_points(points: np.ndarray, count: int) -> np.ndarray:
 
 def matern(left: Array, right: Array) -> Array:
     """Compute the Matérn kernel with ν = 5/2 and length scale 1, [m, n]."""
-    squares = jnp.square(left).sum(axis=1)[:, None] + jnp.square(right).sum(axis=1)
+    squares = jnp.square(left).sum(axis=1)[:, None] + jnp.square(right).sum(axis=1)[None]
     root = jnp.sqrt(5.0 * jnp.maximum(squares - 2.0 * matmul(left, right.T), 0.0))
     return (1.0 + root + root * root / 3.0) * jnp.exp(-root)
 
