@@ -84,96 +84,65 @@ _BLOCK = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Nystrom(DenseBasis):
-    """Nyström features of a Matérn kernel (ν = 5/2), and a constant (Williams & Seeger 2001).
+class FourierBasis(DenseBasis):
+    """Random Fourier features of a Gaussian kernel, and a constant (Rahimi & Recht 2007).
 
-    φ(s) = K^{-1/2} k(s, centres), so that φ(s)ᵀφ(s') is the kernel at the centres and its best
-    approximation in their span elsewhere.
+    φ(s)ᵀφ(s') estimates exp(−‖s − s'‖²/2) + 1 of scaled observations.
 
     Attributes:
         mean: Subtracted from observations, [c].
         scale: Divides the differences, [c].
-        centres: Scaled observations, [p − 1, c].
-        root: K^{-1/2}, [p − 1, p − 1].
+        frequencies: Standard normal numbers, [c, p − 1].
+        phases: Uniform in [0, 2π), [p − 1].
     """
 
     mean: np.ndarray
     scale: np.ndarray
-    centres: np.ndarray
-    root: np.ndarray
+    frequencies: np.ndarray
+    phases: np.ndarray
 
     @property
     def num_features(self) -> int:
-        return len(self.centres) + 1
+        return len(self.phases) + 1
 
     @classmethod
-    def of(cls, observations: np.ndarray, count: int, width: float, seed: int) -> "Nystrom":
-        """Choose centres that cover some observations [m, c].
-
-        Each centre is the observation farthest from the ones before it, in units of the standard
-        deviation of each coordinate.
+    def of(cls, observations: np.ndarray, count: int, width: float, seed: int) -> "FourierBasis":
+        """Draw features for some observations [m, c].
 
         Args:
             observations: [m, c].
-            count: Most features, the constant included.
-            width: Length scale of the kernel, in standard deviations times √c.
-            seed: Decides which observations are looked at where there are many.
+            count: Number of features, the constant included.
+            width: Length scale of the kernel, in standard deviations of each coordinate times √c.
+            seed: Decides the frequencies.
         """
         flat = observations.reshape(len(observations), -1).astype(np.float32)
         mean, deviation = flat.mean(axis=0), flat.std(axis=0)
         scale = np.where(deviation > 0.0, deviation, 1.0) * width * np.sqrt(flat.shape[1])
         generator = np.random.default_rng(seed)
-        few = generator.permutation(len(flat))[: max(_CANDIDATES, count)]
-        scaled = ((flat[few] - mean) / scale).astype(np.float32)
-        centres = scaled[farthest_points(scaled, count - 1)]
-        kernel = np.asarray(matern(jnp.asarray(centres), jnp.asarray(centres)), np.float64)
-        values, vectors = np.linalg.eigh(kernel)
-        kept = values > 1e-6 * values[-1]
-        root = (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
-        return cls(mean, scale.astype(np.float32), centres, root.astype(np.float32))
+        frequencies = generator.normal(size=(flat.shape[1], count - 1)).astype(np.float32)
+        phases = generator.uniform(0.0, 2.0 * np.pi, count - 1).astype(np.float32)
+        return cls(mean, scale.astype(np.float32), frequencies, phases)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        kernel = in_blocks(
-            lambda block: _nystrom(block, self.centres, self.root), self._scaled(observations)
+        waves = in_blocks(
+            lambda block: _waves(block, self.frequencies, self.phases), self._scaled(observations)
         )
-        return np.concatenate([kernel, np.ones((len(kernel), 1), np.float32)], axis=1)
+        return np.concatenate([waves, np.ones((len(waves), 1), np.float32)], axis=1)
 
     def nearness(self, observations: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Compute the kernel between observations [m, ...] and one place [1, ...], [m]."""
-        scaled = self._scaled(observations), self._scaled(place)
-        return np.asarray(matern(*map(jnp.asarray, scaled)))[:, 0]
+        offsets = self._scaled(observations) - self._scaled(place)
+        return np.asarray(np.exp(-0.5 * np.square(offsets).sum(axis=1)))
 
     def _scaled(self, observations: np.ndarray) -> np.ndarray:
         flat = observations.reshape(len(observations), -1).astype(np.float32)
         return (flat - self.mean) / self.scale
 
 
-_CANDIDATES = 10_000
-
-
-def farthest_points(points: np.ndarray, count: int) -> np.ndarray:
-    """Return indices of points [m, c], each the farthest from those before; no point twice."""
-    chosen = [0]
-    distances = np.square(points - points[0]).sum(axis=1)
-    while len(chosen) < count:
-        farthest = int(distances.argmax())
-        if distances[farthest] == 0.0:
-            break
-        chosen.append(farthest)
-        distances = np.minimum(distances, np.square(points - points[farthest]).sum(axis=1))
-    return np.asarray(chosen)
-
-
-def matern(left: Array, right: Array) -> Array:
-    """Compute the Matérn kernel with ν = 5/2 and length scale 1, [m, n]."""
-    squares = jnp.square(left).sum(axis=1)[:, None] + jnp.square(right).sum(axis=1)[None]
-    root = jnp.sqrt(5.0 * jnp.maximum(squares - 2.0 * matmul(left, right.T), 0.0))
-    return (1.0 + root + root * root / 3.0) * jnp.exp(-root)
-
-
 @jit
-def _nystrom(scaled: Array, centres: Array, root: Array) -> Array:
-    return matmul(matern(scaled, centres), root)
+def _waves(scaled: Array, frequencies: Array, phases: Array) -> Array:
+    angles = matmul(scaled, frequencies) + phases[None, :]
+    return jnp.sqrt(2.0 / len(phases)) * jnp.cos(angles)
 
 
 def in_blocks(function: Callable[[Array], Array], array: np.ndarray) -> np.ndarray:

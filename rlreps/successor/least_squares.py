@@ -25,7 +25,7 @@ import scipy.sparse.linalg
 from jax import Array, lax
 
 from rlreps.numerics import jit, matmul
-from rlreps.successor.basis import ActionBasis, Basis, Features, Nystrom, UnitVectors
+from rlreps.successor.basis import ActionBasis, Basis, Features, FourierBasis, UnitVectors
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
@@ -181,7 +181,7 @@ class LeastSquares:
         if isinstance(self.basis, UnitVectors):
             there = reached == goal[0]
             return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
-        near = self.basis.nearness(reached, goal) if isinstance(self.basis, Nystrom) else None
+        near = self.basis.nearness(reached, goal) if isinstance(self.basis, FourierBasis) else None
         count = None if near is None else int((near >= 0.5).sum())
         weights = scipy.linalg.solve(self._reached, self.basis.apply(goal)[0], assume_a="pos")
         return count, np.asarray(self.next_features @ weights, np.float64)
@@ -257,25 +257,30 @@ class LeastSquares:
         """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or when the rewards of the rounds left out weigh less than 1 %.
+        or after 2/(1 − γ). The ridge is the least of 10⁻⁶, 10⁻⁵, ... with which values stay below
+        thirty times the largest that the rewards allow: the maximum over actions makes the rounds
+        diverge where the regression extrapolates, and a larger ridge slows that down.
         """
-        features, following = jnp.asarray(self.features), jnp.asarray(self.next_features)
-        weights = _fitted_q(
-            self._inverse,
-            features,
-            following,
+        largest = _LARGEST * float(np.abs(rewards).max()) / (1.0 - self.discount)
+        rounds = math.ceil(2.0 / (1.0 - self.discount))
+        data = (
+            jnp.asarray(self.features),
+            jnp.asarray(self.next_features),
             jnp.asarray(self.taken),
             jnp.asarray(rewards, jnp.float32),
             jnp.asarray(self.continues, jnp.float32),
             jnp.asarray(self.actions.candidates.weights),
-            math.ceil(math.log(0.01) / math.log(self.discount)),
         )
+        for ridge in _RIDGES:
+            weights, most = _fitted_q(self._inverse(ridge), *data, largest, rounds)
+            if float(most) < largest:
+                break
         return np.asarray(weights).T
 
-    @functools.cached_property
-    def _inverse(self) -> Array:
+    def _inverse(self, ridge: float) -> Array:
         """Compute (E[ψψᵀ] + λI)⁻¹ / N."""
-        return jnp.asarray(np.linalg.inv(self.gram) / len(self.taken), jnp.float32)
+        gram = self.gram + (ridge - self.regularisation) * np.eye(len(self.gram))
+        return jnp.asarray(np.linalg.inv(gram) / len(self.taken), jnp.float32)
 
     # --- Rank d -----------------------------------------------------------------------------------
 
@@ -342,6 +347,8 @@ class LeastSquares:
 
 
 _MOST_ITERATIONS = 1_000
+_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+_LARGEST = 30.0
 
 
 def moment(
@@ -372,7 +379,7 @@ def moment(
     return scipy.sparse.block_array(blocks, format="csc")
 
 
-@functools.partial(jit, static_argnums=7)
+@jit
 def _fitted_q(
     inverse: Array,
     features: Array,
@@ -381,31 +388,34 @@ def _fitted_q(
     rewards: Array,
     continues: Array,
     candidates: Array,
+    largest: float,
     rounds: int,
-) -> Array:
-    """Iterate to the weights of action values, [m_b, p]."""
+) -> tuple[Array, Array]:
+    """Iterate to the weights of action values [m_b, p], and their largest size at next states."""
     size = features.shape[1]
 
     def step(carry: Any) -> Any:
-        count, weights, latest, stable = carry
+        count, weights, latest, stable, _ = carry
         values = matmul(matmul(following, weights.T), candidates.T)
         greedy = jnp.argmax(values, axis=1)
         targets = rewards + continues * jnp.max(values, axis=1)
         moments = matmul((taken * targets[:, None]).T, features)
         solved = matmul(inverse, moments.reshape(-1, 1)).reshape(weights.shape)
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
-        return count + 1, solved, greedy, jnp.where(changed < 1e-3, stable + 1, 0)
+        stable = jnp.where(changed < 1e-3, stable + 1, 0)
+        return count + 1, solved, greedy, stable, jnp.max(jnp.abs(targets))
 
     start = (
         0,
         jnp.zeros((taken.shape[1], size)),
         jnp.full(len(features), -1, jnp.argmax(rewards).dtype),
         0,
+        jnp.zeros(()),
     )
-    weights: Array = lax.while_loop(
-        lambda carry: (carry[0] < rounds) & (carry[3] < 20), step, start
-    )[1]
-    return weights
+    end = lax.while_loop(
+        lambda carry: (carry[0] < rounds) & (carry[3] < 20) & (carry[4] < largest), step, start
+    )
+    return end[1], end[4]
 
 
 def estimated_behaviour(

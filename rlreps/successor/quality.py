@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from rlreps.successor.basis import DenseBasis, Nystrom
+from rlreps.successor.basis import DenseBasis, FourierBasis
 from rlreps.successor.data import Transitions
 from rlreps.successor.forward_backward import discounted_sums
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
@@ -164,8 +164,8 @@ def measure_quality(
     variance = max(float((values + offsets).var(axis=0).mean()), 1e-12)
     bounds = [discounted_sums(np.square(errors), ends, gamma**2)]
     squares = [np.square(_errors(solution, weights, cumulants, r)[1]).mean() for r in (rows, few)]
-    if isinstance(solution.basis, DenseBasis) and not isinstance(solution.basis, Nystrom):
-        basis = Nystrom.of(few.observation, _REFERENCE, 1.0, seed)
+    if isinstance(solution.basis, DenseBasis) and not isinstance(solution.basis, FourierBasis):
+        basis = FourierBasis.of(few.observation, _REFERENCE, 1.0, seed)
         other = LeastSquares(basis, solution.actions, few, gamma, 1e-4, solution.behaviour)
         weights = other.values(cumulants(few.next_observation))
         errors = _errors(other, weights, cumulants, rows, ends)[1]

@@ -24,7 +24,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
-from rlreps.successor.basis import Basis, Nystrom, UnitVectors
+from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.forward_backward import Ridge, ridge_by_leave_one_out
 from rlreps.successor.ground_truth import GroundTruth, centring_of
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
@@ -412,7 +412,7 @@ class SuccessorRepresentation:
         basis = self.solution.basis
         if isinstance(basis, NetworkBasis):
             return {**arrays, **basis.arrays()}
-        if isinstance(basis, Nystrom):
+        if isinstance(basis, FourierBasis):
             arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
         return arrays
 
@@ -481,8 +481,8 @@ class SuccessorRepresentation:
         elif observed.num_states is not None:
             basis = UnitVectors(observed.num_states)
         else:
-            fields = [f.name for f in dataclasses.fields(Nystrom)]
-            basis = Nystrom(*(arrays[name] for name in fields))
+            fields = [f.name for f in dataclasses.fields(FourierBasis)]
+            basis = FourierBasis(*(arrays[name] for name in fields))
         weights = arrays.get("behaviour")
         solution = LeastSquares(
             basis,

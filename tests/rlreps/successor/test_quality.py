@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.config import from_json
 from rlreps.successor import quality
-from rlreps.successor.basis import ActionBasis, DenseBasis, Nystrom, UnitVectors
+from rlreps.successor.basis import ActionBasis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
 from rlreps.successor.quality import Quality, measure_quality, random_cumulants
@@ -179,7 +179,7 @@ def test_observations_and_actions_may_be_vectors():
         action_low=np.float32([-1]),
         action_high=np.float32([1]),
     )
-    found = measured(data, basis=Nystrom.of(seen, 60, 1.0, 0), ridge=1e-6)
+    found = measured(data, basis=FourierBasis.of(seen, 60, 1.0, 0), ridge=1e-6)
     assert found.r_squared > 0.8
     assert found.untried is None
     assert found.warnings() == []
@@ -238,6 +238,6 @@ def test_good_fits_are_not_warned_of(seed):
         data = Transitions.collect(lake, steps=20_000, seed=seed)
         assert measured(data, gamma=0.95, seed=seed).warnings() == []
     data = cart_pole(20_000, seed)
-    basis = Nystrom.of(data.observation, 200, 1.0, seed)
+    basis = FourierBasis.of(data.observation, 200, 1.0, seed)
     found = measured(data, gamma=0.95, basis=basis, ridge=1e-5, rank=32, seed=seed)
     assert found.warnings() == []
