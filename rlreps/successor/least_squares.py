@@ -302,11 +302,16 @@ class LeastSquares:
         crossed = self.right_hand_side(np.asarray(self.next_features))
         middle = left @ self.solve(crossed)
         middle = scipy.linalg.solve_triangular(right, middle.T, trans=1).T
-        u, values, vt = np.linalg.svd(middle, full_matrices=False)
-        u, values, vt = u[:, :rank], values[:rank], vt[:rank]
+        size = len(right)
+        largest = [max(0, size - rank), size - 1]
+        squares, v = scipy.linalg.eigh(middle.T @ middle, subset_by_index=largest)
+        # Squares know singular values to half the digits: smaller ones are noise.
+        values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
+        values = np.where(values > 1e-6 * values[0], values, 0.0)
         root = np.sqrt(values)
-        forward = scipy.linalg.solve_triangular(left, u * root)
-        backward = scipy.linalg.solve_triangular(right, vt.T * root)
+        over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
+        forward = scipy.linalg.solve_triangular(left, middle @ v * over)
+        backward = scipy.linalg.solve_triangular(right, v * root)
         return Factors(self.arranged(forward), np.float32(backward), np.float32(values))
 
     def _counted_factors(self, rank: int) -> Factors:
