@@ -261,7 +261,7 @@ class LeastSquares:
         """
         features, following = jnp.asarray(self.features), jnp.asarray(self.next_features)
         weights = _fitted_q(
-            self._inverse,
+            self._root,
             features,
             following,
             jnp.asarray(self.taken),
@@ -273,9 +273,11 @@ class LeastSquares:
         return np.asarray(weights).T
 
     @functools.cached_property
-    def _inverse(self) -> Array:
-        """Compute (E[ψψᵀ] + λI)⁻¹ / N."""
-        return jnp.asarray(np.linalg.inv(self.gram) / len(self.taken), jnp.float32)
+    def _root(self) -> Array:
+        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
+        lower = scipy.linalg.cholesky(self.gram, lower=True)
+        root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+        return jnp.asarray(root / math.sqrt(len(self.taken)), jnp.float32)
 
     # --- Rank d -----------------------------------------------------------------------------------
 
@@ -374,7 +376,7 @@ def moment(
 
 @functools.partial(jit, static_argnums=7)
 def _fitted_q(
-    inverse: Array,
+    root: Array,
     features: Array,
     following: Array,
     taken: Array,
@@ -392,7 +394,7 @@ def _fitted_q(
         greedy = jnp.argmax(values, axis=1)
         targets = rewards + continues * jnp.max(values, axis=1)
         moments = matmul((taken * targets[:, None]).T, features)
-        solved = matmul(inverse, moments.reshape(-1, 1)).reshape(weights.shape)
+        solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         return count + 1, solved, greedy, jnp.where(changed < 1e-3, stable + 1, 0)
 
