@@ -88,7 +88,13 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
         ("dm_env:builtins:list", "--collect", 10): "to make a dm_env.Environment",
         (tmp_path / "absent.npz",): "expected a file of arrays",
         (file, "--method", "sarsa"): "expected method to be one of least_squares, monte_carlo, td",
-        (file, "--method", "td", "--tolerance", 0.1): "got --tolerance; options of td: --averaging-rate",
+        (
+            file,
+            "--method",
+            "td",
+            "--tolerance",
+            0.1,
+        ): "got --tolerance; options of td: --averaging-rate",
         (file, "--encoder", "tabular"): "expected an option",
     }.items():
         assert expected in refused("fit", *OPTIONS, *out, *arguments)
