@@ -272,15 +272,17 @@ class LeastSquares:
             jnp.asarray(self.actions.candidates.weights),
         )
         for ridge in _RIDGES:
-            weights, most = _fitted_q(self._inverse(ridge), *data, largest, rounds)
+            weights, most = _fitted_q(self._root(ridge), *data, largest, rounds)
             if float(most) < largest:
                 break
         return np.asarray(weights).T
 
-    def _inverse(self, ridge: float) -> Array:
-        """Compute (E[ψψᵀ] + λI)⁻¹ / N."""
+    def _root(self, ridge: float) -> Array:
+        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
         gram = self.gram + (ridge - self.regularisation) * np.eye(len(self.gram))
-        return jnp.asarray(np.linalg.inv(gram) / len(self.taken), jnp.float32)
+        lower = scipy.linalg.cholesky(gram, lower=True)
+        root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+        return jnp.asarray(root / math.sqrt(len(self.taken)), jnp.float32)
 
     # --- Rank d -----------------------------------------------------------------------------------
 
@@ -386,7 +388,7 @@ def moment(
 
 @jit
 def _fitted_q(
-    inverse: Array,
+    root: Array,
     features: Array,
     following: Array,
     taken: Array,
@@ -405,7 +407,7 @@ def _fitted_q(
         greedy = jnp.argmax(values, axis=1)
         targets = rewards + continues * jnp.max(values, axis=1)
         moments = matmul((taken * targets[:, None]).T, features)
-        solved = matmul(inverse, moments.reshape(-1, 1)).reshape(weights.shape)
+        solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         stable = jnp.where(changed < 1e-3, stable + 1, 0)
         return count + 1, solved, greedy, stable, jnp.max(jnp.abs(targets))

@@ -159,10 +159,17 @@ class FitConfig:
         require(self.rows >= 2, "rows >= 2", self.rows)
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
         require_choice("behaviour", self.behaviour, get_args(BehaviourName))
-        kinds = {"encoder": Encoder, "optimizer": Optimizer, "method": FitMethod}
-        for name, kind in kinds.items():
+        for name, kind, said in (
+            ("encoder", Encoder, "an Encoder"),
+            ("optimizer", Optimizer, "an Optimizer"),
+            (
+                "method",
+                FitMethod,
+                f"one of {', '.join(kind.__name__ for kind in get_args(FitMethod))}",
+            ),
+        ):
             value = getattr(self, name)
-            require(value is None or isinstance(value, kind), f"{name} of {kind}", value)
+            require(value is None or isinstance(value, kind), f"{name} to be {said}", value)
 
     @property
     def uses_network(self) -> bool:

@@ -93,7 +93,9 @@ class NetworkBasis(DenseBasis):
         order = np.argsort(values)[::-1][: _MOST_FEATURES - 1]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
-        return cls(networks, params, inputs, np.float32(centre), np.asarray(matrix, np.float32))
+        # In the order of a stored array: products then have the same bits.
+        matrix = np.ascontiguousarray(matrix, np.float32)
+        return cls(networks, params, inputs, np.float32(centre), matrix)
 
     @property
     def num_features(self) -> int:

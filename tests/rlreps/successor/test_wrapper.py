@@ -9,8 +9,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlreps.errors import InputError
 from rlreps.successor import (
+    PotentialShaping,
     RepresentationObservation,
     RepresentationVectorObservation,
+    fit,
     wrapper,
 )
 
@@ -144,3 +146,91 @@ def test_numbered_states_cost_at_most_a_fifth_of_the_plain_environment():
     times = np.array([[seconds(plain), seconds(shown)] for _ in range(9)])
     best = times.min(axis=0)
     assert best[0] / best[1] > 0.8, times
+
+
+class Walk(gymnasium.Env):
+    """A walk on five states; both ends terminate."""
+
+    observation_space = gymnasium.spaces.Discrete(5)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 2
+        return self.state, {}
+
+    def step(self, action):
+        self.state += 2 * int(action) - 1
+        return self.state, float(self.state == 4), self.state in (0, 4), False, {}
+
+
+@pytest.fixture(scope="module")
+def rep(corridor):
+    return fit(corridor.transitions(), num_features=5, discount=corridor.discount)
+
+
+def test_an_environment_shows_features_for_observations(rep):
+    environment = RepresentationObservation(Walk(), rep, scaling="white")
+    assert environment.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
+    first, _ = environment.reset(seed=0)
+    then, *_ = environment.step(1)
+    expected = rep.features(np.array([2, 3]), scaling="white")
+    np.testing.assert_allclose([first, then], expected, rtol=1e-5, atol=1e-6)
+    assert first.dtype == np.float32
+    space = gymnasium.spaces.Discrete(5, seed=1)
+    expected, inner = gymnasium.spaces.Discrete(5, seed=1).sample(), Walk()
+    inner.observation_space = space
+    RepresentationObservation(inner, rep)
+    assert space.sample() == expected, "a space's own random numbers stay as they are"
+    inner.observation_space = gymnasium.spaces.Discrete(6)
+    with pytest.raises(InputError, match=r"in \[0, 5\), got 5"):
+        RepresentationObservation(inner, rep)
+    with pytest.raises(InputError, match=r"observations of shape \('m',\), got \(1, 4\)"):
+        RepresentationObservation(gymnasium.make("CartPole-v1"), rep)
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*infinity:UserWarning")
+def test_the_wrapped_environment_passes_gymnasium_s_checker(rep):
+    from gymnasium.utils.env_checker import check_env
+
+    check_env(RepresentationObservation(Walk(), rep), skip_render_check=True)
+
+
+def test_shaped_rewards_have_differences_of_potentials_and_terminal_states_none():
+    potential = np.array([5.0, 1.0, 2.0, -3.0, 7.0])
+    # One of three steps: 2, 3, 2, 1 and cut there.
+    limited = gymnasium.wrappers.TimeLimit(Walk(), 3)
+    environment = PotentialShaping(limited, lambda places: potential[places], 0.5)
+    environment.reset(seed=0)
+    steps = [environment.step(action) for action in (1, 0, 0)]
+    assert [step[1] for step in steps] == [0.5 * -3 - 2, 0.5 * 2 + 3, 0.5 * 1 - 2]
+    assert steps[-1][2:4] == (False, True)
+    environment.reset()
+    first, last = (environment.step(1) for _ in range(2))
+    # At the terminal state 4 the potential is 0 and not 7.
+    assert (last[0], last[1], last[2]) == (4, 1.0 + 0.0 + 3.0, True)
+    assert (first[4]["unshaped_reward"], last[4]["unshaped_reward"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("potential", "discount", "said"),
+    [
+        (lambda places: np.zeros((2, 1)), 0.9, r"potentials \[m\] of observations"),
+        (lambda places: np.full(1, np.nan), 0.9, "a finite potential, got nan"),
+        (lambda places: np.zeros(1), 1.5, r"discount in \[0, 1\], got 1.5"),
+    ],
+)
+def test_potentials_that_cannot_shape_are_refused(potential, discount, said):
+    with pytest.raises(InputError, match=said):
+        PotentialShaping(Walk(), potential, discount)
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version:UserWarning")
+def test_the_shaped_environment_passes_gymnasium_s_checker(rep):
+    from gymnasium.utils.env_checker import check_env
+
+    shaped = PotentialShaping(Walk(), rep.potential(4), 0.95)
+    check_env(shaped, skip_render_check=True)

@@ -1,0 +1,299 @@
+"""Fits of representations: what they solve, choose, warn of and refuse."""
+
+import dataclasses
+import warnings
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.cumulants import Cells
+from rlreps.encoders import MLP, FunctionEncoder, Tabular
+from rlreps.errors import FitWarning, InputError
+from rlreps.losses import LargeBatch
+from rlreps.successor import (
+    FitConfig,
+    LeastSquaresFit,
+    SuccessorRepresentation,
+    TemporalDifferences,
+    Transitions,
+    fit,
+)
+from rlreps.successor.basis import Nystrom
+from rlreps.successor.fit import Fit, complete_starts, next_weights
+from rlreps.successor.methods import configured
+from rlreps.training.optimizers import Optimizer
+
+QUICK = {"steps": 2, "rows": 8}
+
+
+def walk(rows=40, cut_every=10, actions=None):
+    """A walk of vectors [2], cut into episodes."""
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(rows + 1, 2)).cumsum(axis=0)
+    return Transitions(
+        observation=states[:-1],
+        action=rng.integers(3, size=rows) if actions is None else actions,
+        next_observation=states[1:],
+        terminated=np.zeros(rows, bool),
+        truncated=np.arange(rows) % cut_every == cut_every - 1,
+    )
+
+
+def test_the_method_is_chosen_for_the_data(corridor):
+    def chosen(data, **given):
+        return Fit(data=data, config=configured(None, given)).config
+
+    assert chosen(corridor.transitions()).method == LeastSquaresFit()
+    assert chosen(walk()).method == LeastSquaresFit()
+    rows = {"action": np.arange(4) % 2, "terminated": np.zeros(4, bool)}
+    for shape in ((9,), (8, 8, 1)):
+        states = np.random.default_rng(0).normal(size=(5, *shape))
+        data = Transitions(observation=states[:-1], next_observation=states[1:], **rows)
+        assert chosen(data).method == TemporalDifferences()
+        assert chosen(data).optimizer.learning_rate == 1e-3
+    # An encoder asks for a method that trains one; a table learns faster.
+    assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
+    assert chosen(corridor.transitions(), method="td").optimizer.learning_rate == 0.02
+    sums = chosen(corridor.transitions(), method="monte_carlo")
+    assert (sums.method.cumulants, sums.encoder) == (Cells(bins=5), Tabular())
+    assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
+    assert configured(FitConfig(num_features=7), {}).num_features == 7
+
+
+def pendulum(rows, seed=0):
+    """A noisy oscillation of vectors [2], with actions of a box or not."""
+    rng = np.random.default_rng(seed)
+    states, turn = np.zeros((rows + 1, 2)), np.array([[0.9, 0.3], [-0.3, 0.9]])
+    push = rng.uniform(-1.0, 1.0, rows)
+    for row in range(rows):
+        states[row + 1] = turn @ states[row] + [0.0, push[row]]
+    return Transitions(
+        observation=states[:-1],
+        action=push[:, None],
+        next_observation=states[1:],
+        terminated=np.zeros(rows, bool),
+        truncated=np.arange(rows) % 100 == 99,
+    )
+
+
+def test_width_and_ridge_are_searched_for_and_the_same_every_time():
+    data = pendulum(1500)
+    given = {"num_features": 4, "discount": 0.8, "max_features": 60}
+    one, other = (fit(data, **given) for _ in range(2))
+    np.testing.assert_array_equal(one.factors.forward, other.factors.forward)
+    assert one.quality == other.quality
+    assert one.solution.regularisation in (1e-6, 1e-5, 1e-4, 1e-3)
+    basis = one.solution.basis
+    assert isinstance(basis, Nystrom)
+    assert basis.num_features <= 60
+    narrow = fit(data, **given, width=0.125, regularisation=1e-3)
+    scale = data.observation.std(axis=0) * np.sqrt(2.0)
+    np.testing.assert_allclose(narrow.solution.basis.scale, 0.125 * scale, rtol=1e-5)
+    width = (basis.scale / scale)[0]
+    assert min(abs(width - each) for each in (1.0, 0.5, 0.25, 0.125)) < 1e-5
+    assert width > 0.125, "the widest that is good"
+    # Nothing ends: mass is 1 / (1 − γ).
+    assert abs(0.2 * one.singular_values[0] - 1.0) < 0.02
+
+
+@pytest.mark.integration
+def test_temporal_differences_reach_the_measure_of_the_transition_matrix(chain):
+    rep = fit(
+        chain.transitions(),
+        num_features=chain.size,
+        discount=chain.discount,
+        method="td",
+        averaging_rate=0.05,
+        steps=2000,
+        rows=128,
+    )
+    states = np.flatnonzero(~chain.terminal)
+    found = rep.measure(states, np.arange(chain.size)) * chain.reached()
+    expected = chain.measure()[states]
+    np.testing.assert_allclose(found, expected, atol=0.01 * expected.max())
+
+
+def episodes_of(chain, steps):
+    """Follow the chain with uniform actions, restarting after terminal states and 40 steps."""
+    rng, rows, state, age = np.random.default_rng(0), [], 0, 0
+    cumulated, living = chain.probabilities.cumsum(axis=2), np.flatnonzero(~chain.terminal)
+    for _ in range(steps):
+        action = int(rng.integers(2))
+        following = int((rng.random() > cumulated[state, action]).sum())
+        terminated, age = bool(chain.terminal[following]), age + 1
+        rows.append((state, action, following, terminated, age == 40 and not terminated))
+        over = terminated or age == 40
+        state, age = (int(rng.choice(living)), 0) if over else (following, age)
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    return Transitions(**dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("method", ["least_squares", "monte_carlo"])
+def test_sampled_episodes_reach_the_measure(chain, method):
+    data = episodes_of(chain, 20_000)
+    given = {"num_features": chain.size, "discount": chain.discount, "method": method}
+    if method == "monte_carlo":
+        given |= {"tolerance": 0.01, "steps": 500, "rows": 1000}
+    rep = fit(data, **given)
+    states = np.flatnonzero(~chain.terminal)
+    rho = np.bincount(data.next_observation, minlength=chain.size) / len(data)
+    found = rep.measure(states, np.arange(chain.size)) * rho
+    expected = chain.measure()[states]
+    # Sampling: 20,000 steps, correlated over 1 / (1 − γ) of them.
+    np.testing.assert_allclose(found, expected, atol=0.06 * expected.max())
+
+
+def test_starts_with_sums_cut_short_are_left_out():
+    data = walk()
+    # Half the mass at most: two steps left at γ = 0.7.
+    starts = complete_starts(data, 0.7, 0.5)
+    np.testing.assert_array_equal(starts, data.steps_left >= 2)
+    ended = dataclasses.replace(data, terminated=np.arange(40) == 9)
+    starts = complete_starts(ended, 0.7, 0.5)
+    np.testing.assert_array_equal(starts, (ended.steps_left >= 2) | (np.arange(40) < 10))
+    with pytest.raises(InputError, match=r"have at least 31 rows .* got 'at most 10'"):
+        complete_starts(data, 0.9, 0.04)
+
+
+def test_the_next_action_is_the_data_s_own_where_there_is_one():
+    data = dataclasses.replace(walk(), terminated=np.arange(40) == 19)
+    taken, seen = np.eye(3, dtype=np.float32)[data.action], []
+
+    def behaviour(observations):
+        seen.append(observations)
+        return np.tile(np.float32([0.5, 0.3, 0.2]), (len(observations), 1))
+
+    weights = next_weights(data, taken, behaviour)
+    np.testing.assert_array_equal(weights[19], 0.0)
+    cut = [9, 29, 39]
+    np.testing.assert_allclose(weights[cut], [[0.5, 0.3, 0.2]] * 3)
+    np.testing.assert_array_equal(seen, [data.next_observation[cut]])
+    others = np.setdiff1d(np.arange(40), [*cut, 19])
+    np.testing.assert_array_equal(weights[others], taken[others + 1])
+
+
+@pytest.mark.integration
+def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, size=(31, 8, 8, 1)).astype(np.uint8)
+    numbers = rng.normal(size=31).astype(np.float32)
+    for states, encoder in ((frames, None), (frames, MLP(hidden=(4,))), (numbers, None)):
+        given = {} if encoder is None else {"encoder": encoder}
+        arrays = (states[:-1], rng.integers(2, size=30), states[1:], np.zeros(30, bool))
+        rep = fit(arrays, num_features=2, **QUICK, **given)
+        folder = tmp_path / f"{states.ndim}-{encoder is None}"
+        rep.save(folder)
+        again = SuccessorRepresentation.load(folder)
+        np.testing.assert_array_equal(again.features(states), rep.features(states))
+        if states is frames:
+            # Bytes are divided by 255; pictures that were already would be divided again.
+            with pytest.raises(InputError, match="images of bytes, as those of the fit"):
+                again.features(frames / 255.0)
+
+
+def test_indices_take_networks_as_well_as_tables(corridor):
+    rep = fit(corridor.transitions(), num_features=2, encoder=MLP(hidden=(4,)), **QUICK)
+    assert rep.forward(np.arange(5)).shape == (5, 2, 2)
+    np.testing.assert_allclose(rep.probabilities(np.arange(5)), 0.5, atol=1e-6)
+
+
+def bad_policy(observations):
+    return np.ones((len(observations), 3))
+
+
+own_encoder = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen @ params)
+REFUSED_FITS = {
+    r"one of least_squares, monte_carlo, td, got 'sarsa'": {"method": "sarsa"},
+    "expected options of fit .* got nothing": {"nothing": 1},
+    "expected options of fit .* got objective": {"method": "td", "objective": LargeBatch()},
+    r"expected discount in \(0, 1\)": {"discount": 1.0},
+    "expected num_features >= 1": {"num_features": 0},
+    "expected num_features of at most 4096, got 5000": {"num_features": 5000},
+    r"expected max_features in \[2, 4096\], got 1": {"max_features": 1},
+    r"expected width in \(0, inf\), got 0": {"width": 0.0},
+    r"expected regularisation in \(0, inf\), got -1": {"regularisation": -1.0},
+    "expected regularisation >= 1e-06 for vectors": {"regularisation": 1e-9},
+    r"indices of states \(integers\) for tabular": {"encoder": Tabular()},
+    "expected no encoder with method least_squares": {"method": "least_squares", "encoder": MLP()},
+    "expected an encoder with 6 features": {"encoder": own_encoder},
+    "expected behaviour to be one of": {"behaviour": "greedy"},
+    "probabilities that sum to 1": {"behaviour": bad_policy},
+    "expected encoder to be an Encoder": {"encoder": "mlp"},
+    "have at least 45 rows": {"method": "monte_carlo", "tolerance": 0.1},
+}
+
+
+@pytest.mark.parametrize("expected", REFUSED_FITS)
+def test_fits_that_make_no_sense_are_refused(expected):
+    with pytest.raises(InputError, match=expected) as refusal:
+        fit(walk(), **{"num_features": 2, **QUICK, **REFUSED_FITS[expected]})
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("given", [{"method": "td"}, {"method": "monte_carlo"}])
+def test_networks_take_no_continuous_actions(given):
+    with pytest.raises(InputError, match="not supported here .* discretise them with a gymnasium"):
+        fit(pendulum(40), num_features=2, **QUICK, **given)
+    for behaviour in ("uniform", bad_policy):
+        with pytest.raises(InputError, match="expected discrete actions for"):
+            fit(pendulum(40), num_features=2, behaviour=behaviour)
+
+
+def test_data_that_a_method_does_not_take_are_refused():
+    # Before terabytes are asked for.
+    many = np.array([0, 2**31 - 1])
+    with pytest.raises(InputError, match=r"at most 1,000,000,000 .* got '2,147,483,648 x 2 x 64'"):
+        fit((many, np.array([0, 1]), many[::-1], np.zeros(2, bool)))
+    data = walk(cut_every=100)
+    arrays = (data.observation, data.action, data.next_observation, data.terminated)
+    with pytest.raises(InputError, match="expected ends of episodes"):
+        fit(arrays, num_features=2, method="monte_carlo", **QUICK)
+    frames = np.zeros((3, 8, 8, 1), np.uint8) + np.arange(3, dtype=np.uint8)[:, None, None, None]
+    images = (frames[:-1], np.array([0, 1]), frames[1:], np.zeros(2, bool))
+    with pytest.raises(InputError, match="indices of states or vectors for method least_squares"):
+        fit(images, method="least_squares")
+
+
+# --- Problems that a new user tries first ---------------------------------------------------------
+
+
+@pytest.mark.integration
+def test_a_random_model_of_200_states_has_the_right_leading_value():
+    rng = np.random.default_rng(11)
+    chances = rng.dirichlet(np.full(200, 0.05), size=(200, 4)).cumsum(axis=2)
+    actions, state = rng.integers(4, size=40_000), [0]
+    for action, chance in zip(actions, rng.random(40_000), strict=True):
+        state.append(min(199, int(np.searchsorted(chances[state[-1], action], chance))))
+    state = np.array(state)
+    rep = fit((state[:-1], actions, state[1:], np.zeros(40_000, bool)))
+    assert abs(rep.singular_values[0] * 0.05 - 1.0) < 0.02
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("slippery", [False, True])
+def test_frozen_lake_is_solved_from_random_steps(slippery, seed):
+    environment = gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=slippery)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitWarning)
+        rep = fit(Transitions.collect(environment, steps=50_000, seed=seed))
+        policy = rep.policy(rep.goal(15), improvements=5)(np.arange(16))
+    probabilities = np.zeros((16, 4, 16))
+    for state, actions in environment.unwrapped.P.items():
+        for action, ends in actions.items():
+            for chance, end, _, terminated in ends:
+                probabilities[state, action, end] += chance * (state not in (5, 7, 11, 12, 15))
+                assert terminated == (end in (5, 7, 11, 12, 15))
+    rewards = np.eye(16)[15]
+
+    def success(choose):
+        values = np.zeros(16)
+        for _ in range(99):  # Its limit of 100 steps.
+            values = choose(probabilities @ (rewards + values))
+        return values[0]
+
+    best = success(lambda values: values.max(axis=1))
+    assert success(lambda values: values[np.arange(16), policy]) >= 0.95 * best

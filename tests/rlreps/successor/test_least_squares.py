@@ -1,0 +1,284 @@
+"""Least squares against dense linear algebra on counted models."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rlreps.successor import least_squares
+from rlreps.successor.basis import ActionBasis, Nystrom, UnitVectors, farthest_points
+from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
+
+BASES = ("unit vectors", "Nyström")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Counted transitions of a policy that depends on the state.
+
+    Attributes:
+        counts: Number of rows (s, a, s'), [n, A, n]; none from terminal states.
+        terminal: Whether a state is terminal, [n].
+        discount: γ.
+    """
+
+    counts: np.ndarray
+    terminal: np.ndarray
+    discount: float = 0.9
+
+    def rows(self):
+        triples = np.argwhere(self.counts > 0)
+        triples = np.repeat(triples, self.counts[tuple(triples.T)], axis=0)
+        state, action, reached = np.random.default_rng(0).permutation(triples).T
+        return Rows(state, action, reached, self.terminal[reached])
+
+    @property
+    def tried(self):
+        """Share of the rows of (s, a), [n, A]."""
+        return self.counts.sum(axis=2) / self.counts.sum()
+
+    @property
+    def reached(self):
+        return self.counts.sum(axis=(0, 1)) / self.counts.sum()
+
+    @property
+    def behaviour(self):
+        total = np.maximum(self.counts.sum(axis=(1, 2)), 1)[:, None]
+        return np.where(self.terminal[:, None], 0.5, self.counts.sum(axis=2) / total)
+
+    @property
+    def probabilities(self):
+        return self.counts / np.maximum(self.counts.sum(axis=2, keepdims=True), 1)
+
+    def measure(self, policy):
+        """M [n, A, n] of action probabilities [n, A]."""
+        followed = np.einsum("sa,sap->sp", policy, self.probabilities)
+        return self.probabilities @ np.linalg.inv(np.eye(len(followed)) - self.discount * followed)
+
+    def improved(self, rewards, improvements):
+        """Action values after steps of exact policy iteration, [n, A]."""
+        values = self.measure(self.behaviour) @ rewards
+        for _ in range(improvements - 1):
+            values = self.measure(np.eye(values.shape[1])[values.argmax(axis=1)]) @ rewards
+        return values
+
+    def solution(self, basis, regularisation):
+        return LeastSquares(
+            basis,
+            ActionBasis(2),
+            self.rows(),
+            self.discount,
+            regularisation,
+            lambda states: self.behaviour[indices_of(states)],
+        )
+
+
+def indices_of(states):
+    return states if states.ndim == 1 else np.rint(states[:, 0]).astype(int)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["endless", "terminal"])
+def model(request):
+    # Of the first 70 seeds, the one whose steps of policy iteration differ most.
+    rng, ring = np.random.default_rng(65), np.arange(6)
+    counts = rng.integers(1, 6, (6, 2, 6)) * (rng.random((6, 2, 6)) < 0.3)
+    counts[ring, 0, (ring + 1) % 6] += 9
+    counts[ring, 1, (ring - 1) % 6] += 4
+    terminal = np.arange(6) == 5 if request.param else np.zeros(6, bool)
+    counts[terminal] = 0
+    return Model(counts, terminal)
+
+
+@pytest.fixture(scope="module")
+def counted(model):
+    return model.solution(UnitVectors(6), 1e-12)
+
+
+@pytest.fixture(scope="module")
+def dense(model):
+    """The same states as places on a line, with as many features as states."""
+    places = np.arange(6, dtype=np.float32)[:, None]
+    basis, rows = Nystrom.of(places, 7, 0.3, 0), model.rows()
+    states = {name: places[getattr(rows, name)] for name in ("observation", "next_observation")}
+    indexed = model.solution(UnitVectors(6), 1e-6)
+    return LeastSquares(
+        basis, indexed.actions, rows._replace(**states), 0.9, 1e-6, indexed.behaviour
+    )
+
+
+@pytest.fixture(params=BASES)
+def solution(request, counted, dense):
+    return counted if request.param == BASES[0] else dense
+
+
+def states_of(solution, model):
+    """The states that rows start from, as indices and as the solution takes them."""
+    states = np.flatnonzero(~model.terminal)
+    if isinstance(solution.basis, UnitVectors):
+        return states, states
+    return states, states[:, None].astype(np.float32)
+
+
+def test_values_are_those_of_the_counted_model(model, solution):
+    rewards = np.random.default_rng(0).normal(size=(6, 3))
+    states, places = states_of(solution, model)
+    weights = solution.values(rewards[model.rows().next_observation])
+    expected = (model.measure(model.behaviour) @ rewards)[states]
+    found = solution.basis.project(places, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_value_of_a_goal_is_the_density_of_the_measure_there(model, solution):
+    states, places = states_of(solution, model)
+    goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]
+    for goal in range(6):
+        arrivals, rewards = solution.arrivals(goals[goal : goal + 1])
+        assert arrivals == (model.rows().next_observation == goal).sum()
+        found = solution.basis.project(places, solution.values(rewards[:, None]))[:, :, 0]
+        expected = model.measure(model.behaviour)[states, :, goal] / model.reached[goal]
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+        assert solution.is_terminal(goals[goal : goal + 1]) == model.terminal[goal]
+
+
+def test_factors_are_the_singular_value_decomposition(model, solution):
+    states, places = states_of(solution, model)
+    density = (model.measure(model.behaviour) / model.reached)[states]
+    tried = model.tried[states]
+    whole = np.sqrt(tried)[:, :, None] * density * np.sqrt(model.reached)
+    left, values, right = np.linalg.svd(whole.reshape(-1, 6), full_matrices=False)
+    found = solution.factors(5)
+    np.testing.assert_allclose(found.singular_values, values[:5], rtol=1e-3)
+    forward = solution.basis.project(places, found.forward)
+    goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]
+    product = forward @ solution.basis.project(goals, found.backward).T
+    best = ((left[:, :5] * values[:5]) @ right[:5]).reshape(whole.shape)
+    best = best / np.sqrt(tried)[:, :, None] / np.sqrt(model.reached)
+    np.testing.assert_allclose(product, best, rtol=2e-3, atol=5e-3)
+    moment = np.einsum("sa,sad,sae->de", tried, forward, forward)
+    np.testing.assert_allclose(moment, np.diag(values[:5]), atol=1e-2)
+
+
+def test_large_systems_are_decomposed_iteratively(counted, monkeypatch):
+    expected = counted.factors(4)
+    monkeypatch.setattr(least_squares, "_DENSE", 0)
+    found = counted.factors(4)
+    np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
+    products = [part.forward @ part.backward.T for part in (found, expected)]
+    np.testing.assert_allclose(*products, rtol=1e-4, atol=1e-4)
+    assert (counted.factors(9).singular_values[6:] == 0.0).all()
+
+
+def test_the_ridge_is_added_to_the_moments(model):
+    # Each (s, a) is divided by its share of the rows plus λ.
+    solution, rewards = model.solution(UnitVectors(6), 0.01), np.arange(6.0) - 2.0
+    tried, following = model.tried.ravel(), model.probabilities.reshape(12, 6)
+    policy = np.einsum("sa,tb->satb", np.ones((6, 2)), model.behaviour)[0, 0]
+    next_pairs = (following[:, :, None] * policy).reshape(12, 12)
+    system = np.diag(tried + 0.01) - 0.9 * tried[:, None] * next_pairs * ~model.terminal.repeat(2)
+    expected = np.linalg.solve(system, tried * (following @ rewards)).reshape(6, 2)
+    found = solution.values(rewards[solution.rows.next_observation][:, None])[:, :, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("improvements", [1, 2, 3, None])
+def test_improvements_are_policy_iteration(model, solution, improvements):
+    rewards = np.array([0.3, 0.0, -1.0, 0.1, 0.0, 1.0])
+    states, places = states_of(solution, model)
+    expected = model.improved(rewards, 50 if improvements is None else improvements)[states]
+    if improvements in (1, 2):
+        best = model.improved(rewards, 50)[states]
+        assert np.abs(expected - best).max() > 0.1, "the steps differ"
+    reached = rewards[model.rows().next_observation]
+    found = solution.basis.project(places, solution.improved(reached, improvements))
+    np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+    # Fitted Q iteration, of dense features, ends once the policy no longer changes.
+    if improvements is not None or isinstance(solution.basis, UnitVectors):
+        np.testing.assert_allclose(found, expected, atol=5e-3)
+
+
+def test_fitted_q_iteration_rounds_no_inverse(dense, model):
+    # One round is a regression of the rewards, whatever λ: single precision would be 5 % off.
+    states, places = states_of(dense, model)
+    rewards = 10.0 + np.arange(6.0)
+    solution = LeastSquares(dense.basis, dense.actions, dense.rows, 1e-9, 1e-6, dense.behaviour)
+    weights = solution.fitted_q_iteration(rewards[model.rows().next_observation])
+    expected = (model.probabilities @ rewards)[states]
+    np.testing.assert_allclose(dense.basis.project(places, weights), expected, rtol=5e-3)
+
+
+def test_the_policy_of_the_data_is_counted_or_regressed(model, dense):
+    rows, actions = model.rows(), ActionBasis(2)
+    held = np.arange(len(rows.action)) % 5 == 0
+    found = estimated_behaviour(UnitVectors(6), actions, rows, held)
+    states = ~model.terminal
+    np.testing.assert_allclose(found[states], model.behaviour[states], rtol=1e-6)
+    share = np.tile(np.bincount(rows.action) / len(rows.action), (model.terminal.sum(), 1))
+    np.testing.assert_allclose(found[model.terminal], share, rtol=1e-6)
+    rng = np.random.default_rng(0)
+    places = rng.integers(6, size=(4000, 1)).astype(np.float32)
+    ahead = 0.1 + 0.16 * places[:, 0]
+    taken = (rng.random(4000) < ahead).astype(int)
+    sample, held = Rows(places, taken, places, np.zeros(4000, bool)), rng.random(4000) < 0.2
+    weights = estimated_behaviour(dense.basis, actions, sample, held)
+    np.testing.assert_allclose(dense.basis.project(places, weights)[:, 1], ahead, atol=0.08)
+    # A policy that does not depend on the state stays so.
+    coin = sample._replace(action=rng.integers(2, size=4000))
+    weights = estimated_behaviour(dense.basis, actions, coin, held)
+    assert np.ptp(dense.basis.project(places, weights), axis=0).max() < 1e-6
+
+
+def test_nystrom_features_give_the_kernel_at_their_centres():
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(200, 2)).astype(np.float32) * [1.0, 5.0]
+    basis = Nystrom.of(places, 21, 0.5, 0)
+    centres = basis.centres * basis.scale + basis.mean
+    features = basis.apply(np.concatenate([centres, places]))
+    assert features.shape[1] == basis.num_features == 21
+    np.testing.assert_array_equal(features[:, -1], 1.0)
+    scaled = (places - places.mean(axis=0)) / (places.std(axis=0) * 0.5 * np.sqrt(2.0))
+    own = (centres - places.mean(axis=0)) / (places.std(axis=0) * 0.5 * np.sqrt(2.0))
+    root = np.sqrt(5.0) * np.linalg.norm(scaled[:, None] - own, axis=2)
+    kernel = (1.0 + root + root**2 / 3.0) * np.exp(-root)
+    # Exact between any place and a centre; each centre is the place farthest from the others.
+    np.testing.assert_allclose(features[20:, :-1] @ features[:20, :-1].T, kernel, atol=1e-3)
+    nearness = basis.nearness(places, centres[3:4])
+    np.testing.assert_allclose(nearness, kernel[:, 3], atol=1e-4)
+    line = np.array([[0.0], [1.0], [10.0], [6.0], [10.0]])
+    np.testing.assert_array_equal(farthest_points(line, 9), [0, 2, 3, 1])
+
+
+def test_actions_of_a_box_have_quadratic_features():
+    box = ActionBasis(None, np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(box.low, box.high, (50, 2)).astype(np.float32)
+    x, y = (actions / [2.0, 0.5] - [0.0, 1.0]).T
+    design = np.column_stack([np.ones(50), x, y, x * x, x * y, y * y])
+    found = box.weights(actions)
+    assert found.shape == (50, box.size)
+    np.testing.assert_allclose(found, design, atol=1e-6)
+    candidates = box.candidates.actions
+    assert ((candidates >= box.low) & (candidates <= box.high)).all()
+    for corner in ([-2.0, 0.0], [2.0, 0.0], [-2.0, 1.0], [2.0, 1.0], [0.0, 0.5]):
+        assert (candidates == corner).all(axis=1).any()
+
+
+@pytest.mark.parametrize("improvements", [3, None])
+def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task(improvements):
+    # s' = s + a, reward −(s' − 0.2)².
+    rng = np.random.default_rng(0)
+    state = rng.uniform(-1.0, 1.0, (4000, 1)).astype(np.float32)
+    action = rng.uniform(-0.5, 0.5, (4000, 1)).astype(np.float32)
+    reached = state + action
+    rows = Rows(state, action, reached, np.zeros(4000, bool))
+    basis = Nystrom.of(state, 60, 1.0, 0)
+    box = ActionBasis(None, np.float32([-0.5]), np.float32([0.5]))
+    mean = np.array([1.0, 0.0, 1.0 / 3.0], np.float32)
+    solution = LeastSquares(
+        basis, box, rows, 0.8, 1e-6, lambda states: np.tile(mean, (len(states), 1))
+    )
+    weights = solution.improved(-np.square(reached[:, 0] - 0.2).astype(np.float64), improvements)
+    places = np.linspace(-0.8, 0.8, 9, dtype=np.float32)[:, None]
+    values = basis.project(places, weights) @ box.candidates.weights.T
+    chosen = box.candidates.actions[values.argmax(axis=1), 0]
+    # The best is to go to 0.2 at once, as far as the box allows.
+    np.testing.assert_allclose(chosen, np.clip(0.2 - places[:, 0], -0.5, 0.5), atol=0.1)

@@ -1,0 +1,325 @@
+"""Successor representations as objects, against dense linear algebra on small chains."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from rlreps.config import configurable
+from rlreps.cumulants import Cells, RandomFourier
+from rlreps.encoders import MLP, FourierMLP, FunctionEncoder
+from rlreps.errors import FitWarning, InputError
+from rlreps.losses import DanskinEmpirical, LargeBatch
+from rlreps.runs.folder import RunFolder
+from rlreps.subspace import PrincipalSubspace
+from rlreps.successor import (
+    EpisodeSums,
+    SuccessorRepresentation,
+    Transitions,
+    fit,
+)
+from rlreps.successor.ground_truth import GroundTruth
+
+QUICK = {"steps": 2, "rows": 8}
+few_arrivals = pytest.mark.filterwarnings("ignore:.*transitions reach the goal")
+
+
+@pytest.fixture(scope="module")
+def rep(chain):
+    return fit(chain.transitions(), num_features=4, discount=chain.discount)
+
+
+@pytest.fixture(scope="module")
+def corridor_rep(corridor):
+    return fit(corridor.transitions(), num_features=5, discount=corridor.discount)
+
+
+def living(chain):
+    return np.flatnonzero(~chain.terminal)
+
+
+def test_features_are_singular_functions_of_the_measure(chain, rep):
+    states, data = living(chain), chain.transitions()
+    density = chain.measure()[states] / chain.reached()
+    found = rep.measure(states, np.arange(chain.size))
+    np.testing.assert_allclose(found, density, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        rep.forward(data.observation, data.action),
+        rep.forward(data.observation)[np.arange(len(data)), data.action],
+    )
+    left = rep.features(data.observation, scaling="none")
+    scaled = rep.features(data.observation, scaling="singular")
+    np.testing.assert_allclose(scaled, left * rep.singular_values, rtol=1e-4, atol=1e-5)
+    # u averaged over actions: σu is Mv of the state.
+    values = np.maximum(rep.singular_values, 1e-3)
+    mean = chain.measure().mean(axis=1) @ (rep.backward(np.arange(chain.size)) / np.sqrt(values))
+    expected = mean[data.observation]
+    np.testing.assert_allclose(scaled, expected, rtol=1e-3, atol=1e-3)
+    white = rep.features(data.observation, scaling="white")
+    moment = np.linalg.eigvalsh(white.T @ white / len(data))
+    np.testing.assert_allclose(moment, np.arange(4) >= 4 - len(states), atol=1e-3)
+
+
+def test_values_are_those_of_the_data_policy(chain, rep):
+    states, rewards = living(chain), np.array([0.5, -1.0, 2.0, 1.0])
+    # The reward of a state counts on arrival: (I − γP)⁻¹ r less r itself, a step earlier.
+    visits = np.linalg.inv(np.eye(chain.size) - chain.discount * chain.policy_matrix())
+    expected = (visits @ rewards - rewards) / chain.discount
+    # Two samples of a state count by their mean.
+    task = rep.task(np.array([3, 0, 1, 2, 3]), [3.0, 0.5, -1.0, 2.0, -1.0])
+    np.testing.assert_allclose(rep.values(states, task), expected[states], rtol=1e-4, atol=1e-4)
+    task = rep.task(reward=lambda states: rewards[states])
+    np.testing.assert_allclose(rep.values(states, task), expected[states], rtol=1e-4, atol=1e-4)
+    actions = rep.action_values(states, task)
+    np.testing.assert_allclose(actions, (chain.measure() @ rewards)[states], rtol=1e-4, atol=1e-4)
+    # Indices without a sample have reward 0.
+    task = rep.task(np.array([1]), [2.0])
+    alone = (chain.measure() @ [0.0, 2.0, 0.0, 0.0])[states]
+    np.testing.assert_allclose(rep.action_values(states, task), alone, rtol=1e-4, atol=1e-4)
+
+
+@few_arrivals
+def test_nothing_follows_a_terminal_state(chain, rep):
+    states = living(chain)
+    mass = rep.measure(states, np.arange(chain.size)) @ chain.reached()
+    whole = 1.0 / (1.0 - chain.discount)
+    if not chain.terminal.any():
+        np.testing.assert_allclose(mass, whole, rtol=1e-4)
+        return
+    assert (mass < whole - 0.1).all()
+    for scaling in ("singular", "white", "none"):
+        np.testing.assert_array_equal(rep.features(np.array([3]), scaling=scaling), 0.0)
+    np.testing.assert_array_equal(rep.values(np.array([3]), rep.goal(1)), 0.0)
+
+
+@few_arrivals
+def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
+    chain, rep, corridor, corridor_rep
+):
+    rewards = np.array([0.0, 1.0, -0.5, 2.0])
+    values, states = chain.measure() @ rewards, living(chain)
+    task = rep.task(np.arange(4), rewards)
+    np.testing.assert_array_equal(rep.policy(task)(states), values.argmax(axis=1)[states])
+    best = chain.optimal_policy(rewards)[states]
+    np.testing.assert_array_equal(rep.policy(task, improvements=None)(states), best)
+    for goal in (0, 4):
+        best = corridor.optimal_policy(np.eye(5)[goal])
+        greedy = corridor_rep.policy(corridor_rep.goal(goal))
+        np.testing.assert_array_equal(greedy(np.arange(5)), best)
+        assert greedy(2) == best[2]
+        assert np.shape(greedy(2)) == ()
+
+
+@few_arrivals
+def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
+    potential = corridor_rep.potential(4)(np.arange(5))
+    np.testing.assert_allclose(potential[4], 0.0, atol=1e-5)
+    assert (np.diff(potential) > 0).all()
+
+
+def transitions(*columns):
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    return Transitions(**dict(zip(names, columns, strict=True)))
+
+
+def line(seed, steps=15_000):
+    """A walk on twelve cells from anywhere; the last one terminates, 60 steps cut."""
+    rng, rows, state, age = np.random.default_rng(seed), [], 0, 0
+    for _ in range(steps):
+        action = int(rng.integers(2))
+        reached, age = max(0, min(11, state + 2 * action - 1)), age + 1
+        rows.append((state, action, reached, reached == 11, age == 60))
+        over = reached == 11 or age == 60
+        state, age = (int(rng.integers(11)), 0) if over else (reached, age)
+    return transitions(*map(np.array, zip(*rows, strict=True)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_potential_of_a_terminal_goal_follows_the_way_there(seed):
+    rep = fit(line(seed), num_features=8)
+    potential = rep.potential(11)(np.arange(12))
+    assert spearmanr(potential, np.arange(12)).statistic >= 0.95
+    assert potential[11] == potential.max() == 0.0
+    np.testing.assert_array_equal(rep.features(np.array([11])), 0.0)
+
+
+def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
+    rep = fit(dataclasses.replace(corridor.transitions(), num_states=8), num_features=3)
+    with pytest.warns(FitWarning, match="no transition starts from state 6 and 1 more: features"):
+        features = rep.features(np.array([0, 6, 5, 6]))
+    np.testing.assert_array_equal(features[1:], 0.0)
+    with pytest.raises(InputError, match=r"the 8 states of the data, in \[0, 8\), got 8: give num"):
+        rep.features(np.array([8]))
+    with pytest.warns(FitWarning, match="8 of 40 transitions reach the goal 2: its values"):
+        rep.goal(2)
+    with pytest.warns(FitWarning, match="0 of 40 transitions reach the goal 7"):
+        assert (rep.goal(7).rewards == 0.0).all()
+
+
+def test_values_are_fitted_from_returns(corridor_rep, corridor):
+    rewards = np.array([0.0, 1.0, 0.0, 3.0, -1.0])
+    values = (corridor.measure() @ rewards).mean(axis=1)
+    fitted = corridor_rep.fit_values(np.tile(np.arange(5), 3), np.tile(values, 3))
+    np.testing.assert_allclose(fitted(np.arange(5)), values, atol=1e-3)
+    columns = np.tile(np.stack([values, 2.0 - values], axis=1), (3, 1))
+    found = corridor_rep.fit_values(np.tile(np.arange(5), 3), columns)(np.arange(5))
+    np.testing.assert_allclose(found, columns[:5], atol=1e-3)
+
+
+def test_distance_to_a_ground_truth_of_the_same_chain_is_small(corridor_rep, corridor):
+    matrix = corridor.measure().mean(axis=1)
+    left, values, _ = np.linalg.svd(matrix - matrix.mean(axis=0))
+    principal = PrincipalSubspace(
+        basis=left[:, :4].astype(np.float32),
+        singular_values=values[:4].astype(np.float32),
+        total_energy=float((values**2).sum()),
+        distance_bound=None,
+        method="exact",
+        settings={},
+    )
+    truth = GroundTruth(coordinates=jnp.arange(5), matrix=None, principal=principal)
+    assert corridor_rep.distance(truth) < 1e-4
+
+
+def walk(rows=40, cut_every=10, seed=0, continuous=False):
+    """A walk of vectors [2], cut into episodes."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(rows + 1, 2)).cumsum(axis=0)
+    actions = rng.normal(size=(rows, 2)) if continuous else rng.integers(3, size=rows)
+    cut = np.arange(rows) % cut_every == cut_every - 1
+    return transitions(states[:-1], actions, states[1:], np.zeros(rows, bool), cut)
+
+
+def test_rewards_of_vectors_are_looked_up_or_regressed():
+    data = walk()
+    rep = fit(data, num_features=2)
+    rewards = np.tanh(data.next_observation @ [1.0, -2.0])
+    task = rep.task(data.next_observation[::2], rewards[::2])
+    np.testing.assert_allclose(task.rewards[::2], rewards[::2], rtol=1e-5)
+    assert np.corrcoef(task.rewards[1::2], rewards[1::2])[0, 1] > 0.8
+
+
+METHODS = {
+    "counts": {},
+    "least squares": {},
+    "box": {"max_features": 8},
+    "td": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1)},
+    "monte_carlo": {
+        "method": "monte_carlo",
+        "objective": DanskinEmpirical(),
+        "cumulants": RandomFourier(length_scale=0.5),
+        "num_cumulants": 6,
+        "tolerance": 0.5,
+        "discount": 0.8,
+        "encoder": MLP(hidden=(8,)),
+        "rows": 30,
+    },
+}
+
+
+@few_arrivals
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
+    data = corridor.transitions() if method == "counts" else walk(continuous=method == "box")
+    rep = fit(data, num_features=3, **{**QUICK, **METHODS[method]})
+    for _ in range(2):
+        rep.save(tmp_path / "rep")
+    again, seen = SuccessorRepresentation.load(tmp_path / "rep"), data.observation
+    assert (again.config, again.quality) == (rep.config, rep.quality)
+    assert repr(again) == repr(rep)
+    assert len(repr(rep)) < 100
+    goal = data.next_observation[5]
+    for part in (
+        lambda rep: rep.features(seen),
+        lambda rep: rep.features(seen, scaling="white"),
+        lambda rep: rep.forward(seen, data.action),
+        lambda rep: rep.backward(seen),
+        lambda rep: rep.singular_values,
+        lambda rep: rep.values(seen, rep.goal(goal)),
+        lambda rep: rep.policy(rep.goal(goal), improvements=2)(seen),
+        lambda rep: rep.policy(rep.task(seen, np.arange(40.0)), improvements=None)(seen),
+    ):
+        assert np.isfinite(part(rep)).all()
+        np.testing.assert_array_equal(part(again), part(rep))
+    action = rep.policy(rep.goal(goal))(seen[0])
+    assert (action.shape, action.dtype.kind) == (((2,), "f") if method == "box" else ((), "i"))
+    if method == "box":
+        for call in (rep.forward, rep.probabilities):
+            with pytest.raises(InputError, match=r"expected (actions= of a box|discrete actions)"):
+                call(seen)
+    else:
+        np.testing.assert_array_equal(again.probabilities(seen), rep.probabilities(seen))
+    assert RunFolder(tmp_path / "rep").read_summary()["rows"] == 40
+    other = transitions(seen, data.action[::-1], data.next_observation, data.terminated, data.ends)
+    with pytest.raises(InputError, match=r"holds another run: expected data\.sha256"):
+        fit(other, num_features=3, **{**QUICK, **METHODS[method]}).save(tmp_path / "rep")
+    next((tmp_path / "rep" / "representation").glob("*/seal.json")).unlink()
+    with pytest.raises(InputError, match="expected the arrays of a finished fit"):
+        SuccessorRepresentation.load(tmp_path / "rep")
+
+
+def even(observations):
+    return np.full((len(observations), 3), 1 / 3)
+
+
+def test_parts_of_ones_own_are_asked_for_when_loading(tmp_path):
+    own = FunctionEncoder(
+        lambda key: jnp.ones((2, 6)) * jnp.arange(6.0)[None], lambda params, seen: seen @ params
+    )
+    half = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen @ params)
+    data = walk()
+    parts = {"encoder": own, "backward_encoder": half, "behaviour": even}
+    rep = fit(data, num_features=2, **QUICK, **parts)
+    rep.save(tmp_path / "rep")
+    with pytest.raises(InputError, match="expected encoder= for the representation"):
+        SuccessorRepresentation.load(tmp_path / "rep", behaviour=even)
+    with pytest.raises(InputError, match="expected behaviour= for the representation"):
+        SuccessorRepresentation.load(tmp_path / "rep", encoder=own, backward_encoder=half)
+    again = SuccessorRepresentation.load(tmp_path / "rep", **parts)
+    np.testing.assert_array_equal(again.features(data.observation), rep.features(data.observation))
+    fit(data, num_features=2).save(tmp_path / "plain")
+    for part, value in parts.items():
+        with pytest.raises(InputError, match=f"expected no {part}= for the representation"):
+            SuccessorRepresentation.load(tmp_path / "plain", **{part: value})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class OwnObjective(LargeBatch):
+    """An objective that no file can name."""
+
+
+def test_a_fit_that_could_not_be_loaded_is_not_written(corridor_rep, tmp_path):
+    method = EpisodeSums(objective=OwnObjective(precondition=0.01), cumulants=Cells(bins=5))
+    config = dataclasses.replace(corridor_rep.config, method=method)
+    rep = dataclasses.replace(corridor_rep, config=config)
+    with pytest.raises(InputError, match="objective and cumulants of the toolkit to store a fit"):
+        rep.save(tmp_path / "rep")
+    assert not (tmp_path / "rep").exists()
+
+
+@few_arrivals
+def test_observations_and_tasks_that_do_not_fit_are_refused(corridor_rep, rep):
+    own, other = corridor_rep.goal(0), rep.goal(0)
+    for call, expected in {
+        lambda: corridor_rep.features(["a"]): "observations of numbers",
+        lambda: corridor_rep.task([], []): "indices of states",
+        lambda: corridor_rep.task(np.zeros(0, int), []): "at least one reward",
+        lambda: corridor_rep.task([0], [1.0], reward=np.zeros_like): "expected samples or reward=",
+        lambda: corridor_rep.task(reward=lambda states: 1.0): r"rewards of shape \(40,\)",
+        lambda: corridor_rep.policy(np.ones(5)): r"a task \(rep.task, rep.goal\), got 'ndarray'",
+        lambda: corridor_rep.policy(own, improvements=0): "improvements >= 1 or None, got 0",
+        lambda: corridor_rep.values([0], other): "a task of this representation",
+        lambda: corridor_rep.features([[0.0, 1.0]]): r"observations of shape \('m',\)",
+        lambda: corridor_rep.features([0.5]): "indices of states",
+        lambda: corridor_rep.features([5]): r"in \[0, 5\), got 5",
+        lambda: corridor_rep.features([0], scaling="half"): "expected scaling to be one of",
+        lambda: corridor_rep.task([0, 1], [1.0]): r"rewards of shape \(2,\)",
+        lambda: corridor_rep.task([0], [np.inf]): "finite rewards",
+        lambda: corridor_rep.fit_values([0], [1.0]): "at least two returns",
+        lambda: corridor_rep.fit_values([0, 1], [0.0, np.nan]): "finite returns",
+    }.items():
+        with pytest.raises(InputError, match=expected):
+            call()
