@@ -13,7 +13,7 @@ leave-one-out:
   random Fourier features of what agents see. The cosines' decay and the others' length scales are
   chosen by leave-one-out too, for each value function. Those of (x, y) know the agent's place,
   which nobody tells the learned ones: in mazes these see codes of cells, whose distinct ones are
-  counted. In ``sutton`` agents see (x, y), and Nyström features of it are fitted.
+  counted. In ``sutton`` agents see (x, y), and random Fourier features of it are fitted.
 
 **Metric.** The share of the variance of values over the cells without labels that is not explained
 (1 - R²), the mean over 200 value functions: 20 random policies times 10 random rewards, solved for
