@@ -15,7 +15,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlreps.encoders import MLP
 from rlreps.successor import RepresentationObservation, Transitions, fit
 
 PLACES, CODE, LIMIT = 40, 16, 200
@@ -72,7 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--episodes", type=int, default=60)
     parser.add_argument("--steps", type=int, default=10_000, help="steps without rewards")
-    parser.add_argument("--updates", type=int, default=3_000, help="updates of the features")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     free = Transitions.collect(CodedRing(task=False), steps=options.steps, seed=options.seed)
@@ -80,10 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         free,
         num_features=24,
         discount=0.9,
-        encoder=MLP(hidden=(128,)),
+        method="least_squares",
         behaviour="uniform",
-        steps=options.updates,
-        rows=256,
         seed=options.seed,
     )
     # Unscaled: this agent moves the weights of all features by steps of one size.

@@ -12,8 +12,8 @@ leave-one-out:
 - without data: cosines of (x, y), random Fourier features and random networks of (x, y), and
   random Fourier features of what agents see. The cosines' decay and the others' length scales are
   chosen by leave-one-out too, for each value function. Those of (x, y) know the agent's place,
-  which nobody tells the learned ones: in mazes these see codes of cells, and a table over the
-  distinct codes is fitted. In ``sutton`` agents see (x, y), and a network of it is fitted.
+  which nobody tells the learned ones: in mazes these see codes of cells, whose distinct ones are
+  counted. In ``sutton`` agents see (x, y), and random Fourier features of it are fitted.
 
 **Metric.** The share of the variance of values over the cells without labels that is not explained
 (1 - R²), the mean over 200 value functions: 20 random policies times 10 random rewards, solved for
@@ -48,7 +48,7 @@ from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.errors import require, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import MAZES, NETWORK, NULL, TABLE, CellModel, in_two_mazes
+from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel, in_two_mazes
 from rlreps.numerics import seed_key
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section
@@ -106,8 +106,6 @@ class Config:
         num_rewards: That each policy is valued for.
         length_scale: Over which logits and rewards vary, in sides of the square.
         discount: γ.
-        table: How a table over codes is fitted; size, discount and seed are set here.
-        network: How a network of positions is fitted, likewise.
         seed: Of the first replicate.
     """
 
@@ -121,8 +119,6 @@ class Config:
     num_rewards: int = 10
     length_scale: float = 0.2
     discount: float = 0.95
-    table: FitConfig = TABLE
-    network: FitConfig = NETWORK
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -133,13 +129,10 @@ class Config:
         require_interval("length_scale", self.length_scale, "(0, inf)")
         require_interval("discount", self.discount, "(0, 1)")
 
-    def fit(self, arena: str, seed: int) -> FitConfig:
+    def fit(self, seed: int) -> FitConfig:
         """Return how a replicate's representation is fitted."""
         return dataclasses.replace(
-            self.network if arena == NULL else self.table,
-            num_features=self.num_features,
-            discount=self.discount,
-            seed=seed,
+            FIT, num_features=self.num_features, discount=self.discount, seed=seed
         )
 
 
@@ -153,8 +146,6 @@ PRESETS = {
         draws=2,
         num_policies=2,
         num_rewards=2,
-        table=dataclasses.replace(TABLE, steps=100, rows=64),
-        network=dataclasses.replace(NETWORK, steps=20, rows=64),
     ),
     "laptop": Config(),
     "paper": Config(replicates=40, draws=5, num_policies=40),
@@ -268,7 +259,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
     """Measure a replicate: arm → unexplained shares [labels][draws]."""
     config, (arena, seed) = run.config, cell
     data = mazes.free_transitions(arena, config.steps, seed)
-    learned = mazes.fitted(arena, data, config.fit(arena, seed))
+    learned = mazes.fitted(arena, data, config.fit(seed))
     model = learned.model
     values = value_functions(model, config, seed)
     tables = {

@@ -41,11 +41,8 @@ CAP = 300
 GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
 """Discs (x, y, radius) within a corridor or a room of every maze."""
 
-TABLE = FitConfig(behaviour="uniform")
-"""How distinct codes are counted: the defaults, with the known policy."""
-
-NETWORK = FitConfig(behaviour="uniform")
-"""How features of positions are fitted, in ``sutton``: the defaults, with the known policy."""
+FIT = FitConfig(behaviour="uniform")
+"""How free transitions are fitted: the defaults, with the known policy."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -252,6 +249,13 @@ def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np
     """Find rows [m, c] among others [k, c], [m]; -1 for those that are not there."""
     places = {row.tobytes(): place for place, row in enumerate(known)}
     return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)
+
+
+def in_all(verdicts: Sequence[bool | None]) -> bool | None:
+    """Judge "in all three mazes" from the verdict of each; None without one that fails of fewer."""
+    if any(each is False for each in verdicts):
+        return False
+    return True if len(verdicts) == len(MAZES) and all(verdicts) else None
 
 
 def in_two_mazes(verdicts: Sequence[bool | None]) -> bool | None:

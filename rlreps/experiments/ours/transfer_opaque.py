@@ -13,7 +13,7 @@ find out. In ``sutton`` they see their position, and nothing is expected.
 - true (x, y): the position in place of the code (mazes alone);
 - fixed cosines: frozen cosines of the true position, which need no data;
 - learned components: frozen components of the successor measure of the random policy, fitted for
-  each agent by ``rlreps.successor.fit`` (sums along episodes, a table of the distinct codes) from
+  each agent by ``rlreps.successor.fit`` (the distinct codes are counted) from
   its own steps without rewards, as large as their singular values;
 - exact components: the same of the arena's exact measure, an oracle.
 
@@ -137,8 +137,6 @@ class Config:
         free_steps: Steps without rewards of each fit.
         num_features: Components.
         discount: γ of the successor measure.
-        updates: Of the fit.
-        learning_rate: Of the fit.
         threshold: What to reach, in optimal returns.
     """
 
@@ -150,12 +148,10 @@ class Config:
     free_steps: int = 30_000
     num_features: int = 16
     discount: float = 0.95
-    updates: int = 300
-    learning_rate: float = 0.05
     threshold: float = 3.0
 
     def __post_init__(self) -> None:
-        for name in ("num_features", "updates", "free_steps"):
+        for name in ("num_features", "free_steps"):
             require_positive(name, getattr(self, name))
         require_interval("discount", self.discount, "(0, 1)")
         require_interval("threshold", self.threshold, "(1, inf)")
@@ -826,13 +822,11 @@ PRESETS = {
         labels=(SCRATCH, COSINES, LEARNED),
         free_steps=2_000,
         num_features=4,
-        updates=10,
     ),
     "laptop": Config(base=LAPTOP),
     "paper": Config(
         base=dataclasses.replace(LAPTOP, steps=120_000, num_seeds=40),
         goals=5,
-        updates=1_000,
     ),
 }
 

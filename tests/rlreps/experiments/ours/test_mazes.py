@@ -140,7 +140,7 @@ def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(s
         def features(self, inputs, scaling):
             return np.ones((len(inputs), 2))
 
-        def policy(self, task):
+        def policy(self, task, improvements):
             return lambda inputs: np.asarray(inputs) % 3
 
     model, _ = small

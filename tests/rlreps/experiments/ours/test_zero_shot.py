@@ -25,6 +25,7 @@ from rlreps.experiments.ours.zero_shot import (
     Problem,
 )
 from rlreps.successor.data import Transitions
+from rlreps.successor.fit import fit
 from rlreps.successor.kernels.actions import CellMoves
 
 CODES = mazes.observation_of("spiral").table()[:6]
@@ -99,33 +100,21 @@ def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_
     np.testing.assert_allclose(stays, np.stack([np.eye(6)[unknown]] * 2))
 
 
-def test_learned_policies_are_those_of_tasks_of_rewards_less_their_mean(problem):
-    """A representation that is exact: policies are greedy on the random policy's values."""
-    model, data = problem.model, walk(problem.model, 3_000)
+def test_learned_policies_are_greedy_on_values_of_the_random_policy_and_optimal_in_the_end(problem):
+    model, data = problem.model, walk(problem.model, 20_000)
+    table, codes = mazes.numbered(data)
+    places = np.argmax((model.observations[:, None] == codes[None]).all(axis=2), axis=1)
+    represented = fit(table, behaviour="uniform", discount=0.9, num_features=6)
+    rep = AtCells(represented, table, model, places, np.ones(6, np.bool_))
     reached = model.cells_of(data.next_observation)
-    share = np.bincount(reached, minlength=6) / len(reached)
-    chain = model.moves.to.mean(axis=0)
-    sums = model.moves.to @ np.linalg.inv(np.eye(6) - 0.9 * chain)
-
-    class Exact:
-        def backward(self, observations):
-            return np.eye(6)[model.cells_of(observations)] / share
-
-        def policy(self, task):
-            return lambda inputs: np.argmax(sums @ task, axis=0)[inputs]
-
-    rep = AtCells(Exact(), data, model, np.arange(6), np.ones(6, np.bool_))
-    policies = zero_shot.learned_policies(rep, reached, problem)
-    values = np.einsum("ast,tm->sam", sums, problem.rewards)
-    for policy, expected in zip(policies, zero_shot.greedy(values), strict=True):
-        np.testing.assert_array_equal(policy.argmax(axis=1), expected)
-    seen = []
-    tasks = dataclasses.replace(problem, rewards=problem.rewards + 5.0)
-    Exact.policy = lambda self, task: seen.append(task) or (lambda inputs: 0 * inputs)
-    zero_shot.learned_policies(rep, reached, tasks)
+    once = zero_shot.learned_policies(rep, reached, problem, 1)
+    values = np.einsum("ast,tm->sam", model.moves.to, problem.rewards + 0.9 * problem.random)
     np.testing.assert_allclose(
-        np.stack(seen), (problem.rewards - share @ problem.rewards).T, atol=1e-5
+        problem.gains(once), problem.gains(zero_shot.greedy(values)), atol=0.01
     )
+    assert problem.gains(once).min() < 0.99
+    more = zero_shot.learned_policies(rep, reached, problem, 5)
+    np.testing.assert_allclose(problem.gains(more), 1.0, atol=0.01)
 
 
 @pytest.mark.integration
@@ -147,12 +136,14 @@ def test_rewards_of_agents_are_those_of_the_cell_reached_and_only_the_cap_ends()
     np.testing.assert_array_equal(environment.observe(state), world.observe(state))
 
 
-def gains_of(arena, learned, *, reference=0.95, agents=(0.0, 0.2, 0.5, 0.95), spread=0.01):
+def gains_of(
+    arena, learned, *, kind=SMOOTH, reference=0.95, agents=(0.0, 0.2, 0.5, 0.95), spread=0.01
+):
     config = Config()
     noise = spread * np.linspace(-1.0, 1.0, 50)
     return Gains(
         arena=arena,
-        kind=SMOOTH,
+        kind=kind,
         fits=dict.fromkeys(config.fits, learned + noise),
         tabular=dict.fromkeys(config.steps, 0.99 + noise),
         reference=reference + noise,
@@ -161,24 +152,29 @@ def gains_of(arena, learned, *, reference=0.95, agents=(0.0, 0.2, 0.5, 0.95), sp
 
 
 @pytest.mark.parametrize(
-    ("learned", "verdict"),
+    ("smooth", "discs", "verdicts"),
     [
-        ((0.93, 0.92, 0.7), True),
-        ((0.93, 0.7, 0.7), False),
-        ((0.93, 0.9, 0.7), None),
-        ((0.9, 0.9, 0.9), None),
+        ((0.98, 0.97, 0.96), (0.93, 0.92, 0.91), [True, True]),
+        ((0.98, 0.97, 0.94), (0.93, 0.95, 0.9), [False, None]),
+        ((0.98, 0.95, 0.97), (0.93, 0.9, 0.7), [None, False]),
     ],
 )
-def test_the_goal_is_an_interval_above_nine_tenths_in_two_mazes(learned, verdict):
+def test_the_goals_are_intervals_above_19_and_18_twentieths_in_all_mazes(smooth, discs, verdicts):
     config = Config()
-    found = [gains_of(arena, gain) for arena, gain in zip(MAZES, learned, strict=True)]
+    found = [
+        gains_of(arena, gain, kind=kind, reference=0.85)
+        for kind, gains in ((SMOOTH, smooth), (DISCS, discs))
+        for arena, gain in zip(MAZES, gains, strict=True)
+    ]
     claims = zero_shot.judge(config, [*found, gains_of(NULL, 0.93)])
-    assert [claim.holds for claim in claims] == [verdict, True, True, False]
-    low = [gains_of(arena, 0.93, reference=0.85, agents=(0.0, 0.9, 0.99, 0.99)) for arena in MAZES]
+    assert [claim.holds for claim in claims] == [*verdicts, True, False]
+    low = [gains_of(arena, 0.93, agents=(0.0, 0.9, 0.99, 0.99)) for arena in MAZES]
     low.append(gains_of(NULL, 0.5, agents=(0.0, 0.9, 0.99, 0.99)))
-    assert [claim.holds for claim in zero_shot.judge(config, low)] == [True, False, False, True]
+    assert [claim.holds for claim in zero_shot.judge(config, low)] == [False, None, False, True]
     few = [dataclasses.replace(each, fits={config.main: np.ones(19)}) for each in found]
-    assert zero_shot.judge(config, few)[0].holds is None
+    assert [claim.holds for claim in zero_shot.judge(config, few)[:2]] == [None, None]
+    # Of two mazes alone, none of which fails, all three cannot be told.
+    assert zero_shot.judge(config, found[:2])[0].holds is None
 
 
 @pytest.mark.parametrize(
@@ -211,7 +207,7 @@ def test_no_lead_in_the_null_is_an_interval_at_or_below_nought_and_not_one_that_
     ],
 )
 def test_free_steps_are_repaid_by_as_many_rewards_as_take_dqn_so_many_steps(even, free, said):
-    assert zero_shot.repaid(Config(main=(128, free)), even) == said
+    assert zero_shot.repaid(Config(main=(5, free)), even) == said
 
 
 def test_comparisons_with_agents_are_no_tests_and_change_no_other_tests_value():
@@ -254,10 +250,12 @@ def test_measurements_are_sorted_by_arena_kind_and_arm():
         if cell.arm == DQN:
             gains = np.arange(4)[:, None, None] + np.array([[0.0, 0.2], [0.5, 0.7]])
         found.append({**cell._asdict(), "gains": gains.tolist()})
-    assert len(found) == 1 + 2 * (6 + 4) + 1
+    assert len(found) == 1 + 2 * (5 + 4) + 1
     smooth, discs = zero_shot.collect(config, found)
     assert (smooth.kind, discs.kind) == (SMOOTH, DISCS)
-    wanted = [n for n, each in enumerate(found) if (each["size"], each["steps"]) == config.main]
+    wanted = [
+        n for n, each in enumerate(found) if (each["improvements"], each["steps"]) == config.main
+    ]
     assert len(wanted) == 2
     np.testing.assert_allclose(smooth.fits[config.main], np.mean(wanted) + np.array([0.0, 0.1]))
     np.testing.assert_allclose(discs.fits[config.main], np.mean(wanted) + np.array([0.2, 0.3]))
@@ -273,14 +271,14 @@ def test_presets_have_fifty_rewards_of_a_kind_and_five_agents_for_ten_of_them():
     for name in ("laptop", "paper"):
         preset = PRESETS[name]
         assert preset.arenas == (*MAZES, NULL)
-        assert preset.num_features == (32, 128, 256)
-        assert preset.main == (128, 30_000)
+        assert preset.improvements == (1, 5)
+        assert preset.main == (5, 30_000)
         assert preset.num_rewards >= 50
         assert 2 * preset.dqn_rewards >= 10
         assert preset.dqn_steps == (0, 5_000, 20_000, 60_000)
         assert min(preset.codes.num_seeds, preset.positions.num_seeds) >= 5
     with pytest.raises(InputError, match="expected main to be of"):
-        Config(main=(64, 30_000))
+        Config(main=(2, 30_000))
     with pytest.raises(InputError, match="expected agents of 5000 steps"):
         Config(dqn_steps=(0, 5_000))
 
