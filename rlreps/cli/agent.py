@@ -55,8 +55,6 @@ class TrainAgents:
         "AuxiliaryConfig.head": "auxiliary_head",
         "AuxiliaryConfig.remembered": "auxiliary_rows",
         "Cells.bins": "cells_per_axis",
-        **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
-        "Image.size": "image_size",
     }
     needs: ClassVar[dict[Any, str]] = {AuxiliaryConfig: "--auxiliary-weight"}
 

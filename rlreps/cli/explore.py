@@ -2,10 +2,13 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Switch
+from rlreps.cli.observations import OBSERVED, OBSERVED_NAMES
+from rlreps.cli.options import Choice, Switch
+from rlreps.envs.observations import Observation
 from rlreps.errors import require
 
 
@@ -18,17 +21,29 @@ class Explore:
             of a quickstart, which holds both. Without a store, that of the first run.
         out: The page (.html); it needs no server and no network.
         components: Principal components on the page.
+        observation: What the data of fits among the runs show of a PuddleWorld; by default what
+            each names, or the position.
         quiet: Show no progress bars.
     """
 
     paths: Positional[tuple[Path, ...]]
     out: Path
     components: int = 50
+    observation: Observation | None = None
     quiet: Switch = False
+
+    choices: ClassVar[dict[Any, Choice]] = OBSERVED
+    names: ClassVar[dict[str, str]] = OBSERVED_NAMES
 
     def run(self) -> None:
         require(self.out.suffix == ".html", "a page's file ending in .html", str(self.out))
         from rlreps.workflows.explore import explore
 
-        written = explore(self.paths, self.out, components=self.components, progress=not self.quiet)
+        written = explore(
+            self.paths,
+            self.out,
+            components=self.components,
+            observation=self.observation,
+            progress=not self.quiet,
+        )
         print(f"wrote {written}")

@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 from tyro.conf import Positional
 
+from rlreps.cli.observations import OBSERVED, OBSERVED_NAMES
 from rlreps.cli.options import Choice, Switch
+from rlreps.envs.observations import Observation
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 
 
@@ -42,17 +44,26 @@ class PlotComponents:
         out: Figure file (.png, .svg or .pdf).
         runs: Training runs to draw beside the ground truth, aligned to it.
         d: Number of components.
+        observation: What the data of fits among the runs show of a PuddleWorld; by default what
+            each names, or the position.
     """
 
     store: Positional[Path]
     out: Path
     runs: tuple[Path, ...] = ()
     d: int = 10
+    observation: Observation | None = None
+
+    choices: ClassVar[dict[Any, Choice]] = OBSERVED
+    names: ClassVar[dict[str, str]] = OBSERVED_NAMES
 
     def run(self) -> None:
         from rlreps.workflows import figures
 
-        _say_written(figures.draw_components(self.store, self.runs, self.out, d=self.d))
+        written = figures.draw_components(
+            self.store, self.runs, self.out, d=self.d, observation=self.observation
+        )
+        _say_written(written)
 
 
 @dataclasses.dataclass(frozen=True)

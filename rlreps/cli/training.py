@@ -6,15 +6,17 @@ from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from rlreps.cli.observations import OBSERVED, OBSERVED_NAMES
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
+from rlreps.envs.observations import Observation
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.successor.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.training.devices import choose_devices
 from rlreps.workflows.evaluate import evaluate_run
-from rlreps.workflows.fit import Collection, run_fit
+from rlreps.workflows.fit import Collection, print_fit, run_fit
 from rlreps.workflows.live import LiveConfig, run_live_training
 from rlreps.workflows.train import TrainingConfig, run_training
 
@@ -27,6 +29,7 @@ NAMES = {
     # Encoders have hidden layers too.
     "RandomNetwork.hidden": "cumulant_hidden",
     "RandomIndicators.hidden": "cumulant_hidden",
+    **OBSERVED_NAMES,
 }
 
 
@@ -171,6 +174,7 @@ class Fit:
     quiet: Switch = False
 
     choices: ClassVar[dict[Any, Choice]] = {
+        **OBSERVED,
         Encoder | None: Choice("encoder", FIT_ENCODERS),
         FitMethod | None: Choice("method", FIT_METHODS),
         Objective: Choice("objective", OBJECTIVES),
@@ -180,21 +184,28 @@ class Fit:
 
     def run(self) -> None:
         progress = not self.quiet
-        print_json(run_fit(self.config, self.data, self.out, self.collection, progress=progress))
+        summary = run_fit(self.config, self.data, self.out, self.collection, progress=progress)
+        print_fit(summary, self.out)
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Measure a run's newest checkpoint against a ground truth.
+    """Measure a run's newest checkpoint against a ground truth, or read the quality of a fit.
 
     Attributes:
         run_folder: Folder of a run of train or fit.
-        store: Ground truth to measure against; by default the one trained on, which a run of fit
-            has not.
+        store: Ground truth to measure against; by default the one trained on. A run of fit has
+            none: without a store, its quality on held-out data is shown.
+        observation: What the data of a fit show of a PuddleWorld; by default what the run names, or
+            the position.
     """
 
     run_folder: Positional[Path]
     store: Path | None = None
+    observation: Observation | None = None
+
+    choices: ClassVar[dict[Any, Choice]] = OBSERVED
+    names: ClassVar[dict[str, str]] = OBSERVED_NAMES
 
     def run(self) -> None:
-        print_json(evaluate_run(self.run_folder, self.store))
+        print_json(evaluate_run(self.run_folder, self.store, self.observation))

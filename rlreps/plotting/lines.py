@@ -707,6 +707,56 @@ def plot_improvements(
 
 
 @styled
+def plot_fit(
+    predicted: npt.ArrayLike,
+    realised: npt.ArrayLike,
+    effective_rows: npt.ArrayLike,
+    *,
+    fewest: float,
+) -> Figure:
+    """Draw predicted against realised sums of a fit, and the rows behind its components.
+
+    Args:
+        predicted: Predicted sums, standardised, [n]; none leaves the panel empty.
+        realised: The realised ones, [n].
+        effective_rows: Effective number of rows of each component, [d]; zeros are not drawn.
+        fewest: Number of rows below which a component rests on too few.
+
+    Raises:
+        InputError: For shapes that do not fit together.
+    """
+    points = np.asarray([predicted, realised], np.float64)
+    rows = np.asarray(effective_rows, np.float64)
+    require(points.ndim == 2, "as many predicted sums as realised ones", points.shape)
+    require(rows.ndim == 1 and rows.size >= 1, "effective rows [d], d >= 1", rows.shape)
+    figure = Figure(figsize=(7.2, 3.2))
+    left, right = figure.subplots(1, 2)
+    reach = 1.05 * max(1.0, float(np.abs(points).max(initial=0.0)))
+    left.plot([-reach, reach], [-reach, reach], linestyle=":", label="exact", **_REFERENCE)
+    left.plot(*points, "o", color=OKABE_ITO[0], markersize=2.5, alpha=0.5, markeredgewidth=0.0)
+    left.set(
+        xlim=(-reach, reach),
+        ylim=(-reach, reach),
+        xlabel="predicted sum (standard deviations)",
+        ylabel="realised sum",
+    )
+    if points.size == 0:
+        left.text(0.0, 0.0, "no sum is complete", ha="center", va="center")
+    heights = np.where(rows > 0.0, rows, np.nan)
+    right.axhline(fewest, linestyle=":", label=f"{fewest:g} rows", **_REFERENCE)
+    marker = "o" if rows.size <= 40 else None
+    right.plot(1 + np.arange(rows.size), heights, OKABE_ITO[0], marker=marker, markersize=3.0)
+    right.set(yscale="log", xlabel="component i", ylabel="effective rows")
+    right.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    right.set_xlim(0, rows.size + 1)
+    plain_log_ticks(right.yaxis)
+    for axes in (left, right):
+        axes.grid(visible=True)
+        axes.legend(loc="best", handlelength=1.5)
+    return figure
+
+
+@styled
 def plot_spectrum(
     singular_values: npt.ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
 ) -> Figure:

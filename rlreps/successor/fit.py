@@ -15,7 +15,7 @@ from jax import Array
 from rlreps.config import as_json, with_sizes
 from rlreps.cumulants import Cells, RandomFourier
 from rlreps.encoders import Encoder, Params, Tabular
-from rlreps.errors import FitWarning, InputError, require
+from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.losses import Objective
 from rlreps.numerics import seed_key
 from rlreps.runs.folder import RunFolder
@@ -205,12 +205,31 @@ class Fit:
                 f"regularisation >= {_RIDGES[0]} for vectors, whose moments have rounding errors",
                 ridge,
             )
+            if observed.num_states is None:
+                count = self._most_features * observed.actions.size
+                require_memory(f"{count:,} unknowns (max_features for each action)", 24 * count**2)
             return None
         networks = networks_of(observed, config, self._encoders)
+        shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
+        # Parameters, their average, their gradients and two moments of the optimizer.
+        count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        require_memory(f"a network of {count:,} parameters", 20 * count)
+        width = (observed.actions.size + 1) * config.num_features
+        require_memory(f"{width:,} features of all actions", 24 * width**2)
+        # Temporal differences compare all pairs.
+        pairs = config.rows if isinstance(config.method, TemporalDifferences) else 0
+        size = 4 * config.rows * (math.prod(observed.shape) + pairs)
+        require_memory(f"{config.rows:,} observations in an update (rows)", size)
         if isinstance(config.method, EpisodeSums):
             complete_starts(data, config.discount, config.method.tolerance)
             config.method.objective.require_rows(config.rows)
         return networks
+
+    @property
+    def _most_features(self) -> int:
+        """Most features of observations under least squares."""
+        assert isinstance(self.config.method, LeastSquaresFit)
+        return min(self.config.method.max_features, max(2, len(self.data) // 4))
 
     @property
     def _encoders(self) -> dict[str, Encoder | None]:
@@ -320,7 +339,7 @@ class Fit:
     ) -> tuple[FourierBasis, float]:
         """Choose the kernel's width, then λ, on the rows held out."""
         data, config, observed = self.data, self.config, Observed.of(self.data)
-        count = min(method.max_features, max(2, len(data) // 4))
+        count = self._most_features
 
         def basis(width: float, most: int = count) -> FourierBasis:
             return FourierBasis.of(data.observation, most, width, config.seed)

@@ -27,7 +27,8 @@ from rlreps import __version__
 from rlreps.config import from_json
 from rlreps.encoders import Encoder, Params, Tabular
 from rlreps.envs import PuddleWorld, arena_from_settings
-from rlreps.errors import InputError, require, require_choice
+from rlreps.envs.observations import Observation, as_observation
+from rlreps.errors import InputError, require, require_choice, require_memory
 from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
@@ -115,6 +116,8 @@ class GroundTruth:
             d = 1 … k, [k], where it is known; ``load`` takes a store's from ``sampling_error``.
         grid: The grid whose cells states are, with units and names, where they are cells.
         cells: Cell of each state, rising, [n].
+        observations: What an agent sees of every state, [n, ...], where that is not its position;
+            ``seen_as`` fills it in.
     """
 
     coordinates: Array
@@ -124,6 +127,7 @@ class GroundTruth:
     error: np.ndarray | None = None
     grid: BoxGrid | None = None
     cells: np.ndarray | None = None
+    observations: Array | None = None
 
     @property
     def num_states(self) -> int:
@@ -134,6 +138,30 @@ class GroundTruth:
     def cell_widths(self) -> np.ndarray | None:
         """Extent of a cell along each coordinate, [k], where states are cells."""
         return None if self.grid is None else self.grid.unit_widths()
+
+    def seen_as(self, observation: Observation | str) -> "GroundTruth":
+        """Return the truth with what agents of its PuddleWorld see of every state.
+
+        Args:
+            observation: ``Position``, ``Code`` or ``Image``, or the name of one; whatever the arena
+                itself names.
+
+        Raises:
+            InputError: For a truth of another environment, or pictures that memory cannot hold.
+            ArenaError: For an unknown observation or options out of range.
+        """
+        described = self.settings.get("environment")
+        if not isinstance(described, Mapping):
+            raise InputError(
+                "expected a ground truth of a PuddleWorld arena for observations of its states, "
+                "got one of another environment"
+            )
+        world = arena_from_settings({**described, "observation": as_observation(observation)})
+        seen = jax.eval_shape(world.observe_position, self.coordinates[0])
+        size = self.num_states * seen.size * seen.dtype.itemsize
+        require_memory(f"observations of {self.num_states} states", size)
+        observations = jax.jit(jax.vmap(world.observe_position))(self.coordinates)
+        return dataclasses.replace(self, observations=observations)
 
     def require_dimension(self, d: int) -> None:
         """Raise an ``InputError`` unless the subspace holds d components."""

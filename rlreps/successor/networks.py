@@ -17,7 +17,7 @@ from rlreps.successor.forward_backward import ActionHeads, Inputs
 from rlreps.successor.methods import FitConfig, TemporalDifferences
 from rlreps.successor.observed import Observed
 
-_MOST_FEATURES = 256
+MOST_FEATURES = 256
 """Most features of a network that least squares use, the constant included."""
 
 
@@ -90,7 +90,7 @@ class NetworkBasis(DenseBasis):
         features = blank.raw(observations).astype(np.float64)
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
-        order = np.argsort(values)[::-1][: _MOST_FEATURES - 1]
+        order = np.argsort(values)[::-1][: MOST_FEATURES - 1]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
         # In the order of a stored array: products then have the same bits.

@@ -98,6 +98,9 @@ class Quality:
         known = [rows for rows in self.effective_rows if rows > 0.0] or [0.0]
         middle, least = float(np.median(known)), min(known)
         said.append(f"effective rows behind a component: median {middle:,.0f}, least {least:,.0f}")
+        size = len(self.effective_rows)
+        if len(known) < size:
+            said.append(f"components beyond the rank of the fit, which are 0: {size - len(known)}")
         return said
 
     def warnings(self) -> list[str]:

@@ -346,10 +346,14 @@ class SuccessorRepresentation:
     def components(self, truth: GroundTruth) -> np.ndarray:
         """Return features at the states of a ground truth as that truth is centred.
 
+        States are observed as ``truth.observations``, or else by their positions;
+        ``truth.seen_as("image")`` fills in what a fit to pictures sees.
+
         Of d features [n, d]; of d − 1 where the truth's column means were removed, since one of
         the d is then (nearly) the constant: the leading ones, σ-scaled, less their means.
         """
-        features = self.features(np.asarray(truth.coordinates), scaling="singular")
+        seen = truth.coordinates if truth.observations is None else truth.observations
+        features = self.features(np.asarray(seen), scaling="singular")
         if truth.settings and centring_of(truth.settings) == "rows":
             return features
         left, values, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)

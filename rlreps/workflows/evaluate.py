@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import name_of
+from rlreps.config import from_json, name_of
 from rlreps.encoders import Encoder, Tabular
+from rlreps.envs.observations import Observation, as_observation
 from rlreps.errors import InputError, require
 from rlreps.numerics import jit
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.quality import Quality
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.store import open_store
@@ -28,6 +30,9 @@ from rlreps.workflows.train import (
     ground_truth_for,
     learner_for,
 )
+
+OBSERVATION = "observation"
+"""Where the folder of a fit names what its data show of a PuddleWorld."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,24 +97,31 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
     return TrainedEncoder(config, learner.encoder, state.params, inputs, step)
 
 
-def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
+def evaluate_run(
+    run: Path, store_path: Path | None = None, observation: Observation | None = None
+) -> dict[str, Any]:
     """Measure a run's newest checkpoint against a ground truth.
 
-    Without ``store_path`` that is the ground truth trained on; a successor representation fitted to
-    data (``rlreps fit``) has none and needs it.
+    Args:
+        run: The run's folder.
+        store_path: The ground truth; None is the one trained on. A successor representation fitted
+            to data (``rlreps fit``) has none: without a store its quality on held-out data is read.
+        observation: As of ``successor_components``.
 
     Returns:
         ``method``, ``encoder``, ``step``, ``store`` and the figures of
         ``evaluation.evaluate_features``, as means over seeds and each seed's own; without ``step``
         for a successor representation, of whose d features d − 1 count
-        (``SuccessorRepresentation.components``).
+        (``SuccessorRepresentation.components``). Without a store ``method``, ``quality`` and
+        ``warnings`` of a successor representation.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
     """
     folder = RunFolder(run)
     if folder.kind == SUCCESSOR:
-        return _evaluate_successor(folder, store_path)
+        return _evaluate_successor(folder, store_path, observation)
+    require(observation is None, f"no observation for {run}, which is trained on places", "one")
     config = load_config(folder)
     path = trained_store(folder) if store_path is None else store_path
     if path is None:
@@ -129,21 +141,82 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     }
 
 
-def successor_components(folder: RunFolder, truth: GroundTruth) -> Array:
-    """Return the features of a fitted successor representation at a truth's states, [n, k]."""
-    return jnp.asarray(SuccessorRepresentation.load(folder.path).components(truth))
+def successor_components(
+    folder: RunFolder, truth: GroundTruth, observation: Observation | None = None
+) -> Array:
+    """Return the features of a fitted successor representation at a truth's states, [n, k].
+
+    Args:
+        folder: The run of ``rlreps fit``.
+        truth: The ground truth.
+        observation: What it sees of the states; None is what its folder names, or the position.
+
+    Raises:
+        InputError: If the states are not observed as the data of the fit.
+    """
+    rep = SuccessorRepresentation.load(folder.path)
+    return jnp.asarray(rep.components(_seen_by(rep, folder, truth, observation)))
 
 
-def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str, Any]:
+def _seen_by(
+    rep: SuccessorRepresentation,
+    folder: RunFolder,
+    truth: GroundTruth,
+    observation: Observation | None,
+) -> GroundTruth:
+    """Return a truth with what a fit sees of its states."""
+    named = folder.provenance.get(OBSERVATION) if observation is None else observation
+    if named is not None:
+        truth = truth.seen_as(as_observation(named))
+    seen = truth.coordinates if truth.observations is None else truth.observations
+    shape = rep.observed.shape
+    if seen.shape[1:] != shape:
+        raise InputError(
+            f"expected states seen as by the fit of {folder.path}, observations of shape {shape}, "
+            f"got shape {seen.shape[1:]}: name what it sees (--observation)"
+        )
+    return truth
+
+
+def stored_quality(folder: RunFolder) -> Quality | None:
+    """Read the quality of a finished fit; None where there were too few rows to hold any out.
+
+    Raises:
+        InputError: If the fit is unfinished or the summary holds something else.
+    """
+    summary = folder.read_summary()
+    require(summary is not None, f"a finished fit in {folder.path}", "an unfinished one")
+    stored = (summary or {}).get("quality")
+    require(stored is None or isinstance(stored, dict), f"a quality in {folder.path}", stored)
+    return None if stored is None else from_json(Quality, stored)
+
+
+def shown_quality(quality: Quality) -> dict[str, Any]:
+    """Return the figures of a quality without the sums that are kept for a figure."""
+    figures = dataclasses.asdict(quality)
+    return {name: figures[name] for name in figures if name not in ("predicted", "realised")}
+
+
+def _evaluate_successor(
+    folder: RunFolder, store_path: Path | None, observation: Observation | None
+) -> dict[str, Any]:
     if store_path is None:
-        raise InputError(f"expected a ground truth to measure {folder.path} against (--store)")
+        require(observation is None, "a ground truth (--store) with an observation", "none")
+        quality = stored_quality(folder)
+        return {
+            "method": folder.config.get("method"),
+            "quality": None if quality is None else shown_quality(quality),
+            "warnings": [] if quality is None else quality.warnings(),
+        }
     rep = SuccessorRepresentation.load(folder.path)
     truth = ground_truth_for(store_path, max(1, rep.num_features - 1))
+    seen = _seen_by(rep, folder, truth, observation)
+    encoder = rep.config.encoder
     return {
         "method": name_of(type(rep.config.method)),
-        "encoder": rep.description["encoder"]["name"],
+        "encoder": None if encoder is None else encoder.name,
         "store": str(store_path),
-        **evaluation.evaluate_features(jnp.asarray(rep.components(truth)), truth),
+        **evaluation.evaluate_features(jnp.asarray(rep.components(seen)), truth),
     }
 
 

@@ -16,6 +16,7 @@ from matplotlib.transforms import Affine2D
 from rlreps import subspace
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
+from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import DAMAGED, read_arrays
 from rlreps.plotting.maps import ACTIONS, outline
@@ -64,11 +65,24 @@ _STEPS = 20
 _ROWS_MEASURED = 100
 
 
+class Shown(NamedTuple):
+    """What is shown beside a measure.
+
+    Attributes:
+        runs: Label → folder of a run.
+        observation: What successor representations among them see of the states.
+    """
+
+    runs: Mapping[str, Path]
+    observation: Observation | None = None
+
+
 def explore(
     paths: Sequence[Path],
     out: Path,
     *,
     components: int = COMPONENTS,
+    observation: Observation | None = None,
     progress: bool = True,
 ) -> Path:
     """Write an interactive page of a successor measure and of what runs learned of it.
@@ -83,6 +97,7 @@ def explore(
         out: The page's file.
         components: K, singular vectors on the page, and most components of a run; no more than the
             matrix has.
+        observation: What successor representations among the runs see of the states.
         progress: Whether to show progress bars.
 
     Returns:
@@ -94,8 +109,12 @@ def explore(
     """
     require_positive("components", components)
     path, runs = _sources(paths)
+    kinds = [RunFolder(run).kind for run in runs.values()]
+    fitting = observation is None or SUCCESSOR in kinds
+    require(fitting, "a run of rlreps fit with an observation", ", ".join(kinds) or "none")
+    shown = Shown(runs, observation)
     if _is_released(path):
-        return write_exploration(out, _released_page(path.name, components, runs))
+        return write_exploration(out, _released_page(path.name, components, shown))
     store = open_store(path)
     cells = store_cells(store)
     show = functools.partial(progress_bar, show=progress)
@@ -117,7 +136,7 @@ def explore(
         components=components,
         noise_floor=None if error is None else error.noise_floor,
         standard_error=None if error is None else error.standard_error,
-        runs=runs,
+        shown=shown,
     )
     return write_exploration(out, page)
 
@@ -130,7 +149,7 @@ def exploration(
     components: int,
     noise_floor: np.ndarray | None,
     standard_error: float | None,
-    runs: Mapping[str, Path],
+    shown: Shown,
 ) -> Exploration:
     """Gather what is on the page: the store's factors, moves and exact rows, and its runs."""
     settings = store.settings
@@ -149,14 +168,14 @@ def exploration(
     low_rank = LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
     exact = _exact(store, cells, moves, low_rank, kept, standard_error)
     return _page(
-        *(_name(store.path.resolve()), truth, cells, kept, low_rank, exact, moves, runs),
+        *(_name(store.path.resolve()), truth, cells, kept, low_rank, exact, moves, shown),
         matrix=describe_matrix(store),
         row_energies=energies,
         noise_floor=noise_floor,
     )
 
 
-def _released_page(name: str, components: int, runs: Mapping[str, Path]) -> Exploration:
+def _released_page(name: str, components: int, shown: Shown) -> Exploration:
     """Gather the page of a released truth, whose rows the transition method has all but stored."""
     # Deferred: the transition method imports what takes longer than all the rest.
     from rlreps.successor.kernels.estimator import TransitionEstimator
@@ -184,7 +203,7 @@ def _released_page(name: str, components: int, runs: Mapping[str, Path]) -> Expl
     exact = _solved(cells, moves, low_rank, settings, chosen, rows.T)
     said = "the transition method at refinement 1, which forgets places in cells as this page does,"
     exact = dataclasses.replace(exact, reference=said)
-    page = _page(name, truth, cells, kept, low_rank, exact, moves, runs, noise_floor=truth.error)
+    page = _page(name, truth, cells, kept, low_rank, exact, moves, shown, noise_floor=truth.error)
     apart = np.abs(np.linalg.norm(right, axis=0) / kept.singular_values - 1.0).max()
     factors = (
         "ΨᵀU with Ψ of the transition method at refinement 1; their norms are within "
@@ -227,7 +246,7 @@ def _page(
     low_rank: LowRank,
     exact: Exact,
     moves: Moves | None,
-    runs: Mapping[str, Path],
+    shown: Shown,
     *,
     matrix: Mapping[str, Any] | None = None,
     row_energies: np.ndarray | None = None,
@@ -251,7 +270,10 @@ def _page(
         noise_floor=noise_floor,
         exact=exact,
         moves=moves,
-        runs=[_learned(label, RunFolder(run), truth, kept, matrix) for label, run in runs.items()],
+        runs=[
+            _learned(label, RunFolder(run), truth, kept, matrix, shown.observation)
+            for label, run in shown.runs.items()
+        ],
     )
 
 
@@ -483,6 +505,7 @@ def _learned(
     truth: GroundTruth,
     principal: PrincipalSubspace,
     matrix: Mapping[str, Any] | None,
+    observation: Observation | None,
 ) -> Learned:
     """Rotate what a run learned onto the true components, at every step that it has kept."""
     curve = None
@@ -497,7 +520,7 @@ def _learned(
         curve = (steps.tolist(), distances[0].tolist())
     components, cosines = {}, {}
     num_features = 0
-    for step, features in _features(folder, truth, recorded=not elsewhere).items():
+    for step, features in _features(folder, truth, observation, recorded=not elsewhere).items():
         require(
             features.ndim == 2 and len(features) == truth.num_states,
             f"features of {truth.num_states} states in {folder.path}",
@@ -517,10 +540,12 @@ def _learned(
     )
 
 
-def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:
+def _features(
+    folder: RunFolder, truth: GroundTruth, observation: Observation | None, *, recorded: bool
+) -> dict[int, np.ndarray]:
     """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
     if folder.kind == SUCCESSOR:
-        return {0: np.asarray(successor_components(folder, truth), np.float32)}
+        return {0: np.asarray(successor_components(folder, truth, observation), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
         return {step: _recorded(folder, file) for step, file in files.items()}

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlreps import plotting, subspace
 from rlreps.envs import load_arena
+from rlreps.envs.observations import Observation
 from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -53,20 +54,36 @@ def draw_spectrum(store_path: Path, decomposition: Decomposition, out: Path) -> 
     return plotting.save_figure(figure, out)
 
 
-def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int = 10) -> Path:
+def draw_components(
+    store_path: Path,
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    d: int = 10,
+    observation: Observation | None = None,
+) -> Path:
     """Draw a store's d leading components above those that runs have learned; return the path.
 
-    Of each run it takes ``aligned_components``.
+    Args:
+        store_path: The store.
+        runs: Of each it takes ``aligned_components``.
+        out: The figure's file.
+        d: Number of components.
+        observation: What successor representations among the runs see of the states.
 
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
     """
     require_positive("d", d)
+    kinds = [RunFolder(run).kind for run in runs]
+    fitting = observation is None or SUCCESSOR in kinds
+    require(fitting, "a run of rlreps fit with an observation", ", ".join(kinds) or "none")
     truth = ground_truth_for(store_path, d)
     components = {"ground truth": truth.principal.truncated(d).basis}
     cosines = {}
     for label, run in _labelled(runs):
-        components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
+        found = aligned_components(RunFolder(run), truth, d, observation)
+        components[label], cosines[label] = found
     figure = plotting.plot_components(
         components,
         grid=truth.grid,
@@ -78,7 +95,7 @@ def draw_components(store_path: Path, runs: Sequence[Path], out: Path, *, d: int
 
 
 def aligned_components(
-    folder: RunFolder, truth: GroundTruth, d: int
+    folder: RunFolder, truth: GroundTruth, d: int, observation: Observation | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotate a run's components within their span onto the true ones.
 
@@ -91,7 +108,9 @@ def aligned_components(
     Raises:
         InputError: If the run has fewer than d features.
     """
-    fitted = successor_components(folder, truth) if folder.kind == SUCCESSOR else None
+    fitted = None
+    if folder.kind == SUCCESSOR:
+        fitted = successor_components(folder, truth, observation)
     available = load_config(folder).num_features if fitted is None else fitted.shape[1]
     require(d <= available, f"d <= {available}, the features of {folder.path}", d)
     basis = truth.principal.truncated(d).basis

@@ -2,21 +2,33 @@
 
 import contextlib
 import dataclasses
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlreps.envs import load_arena
-from rlreps.errors import InputError, require
+import jax
+
+from rlreps.config import from_json
+from rlreps.envs import PuddleWorld, load_arena
+from rlreps.envs.observations import Observation
+from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.files import DAMAGED, read_arrays
+from rlreps.plotting import plot_fit, save_figure
+from rlreps.report import Section, Table, format_number, write_report
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.data import Terminals, Transitions
 from rlreps.successor.fit import Fit
 from rlreps.successor.methods import FitConfig
-from rlreps.successor.representation import KIND
+from rlreps.successor.quality import FEWEST_ROWS, Quality
+from rlreps.successor.representation import KIND, SuccessorRepresentation
+from rlreps.workflows.evaluate import OBSERVATION
 
 _PUDDLE_WORLD = "puddle-world"
 
 MOST_COLLECTED = 10**8
+
+REPORT = "report.html"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,11 +37,14 @@ class Collection:
 
     Attributes:
         collect: Transitions to collect; for an environment alone.
+        observation: What the data show of a PuddleWorld; by default what its arena names, which
+            have the position.
         environment_seed: Decides everything random of the collection.
         terminals: Whether ``terminals`` of a file mark terminal states or any end of a trajectory.
     """
 
     collect: int | None = None
+    observation: Observation | None = None
     environment_seed: int = 0
     terminals: Terminals = "terminated"
 
@@ -48,6 +63,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
         InputError: If there is no such file or environment, or its data cannot be used.
     """
     steps = collection.collect
+    world = arena_of(name, collection)
     if name.endswith(".npz"):
         require(steps is None, "no --collect with a file", steps)
         try:
@@ -60,13 +76,32 @@ def read_data(name: str, collection: Collection) -> Transitions:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
     require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)
     seed = collection.environment_seed
-    if name.partition(":")[0] == _PUDDLE_WORLD:
-        arena = load_arena(name.partition(":")[2] or "sutton")
-        return Transitions.collect(arena, steps=steps, seed=seed)
+    if world is not None:
+        seen = jax.eval_shape(lambda key: world.observe(world.reset(key)), jax.random.key(0))
+        # States before and after, on the device and on the host.
+        size = 4 * steps * seen.size * seen.dtype.itemsize
+        require_memory(f"{steps:,} transitions of observations {seen.shape}", size)
+        return Transitions.collect(world, steps=steps, seed=seed)
     from rlreps.agents.environments import make_environment  # A file needs none of it.
 
     with contextlib.closing(make_environment(name, seed)) as environment:
         return Transitions.collect(environment, steps=steps, seed=seed)
+
+
+def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
+    """Return the PuddleWorld that data are collected in; None for other data.
+
+    Raises:
+        InputError: For an observation with other data.
+        ArenaError: For an unknown or invalid arena.
+    """
+    kind, _, arena = name.partition(":")
+    if kind != _PUDDLE_WORLD:
+        got = collection.observation
+        require(got is None, f"no observation but with {_PUDDLE_WORLD}[:ARENA]", got)
+        return None
+    given = {} if collection.observation is None else {"observation": collection.observation}
+    return load_arena(arena or "sutton", **given)
 
 
 def run_fit(
@@ -88,6 +123,8 @@ def run_fit(
         InputError: For data, options or a folder that do not fit.
         TrainingDivergedError: If training became non-finite.
     """
+    world = arena_of(name, collection)
+    seen = None if world is None else world.observation
     parts = Fit(data=read_data(name, collection), config=config)
     description = parts.describe()
     finished = finished_summary(out, KIND, description)
@@ -96,8 +133,76 @@ def run_fit(
     parts.check()
 
     def compute(folder: RunFolder) -> dict[str, Any]:
-        return parts.run(folder=folder, progress=progress).write(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # The command prints them.
+            rep = parts.run(folder=folder, progress=progress)
+        summary = rep.write(folder)
+        _write_report(folder, rep)
+        return summary
 
-    return complete_run(
-        out, kind=KIND, config=description, compute=compute, origin={"source": name}
+    origin: dict[str, Any] = {"source": name}
+    if seen is not None:
+        origin[OBSERVATION] = {"name": seen.name, **dataclasses.asdict(seen)}
+    return complete_run(out, kind=KIND, config=description, compute=compute, origin=origin)
+
+
+def print_fit(summary: Mapping[str, Any], out: Path) -> None:
+    """Print what was fitted, how good it is and where the report lies."""
+    print(
+        f"{summary['num_features']} features of {summary['rows']:,} transitions, discount "
+        f"{summary['discount']:g}"
+    )
+    for line in _lines(summary["quality"]):
+        print(line)
+    print(f"wrote {out / REPORT}")
+
+
+def _lines(stored: Mapping[str, Any] | None) -> list[str]:
+    if stored is None:
+        return ["quality: not known, there are too few transitions to hold any out"]
+    quality = from_json(Quality, stored)
+    return [*quality.lines(), *(f"warning: {line}" for line in quality.warnings())]
+
+
+def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
+    quality, values = rep.quality, rep.singular_values
+    rows = [None] * len(values) if quality is None else list(quality.effective_rows)
+    components = [
+        (index, format_number(float(value)), "" if count is None else f"{count:,.0f}")
+        for index, (value, count) in enumerate(zip(values, rows, strict=True), start=1)
+    ]
+    stored = None if quality is None else dataclasses.asdict(quality)
+    figures = []
+    if quality is not None:
+        figure = plot_fit(
+            quality.predicted, quality.realised, quality.effective_rows, fewest=FEWEST_ROWS
+        )
+        path = save_figure(figure, folder.path / "figures" / "quality.png")
+        figures = [
+            (
+                path,
+                "Left: discounted sums of random cumulants on held-out episodes against their "
+                "predictions. Right: the effective number of rows behind each component.",
+            )
+        ]
+    write_report(
+        folder.path / REPORT,
+        title="Successor representation of data",
+        summary=f"{len(values)} features of {rep.description['data']['rows']:,} transitions, "
+        f"discount {rep.config.discount:g}.",
+        sections=[
+            Section(title="Quality", text="\n\n".join(_lines(stored)), figures=figures),
+            Section(
+                title="Components",
+                tables=[
+                    Table(
+                        ("component", "singular value", "effective rows"),
+                        components,
+                        "Components, those of the largest singular values first",
+                    )
+                ],
+            ),
+        ],
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
     )

@@ -1,5 +1,7 @@
 """Successor features from the command line: files, environments, measures and pictures."""
 
+import dataclasses
+import html
 import json
 
 import numpy as np
@@ -7,9 +9,10 @@ import pytest
 
 from rlreps.cli import parse_command
 from rlreps.encoders import Convolutional, FourierMLP
+from rlreps.envs import Image, load_arena
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.successor import SuccessorRepresentation
+from rlreps.successor import SuccessorRepresentation, load_ground_truth
 from rlreps.successor.methods import FitConfig
 from rlreps.workflows import figures
 from rlreps.workflows.fit import Collection, read_data, run_fit
@@ -36,10 +39,13 @@ def file(tmp_path):
 
 def test_a_fit_is_made_measured_and_drawn(rlreps, refused, toy_store, tmp_path):
     run = tmp_path / "run"
-    summary = json.loads(rlreps("fit", *PUDDLE, "--out", run))
+    said = rlreps("fit", *PUDDLE, "--out", run).splitlines()
+    assert said[0] == "4 features of 256 transitions, discount 0.95"
+    assert said[-1] == f"wrote {run / 'report.html'}"
+    summary = RunFolder(run).read_summary()
     assert (summary["num_features"], summary["rows"]) == (4, 256)
     assert summary["singular_values"] == sorted(summary["singular_values"], reverse=True)
-    assert json.loads(rlreps("fit", *PUDDLE, "--out", run)) == summary
+    assert rlreps("fit", *PUDDLE, "--out", run).splitlines() == said
     measured = json.loads(rlreps("evaluate", run, "--store", toy_store))
     assert (measured["method"], measured["d"]) == ("temporal_differences", 3)
     assert 0.0 < measured["subspace_distance"] < 1.0
@@ -48,9 +54,75 @@ def test_a_fit_is_made_measured_and_drawn(rlreps, refused, toy_store, tmp_path):
     assert out.stat().st_size > 1000
     with pytest.raises(ValueError, match="d <= 3, the features of"):
         figures.draw_components(toy_store, [run], out, d=4)
-    assert "ground truth to measure" in refused("evaluate", run)
     said = refused("fit", *PUDDLE, "--seed", 1, "--out", run)
     assert "holds another run: expected seed=0, got 1" in said
+
+
+def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
+    run = tmp_path / "run"
+    said = rlreps("fit", file, "--out", run, "--num-features", 4, "--discount", 0.8).splitlines()
+    # 58 rows of noise.
+    assert any(line.startswith("warning: too few rows for the states") for line in said)
+    quality = SuccessorRepresentation.load(run).quality
+    assert [line for line in said if line in quality.lines()] == quality.lines()
+    assert (
+        json.loads(json.dumps(dataclasses.asdict(quality)))
+        == RunFolder(run).read_summary()["quality"]
+    )
+    shown = json.loads(rlreps("evaluate", run))
+    assert shown["quality"]["r_squared"] == quality.r_squared
+    assert shown["warnings"] == quality.warnings()
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert html.escape(quality.warnings()[0]) in page
+    assert (run / "figures" / "quality.png").stat().st_size > 1000
+    few = tmp_path / "few.npz"
+    with np.load(file) as arrays:
+        np.savez(few, **{name: array[:40] for name, array in arrays.items()})
+    said = rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
+    assert "too few transitions to hold any out" in said
+    assert json.loads(rlreps("evaluate", tmp_path / "few"))["quality"] is None
+
+
+def test_fits_to_what_agents_see_are_measured_at_what_they_see(
+    rlreps, refused, toy_store, tmp_path
+):
+    run, image = tmp_path / "run", words("--observation image --image-size 8")
+    network = words("--num-features 4 --steps 20 --rows 32 --behaviour uniform --quiet")
+    rlreps(
+        *("fit", "puddle-world", "--collect", 128, "--out", run, *image, *network),
+        *words("--encoder mlp --hidden 8"),
+    )
+    assert RunFolder(run).provenance["observation"] == {"name": "image", "size": 8}
+    measured = json.loads(rlreps("evaluate", run, "--store", toy_store))
+    truth = load_ground_truth(toy_store)
+    rep = SuccessorRepresentation.load(run)
+    pictures = truth.seen_as(Image(size=8)).observations
+    assert (pictures.shape, pictures.dtype.name) == ((64, 8, 8, 3), "uint8")
+    world = load_arena("sutton", observation=Image(size=8))
+    for i in (0, 63):
+        expected = world.observe_position(truth.coordinates[i])
+        np.testing.assert_array_equal(pictures[i], expected)
+    distance = rep.distance(truth.seen_as(Image(size=8)))
+    assert measured["subspace_distance"] == pytest.approx(distance, abs=1e-5)
+    out = tmp_path / "components.png"
+    rlreps("plot", "components", toy_store, "--runs", run, "--d", "3", "--out", out, *image)
+    assert out.stat().st_size > 1000
+    page = tmp_path / "page.html"
+    rlreps("explore", toy_store, run, "--out", page, "--components", 3, "--quiet")
+    assert page.stat().st_size > 1000
+    position = ("--store", toy_store, "--observation")
+    assert "got shape (2,): name what it sees" in refused("evaluate", run, *position, "position")
+    said = refused("evaluate", run, *position, "image")
+    assert "observations of shape (8, 8, 3), got shape (32, 32, 3)" in said
+    assert "expected a ground truth (--store)" in refused("evaluate", run, *image)
+    plot = ("plot", "components", toy_store, "--out", out, "--observation", "code")
+    assert "a run of rlreps fit with an observation" in refused(*plot)
+
+
+def test_a_truth_of_no_arena_shows_no_pictures(toy_store):
+    truth = dataclasses.replace(load_ground_truth(toy_store), settings={})
+    with pytest.raises(InputError, match="expected a ground truth of a PuddleWorld arena"):
+        truth.seen_as("code")
 
 
 @pytest.mark.integration
@@ -76,6 +148,9 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
     short.write_bytes(file.read_bytes()[:1000])
     with single.open("wb") as stream:
         np.save(stream, np.zeros(3))
+    many = tmp_path / "many.npz"
+    with np.load(file) as arrays:
+        np.savez(many, **{**arrays, "num_actions": 4_000})
     for arguments, expected in {
         (file, "--collect", 10): "expected no --collect with a file, got 10",
         ("CartPole-v1",): "or --collect with an environment, got 'CartPole-v1'",
@@ -96,6 +171,11 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
             0.1,
         ): "got --tolerance; options of td: --averaging-rate",
         (file, "--encoder", "tabular"): "expected an option",
+        (file, "--observation", "code"): "no observation but with puddle-world[:ARENA], got Code(",
+        (file, "--num-features", 1_000_000): "num_features of at most 4096, got 1000000",
+        (file, "--method", "least_squares", "--max-features", 10**7): "max_features in [2, 4096]",
+        (file, "--rows", 2**31 - 1): "observations in an update (rows) in",
+        (many, "--num-features", 4_000): "features of all actions in",
     }.items():
         assert expected in refused("fit", *OPTIONS, *out, *arguments)
 
