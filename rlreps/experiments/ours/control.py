@@ -190,7 +190,7 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     values = jax.jit(partial(trainer.agent.network.values, params))
 
     def greedy(seen: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.argmax(np.asarray(values(encode(seen))), axis=1)
+        return np.asarray(np.argmax(values(encode(seen)), axis=1))
 
     return environment, greedy, {"train_seconds": float(summary["seconds"])}
 
@@ -225,7 +225,8 @@ def claim_of(task: str, returns: Mapping[str, Sequence[float]]) -> Claim:
 
 def draw(config: Config, returns: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
     """Draw the mean return of each way's seeds, and the goal, in every task."""
-    places, panels = dict(enumerate(WAYS)), []
+    places: dict[float, str] = {place: way for place, way in enumerate(WAYS)}
+    panels = []
     for task, found in returns.items():
         lines = [Line.of_runs(way, [x], np.transpose([found[way]])) for x, way in places.items()]
         panels.append(Panel(title=task, lines=lines))
@@ -239,7 +240,7 @@ def draw(config: Config, returns: Mapping[str, Mapping[str, Sequence[float]]]) -
         note=f"{over_runs(config.num_seeds)}; dotted: goal",
     )
     for axes, task in zip(figure.axes, returns, strict=True):
-        axes.axhline(TASKS[task].goal, linestyle=":", color=MUTED, zorder=1)
+        axes.axhline(TASKS[task].goal, linestyle=":", color=MUTED)
     return figure
 
 
