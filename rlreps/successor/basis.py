@@ -135,6 +135,7 @@ class FourierBasis(DenseBasis):
         return np.asarray(np.exp(-0.5 * np.square(offsets).sum(axis=1)))
 
     def _scaled(self, observations: np.ndarray) -> np.ndarray:
+        # No observation has no size to infer.
         flat = observations.reshape(len(observations), len(self.mean)).astype(np.float32)
         return (flat - self.mean) / self.scale
 

@@ -1,54 +1,59 @@
 # %% [markdown]
 # # Zero-shot policies
 #
-# Features are fitted once, to 30,000 random steps in PuddleWorld without any reward. Afterwards a
-# reward is one vector, its values are linear in the features, and a policy for it needs no further
-# learning.
+# A representation is fitted once, to 50,000 random steps in CartPole without any reward. Afterwards
+# a reward is a function of the state reached, and a policy for it takes seconds of linear algebra
+# and no further step.
 
 # %%
 import gymnasium
 import numpy as np
 
-from rlreps import envs, plotting
-from rlreps.encoders import FourierMLP
-from rlreps.successor import Grid, Transitions, fit
+from rlreps.plotting import Line, Panel, plot_panels, save_figure
+from rlreps.successor import Transitions, fit
 
-world = envs.load_arena("sutton")
-steps = Transitions.collect(world, steps=30_000, seed=0)
-encoder = FourierMLP(hidden=(64, 64), frequencies=6)
-rep = fit(steps, num_features=32, discount=0.95, encoder=encoder, behaviour="uniform", steps=1_000)
-print("singular values", rep.singular_values[:6].round(2))
+steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=50_000, seed=0)
+rep = fit(steps, num_features=64, discount=0.99)
 
 # %% [markdown]
-# A reward: 1 inside a disc. Its task vector is an average over the states of the data, and action
-# values follow for any state, here the centres of 40 x 40 cells.
+# The task's own reward is 1 for every step that the pole stands. A second one is largest where the
+# cart stands at +1. `improvements=None` improves a policy until it no longer changes.
+
+# %%
+rewards = {
+    "pole up": lambda reached: np.ones(len(reached)),
+    "pole up, cart at +1": lambda reached: np.exp(-2.0 * np.square(reached[:, 0] - 1.0)),
+}
+policies = {
+    name: rep.policy(rep.task(reward=reward), improvements=None) for name, reward in rewards.items()
+}
+
+# %% [markdown]
+# Twenty episodes of each, side by side. CartPole ends them after 500 steps.
 
 
 # %%
-def task(centre):
-    reached = steps.next_observation
-    return rep.task(reached, np.linalg.norm(reached - centre, axis=1) < 0.25)
+def play(choose):
+    poles = gymnasium.make_vec("CartPole-v1", 20, vectorization_mode="sync")
+    poles.action_space.seed(0)
+    seen, alive, record = poles.reset(seed=0)[0], np.ones((20, 1), bool), []
+    while alive.any():
+        record.append(np.where(alive, seen, np.nan))
+        actions = choose(seen) if choose else poles.action_space.sample()
+        seen, _, terminated, truncated, _ = poles.step(actions)
+        alive[terminated | truncated] = False
+    return np.array(record)
 
 
-values = rep.action_values(Grid(40).centres(), task([0.75, 0.25]))
-figure = plotting.plot_policy_and_value(world, values, value_label="discounted visits of the disc")
-plotting.save_figure(figure, "values-and-greedy-actions.png")
-
-# %% [markdown]
-# Where are 200 agents after 40 steps of the greedy policy? The policy improves on random walking
-# by one step. That is enough for a region like this one; a far and narrow goal needs more.
-
-
-# %%
-def inside(centre, choose):
-    agents = gymnasium.make_vec("rlreps/PuddleWorld-v0", 200, arena="sutton")
-    agents.action_space.seed(0)
-    seen, _ = agents.reset(seed=0)
-    for _ in range(40):
-        seen, *_ = agents.step(choose(seen) if choose else agents.action_space.sample())
-    return float(np.mean(np.linalg.norm(seen - centre, axis=1) < 0.25))
-
-
-for centre in ([0.75, 0.25], [0.25, 0.25], [0.8, 0.8]):
-    greedy, random = inside(centre, rep.policy(task(centre))), inside(centre, None)
-    print(f"disc at {centre}: {greedy:.0%} of the agents inside, {random:.0%} by random actions")
+panels = {"cart": (0, 1.0), "pole, degrees": (2, 180.0 / np.pi)}
+lines = {title: [] for title in panels}
+for name, choose in {"random": None, **policies}.items():
+    record = play(choose)
+    lasted, places = np.isfinite(record[:, :, 0]).sum(axis=0).mean(), np.nanmean(record[:, :, 0])
+    print(f"{name}: {lasted:.0f} steps, cart at {places:.2f} on average")
+    for title, (column, unit) in panels.items():
+        shown = unit * record[:, 0, column]
+        lines[title].append(Line(label=name, x=range(len(record)), mean=shown))
+shown = [Panel(title=title, lines=lines[title]) for title in panels]
+figure = plot_panels(shown, x_label="step", y_label="first episode", log_y=False, share_y=False)
+save_figure(figure, "pole-and-cart.png")

@@ -23,7 +23,6 @@ from rlreps.successor import (
 from rlreps.successor.basis import Nystrom
 from rlreps.successor.fit import Fit, complete_starts, next_weights
 from rlreps.successor.methods import configured
-from rlreps.training.optimizers import Optimizer
 
 QUICK = {"steps": 2, "rows": 8}
 
@@ -235,7 +234,7 @@ def test_fits_that_make_no_sense_are_refused(expected):
 
 @pytest.mark.parametrize("given", [{"method": "td"}, {"method": "monte_carlo"}])
 def test_networks_take_no_continuous_actions(given):
-    with pytest.raises(InputError, match="not supported here .* discretise them with a gymnasium"):
+    with pytest.raises(InputError, match=r"not supported here .* discretise them with a gymnasium"):
         fit(pendulum(40), num_features=2, **QUICK, **given)
     for behaviour in ("uniform", bad_policy):
         with pytest.raises(InputError, match="expected discrete actions for"):
