@@ -53,6 +53,9 @@ MOST_ROWS = 100_000
 MOST_NUMBERS = 10**9
 """Most numbers of a table of features: of each state, action and component."""
 
+_MOST_UNKNOWNS = 1_500
+"""Most unknowns of a solution for continuous actions."""
+
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
 """Fewer rows than this are not split."""
@@ -229,7 +232,11 @@ class Fit:
     def _most_features(self) -> int:
         """Most features of observations under least squares."""
         assert isinstance(self.config.method, LeastSquaresFit)
-        return min(self.config.method.max_features, max(2, len(self.data) // 4))
+        most, actions = self.config.method.max_features, Observed.of(self.data).actions
+        if actions.num_actions is None:
+            # The blocks of discrete actions are solved on their own rows, those of boxes on all.
+            most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
+        return min(most, max(2, len(self.data) // 4))
 
     @property
     def _encoders(self) -> dict[str, Encoder | None]:
@@ -420,7 +427,8 @@ def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> flo
     flat = flat.reshape(len(flat), -1).astype(np.float64)
     scale = np.maximum(flat.std(axis=0), 1e-12)
     generator = np.random.default_rng(seed)
-    lengths = np.exp(generator.uniform(np.log(0.25), np.log(2.0), _CUMULANTS))
+    lengths = np.exp(generator.uniform(np.log(0.5), np.log(2.0), _CUMULANTS))
+    lengths *= np.sqrt(flat.shape[1])
     frequencies = generator.normal(size=(flat.shape[1], _CUMULANTS)) / lengths
     phases = generator.uniform(0.0, 2.0 * np.pi, _CUMULANTS)
     columns = np.cos((flat - flat.mean(axis=0)) / scale @ frequencies + phases)
