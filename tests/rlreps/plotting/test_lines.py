@@ -488,3 +488,19 @@ def test_what_cannot_be_drawn_is_refused(draw, bad, message):
     for each in bad:
         with pytest.raises(InputError, match=message):
             draw(each)
+
+
+def test_a_fit_draws_its_sums_and_the_rows_behind_its_components():
+    figure = plotting.plot_fit([0.0, 1.0, 2.0], [0.5, 1.0, 4.0], [100.0, 5.0, 0.0], fewest=10.0)
+    left, right = figure.axes
+    exact, points = left.lines
+    np.testing.assert_array_equal(points.get_xydata(), [[0.0, 0.5], [1.0, 1.0], [2.0, 4.0]])
+    assert left.get_xlim() == left.get_ylim() == (-4.2, 4.2)
+    np.testing.assert_array_equal(exact.get_xdata(), exact.get_ydata())
+    floor, rows = right.lines
+    assert set(floor.get_ydata()) == {10.0}
+    np.testing.assert_array_equal(rows.get_ydata(), [100.0, 5.0, np.nan])
+    empty = plotting.plot_fit([], [], [0.0], fewest=10.0)
+    assert empty.axes[0].texts[0].get_text() == "no sum is complete"
+    with pytest.raises(InputError, match=r"effective rows \[d\]"):
+        plotting.plot_fit([], [], [], fewest=10.0)
