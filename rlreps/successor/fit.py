@@ -50,9 +50,6 @@ Behaviour = Callable[[Any], Any]
 MOST_ROWS = 100_000
 """Most rows of dense features that a solution rests on, drawn at random."""
 
-MOST_NUMBERS = 10**9
-"""Most numbers of a table of features: of each state, action and component."""
-
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
 """Fewer rows than this are not split."""
@@ -186,25 +183,12 @@ class Fit:
                 "discrete actions for behaviour='uniform'; leave it out for a box",
                 "a box",
             )
-        if observed.num_states is not None:
-            numbers = observed.num_states * observed.actions.size * config.num_features
-            require(
-                numbers <= MOST_NUMBERS,
-                f"at most {MOST_NUMBERS:,} features of all states and actions",
-                f"{observed.num_states:,} x {observed.actions.size} x {config.num_features}",
-            )
         if isinstance(config.method, LeastSquaresFit):
             if len(observed.shape) > 1:
                 raise InputError(
                     "expected indices of states or vectors for method least_squares, got "
                     f"observations of shape {observed.shape}; use method td"
                 )
-            ridge = config.method.regularisation
-            require(
-                observed.num_states is not None or ridge is None or ridge >= _RIDGES[0],
-                f"regularisation >= {_RIDGES[0]} for vectors, whose moments have rounding errors",
-                ridge,
-            )
             if observed.num_states is None:
                 count = self._most_features * observed.actions.size
                 require_memory(f"{count:,} unknowns (max_features for each action)", 24 * count**2)
