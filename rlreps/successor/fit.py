@@ -50,6 +50,9 @@ Behaviour = Callable[[Any], Any]
 MOST_ROWS = 100_000
 """Most rows of dense features that a solution rests on, drawn at random."""
 
+MOST_NUMBERS = 10**9
+"""Most numbers of a table of features: of each state, action and component."""
+
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
 """Fewer rows than this are not split."""
@@ -182,6 +185,13 @@ class Fit:
                 config.behaviour == "estimated",
                 "discrete actions for behaviour='uniform'; leave it out for a box",
                 "a box",
+            )
+        if observed.num_states is not None:
+            numbers = observed.num_states * observed.actions.size * config.num_features
+            require(
+                numbers <= MOST_NUMBERS,
+                f"at most {MOST_NUMBERS:,} features of all states and actions",
+                f"{observed.num_states:,} x {observed.actions.size} x {config.num_features}",
             )
         if isinstance(config.method, LeastSquaresFit):
             if len(observed.shape) > 1:
