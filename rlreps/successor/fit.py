@@ -202,12 +202,6 @@ class Fit:
                     "expected indices of states or vectors for method least_squares, got "
                     f"observations of shape {observed.shape}; use method td"
                 )
-            ridge = config.method.regularisation
-            require(
-                observed.num_states is not None or ridge is None or ridge >= _RIDGES[0],
-                f"regularisation >= {_RIDGES[0]} for vectors, whose moments have rounding errors",
-                ridge,
-            )
             if observed.num_states is None:
                 count = self._most_features * observed.actions.size
                 require_memory(f"{count:,} unknowns (max_features for each action)", 24 * count**2)

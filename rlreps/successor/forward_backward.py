@@ -11,8 +11,7 @@ singular value decomposition (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2
 """
 
 import dataclasses
-import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -339,78 +338,6 @@ def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) ->
     return sums
 
 
-def eligibilities(
-    features: np.ndarray, starts: np.ndarray, ends: np.ndarray, discount: float
-) -> np.ndarray:
-    """Sum the discounted features of the rows before each state reached, [N, d].
-
-    Row t gets e_t = Σ_{k≤t} γ^{t−k} 1{k is a start} F(s_k, a_k) over its episode. For n starts
-    among N rows, with C = E[F Fᵀ] over the starts and rho the distribution of s' over all rows,
-
-        (N / n) E[e_t | s_{t+1} = s⁺] rho(ds⁺)
-            = (1/n) Σ_t e_t 1{s_{t+1} ∈ ds⁺}
-            = (1/n) Σ_k Σ_{t≥k} γ^{t−k} F(s_k, a_k) 1{s_{t+1} ∈ ds⁺}
-            → E_starts[F(s, a) m(s, a, s⁺)] rho(ds⁺) = C B(s⁺) rho(ds⁺),
-
-    where FᵀB is the projection of m on the span of F in L2(starts): the best B for this F. So
-    B(s⁺) = (N / n) C⁻¹ E[e | s⁺], a regression of eligibilities on the states reached. Whatever
-    rows are starts, as long as that does not depend on what follows them and the rows that follow
-    are in the data.
-
-    Args:
-        features: F of every row, [N, d].
-        starts: Whether a row is a start, [N].
-        ends: Whether a row is the last of its episode, [N].
-        discount: γ.
-    """
-    found = np.empty_like(features)
-    running = np.zeros(features.shape[1:], np.float64)
-    for row in range(len(features)):
-        running = running + features[row] if starts[row] else running
-        found[row] = running
-        running = (0.0 if ends[row] else discount) * running
-    return found
-
-
-# --- The canonical factorisation ------------------------------------------------------------------
-
-
-class Canonical(NamedTuple):
-    """Maps to the factors of the singular value decomposition of FᵀB.
-
-    Attributes:
-        forward: Takes F to u √σ, [d, d].
-        backward: Takes B to v √σ, [d, d].
-        singular_values: σ, falling, [d]; zero, as the maps' rows, beyond the rank.
-    """
-
-    forward: np.ndarray
-    backward: np.ndarray
-    singular_values: np.ndarray
-
-
-def canonical(forward_moment: np.ndarray, backward_moment: np.ndarray) -> Canonical:
-    """Rotate F and B so that FᵀB = Σ σ_i u_i v_i, u and v orthonormal in L2 of the data.
-
-    With C_F = E[F Fᵀ] = R², C_B = E[B Bᵀ] = T² and the SVD R T = U σ Vᵀ, these are
-    u = σ⁻¹ Vᵀ T F and v = σ⁻¹ Uᵀ R B: no moment is inverted.
-
-    Args:
-        forward_moment: C_F, [d, d].
-        backward_moment: C_B, [d, d].
-    """
-    roots = []
-    for moment in (forward_moment, backward_moment):
-        values, vectors = np.linalg.eigh(0.5 * (moment + moment.T))
-        roots.append((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
-    left, values, right = np.linalg.svd(roots[0] @ roots[1])
-    # Moments of single-precision features: their roots are known to its root.
-    kept = values > math.sqrt(len(values) * np.finfo(np.float32).eps) * 1e-2 * values[0]
-    values = np.where(kept, values, 0.0)
-    scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
-    return Canonical(scale * (right @ roots[1]), scale * (left.T @ roots[0]), values)
-
-
 # --- Ridge regression with leave-one-out ----------------------------------------------------------
 
 
@@ -460,19 +387,3 @@ def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
     weights = (right.T @ (shrinkage * overlap)).reshape(features.shape[1:] + targets.shape[1:])
     strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
     return Ridge(weights, mean - centre @ weights, strength, error)
-
-
-@configurable
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ActionLikelihood(Objective):
-    """Cross entropy of actions under logits [b, A]; targets are the actions taken, [b, 1]."""
-
-    title: ClassVar[str] = "behaviour policy"
-
-    def loss(
-        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
-    ) -> tuple[Array, tuple[Any, Metrics]]:
-        """Compute the mean negative log likelihood."""
-        logits = jax.nn.log_softmax(self.features(params, encode, batch.inputs))
-        taken = jnp.take_along_axis(logits, batch.targets.astype(jnp.int32), axis=1)
-        return -jnp.mean(taken), (state, {})

@@ -356,12 +356,15 @@ class LeastSquares:
 _MOST_ITERATIONS = 1_000
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 _LARGEST = 30.0
+_BLOCK = 4096
 
 
 def moment(
     left: Features, left_weights: np.ndarray, right: Features, right_weights: np.ndarray
 ) -> Any:
     """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [m p, m p], sparse where the features are.
+
+    Dense ones in double precision: small eigenvalues would else be negative.
 
     Args:
         left: φ, [N, p].
@@ -378,12 +381,25 @@ def moment(
             rows = own[scale != 0.0]
             weights = scale[scale != 0.0, None]
             if isinstance(left, np.ndarray):
-                blocks[-1].append(left[rows].T @ (right[rows] * weights))
+                blocks[-1].append(_product(left, rows, right, weights))
             else:
                 blocks[-1].append(left[rows].T @ right[rows].multiply(weights).tocsr())
     if isinstance(left, np.ndarray):
-        return np.block(blocks).astype(np.float64)
+        return np.block(blocks)
     return scipy.sparse.block_array(blocks, format="csc")
+
+
+def _product(
+    left: np.ndarray, rows: np.ndarray, right: Features, weights: np.ndarray
+) -> np.ndarray:
+    """Compute Σ_i w_i φ_i φ'_iᵀ over rows, a block at a time."""
+    assert isinstance(right, np.ndarray)
+    total = np.zeros((left.shape[1], right.shape[1]))
+    for start in range(0, len(rows), _BLOCK):
+        some = slice(start, start + _BLOCK)
+        weighted = right[rows[some]].astype(np.float64) * weights[some]
+        total += left[rows[some]].astype(np.float64).T @ weighted
+    return total
 
 
 @jit

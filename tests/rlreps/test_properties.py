@@ -34,8 +34,7 @@ from rlreps.sources.datasets import read_idx
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor import store as stores
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
-from rlreps.successor.methods import FitConfig
-from rlreps.training import successor
+from rlreps.successor.methods import CLASSES, FitConfig
 from rlreps.workflows import agents, evaluate, train
 from rlreps.workflows.fit import Collection, read_data
 from rlreps.workflows.train import TrainingConfig
@@ -127,7 +126,7 @@ def damaged(content, draw):
     [
         (TrainingConfig(), train.METHODS),
         (AgentConfig(), agents.METHODS),
-        (FitConfig(), successor._CLASSES),
+        (FitConfig(), CLASSES),
     ],
     ids=["training", "agents", "fit"],
 )

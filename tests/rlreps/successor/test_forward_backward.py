@@ -13,9 +13,7 @@ from rlreps.successor.forward_backward import (
     StateActions,
     Step,
     TransitionSource,
-    canonical,
     discounted_sums,
-    eligibilities,
     orthonormality_loss,
     ridge_by_leave_one_out,
     td_loss,
@@ -88,23 +86,6 @@ def test_orthonormality_is_estimated_without_bias():
     np.testing.assert_allclose(np.mean(every), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rank", [3, 2])
-def test_canonical_factors_are_the_singular_value_decomposition(rank):
-    rng = np.random.default_rng(rank)
-    forward, backward = rng.normal(size=(40, rank)), rng.normal(size=(30, rank))
-    mix = rng.normal(size=(rank, 3))
-    forward, backward = forward @ mix, backward @ rng.normal(size=(rank, 3))
-    found = canonical(forward.T @ forward / 40, backward.T @ backward / 30)
-    left, right = forward @ found.forward.T, backward @ found.backward.T
-    np.testing.assert_allclose(left @ right.T, forward @ backward.T, atol=1e-9)
-    values = found.singular_values
-    exact = np.linalg.svd(forward @ backward.T, compute_uv=False)[:3] / np.sqrt(40 * 30)
-    np.testing.assert_allclose(values[:rank], exact[:rank], rtol=1e-9)
-    assert (values[rank:] == 0).all()
-    np.testing.assert_allclose(left.T @ left / 40, np.diag(values), atol=1e-9)
-    np.testing.assert_allclose(right.T @ right / 30, np.diag(values), atol=1e-9)
-
-
 # --- Sums along episodes: three states and a terminal one, all episodes as often as likely --------
 
 NEXT = {  # (state, action) → state → probability; from the last of them every episode ends
@@ -157,24 +138,6 @@ def test_sums_along_all_episodes_are_the_measure(episodes, exact):
     for state, action in NEXT:
         rows = (states == state) & (actions == action)
         np.testing.assert_allclose(sums[rows].mean(axis=0), exact[state, action], atol=1e-12)
-
-
-@pytest.mark.parametrize("from_states", [(0, 1, 2), (0, 2)])
-def test_eligibilities_give_the_best_backward_factor(episodes, exact, from_states):
-    states, actions, reached, ends = episodes
-    features = np.random.default_rng(0).normal(size=(4, 2, 2))
-    starts = np.isin(states, from_states)
-    found = eligibilities(features[states, actions], starts, ends.astype(bool), DISCOUNT)
-    scale, rho = len(states) / starts.sum(), np.bincount(reached, minlength=4) / len(states)
-    of_starts = features[states[starts], actions[starts]]
-    moment = of_starts.T @ of_starts / len(of_starts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        density = exact[states[starts], actions[starts]] / rho  # m of every start
-    best = np.linalg.lstsq(of_starts, density[:, 1:], rcond=None)[0]
-    for state in (1, 2, 3):
-        mean = found[reached == state].mean(axis=0)
-        backward = scale * np.linalg.solve(moment, mean)
-        np.testing.assert_allclose(backward, best[:, state - 1], atol=1e-9)
 
 
 def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rlreps.successor import least_squares
-from rlreps.successor.basis import ActionBasis, Nystrom, UnitVectors, farthest_points
+from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
 
-BASES = ("unit vectors", "Nyström")
+BASES = ("unit vectors", "Fourier")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +96,9 @@ def counted(model):
 
 @pytest.fixture(scope="module")
 def dense(model):
-    """The same states as places on a line, with as many features as states."""
+    """The same states as places on a line, with more features than states."""
     places = np.arange(6, dtype=np.float32)[:, None]
-    basis, rows = Nystrom.of(places, 7, 0.3, 0), model.rows()
+    basis, rows = FourierBasis.of(places, 60, 0.3, 0), model.rows()
     states = {name: places[getattr(rows, name)] for name in ("observation", "next_observation")}
     indexed = model.solution(UnitVectors(6), 1e-6)
     return LeastSquares(
@@ -227,41 +227,6 @@ def test_the_policy_of_the_data_is_counted_or_regressed(model, dense):
     assert np.ptp(dense.basis.project(places, weights), axis=0).max() < 1e-6
 
 
-def test_nystrom_features_give_the_kernel_at_their_centres():
-    rng = np.random.default_rng(0)
-    places = rng.normal(size=(200, 2)).astype(np.float32) * [1.0, 5.0]
-    basis = Nystrom.of(places, 21, 0.5, 0)
-    centres = basis.centres * basis.scale + basis.mean
-    features = basis.apply(np.concatenate([centres, places]))
-    assert features.shape[1] == basis.num_features == 21
-    np.testing.assert_array_equal(features[:, -1], 1.0)
-    scaled = (places - places.mean(axis=0)) / (places.std(axis=0) * 0.5 * np.sqrt(2.0))
-    own = (centres - places.mean(axis=0)) / (places.std(axis=0) * 0.5 * np.sqrt(2.0))
-    root = np.sqrt(5.0) * np.linalg.norm(scaled[:, None] - own, axis=2)
-    kernel = (1.0 + root + root**2 / 3.0) * np.exp(-root)
-    # Exact between any place and a centre; each centre is the place farthest from the others.
-    np.testing.assert_allclose(features[20:, :-1] @ features[:20, :-1].T, kernel, atol=1e-3)
-    nearness = basis.nearness(places, centres[3:4])
-    np.testing.assert_allclose(nearness, kernel[:, 3], atol=1e-4)
-    line = np.array([[0.0], [1.0], [10.0], [6.0], [10.0]])
-    np.testing.assert_array_equal(farthest_points(line, 9), [0, 2, 3, 1])
-
-
-def test_actions_of_a_box_have_quadratic_features():
-    box = ActionBasis(None, np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
-    rng = np.random.default_rng(0)
-    actions = rng.uniform(box.low, box.high, (50, 2)).astype(np.float32)
-    x, y = (actions / [2.0, 0.5] - [0.0, 1.0]).T
-    design = np.column_stack([np.ones(50), x, y, x * x, x * y, y * y])
-    found = box.weights(actions)
-    assert found.shape == (50, box.size)
-    np.testing.assert_allclose(found, design, atol=1e-6)
-    candidates = box.candidates.actions
-    assert ((candidates >= box.low) & (candidates <= box.high)).all()
-    for corner in ([-2.0, 0.0], [2.0, 0.0], [-2.0, 1.0], [2.0, 1.0], [0.0, 0.5]):
-        assert (candidates == corner).all(axis=1).any()
-
-
 @pytest.mark.parametrize("improvements", [3, None])
 def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task(improvements):
     # s' = s + a, reward −(s' − 0.2)².
@@ -270,7 +235,7 @@ def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task(i
     action = rng.uniform(-0.5, 0.5, (4000, 1)).astype(np.float32)
     reached = state + action
     rows = Rows(state, action, reached, np.zeros(4000, bool))
-    basis = Nystrom.of(state, 60, 1.0, 0)
+    basis = FourierBasis.of(state, 60, 1.0, 0)
     box = ActionBasis(None, np.float32([-0.5]), np.float32([0.5]))
     mean = np.array([1.0, 0.0, 1.0 / 3.0], np.float32)
     solution = LeastSquares(

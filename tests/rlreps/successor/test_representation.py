@@ -198,7 +198,7 @@ def test_rewards_of_vectors_are_looked_up_or_regressed():
     rewards = np.tanh(data.next_observation @ [1.0, -2.0])
     task = rep.task(data.next_observation[::2], rewards[::2])
     np.testing.assert_allclose(task.rewards[::2], rewards[::2], rtol=1e-5)
-    assert np.corrcoef(task.rewards[1::2], rewards[1::2])[0, 1] > 0.8
+    assert np.corrcoef(task.rewards[1::2], rewards[1::2])[0, 1] > 0.7
 
 
 METHODS = {
