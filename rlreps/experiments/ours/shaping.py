@@ -77,8 +77,9 @@ from rlreps.runs.intervals import (
     sign_flip_p_value,
     smallest_detectable,
 )
-from rlreps.successor import FitConfig, fit
+from rlreps.successor.fit import fit
 from rlreps.successor.grids import Grid
+from rlreps.successor.methods import FitConfig
 
 FloatArray = npt.NDArray[np.float64]
 
