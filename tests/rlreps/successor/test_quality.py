@@ -2,17 +2,20 @@
 
 import dataclasses
 import json
+import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 
 from rlreps.config import from_json
-from rlreps.successor import quality
+from rlreps.errors import FitWarning
+from rlreps.successor import fit, quality
 from rlreps.successor.basis import ActionBasis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
 from rlreps.successor.quality import Quality, measure_quality, random_cumulants
+from rlreps.training import Optimizer
 
 GAMMA = 0.9
 
@@ -225,6 +228,24 @@ def test_an_enormous_regularisation_is_warned_of(over):
 def test_useless_features_are_warned_of(gamma):
     said = measured(cart_pole(8_000, 0), gamma=gamma, basis=Saturated(), ridge=1e-6).warnings()
     assert any(line.startswith("values are far off") for line in said)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("seed", range(3))
+def test_fits_of_bad_data_or_options_warn(seed):
+    options = {"discount": 0.95, "num_features": 16, "seed": seed}
+
+    def said(data, **more):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FitWarning)
+            fit(data, **options, **more)
+        return " ".join(str(each.message) for each in caught if each.category is FitWarning)
+
+    assert "too few rows for the states" in said(random_mdp(600, seed))
+    data = cart_pole(4_000, seed)
+    assert "values are far off" in said(data, regularisation=100.0, width=1.0, max_features=100)
+    absurd = Optimizer(learning_rate=1.0)
+    assert "values are far off" in said(data, method="td", optimizer=absurd, steps=200, rows=128)
 
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.integration) for seed in range(1, 20))]
