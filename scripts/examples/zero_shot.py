@@ -16,20 +16,16 @@ steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=50_000, seed=0)
 rep = fit(steps, num_features=64, discount=0.99)
 
 # %% [markdown]
-# The task's own reward is 1 for every step that the pole stands. A second one is largest where the
-# cart stands at +1. `improvements=None` improves a policy until it no longer changes.
+# The reward is 1 for every step that the pole stands. `improvements=None` improves the policy until
+# it no longer changes; by default it is one step better than the one that made the data.
 
 # %%
-rewards = {
-    "pole up": lambda reached: np.ones(len(reached)),
-    "pole up, cart at +1": lambda reached: np.exp(-2.0 * np.square(reached[:, 0] - 1.0)),
-}
-policies = {
-    name: rep.policy(rep.task(reward=reward), improvements=None) for name, reward in rewards.items()
-}
+task = rep.task(reward=lambda reached: np.ones(len(reached)))
+policy = rep.policy(task, improvements=None)
 
 # %% [markdown]
-# Twenty episodes of each, side by side. CartPole ends them after 500 steps.
+# Twenty episodes, side by side, beside those of random actions. CartPole ends an episode after 500
+# steps, or where the pole leans by more than 12 degrees or the cart leaves the track.
 
 
 # %%
@@ -45,15 +41,13 @@ def play(choose):
     return np.array(record)
 
 
-panels = {"cart": (0, 1.0), "pole, degrees": (2, 180.0 / np.pi)}
-lines = {title: [] for title in panels}
-for name, choose in {"random": None, **policies}.items():
+lines = []
+for name, choose in {"random actions": None, "policy": policy}.items():
     record = play(choose)
-    lasted, places = np.isfinite(record[:, :, 0]).sum(axis=0).mean(), np.nanmean(record[:, :, 0])
-    print(f"{name}: {lasted:.0f} steps, cart at {places:.2f} on average")
-    for title, (column, unit) in panels.items():
-        shown = unit * record[:, 0, column]
-        lines[title].append(Line(label=name, x=range(len(record)), mean=shown))
-shown = [Panel(title=title, lines=lines[title]) for title in panels]
-figure = plot_panels(shown, x_label="step", y_label="first episode", log_y=False, share_y=False)
-save_figure(figure, "pole-and-cart.png")
+    print(
+        f"{name}: the pole stands for {np.isfinite(record[:, :, 2]).sum(axis=0).mean():.0f} steps"
+    )
+    lines.append(Line(label=name, x=range(len(record)), mean=np.degrees(record[:, 0, 2])))
+panel = Panel(title="First episode", lines=lines)
+figure = plot_panels([panel], x_label="step", y_label="angle of the pole, degrees", log_y=False)
+save_figure(figure, "angle-of-the-pole.png")

@@ -13,9 +13,8 @@ EXAMPLES = {
     "auxiliary_task": lambda found: (
         found("auxiliary task distance").mean() < 0.7 * found("values alone distance").mean()
     ),
-    "zero_shot": lambda found: all(
-        line[-2] > 2 * line[-1]
-        for line in (found(f"disc at {centre}") for centre in ("[0.75", "[0.25", "[0.8"))
+    "zero_shot": lambda found: (
+        found("policy: the pole stands for") > 10 * found("random actions: the pole stands for")
     ),
     "streaming_pca": lambda found: (
         1.0 <= found("incremental_pca:").min() < 1.1 and found("implicit_krasulina:").max() < 1.3
