@@ -209,6 +209,8 @@ def test_pairs_take_goals_in_turn_and_presets_are_as_registered():
             dataclasses.replace(LAPTOP, **change)
 
 
+# Few steps: fits warn.
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
 def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, files_below):
     out = tmp_path / "run"

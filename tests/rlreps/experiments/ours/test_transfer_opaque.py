@@ -208,6 +208,8 @@ def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
     assert np.sum(np.square(basis.T @ measure)) > 0.9 * best_share
 
 
+# Few steps: fits warn.
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
 def test_the_smoke_preset_leaves_tables_and_a_figure_and_resumes(
     tmp_path, monkeypatch, files_below, written

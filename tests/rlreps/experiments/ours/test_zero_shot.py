@@ -283,6 +283,8 @@ def test_presets_have_fifty_rewards_of_a_kind_and_five_agents_for_ten_of_them():
         Config(dqn_steps=(0, 5_000))
 
 
+# Few steps: fits warn.
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
 def test_the_smoke_preset_measures_every_arm_and_resumes_as_it_was(tmp_path):
     smoke = PRESETS["smoke"]
