@@ -258,7 +258,7 @@ class LeastSquares:
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
         or after 2/(1 − γ). The ridge is the least of 10⁻⁶, 10⁻⁵, ... with which values stay below
-        thirty times the largest that the rewards allow: the maximum over actions makes the rounds
+        twice the largest that the rewards allow: the maximum over actions makes the rounds
         diverge where the regression extrapolates, and a larger ridge slows that down.
         """
         largest = _LARGEST * float(np.abs(rewards).max()) / (1.0 - self.discount)
@@ -355,7 +355,7 @@ class LeastSquares:
 
 _MOST_ITERATIONS = 1_000
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-_LARGEST = 30.0
+_LARGEST = 2.0
 _BLOCK = 4096
 
 
