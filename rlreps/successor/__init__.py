@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlreps.successor.chains import environment_chain as environment_chain
     from rlreps.successor.chains import puddle_world_chain as puddle_world_chain
     from rlreps.successor.data import Transitions as Transitions
-    from rlreps.successor.fit import fit as fit
+    from rlreps.successor.fitting import fit as fit
     from rlreps.successor.grids import BoxGrid as BoxGrid
     from rlreps.successor.grids import Grid as Grid
     from rlreps.successor.ground_truth import GroundTruth as GroundTruth
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "data": "Transitions",
-    "fit": "fit",
+    "fitting": "fit",
     "methods": "EpisodeSums FitConfig LeastSquaresFit TemporalDifferences",
     "quality": "Quality",
     "representation": "SuccessorRepresentation Task",
@@ -84,10 +84,7 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'rlreps.successor' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rlreps.successor.{_HOME[name]}"), name)
-    # Kept, as the import of a module named like one of its functions would hide the function.
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(f"rlreps.successor.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -124,8 +124,9 @@ class FourierBasis(DenseBasis):
         return cls(mean, scale.astype(np.float32), frequencies, phases)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
+        frequencies, phases = jnp.asarray(self.frequencies), jnp.asarray(self.phases)
         waves = in_blocks(
-            lambda block: _waves(block, self.frequencies, self.phases), self._scaled(observations)
+            lambda block: _waves(block, frequencies, phases), self._scaled(observations)
         )
         return np.concatenate([waves, np.ones((len(waves), 1), np.float32)], axis=1)
 
@@ -137,7 +138,8 @@ class FourierBasis(DenseBasis):
     def _scaled(self, observations: np.ndarray) -> np.ndarray:
         # No observation has no size to infer.
         flat = observations.reshape(len(observations), len(self.mean)).astype(np.float32)
-        return (flat - self.mean) / self.scale
+        scaled: np.ndarray = (flat - self.mean) / self.scale
+        return scaled
 
 
 @jit
@@ -194,7 +196,7 @@ class ActionBasis:
     def weights(self, actions: np.ndarray) -> np.ndarray:
         """Compute b of actions [n] or [n, k], [n, m]."""
         if self.num_actions is not None:
-            return np.eye(self.num_actions, dtype=np.float32)[actions]
+            return np.asarray(np.eye(self.num_actions, dtype=np.float32)[actions])
         assert self.low is not None
         assert self.high is not None
         width = np.where(self.high > self.low, self.high - self.low, 1.0)

@@ -87,8 +87,9 @@ class LeastSquares:
     ) -> None:
         self.basis, self.actions, self.rows = basis, actions, rows
         self.discount, self.regularisation, self.behaviour = discount, regularisation, behaviour
-        self.features = basis.apply(rows.observation)
-        self.next_features = basis.apply(rows.next_observation)
+        # Dense or sparse, which SciPy's types do not join.
+        self.features: Any = basis.apply(rows.observation)
+        self.next_features: Any = basis.apply(rows.next_observation)
         self.taken = actions.weights(rows.action)
         self.continues = discount * (1.0 - rows.terminated.astype(np.float32))
 
@@ -102,7 +103,8 @@ class LeastSquares:
     def _ridged(self, matrix: Any) -> Any:
         size = matrix.shape[0]
         if scipy.sparse.issparse(matrix):
-            return (matrix + self.regularisation * scipy.sparse.eye_array(size)).tocsc()
+            ridge: Any = self.regularisation * scipy.sparse.eye_array(size)
+            return (matrix + ridge).tocsc()
         matrix[np.diag_indices(size)] += self.regularisation
         return matrix
 
@@ -117,7 +119,8 @@ class LeastSquares:
         """
         system = self.gram - self._followed(following)
         if scipy.sparse.issparse(system):
-            return scipy.sparse.linalg.splu(system.tocsc()).solve  # type: ignore[no-any-return]
+            factored: Any = scipy.sparse.linalg.splu(system.tocsc())
+            return lambda right: np.asarray(factored.solve(right))
         factors = scipy.linalg.lu_factor(system, overwrite_a=True)
         return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
 
@@ -183,7 +186,8 @@ class LeastSquares:
             return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
         near = self.basis.nearness(reached, goal) if isinstance(self.basis, FourierBasis) else None
         count = None if near is None else int((near >= 0.5).sum())
-        weights = scipy.linalg.solve(self._reached, self.basis.apply(goal)[0], assume_a="pos")
+        there = np.asarray(self.basis.apply(goal))[0]
+        weights = scipy.linalg.solve(self._reached, there, assume_a="pos")
         return count, np.asarray(self.next_features @ weights, np.float64)
 
     @functools.cached_property
@@ -314,7 +318,9 @@ class LeastSquares:
         over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
         forward = scipy.linalg.solve_triangular(left, middle @ v * over)
         backward = scipy.linalg.solve_triangular(right, v * root)
-        return Factors(self.arranged(forward), np.float32(backward), np.float32(values))
+        return Factors(
+            self.arranged(forward), np.asarray(backward, np.float32), np.asarray(values, np.float32)
+        )
 
     def _counted_factors(self, rank: int) -> Factors:
         tried = np.sqrt(self.gram.diagonal() - self.regularisation)
@@ -331,7 +337,7 @@ class LeastSquares:
             u, values, vt = np.linalg.svd(middle, full_matrices=False)
         else:
             followed = self._followed(self.behaviour(self.rows.next_observation))
-            lu = scipy.sparse.linalg.splu((self.gram - followed).tocsc())
+            lu: Any = scipy.sparse.linalg.splu((self.gram - followed).tocsc())
             operator = scipy.sparse.linalg.LinearOperator(
                 sizes,
                 matvec=lambda x: tried * lu.solve(arrivals @ (scale * x.ravel())),
@@ -349,7 +355,9 @@ class LeastSquares:
         over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
         forward = over[:, None] * u * root
         return Factors(
-            self.arranged(forward), np.float32(scale[:, None] * vt.T * root), np.float32(values)
+            self.arranged(forward),
+            np.asarray(scale[:, None] * vt.T * root, np.float32),
+            np.asarray(values, np.float32),
         )
 
 

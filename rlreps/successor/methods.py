@@ -241,7 +241,7 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
         )
     chosen = {name: rest.pop(name) for name in list(rest) if name in of_method}
     if chosen:
-        method = dataclasses.replace(method, **chosen)  # type: ignore[type-var]
+        method = dataclasses.replace(method, **chosen)
     return dataclasses.replace(base, method=method, **rest)
 
 

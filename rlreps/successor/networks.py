@@ -95,11 +95,11 @@ class NetworkBasis(DenseBasis):
         matrix = vectors[:, kept] / np.sqrt(values[kept])
         # In the order of a stored array: products then have the same bits.
         matrix = np.ascontiguousarray(matrix, np.float32)
-        return cls(networks, params, inputs, np.float32(centre), matrix)
+        return cls(networks, params, inputs, np.asarray(centre, np.float32), matrix)
 
     @property
     def num_features(self) -> int:
-        return self.matrix.shape[1] + 1
+        return int(self.matrix.shape[1]) + 1
 
     def raw(self, observations: np.ndarray) -> np.ndarray:
         """Compute the networks' features, [m, e]."""

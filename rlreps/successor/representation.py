@@ -134,7 +134,7 @@ class SuccessorRepresentation:
             require(self.observed.num_actions is not None, "actions= of a box", None)
             return blocks
         weights = self.solution.actions.weights(np.asarray(actions))
-        return np.einsum("mcd,mc->md", blocks, weights)
+        return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
 
     def backward(self, observations: Any) -> np.ndarray:
         """Compute B(s), [m, d]."""
@@ -260,7 +260,7 @@ class SuccessorRepresentation:
     def values(self, observations: Any, task: Task) -> np.ndarray:
         """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
         weights = self._projected(observations, self._of(task).weights)
-        return np.einsum("mc,mc->m", weights, self._behaviour(observations))
+        return np.asarray(np.einsum("mc,mc->m", weights, self._behaviour(observations)))
 
     def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
@@ -573,7 +573,8 @@ def behaviour_of(
         positive = np.maximum(found, 0.0)
         total = positive.sum(axis=1, keepdims=True)
         uniform = np.full_like(positive, 1.0 / observed.num_actions)
-        return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), uniform)
+        shares = positive / np.where(total > 0.0, total, 1.0)
+        return np.asarray(np.where(total > 0.0, shares, uniform))
 
     return behaviour
 

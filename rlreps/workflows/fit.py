@@ -18,7 +18,7 @@ from rlreps.plotting import plot_fit, save_figure
 from rlreps.report import Section, Table, format_number, write_report
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.data import Terminals, Transitions
-from rlreps.successor.fit import Fit
+from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.quality import FEWEST_ROWS, Quality
 from rlreps.successor.representation import KIND, SuccessorRepresentation

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.errors import require, require_interval
 from rlreps.successor.data import Transitions
-from rlreps.successor.fit import fit
+from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.actions import CellMoves, cell_moves
 from rlreps.successor.methods import FitConfig
@@ -215,8 +215,8 @@ class AtCells:
 
     def policy(self, task: Task, improvements: int | None = 1) -> FloatArray:
         """Return the probabilities of the policy of a task, [n, A]."""
-        policy = self.representation.policy(task, improvements)
-        greedy = self.model.probabilities(policy(self.inputs))
+        choose = self.representation.policy(task, improvements)
+        greedy = self.model.probabilities(choose(self.inputs))
         policy: FloatArray = np.where(self.known[:, None], greedy, self.model.uniform)
         return policy
 

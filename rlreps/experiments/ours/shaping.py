@@ -77,7 +77,7 @@ from rlreps.runs.intervals import (
     sign_flip_p_value,
     smallest_detectable,
 )
-from rlreps.successor.fit import fit
+from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.methods import FitConfig
 

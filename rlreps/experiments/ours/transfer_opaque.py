@@ -87,7 +87,7 @@ from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
 from rlreps.runs.intervals import Interval, holm, mean_interval, smallest_detectable
-from rlreps.successor.fit import fit
+from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.actions import cell_moves
 from rlreps.successor.methods import FitConfig

@@ -25,7 +25,7 @@ from rlreps.experiments.ours.zero_shot import (
     Problem,
 )
 from rlreps.successor.data import Transitions
-from rlreps.successor.fit import fit
+from rlreps.successor.fitting import fit
 from rlreps.successor.kernels.actions import CellMoves
 
 CODES = mazes.observation_of("spiral").table()[:6]

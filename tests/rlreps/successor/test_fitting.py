@@ -20,7 +20,7 @@ from rlreps.successor import (
     fit,
 )
 from rlreps.successor.basis import FourierBasis
-from rlreps.successor.fit import Fit, complete_starts, next_weights
+from rlreps.successor.fitting import Fit, complete_starts, next_weights
 from rlreps.successor.methods import configured
 
 QUICK = {"steps": 2, "rows": 8}
