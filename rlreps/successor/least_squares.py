@@ -117,9 +117,9 @@ class LeastSquares:
         Returns:
             Map of right-hand sides [p m_b, k] to solutions.
         """
-        system = self.gram - self._followed(following)
+        system: Any = self.gram - self._followed(following)
         if scipy.sparse.issparse(system):
-            factored: Any = scipy.sparse.linalg.splu(system.tocsc())
+            factored: Any = scipy.sparse.linalg.splu(scipy.sparse.csc_array(system))
             return lambda right: np.asarray(factored.solve(right))
         factors = scipy.linalg.lu_factor(system, overwrite_a=True)
         return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
@@ -318,9 +318,7 @@ class LeastSquares:
         over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
         forward = scipy.linalg.solve_triangular(left, middle @ v * over)
         backward = scipy.linalg.solve_triangular(right, v * root)
-        return Factors(
-            self.arranged(forward), np.asarray(backward, np.float32), np.asarray(values, np.float32)
-        )
+        return Factors(self.arranged(forward), _single(backward), _single(values))
 
     def _counted_factors(self, rank: int) -> Factors:
         tried = np.sqrt(self.gram.diagonal() - self.regularisation)
@@ -354,11 +352,12 @@ class LeastSquares:
         root = np.sqrt(values)
         over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
         forward = over[:, None] * u * root
-        return Factors(
-            self.arranged(forward),
-            np.asarray(scale[:, None] * vt.T * root, np.float32),
-            np.asarray(values, np.float32),
-        )
+        backward = scale[:, None] * vt.T * root
+        return Factors(self.arranged(forward), _single(backward), _single(values))
+
+
+def _single(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float32)
 
 
 _MOST_ITERATIONS = 1_000
