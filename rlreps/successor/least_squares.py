@@ -118,8 +118,8 @@ class LeastSquares:
             Map of right-hand sides [p m_b, k] to solutions.
         """
         system: Any = self.gram - self._followed(following)
-        if scipy.sparse.issparse(system):
-            factored: Any = scipy.sparse.linalg.splu(scipy.sparse.csc_array(system))
+        if isinstance(self.basis, UnitVectors):
+            factored: Any = scipy.sparse.linalg.splu(system.tocsc())
             return lambda right: np.asarray(factored.solve(right))
         factors = scipy.linalg.lu_factor(system, overwrite_a=True)
         return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
