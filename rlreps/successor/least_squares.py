@@ -261,11 +261,11 @@ class LeastSquares:
         """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or after 2/(1 − γ). The ridge is the least of 10⁻⁶, 10⁻⁵, ... with which values stay below
-        twice the largest that the rewards allow: the maximum over actions makes the rounds
-        diverge where the regression extrapolates, and a larger ridge slows that down.
+        or after 2/(1 − γ). The ridge is the least of 10⁻⁵ … 10⁻² with which values stay within
+        what the rewards allow, max |r| / (1 − γ): the maximum over actions makes the rounds diverge
+        where the regression extrapolates, and a larger ridge stops that.
         """
-        largest = _LARGEST * float(np.abs(rewards).max()) / (1.0 - self.discount)
+        largest = float(np.abs(rewards).max()) / (1.0 - self.discount)
         rounds = math.ceil(2.0 / (1.0 - self.discount))
         data = (
             jnp.asarray(self.features),
@@ -361,8 +361,7 @@ def _single(array: Any) -> np.ndarray:
 
 
 _MOST_ITERATIONS = 1_000
-_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-_LARGEST = 2.0
+_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _BLOCK = 4096
 
 

@@ -34,7 +34,7 @@ class LeastSquaresFit:
         regularisation: λ; None takes the least of 10⁻⁶ … 10⁻³, likewise.
     """
 
-    max_features: int = 500
+    max_features: int = 800
     width: float | None = None
     regularisation: float | None = None
 
