@@ -135,6 +135,8 @@ def test_the_fit_is_given_random_steps_and_the_tasks_reward_alone(monkeypatch):
     assert list(seconds) == ["collect_seconds", "fit_seconds", "policy_seconds"]
 
 
+# Few steps: the fit warns.
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
 def test_the_smoke_preset_is_judged_drawn_and_resumed(tmp_path):
     out = tmp_path / "run"
