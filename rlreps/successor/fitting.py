@@ -246,7 +246,7 @@ class Fit:
             config.require_stored()
         parts = self._parts()
         basis, regularisation = self._basis(networks, parts, folder, progress)
-        rows, held = self._rows(basis), parts is not None
+        rows = self._drawn(rows_of_data(self.data), basis)
         weights = None
         if self.behaviour is None:
             weights = self._behaviour_weights(basis, rows)
@@ -260,8 +260,7 @@ class Fit:
         quality: Quality | None = None
         whole = solution(rows)
         factors = whole.factors(config.num_features)
-        if held:
-            assert parts is not None
+        if parts is not None:
             quality = measure_quality(
                 self.data,
                 self.data.held_out(_HELD_OUT, config.seed),
@@ -286,9 +285,6 @@ class Fit:
         if len(self.data) < _FEWEST_ROWS:
             return None
         return self.data.split(_HELD_OUT, self.config.seed)
-
-    def _rows(self, basis: Basis) -> Rows:
-        return self._drawn(rows_of_data(self.data), basis)
 
     def _drawn(self, rows: Rows, basis: Basis) -> Rows:
         """Draw some of many rows of dense features."""

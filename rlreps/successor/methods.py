@@ -51,9 +51,9 @@ class LeastSquaresFit:
 class TemporalDifferences:
     """Train forward-backward networks on single transitions (see ``ForwardBackwardLoss``).
 
-    The next action is the data's own. Behind a terminated row nothing follows; where a record was
-    cut, the target averages over the behaviour policy's actions. Least squares in the features of
-    the trained networks then replace their read-out.
+    The next action is the data's own. Behind a terminated row nothing follows. Where a record was
+    cut, the target averages over actions as often as the data take them, or as the user's policy
+    does. Least squares in the features of the trained networks then replace their read-out.
 
     Attributes:
         averaging_rate: Share of the new parameters in the target network's average at each update.
