@@ -14,6 +14,7 @@ the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jax import Array, lax
 
+from rlreps.errors import FitWarning
 from rlreps.numerics import jit, matmul
 from rlreps.successor.basis import ActionBasis, Basis, Features, FourierBasis, UnitVectors
 
@@ -264,6 +266,9 @@ class LeastSquares:
         or after 2/(1 − γ). The ridge is the least of 10⁻⁵ … 10⁻² with which values stay within
         what the rewards allow, max |r| / (1 − γ): the maximum over actions makes the rounds diverge
         where the regression extrapolates, and a larger ridge stops that.
+
+        Warns:
+            FitWarning: If values exceed that range by half with every ridge.
         """
         largest = float(np.abs(rewards).max()) / (1.0 - self.discount)
         rounds = math.ceil(2.0 / (1.0 - self.discount))
@@ -279,6 +284,13 @@ class LeastSquares:
             weights, most = _fitted_q(self._root(ridge), *data, largest, rounds)
             if float(most) < largest:
                 break
+        if float(most) > _DIVERGED * largest:
+            warnings.warn(
+                f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
+                f"{largest:.3g}; try improvements=5, more data or fewer features",
+                FitWarning,
+                stacklevel=4,
+            )
         return np.asarray(weights).T
 
     def _root(self, ridge: float) -> Array:
@@ -362,6 +374,8 @@ def _single(array: Any) -> np.ndarray:
 
 _MOST_ITERATIONS = 1_000
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_DIVERGED = 1.5
+"""Multiple of the largest value at which fitted Q iteration counts as diverged."""
 _BLOCK = 4096
 
 
@@ -420,11 +434,11 @@ def _fitted_q(
     largest: float,
     rounds: int,
 ) -> tuple[Array, Array]:
-    """Iterate to the weights of action values [m_b, p], and their largest size at next states."""
+    """Iterate to the weights of action values [m_b, p]; return them and the largest target."""
     size = features.shape[1]
 
     def step(carry: Any) -> Any:
-        count, weights, latest, stable, _ = carry
+        count, weights, latest, stable, most = carry
         values = matmul(matmul(following, weights.T), candidates.T)
         greedy = jnp.argmax(values, axis=1)
         targets = rewards + continues * jnp.max(values, axis=1)
@@ -432,7 +446,7 @@ def _fitted_q(
         solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         stable = jnp.where(changed < 1e-3, stable + 1, 0)
-        return count + 1, solved, greedy, stable, jnp.max(jnp.abs(targets))
+        return count + 1, solved, greedy, stable, jnp.maximum(most, jnp.max(jnp.abs(targets)))
 
     start = (
         0,
@@ -441,8 +455,9 @@ def _fitted_q(
         0,
         jnp.zeros(()),
     )
+    limit = _DIVERGED * largest
     end = lax.while_loop(
-        lambda carry: (carry[0] < rounds) & (carry[3] < 20) & (carry[4] < largest), step, start
+        lambda carry: (carry[0] < rounds) & (carry[3] < 20) & (carry[4] <= limit), step, start
     )
     return end[1], end[4]
 

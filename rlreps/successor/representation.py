@@ -272,13 +272,22 @@ class SuccessorRepresentation:
             improvements: 1 is greedy on the values of the data's policy. k goes on for k − 1 steps
                 of policy iteration, in all features. None goes on until the policy no longer
                 changes.
+
+        Warns:
+            FitWarning: If no data tell actions apart, or fitted Q iteration diverges.
         """
         if improvements is not None:
             require(improvements >= 1, "improvements >= 1 or None", improvements)
+        rewards = self._of(task).rewards
+        if np.ptp(rewards) == 0.0 and not self.solution.rows.terminated.any():
+            _warn(
+                f"all transitions have the reward {rewards[0]:.3g} and none ends an episode: values "
+                "do not tell actions apart; collect transitions with another reward or an end"
+            )
         if improvements == 1:
-            weights = self._of(task).weights
+            weights = task.weights
         else:
-            weights = self.solution.improved(self._of(task).rewards, improvements)
+            weights = self.solution.improved(rewards, improvements)
         candidates = self.solution.actions.candidates
 
         def policy(observations: Any) -> np.ndarray:

@@ -258,15 +258,37 @@ def test_data_that_a_method_does_not_take_are_refused():
 
 
 @pytest.mark.integration
-def test_a_random_model_of_200_states_has_the_right_leading_value():
-    rng = np.random.default_rng(11)
-    chances = rng.dirichlet(np.full(200, 0.05), size=(200, 4)).cumsum(axis=2)
+@pytest.mark.parametrize("seed", [21, 22])
+def test_a_random_model_of_200_states_is_fitted_as_its_exact_components_are(seed):
+    rng, d, gamma = np.random.default_rng(seed), 32, 0.95
+    chances = rng.dirichlet(np.full(200, 0.05), size=(200, 4))
     actions, state = rng.integers(4, size=40_000), [0]
     for action, chance in zip(actions, rng.random(40_000), strict=True):
-        state.append(min(199, int(np.searchsorted(chances[state[-1], action], chance))))
+        cumulated = chances[state[-1], action].cumsum()
+        state.append(min(199, int(np.searchsorted(cumulated, chance))))
     state = np.array(state)
-    rep = fit((state[:-1], actions, state[1:], np.zeros(40_000, bool)))
-    assert abs(rep.singular_values[0] * 0.05 - 1.0) < 0.02
+    rep = fit((state[:-1], actions, state[1:], np.zeros(40_000, bool)), num_features=d)
+    assert abs(rep.singular_values[0] * (1.0 - gamma) - 1.0) < 0.02
+
+    # The exact measure, and its components of rank d in L2 of the stationary distribution.
+    chain = chances.mean(axis=1)
+    visits = np.linalg.matrix_power(chain, 1_000)[0]
+    measure = chances.reshape(800, 200) @ np.linalg.inv(np.eye(200) - gamma * chain)
+    left, right = np.sqrt(np.repeat(visits, 4) / 4.0), np.sqrt(visits)
+    u, values, vt = np.linalg.svd(left[:, None] * measure / right, full_matrices=False)
+    exact = ((u[:, :d] * values[:d]) @ vt[:d]) / left[:, None] * right
+    rewards = rng.normal(size=(200, 50))
+
+    def error(found):
+        """Of the values of states, in L2."""
+        missed = (found - measure @ rewards).reshape(200, 4, 50).mean(axis=1)
+        return np.sqrt(visits @ np.square(missed)).mean()
+
+    states = np.arange(200)
+    found = rep.measure(states, states).reshape(800, 200) * visits
+    assert error(found @ rewards) < 1.1 * error(exact @ rewards)
+    whole = np.stack([rep.values(states, rep.task(states, reward)) for reward in rewards.T])
+    assert error(np.repeat(whole.T, 4, axis=0)) < 1.1 * error(exact @ rewards)
 
 
 @pytest.mark.integration

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from rlreps.errors import FitWarning
 from rlreps.successor import least_squares
 from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
@@ -204,6 +205,19 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model):
     weights = solution.fitted_q_iteration(rewards[model.rows().next_observation])
     expected = (model.probabilities @ rewards)[states]
     np.testing.assert_allclose(dense.basis.project(places, weights), expected, rtol=5e-3)
+
+
+def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
+    rewards = np.arange(6.0)[model.rows().next_observation]
+    assert np.isfinite(dense.fitted_q_iteration(rewards)).all()  # Warnings are errors.
+    # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996): w → 1 + 2γw.
+    ones = np.ones(100, np.float32)
+    monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
+    rows = Rows(ones[:, None], np.zeros(100, int), 2.0 * ones[:, None], np.zeros(100, bool))
+    basis = FourierBasis(*np.zeros((4, 0), np.float32))
+    diverging = LeastSquares(basis, ActionBasis(1), rows, 0.9, 1e-6, dense.behaviour)
+    with pytest.warns(FitWarning, match="diverges: values of 2.* where rewards allow 10;"):
+        diverging.fitted_q_iteration(ones)
 
 
 def test_the_policy_of_the_data_is_counted_or_regressed(model, dense):

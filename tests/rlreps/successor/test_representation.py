@@ -112,6 +112,17 @@ def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
         assert np.shape(greedy(2)) == ()
 
 
+@pytest.mark.parametrize("improvements", [1, 3, None])
+def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements):
+    task = rep.task(np.arange(4), -np.ones(4))
+    if chain.terminal.any():
+        best = chain.optimal_policy(-np.ones(4))[living(chain)]
+        np.testing.assert_array_equal(rep.policy(task, None)(living(chain)), best)
+        return
+    with pytest.warns(FitWarning, match="all transitions have the reward -1 and none ends"):
+        rep.policy(task, improvements)
+
+
 @few_arrivals
 def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
     potential = corridor_rep.potential(4)(np.arange(5))
@@ -221,6 +232,7 @@ METHODS = {
 
 
 @few_arrivals
+@pytest.mark.filterwarnings("ignore:fitted Q iteration diverges")  # On 40 rows.
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
     data = corridor.transitions() if method == "counts" else walk(continuous=method == "box")
