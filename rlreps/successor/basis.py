@@ -7,16 +7,13 @@ weights on the features of the state. For discrete actions b(a) is a unit vector
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jax import Array
 from scipy.stats import qmc
-
-from rlreps.numerics import jit, matmul
 
 Features = np.ndarray | scipy.sparse.csr_array
 """Features of observations, [m, p]; sparse where they are unit vectors."""
@@ -34,9 +31,13 @@ class Basis(abc.ABC):
     def apply(self, observations: np.ndarray) -> Features:
         """Compute features [m, p] of observations [m, ...]."""
 
-    @abc.abstractmethod
     def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
+        return self.projections(observations, weights)[0]
+
+    @abc.abstractmethod
+    def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        """Compute φ(s)ᵀW for several W of shape [p, ...] from features computed once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,23 +61,24 @@ class UnitVectors(Basis):
             shape=(count, self.num_states),
         )
 
-    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        rows: np.ndarray = weights[observations]
-        return rows
+    def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        return [each[observations] for each in weights]
 
 
 class DenseBasis(Basis):
     """Features in a dense array."""
 
-    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        flat = weights.reshape(len(weights), -1)
-        found = np.concatenate(
-            [
-                np.asarray(self.apply(observations[start : start + _BLOCK])) @ flat
-                for start in range(0, max(1, len(observations)), _BLOCK)
-            ]
-        )
-        return found.reshape(len(observations), *weights.shape[1:])
+    def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        count = len(observations)
+        flat = [each.reshape(len(each), -1) for each in weights]
+        blocks = []
+        for start in range(0, max(1, count), _BLOCK):
+            features = self.apply(observations[start : start + _BLOCK])
+            blocks.append([features @ each for each in flat])
+        return [
+            np.concatenate(rows).reshape(count, *each.shape[1:])
+            for rows, each in zip(zip(*blocks, strict=True), weights, strict=True)
+        ]
 
 
 _BLOCK = 4096
@@ -124,11 +126,14 @@ class FourierBasis(DenseBasis):
         return cls(mean, scale.astype(np.float32), frequencies, phases)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        frequencies, phases = jnp.asarray(self.frequencies), jnp.asarray(self.phases)
-        waves = in_blocks(
-            lambda block: _waves(block, frequencies, phases), self._scaled(observations)
-        )
-        return np.concatenate([waves, np.ones((len(waves), 1), np.float32)], axis=1)
+        features = np.empty((len(observations), self.num_features), np.float32)
+        waves = features[:, :-1]
+        np.matmul(self._scaled(observations), self.frequencies, out=waves)
+        waves += self.phases
+        np.cos(waves, out=waves)
+        waves *= np.float32(math.sqrt(2.0 / len(self.phases)))
+        features[:, -1] = 1.0
+        return features
 
     def nearness(self, observations: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Compute the kernel between observations [m, ...] and one place [1, ...], [m]."""
@@ -142,20 +147,17 @@ class FourierBasis(DenseBasis):
         return scaled
 
 
-@jit
-def _waves(scaled: Array, frequencies: Array, phases: Array) -> Array:
-    angles = matmul(scaled, frequencies) + phases[None, :]
-    return jnp.sqrt(2.0 / len(phases)) * jnp.cos(angles)
-
-
-def in_blocks(function: Callable[[Array], Array], array: np.ndarray) -> np.ndarray:
-    """Apply a function of arrays [m, ...] block by block, padded to a power of two."""
+def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
+    """Apply a compiled function of arrays [m, ...] block by block, padded to a power of two."""
     found = []
     for start in range(0, max(1, len(array)), _BLOCK):
         block = array[start : start + _BLOCK]
-        padded = 1 << max(0, len(block) - 1).bit_length()
-        fill = np.zeros((padded - len(block), *block.shape[1:]), block.dtype)
-        found.append(np.asarray(function(jnp.asarray(np.concatenate([block, fill]))))[: len(block)])
+        count, padded = len(block), 1 << max(0, len(block) - 1).bit_length()
+        if padded > count:
+            block = np.concatenate(
+                [block, np.zeros((padded - count, *block.shape[1:]), block.dtype)]
+            )
+        found.append(np.asarray(function(block))[:count])
     return np.concatenate(found)
 
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError
+from rlreps.numerics import matmul
 from rlreps.successor.basis import DenseBasis, in_blocks
 from rlreps.successor.forward_backward import ActionHeads, Inputs
 from rlreps.successor.methods import FitConfig, TemporalDifferences
@@ -86,8 +87,8 @@ class NetworkBasis(DenseBasis):
         observations: np.ndarray,
     ) -> "NetworkBasis":
         """Take the components of the features at some observations that single precision holds."""
-        blank = cls(networks, params, inputs, np.zeros(()), np.zeros(()))
-        features = blank.raw(observations).astype(np.float64)
+        program = jax.jit(functools.partial(_encoded, networks, params, inputs))
+        features = in_blocks(program, observations).astype(np.float64)
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
         order = np.argsort(values)[::-1][: MOST_FEATURES - 1]
@@ -101,26 +102,22 @@ class NetworkBasis(DenseBasis):
     def num_features(self) -> int:
         return int(self.matrix.shape[1]) + 1
 
-    def raw(self, observations: np.ndarray) -> np.ndarray:
-        """Compute the networks' features, [m, e]."""
-        return in_blocks(lambda block: self._program(self.params, self.inputs, block), observations)
-
     @functools.cached_property
-    def _program(self) -> Callable[[Any, Inputs, Array], Array]:
-        networks = self.networks
+    def _features(self) -> Callable[[np.ndarray], Array]:
+        """Observations [m, ...] → features [m, p] in one compiled call."""
 
-        def features(params: Mapping[str, Params], inputs: Inputs, block: Array) -> Array:
-            states = inputs(block)
-            parts = [networks.forward.encoder.apply(params["forward"], states)]
-            if networks.backward is not None:
-                parts.append(networks.backward.apply(params["backward"], states))
-            return jnp.concatenate(parts, axis=1)
+        def features(
+            params: Mapping[str, Params], inputs: Inputs, centre: Array, matrix: Array, block: Array
+        ) -> Array:
+            encoded = _encoded(self.networks, params, inputs, block)
+            components = matmul(encoded - centre[None, :], matrix)
+            return jnp.concatenate([components, jnp.ones((len(components), 1))], axis=1)
 
-        return jax.jit(features)
+        fixed = self.params, self.inputs, jnp.asarray(self.centre), jnp.asarray(self.matrix)
+        return functools.partial(jax.jit(features), *fixed)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        components = (self.raw(observations) - self.centre) @ self.matrix
-        return np.concatenate([components, np.ones((len(components), 1), np.float32)], axis=1)
+        return in_blocks(self._features, observations)
 
     def arrays(self) -> dict[str, Any]:
         """Return what is stored of it."""
@@ -150,6 +147,17 @@ class NetworkBasis(DenseBasis):
 
         template: dict[str, Any] = jax.eval_shape(shapes)
         return template
+
+
+def _encoded(
+    networks: Networks, params: Mapping[str, Params], inputs: Inputs, block: Array
+) -> Array:
+    """Compute the networks' features, [m, e]."""
+    states = inputs(block)
+    parts = [networks.forward.encoder.apply(params["forward"], states)]
+    if networks.backward is not None:
+        parts.append(networks.backward.apply(params["backward"], states))
+    return jnp.concatenate(parts, axis=1)
 
 
 def loaded_basis(

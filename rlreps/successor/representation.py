@@ -129,12 +129,17 @@ class SuccessorRepresentation:
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
         """Compute F(s, a) of all discrete actions, [m, A, d], or of given ones [m, ...], [m, d]."""
-        blocks = self._projected(observations, self.factors.forward)
+        blocks = self._projected(observations, self._forward)
         if actions is None:
             require(self.observed.num_actions is not None, "actions= of a box", None)
             return blocks
         weights = self.solution.actions.weights(np.asarray(actions))
         return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
+
+    @functools.cached_property
+    def _forward(self) -> np.ndarray:
+        """Weights of F in C order: products would otherwise copy them in every call."""
+        return np.ascontiguousarray(self.factors.forward)
 
     def backward(self, observations: Any) -> np.ndarray:
         """Compute B(s), [m, d]."""
@@ -153,9 +158,6 @@ class SuccessorRepresentation:
             InputError: For continuous actions.
         """
         require(self.observed.num_actions is not None, "discrete actions", "a box")
-        return self._behaviour(observations)
-
-    def _behaviour(self, observations: Any) -> np.ndarray:
         return self.solution.behaviour(self._checked(observations))
 
     def features(self, observations: Any, *, scaling: Scaling = "singular") -> np.ndarray:
@@ -174,8 +176,7 @@ class SuccessorRepresentation:
         """
         require_choice("scaling", scaling, get_args(Scaling))
         self._warn_of_unseen(observations)
-        blocks = self._projected(observations, self.factors.forward)
-        forward = np.einsum("mcd,mc->md", blocks, self._behaviour(observations))
+        forward = self._averaged(observations, self._forward)
         root = np.sqrt(self.singular_values)
         if scaling == "singular":
             return np.asarray(forward * root, np.float32)
@@ -259,8 +260,7 @@ class SuccessorRepresentation:
 
     def values(self, observations: Any, task: Task) -> np.ndarray:
         """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
-        weights = self._projected(observations, self._of(task).weights)
-        return np.asarray(np.einsum("mc,mc->m", weights, self._behaviour(observations)))
+        return self._averaged(observations, self._of(task).weights)
 
     def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
@@ -521,6 +521,16 @@ class SuccessorRepresentation:
     def _projected(self, observations: Any, weights: np.ndarray) -> np.ndarray:
         return self.solution.basis.project(self._checked(observations), weights)
 
+    def _averaged(self, observations: Any, weights: np.ndarray) -> np.ndarray:
+        """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""
+        array, solution = self._checked(observations), self.solution
+        if self.behaviour_weights is None:
+            blocks, policy = solution.basis.project(array, weights), solution.behaviour(array)
+        else:
+            blocks, found = solution.basis.projections(array, weights, self.behaviour_weights)
+            policy = _shares(found, self.observed.num_actions)
+        return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
+
     def _checked(self, observations: Any) -> np.ndarray:
         """Check observations [m, ...] against those of the data."""
         array = np.asarray(observations)
@@ -575,17 +585,17 @@ def behaviour_of(
 
     assert weights is not None
 
-    def behaviour(observations: np.ndarray) -> np.ndarray:
-        found = basis.project(observations, weights)
-        if observed.num_actions is None:
-            return found
-        positive = np.maximum(found, 0.0)
-        total = positive.sum(axis=1, keepdims=True)
-        uniform = np.full_like(positive, 1.0 / observed.num_actions)
-        shares = positive / np.where(total > 0.0, total, 1.0)
-        return np.asarray(np.where(total > 0.0, shares, uniform))
+    return lambda observations: _shares(basis.project(observations, weights), observed.num_actions)
 
-    return behaviour
+
+def _shares(found: np.ndarray, num_actions: int | None) -> np.ndarray:
+    """Turn estimates of E[b(a) | s], [m, m_b], into probabilities if actions are discrete."""
+    if num_actions is None:
+        return found
+    positive = np.maximum(found, 0.0)
+    total = positive.sum(axis=1, keepdims=True)
+    some = total > 0.0
+    return np.where(some, positive / np.where(some, total, 1.0), np.float32(1.0 / num_actions))
 
 
 def checked_policy(
