@@ -232,6 +232,33 @@ METHODS = {
 
 
 @few_arrivals
+@pytest.mark.parametrize("method", ["least squares", "box", "td"])
+def test_features_and_values_average_over_the_policy_from_one_evaluation(method, monkeypatch):
+    data = walk(continuous=method == "box")
+    rep = fit(data, num_features=3, **{**QUICK, **METHODS[method]})
+    seen, basis = data.observation[:5], rep.solution.basis
+    task, weights = rep.goal(data.next_observation[5]), rep.solution.behaviour(seen)
+    phi = np.asarray(basis.apply(seen), np.float64)
+    forward = np.einsum("mp,pcd,mc->md", phi, rep.factors.forward, weights)
+    values = np.einsum("mp,pc,mc->m", phi, task.weights, weights)
+    calls, apply = [], type(basis).apply
+
+    def counted(self, states):
+        calls.append(len(states))
+        return apply(self, states)
+
+    monkeypatch.setattr(type(basis), "apply", counted)
+    for found, expected in (
+        (rep.features(seen), forward * np.sqrt(rep.singular_values)),
+        (rep.values(seen, task), values),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    assert calls == [5, 5]
+    one = rep.features(seen[:1])
+    np.testing.assert_allclose(one, rep.features(seen)[:1], rtol=1e-4, atol=1e-5)
+
+
+@few_arrivals
 @pytest.mark.filterwarnings("ignore:fitted Q iteration diverges")  # On 40 rows.
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
