@@ -1,6 +1,7 @@
 """Arenas by name, and custom ones from TOML files."""
 
 import dataclasses
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -209,7 +210,8 @@ def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
     _check_keys(settings, _fields(PuddleWorld), place="arena")
     tables = settings.get("puddles", [])
     if not isinstance(tables, list):
-        raise ArenaError(f"expected puddles to be an array of tables [[puddles]], got {tables!r}")
+        shown = reprlib.repr(tables)
+        raise ArenaError(f"expected puddles to be an array of tables [[puddles]], got {shown}")
     puddles = []
     for index, table in enumerate(tables):
         try:
@@ -221,7 +223,7 @@ def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
 
 def _puddle_from_settings(table: Any) -> Puddle:
     if not isinstance(table, dict):
-        raise ArenaError(f"expected a table with shape and multiplier, got {table!r}")
+        raise ArenaError(f"expected a table with shape and multiplier, got {reprlib.repr(table)}")
     name = table.get("shape")
     if not isinstance(name, str) or name not in SHAPES:
         raise ArenaError(f"expected shape to be one of {', '.join(SHAPES)}, got {name!r}")
