@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import os
 import random
-import resource
 import statistics
 import sys
 import time
@@ -59,10 +58,8 @@ from rlreps.training.devices import devices_for_small_runs, make_placement
 from rlreps.training.population import Population
 from rlreps.training.update import Learner
 
-Calls = Mapping[str, Callable[[], Any]]
 
-
-def median_seconds(calls: Calls, repeats: int) -> dict[str, float]:
+def median_seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Time calls in turns; return the median of each, after one that is not counted."""
     for call in calls.values():
         jax.block_until_ready(call())
@@ -123,7 +120,6 @@ def ground_truth(repeats: int, rows: int = 256, rollouts: int = 500, seconds: fl
         wide = 10.0 * jnp.stack([noise_x, noise_y + 0.1 * action.astype(noise_y.dtype)])
         return wide - jnp.floor(wide)
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bare = dataclasses.replace(chain, advance=jump)
     samplers = {
         name: RowSampler(each, config, devices=jax.local_devices())
@@ -135,11 +131,9 @@ def ground_truth(repeats: int, rows: int = 256, rollouts: int = 500, seconds: fl
     }
     count = rows * rollouts * config.horizon
     rates = {name: count / each for name, each in median_seconds(calls, repeats).items()}
-    added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     rates["Python and shapely"] = python_loop(config, seconds)
     for name, rate in rates.items():
         print(f"{name:20s} {rate:10.4g} transitions/s; rlreps {rates['rlreps'] / rate:8.2f} times")
-    print(f"memory beyond the rows: {added - 8 * rows * config.num_states / 2**20:.0f} MiB")
 
 
 # Training.
@@ -350,14 +344,7 @@ def agents(repeats: int, counts: Sequence[int] = (1, 10)) -> None:
 # Streaming.
 
 RATE, POWER = 10.0, 0.8
-SLOPE_RULES = (
-    "implicit_krasulina",
-    "explicit_krasulina",
-    "krasulina",
-    "oja",
-    "sanger",
-    "mu_eigengame",
-)
+LINEAR = "implicit_krasulina", "explicit_krasulina", "krasulina", "oja", "sanger", "mu_eigengame"
 """Rules that cost O(k · features) a row; others rotate all components with every update."""
 
 
@@ -506,7 +493,7 @@ def streaming(repeats: int, data: Path | None = None, figure: Path | None = None
     for name, seconds in found.items():
         ratio = seconds / found["rlreps"]
         print(f"{name:27s} {1e6 * seconds:7.2f} µs a row, {ratio:5.1f} times rlreps'")
-    for rule in SLOPE_RULES:
+    for rule in LINEAR:
         in_k = slope(rule, [(784, each) for each in (10, 20, 40, 80)], 5000, repeats)
         in_n = slope(rule, [(each, k) for each in (392, 784, 1568, 3136)], 5000, repeats)
         print(f"{rule:19s} slope {in_k:.2f} in k, {in_n:.2f} in features")

@@ -79,9 +79,7 @@ def test_comparisons_print_a_line_for_each_way(script, capsys, monkeypatch):
     script.training(1, states=300, length=2)
     script.spectral(1, sizes=(2,), rows=8, length=2)
     lines = capsys.readouterr().out.splitlines()
-    assert [len(re.findall(r"[\d.]+ times", line)) for line in lines] == [*[1] * 3, 0, *[1] * 8] + [
-        2
-    ] * 4
+    assert [len(re.findall(r"[\d.]+ times", line)) for line in lines] == [1] * 11 + [2] * 4
     # Averages of networks that share layers take d (d + 1) / 2 passes, of others d.
     assert [line.rpartition("; ")[2] for line in lines[-4:]] == ["3 passes", "2 passes"] * 2
 
