@@ -502,14 +502,6 @@ UNFIT = {
 }
 
 
-def make_something_else():
-    return 3
-
-
-def make_with_argument(size):
-    return CorridorDmEnv(size)
-
-
 @pytest.mark.parametrize("message", UNFIT)
 def test_environments_of_dm_env_that_do_not_fit_are_refused(message, monkeypatch):
     ((method, spec),) = UNFIT[message].items()
@@ -545,14 +537,8 @@ def test_numbers_and_images_of_dm_env_are_seen(monkeypatch):
         ("dm_env:rlreps.envs:A:B", "expected dm_env:MODULE:FUNCTION"),
     ],
 )
-def test_names_that_stand_for_nothing_are_refused_in_one_line(name, message, register, monkeypatch):
+def test_names_that_stand_for_nothing_are_refused_in_one_line(name, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "of_this_test", sys.modules[__name__])
-    missing = gymnasium.error.DependencyNotInstalled("It is not there,\nrun `pip install it`")
-    register("Unmakeable-v0", raising(missing))
-    register("Licensed-v0", raising(RuntimeError("license file missing,\nor old")))
-    register("Picky-v0", lambda wanted: None)
-    picky = {"vector_entry_point": lambda wanted: None, "max_episode_steps": 3}
-    register("PickyVector-v0", lambda wanted: None, **picky)
     with pytest.raises(InputError, match=message) as caught:
         describe(name)
     assert "\n" not in str(caught.value)

@@ -84,13 +84,6 @@ class TestProbeError:
             features[row, 1] = np.nan
             assert np.isnan(error_of(features, probe_of(values, train)))
 
-    @pytest.mark.integration
-    def test_many_agents_are_measured_at_once_in_one_program(self):
-        probe = probe_of(*random_probe())
-        features = single(np.random.default_rng(0).standard_normal((3, 80, 4)))
-        together = jax.jit(jax.vmap(probe_error, in_axes=(0, None)))(features, probe)
-        np.testing.assert_allclose(together, [error_of(of, probe) for of in features], rtol=1e-4)
-
 
 STEPS, MEMBERS, HORIZON, DISCOUNT = 60, 6, 7, 0.8
 

@@ -411,12 +411,7 @@ class TestSpectrum:
         assert shown == ["d = 1: 64.0 %", "d = 3: 84.0 %"]
 
 
-NAMES = {"x_label": "", "y_label": ""}
 ROW = {"method": "a", "d": 10}
-
-
-def sampled(values):
-    return plotting.plot_sample_efficiency([1, 2], {"a": values})
 
 
 @pytest.mark.parametrize(
