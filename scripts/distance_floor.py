@@ -72,16 +72,14 @@ def floors(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--arena", default="sutton")
     parser.add_argument("--bins", type=int, default=20)
     parser.add_argument("--discount", type=float, default=0.95)
     parser.add_argument("--components", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=30_000)
     given = parser.parse_args(arguments)
-    counts = action_steps(load_arena(given.arena), Grid(given.bins), points=POINTS, seed=0)
+    counts = action_steps(load_arena("sutton"), Grid(given.bins), points=POINTS, seed=0)
     moves = np.stack([count.toarray() for count in counts])
     moves /= moves.sum(axis=2, keepdims=True)
-    for name, floor in floors(moves, given.discount, given.components, given.steps).items():
+    for name, floor in floors(moves, given.discount, given.components, 30_000).items():
         print(f"{name:35s} {floor:.6f}")
 
 

@@ -1,7 +1,6 @@
 """Plant each one-line fault of tests/faults.toml in a copy and report which ones the tests notice.
 
     python scripts/faults.py --area losses --results runs/faults.csv
-    python scripts/faults.py --check
 
 The tests of a fault run up to the first failure, tier 0 alone. Faults that the results list as
 caught are not run again, so that a call goes on where an earlier one ended, or mended.
@@ -136,7 +135,6 @@ def summary(results: Sequence[Result]) -> str:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only check that faults can be set")
     parser.add_argument("--only", action="append", metavar="NAME", help="these faults")
     parser.add_argument("--area", action="append", help="faults of these areas")
     parser.add_argument("--results", type=Path, default=Path("runs/faults.csv"))
@@ -145,8 +143,6 @@ def main() -> None:
     faults = read_faults()
     for fault in faults:
         plant(fault)
-    if arguments.check:
-        return
     results = read_results(arguments.results)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name).resolve()

@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,57 +41,10 @@ IDENTIFIERS = {
     *("feature", "component", "eigenfunction", "index", "task"),
 }
 
-# Figures and statements of a paper that no claim judges: where, what they show, what is here.
-UNJUDGED = {
-    "le_lan_2023": [
-        ("Fig. 3 left", "EigenGame as a point of comparison", "beside it on [mnist](mnist.md)"),
-        (
-            "Fig. 3 right",
-            "reconstructed digits look alike",
-            "their errors above; components on [mnist](mnist.md)",
-        ),
-        (
-            "Fig. 4 left and Fig. 7",
-            "the domain and its ten leading components",
-            "drawn on [puddle-world](puddle-world.md)",
-        ),
-        (
-            "App. C",
-            "step sizes and optimizers were chosen in sweeps",
-            "not repeated: the values chosen are taken over",
-        ),
-    ],
-    "pfau_2019": [
-        (
-            "Sec. 5.1",
-            "RMSProp's decay must be slower than that of the averages",
-            "not run; with RMSProp no seed of ours learns all nine ([hydrogen](hydrogen.md))",
-        ),
-        (
-            "App. A.1",
-            "without the mask, diagonalised eigenfunctions are contaminated",
-            "at our settings the extreme ones are not ([hydrogen](hydrogen.md))",
-        ),
-        ("Fig. 3", "training curves on bouncing balls", "[bouncing-balls](bouncing-balls.md)"),
-        (
-            "Figs. 4 to 11",
-            "seven games, judged by eye",
-            "one game, by a stand-in for the eye ([atari](atari.md))",
-        ),
-    ],
-    "amid_warmuth_2020": [
-        (
-            "Fig. 1 (caption)",
-            'explicit Krasulina ("Sanger") takes the same time and converges worse',
-            "its times and excess losses stand above, beside implicit Krasulina's",
-        ),
-        (
-            "Fig. 2 (caption)",
-            "the other methods are less stable and give poor results",
-            "their final losses stand above; the paper sets no limit for poor",
-        ),
-    ],
-}
+UNJUDGED: dict[str, list[list[str]]] = tomllib.loads(
+    Path(__file__).with_name("unjudged.toml").read_text(encoding="utf-8")
+)
+"""Paper → figures and statements that no claim judges: where, what they show, what is here."""
 
 
 def main() -> None:

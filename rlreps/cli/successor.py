@@ -27,7 +27,7 @@ class Generate:
         processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
         repair: Compute damaged blocks again instead of refusing to go on.
-        plan: Say what each process would do, in what time and memory, and do nothing.
+        plan: Say what it would take in sizes, memory and roughly time, and do nothing.
         quiet: Show no progress bar.
     """
 

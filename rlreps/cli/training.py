@@ -45,7 +45,7 @@ class Train:
             a share of every batch; by default all accelerators or, without any, one CPU device. Of
             several processes, each gives as many.
         processes: The processes that train together, each started with the same command.
-        plan: Say what each process would do, in what time and memory, and do nothing.
+        plan: Say what it would take in sizes, memory and roughly time, and do nothing.
         quiet: Show no progress bar.
     """
 

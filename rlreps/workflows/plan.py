@@ -1,8 +1,7 @@
-"""Plans of several processes, before any starts: shares, sizes and time of each.
+"""What a command would take, before it starts: sizes, memory and a rough time. Nothing is written.
 
-Times come from rates that are measured here and now, for a moment, on this machine. They leave out
-what processes send each other, compilation, evaluation, and the decomposition of a store that does
-not keep its own yet. Nothing is written.
+Times are those of a moment of work on this machine. They leave out compilation, evaluation, what
+processes send each other, and the decomposition of a store that does not keep its own yet.
 """
 
 import dataclasses
@@ -16,7 +15,6 @@ import jax
 import numpy as np
 
 from rlreps.errors import require
-from rlreps.runs.processes import share_of
 from rlreps.subspace import PrincipalSubspace
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
@@ -24,18 +22,14 @@ from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.store.format import create_or_resume, find_store
 from rlreps.training import train_population
-from rlreps.workflows.train import (
-    TrainingConfig,
-    learner_for,
-    stored_problem,
-)
+from rlreps.workflows.train import TrainingConfig, learner_for, stored_problem
 
 _TRIED_TRANSITIONS = 2 * 10**7
 _TRIED_UPDATES = 10
 
 
 def plan_generation(measure: SuccessorMeasure, path: Path, count: int) -> dict[str, Any]:
-    """Say what each of several processes would do in ``workflows.generate.generate``.
+    """Say what ``workflows.generate.generate`` would take in several processes.
 
     Args:
         measure: What to compute.
@@ -43,15 +37,15 @@ def plan_generation(measure: SuccessorMeasure, path: Path, count: int) -> dict[s
         count: Processes.
 
     Returns:
-        JSON values: sizes of the whole, and for each process its ``blocks``, ``rows``,
-        ``written_bytes``, least ``memory_bytes`` and, where rollouts were timed, ``seconds``.
+        JSON values: sizes of the store, ``missing_blocks``, the least ``memory_bytes`` of a
+        process, and ``seconds`` until the last one ends, None where nothing is rolled out.
 
     Raises:
         InputError: For a store that is there under other settings.
     """
     rows = measure.num_states
     block_rows = min(measure.block_rows, rows)
-    missing = list(range(math.ceil(rows / block_rows)))
+    missing = math.ceil(rows / block_rows)
     if find_store(path) is not None:
         # It is there: this only compares settings.
         create_or_resume(
@@ -61,53 +55,33 @@ def plan_generation(measure: SuccessorMeasure, path: Path, count: int) -> dict[s
             settings=measure.store_settings(),
             provenance={},
         )
-        missing = open_estimates(path).missing_blocks()
-    speed = _rows_per_second(measure) if isinstance(measure, MonteCarlo) else None
-    each = []
-    for index in range(count):
-        own = [
-            min(block_rows, rows - block * block_rows) for block in share_of(missing, index, count)
-        ]
-        each.append(
-            {
-                "process": index,
-                "blocks": len(own),
-                "rows": sum(own),
-                "written_bytes": measure.stored_bytes // rows * sum(own),
-                "memory_bytes": measure.working_bytes,
-                "seconds": None if speed is None else round(sum(own) / speed, 1),
-            }
-        )
+        missing = len(open_estimates(path).missing_blocks())
+    seconds = None
+    if isinstance(measure, MonteCarlo):
+        seconds = round(_seconds_of_block(measure) * math.ceil(missing / count), 1)
     return {
         "store": str(path),
         "states": rows,
         "stored_bytes": measure.stored_bytes,
         "transitions": measure.transitions,
-        "rows_per_second_here": None if speed is None else round(speed, 3),
-        "processes": each,
+        "missing_blocks": missing,
+        "processes": count,
+        "memory_bytes": measure.working_bytes,
+        "seconds": seconds,
     }
 
 
-def _rows_per_second(measure: MonteCarlo) -> float:
-    """Time a block's rows with two small numbers of rollouts, and continue the line."""
+def _seconds_of_block(measure: MonteCarlo) -> float:
+    """Time the first block with some of its rollouts, and scale to all of them."""
     rows = min(measure.block_rows, measure.num_states)
-    most = min(measure.rollouts, max(4, _TRIED_TRANSITIONS // (rows * measure.horizon)))
-    counts = np.array([max(2, most // 4), most])
-    seconds = [_seconds_of(dataclasses.replace(measure, rollouts=int(each))) for each in counts]
-    # A row costs time of its own, which does not grow with its rollouts.
-    slope = max(0.0, float(np.diff(seconds)[0])) / max(1, int(np.diff(counts)[0]))
-    return rows / (seconds[1] + slope * (measure.rollouts - most))
-
-
-def _seconds_of(measure: MonteCarlo) -> float:
-    """Time the rows of the first block."""
-    block = range(min(measure.block_rows, measure.num_states))
-    estimator, seconds = measure.estimator(), 0.0
+    tried = min(measure.rollouts, max(4, _TRIED_TRANSITIONS // (rows * measure.horizon)))
+    estimator = dataclasses.replace(measure, rollouts=tried).estimator()
+    seconds = 0.0
     for _ in range(2):  # The first compiles.
         began = time.perf_counter()
-        list(estimator.row_blocks([block]))
+        list(estimator.row_blocks([range(rows)]))
         seconds = time.perf_counter() - began
-    return seconds
+    return seconds * measure.rollouts / tried
 
 
 def _truth_of_no_meaning(store_path: Path, num_features: int) -> GroundTruth:
@@ -115,11 +89,9 @@ def _truth_of_no_meaning(store_path: Path, num_features: int) -> GroundTruth:
     num_states, num_tasks = open_store(store_path).shape
     most = min(num_states - 1, num_tasks)
     require(1 <= num_features <= most, f"1 <= d <= {most} components", num_features)
-    basis = np.eye(num_states, num_features, dtype=np.float32)
-    ones = np.ones(num_features, np.float32)
     principal = PrincipalSubspace(
-        basis=basis,
-        singular_values=ones,
+        basis=np.eye(num_states, num_features, dtype=np.float32),
+        singular_values=np.ones(num_features, np.float32),
         total_energy=float(num_features),
         method="none",
         settings={},
@@ -130,7 +102,7 @@ def _truth_of_no_meaning(store_path: Path, num_features: int) -> GroundTruth:
 def plan_training(
     config: TrainingConfig, store_path: Path, count: int, devices: Sequence[jax.Device]
 ) -> dict[str, Any]:
-    """Say what each of several processes would do in ``workflows.train.run_training``.
+    """Say what ``workflows.train.run_training`` would take in several processes.
 
     Args:
         config: The run.
@@ -139,9 +111,8 @@ def plan_training(
         devices: Those of one process; the others have as many like them.
 
     Returns:
-        JSON values: what is shared out, and for each process its ``seeds`` or ``rows`` of every
-        batch, ``memory_bytes`` of matrix, parameters and optimizer on all its devices, and
-        ``seconds`` of updates.
+        JSON values: what is shared out over all devices, ``memory_bytes`` of matrix, parameters
+        and optimizer on those of a process, and ``seconds`` of updates.
 
     Raises:
         InputError: For anything about the store or the configuration that does not fit.
@@ -167,25 +138,13 @@ def plan_training(
             progress=False,
         )
         held = sum(leaf.nbytes for leaf in jax.tree.leaves((problem.source, result.state)))
-    second = result.seconds / (2 * updates)
-    each = []
-    for index in range(count):
-        first = index * len(devices)
-        if by_seeds:
-            share: dict[str, Any] = {
-                "seeds": seeds[first * own_seeds : (first + len(devices)) * own_seeds]
-            }
-        else:
-            bounds = [min(config.rows, own_rows * place) for place in (first, first + len(devices))]
-            share = {"rows": bounds[1] - bounds[0]}
-        seconds = round(second * config.steps, 1)
-        each.append(
-            {"process": index, **share, "memory_bytes": held * len(devices), "seconds": seconds}
-        )
     return {
         "store": str(store_path),
+        "states": store.shape[0],
+        "tasks": store.shape[1],
+        "processes": count,
         "devices": f"{len(devices)} x {devices[0].device_kind} a process",
         "shared_out": "seeds" if by_seeds else "rows of every batch",
-        "seconds_per_update_here": round(second, 6),
-        "processes": each,
+        "memory_bytes": held * len(devices),
+        "seconds": round(result.seconds / (2 * updates) * config.steps, 1),
     }

@@ -298,18 +298,3 @@ def test_short_episodes_have_a_probe_of_short_sums():
     rewards = np.asarray(measured.probe.values[:, -1])
     assert rewards.max() == pytest.approx(sum(0.95**power for power in range(4)))
     jax.tree.map(np.testing.assert_array_equal, measured.probe, again.probe)
-
-
-@pytest.mark.integration
-def test_measures_of_many_agents_are_those_of_each():
-    features = single(np.random.default_rng(0).normal(size=(3, 20, 4)))
-    features[1] = 0.0
-    basis = single(centred_frame(20, 2))
-
-    def measure(features):
-        asleep = dormant_share([jax.nn.relu(features)])
-        return jnp.stack([effective_rank(features), asleep, coverage_distance(features, basis)])
-
-    alone = [jax.jit(measure)(own) for own in features]
-    together = jax.jit(jax.vmap(measure))(features)
-    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)

@@ -590,19 +590,6 @@ def test_a_users_own_torso_and_task_take_the_configured_ones_places():
         make_trainer(short, **own)
 
 
-@pytest.mark.integration
-def test_a_users_own_torso_learns_from_the_task_of_their_own():
-    config = config_for("Chain-v0", auxiliary=AuxiliaryConfig(weight=100.0, horizon=3))
-    with closing(make_trainer(config, **own_parts())) as trainer:
-        before = jax.device_get(trainer.init().memory.learner.params["torso"])
-        state, (metrics,) = run(trainer, [200])
-    assert set(before) == {"w"}
-    learner = state.memory.learner
-    assert learner.auxiliary.tolist() == [(200 - 48) // 4] * 2
-    assert metrics["auxiliary_loss"].shape == (2,)
-    assert np.abs(learner.params["torso"]["w"]).mean() < np.abs(before["w"]).mean()
-
-
 def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
     assert puddle_world_of(config_for("CartPole-v1")) is None
     assert puddle_world_of(config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")) is None

@@ -119,22 +119,8 @@ STAR = [(np.cos(angle), np.sin(angle)) for angle in np.arange(5) * 4.0 * np.pi /
     ("build", "message"),
     [
         (lambda: Disc((0.5, 0.5), 0.0), "expected radius to be greater than 0, got 0.0"),
-        (lambda: Disc((0.5, 0.5), -1.0), "expected radius to be greater than 0, got -1.0"),
-        (lambda: Disc((0.5, 0.5), True), "expected radius to be a finite number, got True"),
-        (lambda: Disc((0.5, np.nan), 0.1), "expected centre to be a finite number, got nan"),
-        (lambda: Disc(0.5, 0.1), r"expected centre to be two numbers \[x, y\], got 0.5"),
         (lambda: Capsule((0, 0), (0, 0, 1), 0.1), "expected end to be two numbers"),
-        (lambda: Capsule((0, "a"), (0, 1), 0.1), "expected start to be a finite number, got 'a'"),
-        (lambda: Capsule((0, 0), (0, 1), np.inf), "expected radius to be a finite number, got inf"),
-        (
-            lambda: ConvexPolygon(((0, 0), (1, 0))),
-            "expected a polygon of at least 3 vertices, got 2",
-        ),
-        (lambda: ConvexPolygon(5), "expected vertices to be a list of points, got 5"),
-        (lambda: ConvexPolygon(((0, 0), (1, 1), (0.5, 0.5))), "expected a polygon with an area"),
         (lambda: ConvexPolygon(((0, 0), (0, 0), (1, 0), (0, 1))), "expected distinct vertices"),
-        (lambda: ConvexPolygon(((0, 0), (1, 0), (0.2, 0.2), (0, 1))), "expected a convex polygon"),
-        (lambda: ConvexPolygon(((0, 0), (2, 0), (0, 1), (1, 1))), "expected a convex polygon"),
         (lambda: ConvexPolygon(tuple(STAR)), "expected a convex polygon"),
     ],
 )

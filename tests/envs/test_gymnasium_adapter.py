@@ -273,24 +273,12 @@ def test_sync_vectorisation_still_works():
     ("use", "message"),
     [
         (lambda: PuddleWorldEnv("moon"), "expected an arena .*sutton.*, got 'moon'"),
-        (lambda: PuddleWorldEnv(render_mode="human"), "expected render_mode to be None or"),
-        (lambda: PuddleWorldVectorEnv(0), "expected num_envs of at least 1, got 0"),
         (lambda: PuddleWorldVectorEnv(2, max_episode_steps=0), "expected max_steps to be None or"),
-        (lambda: PuddleWorldEnv().step(4), r"expected an action in \{0, 1, 2, 3\}, got 4"),
-        (lambda: BouncingBallsEnv(num_balls=0), "expected num_balls to be an int >= 1, got 0"),
-        (lambda: BouncingBallsEnv(render_mode="human"), "expected render_mode to be None or"),
-        (lambda: BouncingBallsEnv().step(1), r"expected an action in \{0\}, got 1"),
         (
             lambda: BouncingBallsVectorEnv(2).step(np.array([0, 1])),
             r"expected 2 actions in \{0\}, got \[0 1\]",
         ),
-        (
-            lambda: PuddleWorldVectorEnv(2).step(np.zeros(3, int)),
-            r"expected 2 actions .* got \[0 0",
-        ),
-        (lambda: PuddleWorldVectorEnv(2).step(np.array([0, 4])), r"expected 2 actions .*\[0 4\]"),
         (lambda: PuddleWorldEnv().step(0), r"expected reset\(\) before step"),
-        (lambda: PuddleWorldVectorEnv(2).step(np.zeros(2, int)), r"expected reset\(\) before step"),
     ],
 )
 def test_bad_arguments_say_what_was_expected(use, message):

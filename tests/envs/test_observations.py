@@ -196,15 +196,8 @@ def test_observations_change_neither_moves_nor_what_ground_truth_is_of():
     ("observation", "message"),
     [
         ("smell", r"expected an observation \(position, code, image\), got 'smell'"),
-        (3, "expected an observation .*, got 3"),
-        ({"bins": 3}, "expected an observation .*, got {'bins': 3}"),
         ({"name": "position", "bins": 3}, r"of the observation position \(none\), got 'bins'"),
-        ({"name": "code", "bins": 0}, "expected bins of codes to be an int >= 1, got 0"),
-        ({"name": "code", "seed": -1}, "expected seed of codes to be an int >= 0, got -1"),
-        ({"name": "code", "seed": 2**63}, "expected seed of codes to be an int <= .*, got a larg"),
-        ({"name": "code", "bins": 10**6}, "at most 16,777,216 numbers together, got 1000000 x 10"),
         ({"name": "code", "size": 10**6}, "at most 16,777,216 numbers .*, got 20 x 20 codes of 1"),
-        ({"name": "image", "size": 7}, "expected size of an image to be an int >= 8, got 7"),
         ({"name": "image", "size": 12_000}, "expected size of an image to be an int <= 1,024, g"),
     ],
 )

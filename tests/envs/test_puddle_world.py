@@ -253,23 +253,12 @@ def test_worlds_with_equal_numbers_are_equal_and_hash_alike():
     ("fields", "message"),
     [
         ({"step_size": 0.0}, "expected step_size to be greater than 0, got 0.0"),
-        ({"step_size": np.nan}, "expected step_size to be a finite number, got nan"),
-        ({"noise": -0.1}, "expected noise to be at least 0, got -0.1"),
-        ({"noise": "loud"}, "expected noise to be a finite number, got 'loud'"),
         ({"goal": 1}, r"expected goal to be a bool or a disc \(x, y, radius\), got 1"),
-        ({"goal": (0.5, 0.5)}, r"expected goal to be a bool or a disc .*, got \(0.5, 0.5\)"),
-        ({"goal": (0.5, 0.5, 0.0)}, "expected radius to be greater than 0, got 0.0"),
-        ({"goal": (0.5, 1.5, 0.1)}, r"expected the goal's centre to be in .*, got \[0.5, 1.5\]"),
         (
             {"goal": (0.5, 0.5, 0.1), "puddles": (Puddle(Disc((0.5, 0.5), 0.2), 0.0),)},
             r"expected the goal's centre to be .*, outside the walls, got \[0.5, 0.5\]",
         ),
-        ({"max_steps": 0}, "expected max_steps to be None or an int >= 1, got 0"),
-        ({"max_steps": 2.5}, "expected max_steps to be None or an int >= 1, got 2.5"),
-        ({"max_steps": 2**31}, "None or an int <= 2,147,483,647, got 2147483648"),
         ({"max_steps": 10**5000}, "None or an int <= 2,147,483,647, got a larger one"),
-        ({"puddles": (1,)}, "expected puddles to be Puddle instances, got 1"),
-        ({"puddles": 1}, "expected puddles to be Puddle instances, got 1"),
     ],
 )
 def test_worlds_that_make_no_sense_say_what_was_expected(fields, message):

@@ -2,8 +2,7 @@
 
 Each suite damages what is sound, or makes up what may be none, in ways that Hypothesis chooses, the
 same ones in every run: 2,900 cases, about 20 seconds of a core. One that takes longer than five
-seconds fails. The last suite runs 80 commands to their end, in a process whose memory is bounded,
-in half a minute.
+seconds fails.
 """
 
 import contextlib
@@ -13,10 +12,6 @@ import io
 import json
 import math
 import os
-import select
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -24,7 +19,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AgentConfig
-from rlreps.cli import COMMANDS, main, parse_command
+from rlreps.cli import COMMANDS, parse_command
 from rlreps.config import as_json, from_json
 from rlreps.envs import ArenaError, PuddleWorld, arena_settings, load_arena
 from rlreps.envs.arenas import ARENAS
@@ -444,155 +439,3 @@ def test_a_command_line_is_a_command_or_refused(tmp_path, monkeypatch, data, cap
         one_line("help" if ending.code in (0, None) else "")
     capsys.readouterr()
     assert not os.listdir(tmp_path)
-
-
-# Commands, run to their end in a process of their own.
-
-SERVER = """
-import contextlib, io, json, os, resource, sys, traceback
-from rlreps.cli import main
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-for line in sys.stdin:
-    request, said, code = json.loads(line), io.StringIO(), 0
-    if "room" in request:
-        held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (held + request["room"],) * 2)
-        continue
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-        try:
-            main(request["arguments"])
-        except SystemExit as ending:
-            code = ending.code or 0
-        except BaseException:
-            code = traceback.format_exc()
-    print(json.dumps([code, said.getvalue()]), file=answers, flush=True)
-"""
-ROOM = 2**30
-"""Bytes that a process may take beyond what it took for all commands on sound files."""
-
-READING = {
-    "successor verify psi": "psi",
-    "successor info psi --json --quiet": "psi",
-    "svd psi --rank 3 --quiet": "psi",
-    "plot spectrum psi --rank 3 --out picture.png": "psi",
-    "evaluate run": "run",
-    "plot curves run --out picture.png": "run",
-    "plot components psi --runs run --d 3 --out picture.png": "run",
-    "explore psi run --out page.html --components 3 --quiet": "run",
-    "plot env --arena arena.toml --bins 8 --out picture.png": "arena.toml",
-}
-"""Command → the file or folder that is damaged for it; a second or two on sound ones."""
-
-TRAINING = (
-    "--num-features 3 --steps 20 --rows 40 --tasks 32 --hidden 8 --evaluate-every 10 "
-    "--checkpoint-every 10 --quiet"
-)
-
-
-class Server:
-    """A process that runs one command after another in a folder, with bounds on each."""
-
-    def __init__(self, folder, sound):
-        self.folder, self.sound = folder, sound
-
-    def start(self):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=self.folder,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-            text=True,
-        )
-        # Imports and compilation are neither timed nor counted.
-        found = {command: self.run(command.split(), seconds=120) for command in READING}
-        self.ask(room=ROOM)
-        return found
-
-    def ask(self, **request):
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-
-    def run(self, arguments, *, seconds):
-        """Return the exit code, or a traceback, and what was written to standard error."""
-        self.ask(arguments=arguments)
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
-        answer = self.process.stdout.readline() if ready else ""
-        if not answer:
-            self.close()
-            raise AssertionError("the process died" if ready else f"no end within {seconds} s")
-        return json.loads(answer)
-
-    def close(self):
-        self.process.kill()
-        self.process.communicate()
-
-
-@pytest.fixture(scope="module")
-def server(toy_store, tmp_path_factory):
-    """Runs commands in a folder with a store, a run and an arena; ``sound`` has copies of them."""
-    folder = tmp_path_factory.mktemp("commands")
-    sound, place = folder / "sound", folder / "place"
-    sound.mkdir()
-    shutil.copytree(toy_store, sound / "psi")
-    settings = arena_settings(ARENAS["sutton"])
-    lines = [f"{name} = {toml(value)}" for name, value in settings.items() if value is not None]
-    (sound / "arena.toml").write_text("\n".join(lines))
-    main(["train", str(sound / "psi"), "--out", str(sound / "run"), *TRAINING.split()])
-    shutil.copytree(sound, place)
-    running = Server(place, sound)
-    try:
-        assert {code for code, _ in running.start().values()} == {0}
-        yield running
-    finally:
-        running.close()
-
-
-def harm(file, draw):
-    """Put something else in the place of a file."""
-    content = file.read_bytes()
-    kind = draw(st.sampled_from(["damage", "damage", "edit", "fifo", "endless", "folder", "grow"]))
-    if kind == "damage":
-        file.write_bytes(damaged(content, draw))
-    elif kind == "edit" and file.suffix == ".json":
-        tree = {name: value for name, value in json.loads(content).items() if name != "checksum"}
-        file.write_text(json.dumps(changed(tree, draw)))
-    elif kind == "grow":
-        os.truncate(file, 2**33)
-    else:
-        file.unlink()
-        if kind == "fifo":
-            os.mkfifo(file)
-        elif kind == "endless":
-            file.symlink_to("/dev/zero")
-        elif kind == "folder":
-            file.mkdir()
-
-
-@cases(80)
-@given(data=st.data())
-def test_a_command_ends_in_time_with_its_result_or_one_line(server, data):
-    # The folder itself stays: it is where the process is.
-    for entry in server.folder.iterdir():
-        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    shutil.copytree(server.sound, server.folder, dirs_exist_ok=True)
-    if server.process.poll() is not None:
-        server.start()
-    command = data.draw(st.sampled_from(sorted(READING)))
-    arguments = command.split()
-    if data.draw(st.integers(0, 3)) == 0:
-        flag = data.draw(st.sampled_from(FLAGS))
-        arguments += [flag, data.draw(st.sampled_from(KNOWN[flag]) if flag in KNOWN else VALUES)]
-    else:
-        root = server.folder / READING[command]
-        files = [file for file in sorted(root.rglob("*")) if file.is_file()]
-        harm(data.draw(st.sampled_from(files or [root])), data.draw)
-    hypothesis.note(arguments)
-    code, said = server.run(arguments, seconds=5)
-    hypothesis.note(said)
-    assert code in (0, 2)
-    assert "Traceback" not in said
-    assert "enough memory" not in said
-    if code == 2:
-        assert said.startswith("rlreps: error: ")
-        assert said.count("\n") == 1

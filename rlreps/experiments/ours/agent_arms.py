@@ -1,36 +1,27 @@
 """Arms: agents that are trained alike but for one thing, compared with the first arm.
 
-Shared by the experiments ``agent-puddle-world``, ``agent-control`` and ``representation-transfer``:
-training, intervals, claims, figures and sections of the report.
+Shared by experiments with agents: training, intervals, figures and sections of the report.
 """
 
-import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig
-from rlreps.agents.trainer import puddle_world_of
+from rlreps.agents import AgentConfig
 from rlreps.errors import require
-from rlreps.experiments.harness import Claim, Run, in_path
+from rlreps.experiments.harness import Run, in_path
 from rlreps.plotting import (
     Line,
     Panel,
     plot_improvements,
     plot_panels,
-    plot_policy_and_value,
     plot_sample_efficiency,
-    plot_torso_components,
 )
-from rlreps.plotting.maps import ACTIONS
 from rlreps.report.page import Section
 from rlreps.report.table import Table, format_number
 from rlreps.runs.folder import RunFolder
@@ -44,27 +35,19 @@ from rlreps.runs.intervals import (
     samples_to_reach,
     sign_flip_p_value,
 )
-from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agents import (
     OwnParts,
     StartingTorsos,
-    TrainedAgent,
     history,
-    load_agents,
-    map_of_values,
     mean_returns,
     run_agents,
-    torso_components,
 )
 
 FloatArray = npt.NDArray[np.float64]
 
 NO_TASK = "no auxiliary task"
 """Label of the arm that arms with auxiliary tasks are compared with."""
-
-FEWEST_SEEDS = 10
-"""Agents of each arm below which no verdict is given."""
 
 SIGNIFICANCE = 0.05
 _RESAMPLES = 20_000
@@ -108,38 +91,6 @@ INTERVALS = (
     "for their number (Holm 1979). A return counts as reached at the second evaluation at or above "
     "it of any three in a row. An agent that never reaches it counts with the length of training."
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ComparedAgents:
-    """Agents in one environment: without an auxiliary task, and with each of several.
-
-    Attributes:
-        base: What they have in common; its own auxiliary task counts for nothing.
-        tasks: Auxiliary tasks, of different objectives and of weight > 0.
-        threshold: Return whose samples are counted, undiscounted.
-    """
-
-    base: AgentConfig
-    tasks: tuple[AuxiliaryConfig, ...]
-    threshold: float
-
-    def __post_init__(self) -> None:
-        require(len(self.tasks) >= 1, "at least one auxiliary task", self.tasks)
-        require(math.isfinite(self.threshold), "a finite threshold", self.threshold)
-        names = [task.objective.title for task in self.tasks]
-        require(len(set(names)) == len(names), "auxiliary tasks of different objectives", names)
-        for task in self.tasks:
-            require(task.weight > 0.0, "an auxiliary weight > 0 of every task", task.weight)
-        self.arms()
-
-    def arms(self) -> dict[str, AgentConfig]:
-        """Return label → agents, those without an auxiliary task first."""
-        tasks = {NO_TASK: dataclasses.replace(self.base.auxiliary, weight=0.0)}
-        tasks |= {task.objective.title: task for task in self.tasks}
-        return {
-            label: dataclasses.replace(self.base, auxiliary=task) for label, task in tasks.items()
-        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,16 +153,6 @@ class Advantage(NamedTuple):
     probability: Interval
     mean_return: Interval
     samples: Interval
-
-    @property
-    def better_return(self) -> bool:
-        """Tell whether the interval of the mean return lies above 0."""
-        return bool(self.mean_return.low > 0.0)
-
-    @property
-    def fewer_samples(self) -> bool:
-        """Tell whether the interval of the samples lies below 0."""
-        return bool(self.samples.high < 0.0)
 
 
 class Adjusted(NamedTuple):
@@ -292,11 +233,6 @@ class Comparison:
         ]
         pairs = holm(found).reshape(-1, 2).tolist()
         return {run.label: Adjusted(*pair) for run, pair in zip(self.others, pairs, strict=True)}
-
-    @property
-    def enough_seeds(self) -> bool:
-        """Tell whether there are enough agents for a verdict."""
-        return all(len(run.returns) >= FEWEST_SEEDS for run in self.runs)
 
     def summary(self) -> dict[str, Any]:
         """Return this environment's part of a summary, JSON values."""
@@ -388,46 +324,6 @@ def improvements(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
     }
     every = overall_improvement(comparisons)
     return found | {f"{label}, all environments": each for label, each in every.items()}
-
-
-def improvement_claims(
-    comparison: Comparison, *, subject: str, labels: Sequence[str] | None = None
-) -> list[Claim]:
-    """Claim that at least one arm beats the first in return, and that one does in samples.
-
-    Args:
-        comparison: The arms.
-        subject: What an arm is, such as "auxiliary objective".
-        labels: Arms that count; None is all. p-values are adjusted for all, as in the tables.
-    """
-    counted = [run.label for run in comparison.others] if labels is None else labels
-    stated = (
-        f"p < {SIGNIFICANCE:g} of differences by seed, adjusted for {comparison.num_comparisons} "
-        "comparisons (Holm)"
-    )
-    beats = f"{comparison.environment}: at least one {subject} beats {comparison.baseline.label} in"
-
-    def claim(where: str, name: str, sign: float) -> Claim:
-        found = {
-            label: (getattr(comparison.advantages[label], name), getattr(p_values, name))
-            for label, p_values in comparison.adjusted.items()
-            if label in counted
-        }
-        verdicts = [sign * each.value > 0.0 and p < SIGNIFICANCE for each, p in found.values()]
-        return Claim(
-            statement=f"{beats} {where}",
-            stated=stated,
-            found="; ".join(
-                f"{label} {signed(each)}, p = {format_number(p)}"
-                for label, (each, p) in found.items()
-            ),
-            holds=any(verdicts) if comparison.enough_seeds else None,
-        )
-
-    return [
-        claim("mean return over training", "mean_return", 1.0),
-        claim(f"environment steps to a return of {comparison.threshold_text}", "samples", -1.0),
-    ]
 
 
 def _text(estimate: Interval, form: Callable[[float], str]) -> str:
@@ -671,61 +567,3 @@ def _torso_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
         tables=tables,
         figures=figures,
     )
-
-
-def map_figures(
-    run: Run[Any], arms: Sequence[ArmRuns], truth: GroundTruth | None, components: int
-) -> list[tuple[Path, str]]:
-    """Draw the policy and the torso of each arm's first agent in PuddleWorld.
-
-    Args:
-        run: The experiment's run.
-        arms: What to show.
-        truth: At whose states torsos are looked at; None leaves them out.
-        components: Principal components, at most.
-    """
-    policies, torsos = [], []
-    for arm in arms:
-        world = puddle_world_of(arm.config)
-        assert world is not None
-        trainer, state, _ = load_agents(arm.folder, arm.config)
-        with contextlib.closing(trainer):
-            params = jax.tree.map(lambda leaf: leaf[0], state.memory.learner.params)
-            agent = TrainedAgent(trainer, arm.config, 0, params)
-            values = np.asarray(map_of_values(agent, world), np.float64)
-            found = None if truth is None else torso_components(agent, truth)
-        centres = np.asarray(Grid(math.isqrt(len(values))).centres())
-        policies.append(
-            run.show(
-                f"policy_{in_path(arm.label)}",
-                f"{arm.label}, the first agent: value of its greedy action and that action.",
-                [
-                    {"arm": arm.label, "x": x, "y": y, **dict(zip(ACTIONS, each, strict=True))}
-                    for (x, y), each in zip(centres, values, strict=True)
-                ],
-                plot_policy_and_value(
-                    world, values, value_label="estimated discounted return, max Q"
-                ),
-            )
-        )
-        if truth is None or found is None:
-            continue
-        learned = np.asarray(found, np.float64)[:, :components]
-        measure = np.asarray(truth.principal.basis, np.float64)[:, : learned.shape[1]]
-        torsos.append(
-            run.show(
-                f"components_{in_path(arm.label)}",
-                f"{arm.label}, the first agent: principal components of its torso's centred "
-                "features, below those of the successor measure of the same number.",
-                [
-                    {
-                        "cell": cell,
-                        **{f"torso_{index}": x for index, x in enumerate(ours, start=1)},
-                        **{f"successor_measure_{i}": x for i, x in enumerate(theirs, start=1)},
-                    }
-                    for cell, (ours, theirs) in enumerate(zip(learned, measure, strict=True))
-                ],
-                plot_torso_components(world, learned, measure, bins=int(truth.settings["bins"])),
-            )
-        )
-    return policies + torsos

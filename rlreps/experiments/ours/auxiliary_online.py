@@ -35,6 +35,7 @@ two cores.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -46,10 +47,9 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.environments import describe
 from rlreps.agents.trainer import arena_of
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import MLP, FourierMLP
+from rlreps.encoders import MLP, Cosine, FourierMLP
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path
-from rlreps.experiments.ours import agent_control
 from rlreps.experiments.ours.agent_arms import (
     NO_TASK,
     SIGNIFICANCE,
@@ -60,7 +60,6 @@ from rlreps.experiments.ours.agent_arms import (
     signed,
     train_arm,
 )
-from rlreps.experiments.ours.agent_puddle_world import COSINES, cosines
 from rlreps.experiments.ours.mazes import (
     CAP,
     GOALS,
@@ -80,6 +79,7 @@ from rlreps.runs.intervals import (
     sign_flip_p_value,
     smallest_detectable,
 )
+from rlreps.workflows.agents import StartingTorsos
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -89,6 +89,8 @@ FOLLOWING = "explicit per action"
 FIXED = "explicit per action, random policy"
 LARGE_BATCH = "large batch"
 DANSKIN = "Danskin-LISSA"
+COSINES = "fixed cosines"
+"""Label of agents whose features need no data, where positions are seen."""
 
 _AS = {FIXED: FOLLOWING}
 """Task → another of the same objective, whose weight it takes."""
@@ -238,6 +240,26 @@ class Config:
         unknown = {label for each in self.settings for label in each.tasks}
         unknown = {_AS.get(label, label) for label in unknown} - {*self.settings[0].tasks}
         require(not unknown, "every task in the first setting, where weights are chosen", unknown)
+
+
+def cosines(base: AgentConfig) -> tuple[AgentConfig, StartingTorsos]:
+    """Make agents with fixed features that need no data: cosines of the lowest frequencies.
+
+    The d products of cosines of x and y, without the constant, in order of k_x² + k_y².
+    """
+    size = base.num_features
+    frequencies = next(k for k in itertools.count(1) if (1 + k) ** 2 > size)
+    multiples = np.indices((1 + frequencies,) * 2).reshape(2, -1)
+    chosen = np.argsort(np.sum(multiples**2, axis=0), kind="stable")[1 : 1 + size]
+    weights = np.zeros((base.num_seeds, multiples.shape[1], size), np.float32)
+    weights[:, chosen, np.arange(size)] = 1.0
+    config = dataclasses.replace(
+        base,
+        encoder=Cosine(frequencies=frequencies),
+        dqn=dataclasses.replace(base.dqn, freeze_torso=True),
+        auxiliary=dataclasses.replace(base.auxiliary, weight=0.0),
+    )
+    return config, StartingTorsos(weights, f"the {size} cosines of the lowest frequencies")
 
 
 def best_return(moves: npt.ArrayLike, goal: npt.ArrayLike, cap: int) -> float:
@@ -469,7 +491,7 @@ _LAPTOP = AgentConfig(
 )
 
 _BESIDE = (FOLLOWING, LARGE_BATCH, CONTROL)
-_ON_HOST = (FOLLOWING, CONTROL)
+_HOST_TASKS = (FOLLOWING, CONTROL)
 """Tasks in ``sutton``, and where environments run on the host, in a preset of minutes."""
 
 
@@ -495,19 +517,48 @@ def _null(base: AgentConfig, tasks: tuple[str, ...]) -> Setting:
     return Setting(base=positions, length_scale=0.2, solved=-40.0, tasks=tasks)
 
 
-def _control(base: AgentConfig, agents: AgentConfig, tasks: tuple[str, ...]) -> Setting:
-    """Make agents of ``agent-control`` as long and as many as others are."""
+_SOLVED = {"Acrobot-v1": -100.0, "MountainCar-v0": -110.0}
+"""Environment on the host → return at which Gymnasium's registry calls it solved."""
+
+_HOST_DQN = DQNConfig(
+    learning_rate=1e-3,
+    schedule="constant",
+    adam_epsilon=1e-3,
+    reward_scale=0.02,
+    n_step=5,
+    target_every=100,
+    steps_per_update=8,
+)
+
+_ACROBOT = AgentConfig(
+    environment="Acrobot-v1",
+    # All of its coordinates are bounded, so that cosines of them make sense.
+    encoder=FourierMLP(hidden=(64, 64), frequencies=2),
+    num_features=64,
+    dqn=_HOST_DQN,
+    num_envs=8,
+)
+
+_MOUNTAIN_CAR = dataclasses.replace(
+    _ACROBOT,
+    environment="MountainCar-v0",
+    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
+    dqn=dataclasses.replace(_HOST_DQN, epsilon_end=0.1),
+)
+
+
+def _on_host(base: AgentConfig, agents: AgentConfig, tasks: tuple[str, ...]) -> Setting:
+    """Train agents on the host as long and as many as others are."""
     copied = ("steps", "evaluate_every", "num_seeds", "seed", "normalise_features")
     warmup = base.dqn.warmup
     agents = dataclasses.replace(
         agents,
         dqn=dataclasses.replace(agents.dqn, warmup=warmup, epsilon_steps=base.dqn.epsilon_steps),
         evaluation_episodes=4,
-        checkpoint_every=None,
         replay=base.replay,
         **{name: getattr(base, name) for name in copied},
     )
-    solved = agent_control.THRESHOLDS[agents.environment]
+    solved = _SOLVED[agents.environment]
     wider = len(tasks) == len(TASKS)
     return Setting(base=agents, length_scale=0.5, solved=solved, tasks=tasks, wider=wider)
 
@@ -518,8 +569,7 @@ def _preset(
     on_host: tuple[str, ...] = tuple(TASKS),
     **tuning: Any,
 ) -> Config:
-    controls = (agent_control.ACROBOT, agent_control.MOUNTAIN_CAR)
-    hosted = [_control(base, agents, on_host) for agents in controls]
+    hosted = [_on_host(base, agents, on_host) for agents in (_ACROBOT, _MOUNTAIN_CAR)]
     return Config(settings=(*_mazes(base), _null(base, beside), *hosted), **tuning)
 
 
@@ -555,7 +605,7 @@ PRESETS = {
         tuning_agents=2,
         tuning_steps=768,
     ),
-    "laptop": _preset(_LAPTOP, _BESIDE, _ON_HOST),
+    "laptop": _preset(_LAPTOP, _BESIDE, _HOST_TASKS),
     "paper": _preset(
         _PAPER, weights=(0.03, 0.1, 0.3, 1.0, 3.0), tuning_agents=20, tuning_steps=200_000
     ),

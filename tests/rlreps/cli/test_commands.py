@@ -309,22 +309,12 @@ def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained,
     ("arguments", "message"),
     [
         ("trian", r"expected a command of rlreps \(.*\), got 'trian'; did you mean train\?"),
-        ("plot curve", r"of rlreps plot \(components, curves, env, spectrum\).* mean curves"),
         ("quickstart", "--out"),
-        ("quickstart --preset huge --out x", "preset to be one of full, laptop, smoke, got 'huge'"),
-        ("train", "--out"),
-        (
-            "train psi --out run --method explicit --permutations 8",
-            "got --permutations; .*options of explicit: --dense-optimizer, --weight-learning-rate, "
-            "--weight-start$",
-        ),
         (
             "successor generate --method transition --rollouts 9",
             "got --rollouts; options of transition: .*--points, --refinement",
         ),
         ("experiment mnist --data-dir x --out y", "which is now --data"),
-        ("plot env --out picture.bmp", r"\.png, \.svg, \.pdf, got 'picture\.bmp'"),
-        ("plot env --out a.png --bins 0", "expected .*, got 0"),
     ],
 )
 def test_a_command_line_that_does_not_fit_is_refused_in_one_line(

@@ -93,10 +93,7 @@ def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys)
         ("tetris --out run", "tetris"),
         ("synthetic --preset huge --out run", "huge"),
         ("synthetic", "--out"),
-        ("synthetic --data x --out run", "--data"),
-        ("mnist --data nowhere --out run", "nowhere"),
         ("online-pca --data nowhere.npy --out run", "got 'nowhere.npy'"),
-        ("distributed-pca --data nowhere.npy --out run", "got 'nowhere.npy'"),
     ],
 )
 def test_invalid_input_is_refused_in_one_line(arguments, message, tmp_path, refused, monkeypatch):

@@ -109,12 +109,8 @@ def test_arguments_become_the_thing_itself(text, config):
             "s --method explicit-toy --leave-one-out",
             "got --leave-one-out; options of explicit_toy: --rate",
         ),
-        ("s --method nope", "expected method to be one of explicit_toy, large_toy, got 'nope'"),
         ("s --spacing wide", "expected spacing to be one of even, log_scale, got 'wide'"),
-        ("s --update 3", "got --update; did you mean --updates?"),
-        ("s --loo", "got --loo; did you mean --leave-one-out?"),
         ("s --updates x", "--updates"),
-        ("s --method explicit_toy --rate -1", "expected rate in (0, inf), got -1.0"),
         ("", "Missing"),
     ],
 )

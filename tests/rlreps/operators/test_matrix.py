@@ -88,16 +88,12 @@ EVEN = np.full(2, 0.5)
     [
         (HALVES, np.full(3, 1 / 3), r"transitions of shape \(3, 3\), got \(2, 2\)"),
         (HALVES, EVEN[:, None], r"a distribution of shape \[states\], got \(2, 1\)"),
-        (HALVES * 1.1, EVEN, "rows of transitions with sums of 1, got 'a sum off by 0.1'"),
         (HALVES, EVEN * 0.9, "a distribution with sums of 1, got 'a sum off by 0.1'"),
         (
             np.array([[1.5, -0.5], [0.0, 1.0]]),
             EVEN,
             "rows of transitions with entries >= 0, got '-0.5'",
         ),
-        (HALVES, np.array([1.5, -0.5]), "a distribution with entries >= 0, got '-0.5'"),
-        (np.full((2, 2), np.nan), EVEN, "rows of transitions with entries >= 0, got 'nan'"),
-        (np.zeros((2, 2)), EVEN, "rows of transitions with sums of 1, got 'a sum off by 1'"),
     ],
 )
 def test_what_is_no_chain_is_refused(transition, distribution, message):

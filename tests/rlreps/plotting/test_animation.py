@@ -76,14 +76,11 @@ def test_the_agent_keeps_its_colour_among_many_shades(tmp_path):
     [
         ([], {}, "expected at least one frame, got 0"),
         ([np.zeros((4, 4), np.uint8)], {}, r"frames \[height, width, 3\], got \(4, 4\)"),
-        ([np.zeros((4, 4, 4), np.uint8)], {}, r"frames \[height, width, 3\], got \(4, 4, 4\)"),
-        ([np.zeros((4, 4, 3))], {}, "expected frames of dtype uint8, got 'float64'"),
         (
             [np.zeros((4, 4, 3), np.uint8), np.zeros((4, 5, 3), np.uint8)],
             {},
             "expected frames of one shape, got",
         ),
-        (noise(1), {"frames_per_second": 0.0}, r"expected frames_per_second in \(0, 50\], got 0.0"),
         (noise(1), {"frames_per_second": 51.0}, r"in \(0, 50\], got 51.0"),
     ],
 )

@@ -411,12 +411,7 @@ class TestSpectrum:
         assert shown == ["d = 1: 64.0 %", "d = 3: 84.0 %"]
 
 
-NAMES = {"x_label": "", "y_label": ""}
 ROW = {"method": "a", "d": 10}
-
-
-def sampled(values):
-    return plotting.plot_sample_efficiency([1, 2], {"a": values})
 
 
 @pytest.mark.parametrize(
@@ -427,61 +422,13 @@ def sampled(values):
             ([[1.0]], np.zeros((0, 2)), np.zeros((2, 3)), np.zeros((1, 1, 2))),
             r"values \[seeds, 2\] of 'a', got shape",
         ),
-        (lambda low: Line(label="a", x=[1, 2], mean=[1.0, 2.0], low=low), ([1.0],), "expected low"),
-        (lambda x: Line(label="a", x=x, mean=[]), ([],), "p >= 1"),
-        (panels_of, ([],), "at least one panel, got 0"),
-        (panels_of, ([[line("a", [0.5])], []],), "at least one line in every panel"),
         (
             lambda name: panels_of([[line("a", [0.5], variant=name)]], looks={"bold": Look()}),
             ("dashed",),
             "dashed",
         ),
-        (lambda c: plotting.plot_curves(c, noise_floor=1.0, **NAMES), ([],), "at least one curve"),
-        (
-            lambda floor: plotting.plot_curves([line("a", [1.0])], noise_floor=floor, **NAMES),
-            (0.0, -1.0),
-            "noise floor above 0",
-        ),
         (plotting.plot_distance_by_dimension, ([],), "at least one row"),
         (plotting.plot_distance_by_dimension, ([ROW],), "rows with method, d, subspace_distance"),
-        (
-            plotting.plot_distance_by_dimension,
-            ([{**ROW, "subspace_distance": 0.1, "d": 0}],),
-            "at least 1, got 0",
-        ),
-        (plotting.plot_subspace_error, ({},), "at least one line"),
-        (
-            lambda values: plotting.plot_subspace_error({"a": values}),
-            ([], [[0.1]], [0.1, NAN], [1.5], [-0.1]),
-            r"distances \[k\] in \[0, 1\] for 'a'",
-        ),
-        (lambda lines: plotting.plot_sweep(lines, **NAMES), ([],), "at least one line"),
-        (lambda tables: plotting.plot_learning([1, 2], tables), ({},), "at least one panel"),
-        (
-            lambda values: plotting.plot_learning([1, 2], {"return": values}),
-            (np.zeros((2, 5)),),
-            "of 'one agent'",
-        ),
-        (lambda tables: plotting.plot_sample_efficiency([1], tables), ({},), "at least one line"),
-        (sampled, ([[1.0, NAN]], [1.0, 2.0]), r"finite returns \[seeds, p\] of 'a'"),
-        (sampled, (np.zeros((2, 3)),), r"values \[seeds, 2\] of 'a'"),
-        (plotting.plot_improvements, ({},), "at least one method"),
-        (
-            lambda estimate: plotting.plot_improvements({"a": estimate}),
-            ((0.5, 0.4), (0.5, -0.1, 0.6), (0.5, 0.4, 1.2)),
-            r"\(probability, low, high\) in \[0, 1\]",
-        ),
-        (
-            lambda values: plotting.plot_spectrum(values, 9.0),
-            ([], [1.0, 2.0], [2.0, NAN], [2.0, -1.0], [np.inf]),
-            "expected .*singular values",
-        ),
-        (
-            lambda values: plotting.plot_spectrum(values, 9.0),
-            ([3.1],),
-            "total energy of at least",
-        ),
-        (lambda energy: plotting.plot_spectrum([2.0], energy), (NAN, np.inf), "total energy"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(draw, bad, message):

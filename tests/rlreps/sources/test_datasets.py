@@ -182,18 +182,7 @@ def test_the_bytes_of_a_file_are_those_of_the_format(tmp_path):
             bytes([0, 0, 8, 1, 0, 0, 0, 4, 7, 2, 1, 0]),
             "expected an IDX file of images .* beginning with 00 00 08 01",
         ),
-        (b"\x89PNG\r\n", "expected an IDX file of images .* beginning with 89 50 4e 47"),
-        (b"", "expected an IDX file of images .* beginning with nothing"),
-        (bytes([0, 0, 8, 3, 0, 0]), "expected 16 bytes of header in .* got 6"),
         (bytes([0, 0, 8, 3, *[0] * 12]), r"expected at least one image .* got \(0, 0, 0\)"),
-        (
-            bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3]),
-            r"expected 24 bytes for 2 images of 2 x 2 in .*, got 19 \(truncated\)",
-        ),
-        (
-            bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 2]),
-            r"expected 17 bytes for 1 images of 1 x 1 in .*, got 18 \(with more behind them\)",
-        ),
         (
             gzip.compress(bytes(400), mtime=0)[:-9],
             "expected a whole gzip file, got a truncated one",
@@ -251,16 +240,9 @@ NUMBERS = r"numbers of shape \[rows >= 2, .*"
     ("array", "message"),
     [
         (np.arange(5.0), rf"{NUMBERS}got shape \(5,\) of float64"),
-        (np.float64(3.0), rf"{NUMBERS}got shape \(\) of float64"),
-        (np.ones((1, 4)), rf"{NUMBERS}got shape \(1, 4\)"),
-        (np.ones((4, 0)), rf"{NUMBERS}got shape \(4, 0\)"),
         (np.full((3, 2), "text"), f"{NUMBERS}of <U4"),
-        (np.ones((3, 2), complex), f"{NUMBERS}of complex128"),
         (np.asarray([[{}, {}], [{}, {}]]), "a NumPy file of numbers, got Python objects"),
-        (_table((3, 1), np.nan), "got 1 rows without, the first of them row 3"),
-        (_table((slice(3, 5), 0), -np.inf), "got 2 rows without, the first of them row 3"),
         (_table((1, 1), 1e300), "got 1 rows without, the first of them row 1"),
-        (_table((2, 0), 1e25), "got 1 rows without, the first of them row 2"),
     ],
 )
 def test_what_is_no_matrix_of_numbers_is_refused(tmp_path, array, message):

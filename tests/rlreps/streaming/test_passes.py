@@ -213,15 +213,8 @@ def test_combined_models_are_nearer_to_the_truth_than_their_workers():
     ("options", "message"),
     [
         ({"evaluate_every": 25}, r"evaluate_every in \[1, 24\].*got 25"),
-        ({"evaluate_every": 3, "rows_per_update": 4}, r"evaluate_every in \[4, 24\].*got 3"),
-        ({"passes": 0}, "passes >= 1, got 0"),
-        ({"rows_per_update": 0}, "rows_per_update >= 1, got 0"),
-        ({"runs": Runs([], [])}, "runs >= 1, got 0"),
-        ({"runs": Runs([1, 2], [1.0])}, "a learning rate for each of the 2 seeds"),
         ({"devices": []}, "at least one device"),
         ({"devices": jax.devices()[:1] * 2}, "each once"),
-        ({"workers": 0, "combine_every": 5}, "workers >= 1, got 0"),
-        ({"workers": 4, "combine_every": 16}, r"combine_every in \[1, 6\].*got 16"),
         ({"workers": 2, "combine_every": 10, "rows_per_update": 3}, "multiple of rows_per_update"),
     ],
 )

@@ -167,15 +167,10 @@ def test_second_moments_of_float32_rows_are_summed_in_float64():
             for centre in (centre_in_place, lambda bad: centre_columns(jnp.asarray(bad)))
             for bad in (np.zeros(3, np.float32), np.zeros((2, 2), np.int32), np.zeros((0, 2)))
         ),
-        (lambda: ArrayBlocks(np.ones(3)), "expected a matrix"),
-        (lambda: ArrayBlocks(np.ones((3, 2)), 0), "expected block_rows >= 1, got 0"),
-        (lambda: CentredBlocks(ArrayBlocks(np.ones((3, 2))), np.ones(3)), r"means of shape \(2,\)"),
         (
             lambda: CentredBlocks(ArrayBlocks(np.ones((3, 2))), np.ones(2), np.ones(2)),
             r"row means of shape \(3,\)",
         ),
-        (lambda: column_means(ArrayBlocks(np.ones((0, 2)))), "at least one row"),
-        (lambda: row_means(ArrayBlocks(np.ones((2, 0)))), "at least one column"),
     ],
 )
 def test_bad_arrays_and_settings_are_refused(call, message):

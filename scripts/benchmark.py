@@ -1,0 +1,532 @@
+"""Speed of the parts of the toolkit, each beside what it is compared with.
+
+    python scripts/benchmark.py ground-truth
+    python scripts/benchmark.py streaming --data MNIST_FOLDER --figure streaming-speed.png
+
+Ways to do the same are timed in turns in one run, compilation left out; absolute times vary with
+the machine, ratios less. ``docs/results/speed.md`` quotes what each comparison prints.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlreps.runs.machine import keep_lapack_to_one_thread
+
+if sys.argv[1:2] == ["agents"]:
+    keep_lapack_to_one_thread()
+
+import jax  # After threads are set.
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import shapely
+from matplotlib.figure import Figure
+from sklearn.decomposition import IncrementalPCA
+from threadpoolctl import threadpool_limits
+
+from rlreps.agents import AgentConfig, make_trainer
+from rlreps.config import with_sizes
+from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
+from rlreps.envs import load_arena
+from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig, PcaProblem, make_problem
+from rlreps.experiments.le_lan_2023 import synthetic
+from rlreps.experiments.pfau_2019.hydrogen import BoxSource, hamiltonian
+from rlreps.losses import OBJECTIVES
+from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.numerics import largest_even_share
+from rlreps.operators import Diagonal
+from rlreps.plotting import save_figure
+from rlreps.plotting.style import plain_log_ticks, series_style, styled
+from rlreps.sources.datasets import Observations, load_observations
+from rlreps.sources.matrix import matrix_source
+from rlreps.streaming import RULES, PowerDecay, StreamingRule
+from rlreps.streaming.passes import scan_updates
+from rlreps.successor import Grid, RowSampler, puddle_world_chain
+from rlreps.successor.measure import MonteCarlo
+from rlreps.training import Optimizer
+from rlreps.training.devices import devices_for_small_runs, make_placement
+from rlreps.training.population import Population
+from rlreps.training.update import Learner
+
+
+def median_seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Time calls in turns; return the median of each, after one that is not counted."""
+    for call in calls.values():
+        jax.block_until_ready(call())
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+# Ground truth: rollouts of PuddleWorld.
+
+DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
+SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
+
+
+def python_loop(config: MonteCarlo, seconds: float) -> float:
+    """Count transitions a second of step-by-step rollouts, with NumPy and shapely."""
+    generator, bins = np.random.default_rng(0), config.bins
+    puddles = [shapely.LineString(ends).buffer(0.1, quad_segs=64) for ends in SUTTON]
+    visits, transitions, began = np.zeros((bins, bins)), 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        position, weight = generator.uniform(size=2), 1.0
+        for _ in range(config.horizon):
+            column, row = np.minimum((position * bins).astype(int), bins - 1)
+            visits[row, column] += weight
+            weight *= config.discount
+            move = DIRECTIONS[random.randrange(4)] + generator.normal(scale=0.01, size=2)
+            end = np.clip(position + move, 0.0, 1.0)
+            for puddle in puddles:
+                end = np.asarray(shorten(shapely.LineString([position, end]), puddle))
+            position = end
+            transitions += 1
+    return transitions / (time.perf_counter() - began)
+
+
+def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, float]:
+    """Find the end of a path whose stretch inside the puddle is walked at half the speed."""
+    inside = path.intersection(puddle)
+    if inside.is_empty or inside.geom_type != "LineString":
+        return path.coords[-1]
+    enter, leave = sorted(path.project(shapely.Point(point)) for point in inside.coords)
+    travelled = enter + 0.5 * (path.length - enter)
+    if travelled > leave:
+        travelled = path.length - (leave - enter)
+    return path.interpolate(travelled).coords[0]
+
+
+def ground_truth(repeats: int, rows: int = 256, rollouts: int = 500, seconds: float = 10.0) -> None:
+    """Compare rollouts with a Python loop, and with their random numbers and counts alone."""
+    config = MonteCarlo(rollouts=rollouts)
+    chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
+
+    def jump(position: jax.Array, draws: tuple[jax.Array, ...]) -> jax.Array:
+        noise_x, noise_y, action = draws
+        wide = 10.0 * jnp.stack([noise_x, noise_y + 0.1 * action.astype(noise_y.dtype)])
+        return wide - jnp.floor(wide)
+
+    bare = dataclasses.replace(chain, advance=jump)
+    samplers = {
+        name: RowSampler(each, config, devices=jax.local_devices())
+        for name, each in (("rlreps", chain), ("without dynamics", bare))
+    }
+    calls = {
+        name: functools.partial(sampler.estimates, [*range(rows)])
+        for name, sampler in samplers.items()
+    }
+    count = rows * rollouts * config.horizon
+    rates = {name: count / each for name, each in median_seconds(calls, repeats).items()}
+    rates["Python and shapely"] = python_loop(config, seconds)
+    for name, rate in rates.items():
+        print(f"{name:20s} {rate:10.4g} transitions/s; rlreps {rates['rlreps'] / rate:8.2f} times")
+
+
+# Training.
+
+
+def bare_pass(encoder: Encoder, rows: int, length: int) -> Callable[..., Any]:
+    """Scan the encoder's forward and backward pass at a batch size, and nothing else."""
+
+    def run(params: Any, inputs: jax.Array) -> Any:
+        def body(carry: Any, _: None) -> tuple[Any, None]:
+            # The tiny step makes each pass depend on the one before, so that none can be skipped.
+            gradients = jax.grad(lambda p: jnp.sum(jnp.square(encoder.apply(p, inputs[:rows]))))(
+                carry
+            )
+            return jax.tree.map(lambda p, g: p - 1e-9 * g, carry, gradients), None
+
+        return jax.lax.scan(body, params, None, length=length)[0]
+
+    return jax.jit(run)
+
+
+def chunk(learner: Learner, source: Any, length: int) -> Callable[[], Any]:
+    """Compile a scan of a learner's whole updates."""
+    compiled = jax.jit(functools.partial(learner.chunk, length))
+    return functools.partial(compiled, learner.init(jnp.uint32(0)), source, jnp.uint32(0))
+
+
+def training(repeats: int, states: int = 10_000, length: int = 100) -> None:
+    """Compare whole updates at 250 rows with the encoder's forward and backward pass alone."""
+    key = jax.random.key(0)
+    inputs = jax.random.uniform(key, (states, 2))
+    source = matrix_source(jax.random.normal(key, (states, states)), inputs)
+    encoder = FourierMLP(10, num_inputs=2)
+    params, bare = encoder.init(key), bare_pass(encoder, 250, length)
+    for tasks in (1, 256):
+        calls: dict[str, Callable[[], Any]] = {"bare": functools.partial(bare, params, inputs)}
+        for method in ("large_batch", "explicit", "danskin_lissa"):
+            objective = with_sizes(
+                OBJECTIVES[method](10), num_tasks=states, encoder_learning_rate=1e-3
+            )
+            learner = Learner(
+                encoder=encoder,
+                objective=objective,
+                optimizer=Optimizer(steps=1000),
+                rows=250,
+                tasks=tasks,
+            )
+            calls[method] = chunk(learner, source, length)
+        found = median_seconds(calls, repeats)
+        for name, each in found.items():
+            print(f"{tasks:3d} tasks, {name:13s} {each / found['bare']:5.2f} times the bare pass")
+
+
+METHODS = {
+    "danskin_lissa": "batch",
+    "danskin_empirical": "pseudo",
+    "naive": "pseudo",
+    "oracle": "",
+}
+"""Method → its normaliser of κ, or which inverse it takes."""
+SYNTHETIC = dataclasses.replace(synthetic.PRESETS["laptop"], num_states=50, step_size=1e-6)
+"""Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
+
+
+def seeds_and_loop(method: Any, seeds: int, length: int) -> dict[str, Callable[[], Any]]:
+    """Return a scan of updates of all seeds, and a Python loop of as many updates of one."""
+    setting = synthetic.Setting(method, 10, 5, METHODS[method], 1, "exponential", SYNTHETIC.kappa0)
+    members = [(setting, seed) for seed in range(seeds)]
+    learners, source, _ = synthetic.make_members(SYNTHETIC, members)
+    devices = largest_even_share(devices_for_small_runs(), seeds)
+    placement = make_placement(devices, seeds)
+    population = Population(
+        learners, source, range(seeds), placement, own_numbers=True, own_sources=True
+    )
+    numbers, states = jnp.arange(seeds, dtype=jnp.uint32), population.init()
+    spread = placement.spread_seeds(functools.partial(population.chunk, length), own_sources=True)
+    arguments = placement.put_seeds((states, source, numbers, learners))
+    first = jax.tree.map(lambda leaf: leaf[0], (states, source, numbers, learners))
+    update = jax.jit(first[3].update)
+
+    def loop() -> Any:
+        state = first[0]
+        for _ in range(length):
+            state, loss = update(state, first[1], first[2])
+        return state, loss
+
+    return {"scan": functools.partial(jax.jit(spread), *arguments), "loop": loop}
+
+
+def synthetic_seeds(repeats: int, seeds: int = 30, length: int = 2_000) -> None:
+    """Compare 30 seeds of the synthetic experiment in one scan with updates from a Python loop.
+
+    Raises:
+        RuntimeError: If a run has become infinite: its speed would be that of NaN.
+    """
+    for method in METHODS:
+        calls = seeds_and_loop(method, seeds, length)
+        diverged = int(jnp.sum(calls["scan"]()[1].bad_step >= 0))
+        if diverged:
+            raise RuntimeError(f"expected finite runs of {method}, got {diverged} infinite ones")
+        found = median_seconds(calls, repeats)
+        ratio = seeds * found["loop"] / found["scan"]
+        print(f"{method:18s} {seeds * length / found['scan']:12,.0f} updates/s, {ratio:6.1f} times")
+
+
+POTENTIAL = Diagonal(lambda positions: jnp.sum(jnp.square(positions), axis=1))
+
+
+def spectral(
+    repeats: int, sizes: Sequence[int] = (2, 5, 9, 16), rows: int = 128, length: int = 50
+) -> None:
+    """Compare updates of spectral inference with the network's forward and backward pass alone."""
+    inputs = jax.random.uniform(jax.random.key(1), (rows, 2))
+    source = BoxSource(jnp.asarray(1.0), radial=False)
+    networks: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "shared": (MLP, (128, 128, 128)),
+        "separate": (SeparateMLP, (32, 32)),
+    }
+    for potential, operator in (("potential", POTENTIAL), ("Hamiltonian", hamiltonian())):
+        for name, (network, hidden) in networks.items():
+            for d in sizes:
+                encoder = network(d, hidden=hidden, activation="tanh")
+                params, bare = encoder.init(jax.random.key(0)), bare_pass(encoder, rows, length)
+                calls = {"bare": functools.partial(bare, params, inputs)}
+                for rate in (1.0, 0.01):
+                    objective = Spin(
+                        d,
+                        operator=operator,
+                        averaging_rate=rate,
+                        encoder=encoder,
+                        separate=name == "separate",
+                    )
+                    learner = Learner(
+                        encoder=encoder,
+                        objective=objective,
+                        optimizer=Optimizer(steps=1000),
+                        rows=rows,
+                        tasks=1,
+                    )
+                    calls[f"β = {rate:g}"] = chunk(learner, source, length)
+                found = median_seconds(calls, repeats)
+                ratios = [f"{key}: {found[key] / found['bare']:.1f} times" for key in [*found][1:]]
+                passes = CovarianceJacobian(d, name == "separate").num_passes
+                print(f"{potential}, {name}, d = {d}: {', '.join(ratios)}; {passes} passes")
+
+
+# Agents.
+
+
+def agent_cases(count: int) -> dict[str, tuple[AgentConfig, int]]:
+    """Name → agents of the same hyperparameters, and environment steps of a round."""
+    base = AgentConfig(
+        evaluate_every=4_000, checkpoint_every=1_000_000, steps=1_000_000, num_seeds=count
+    )
+    on_host = dataclasses.replace(base, environment="rlreps/PuddleWorld-v0")
+    return {
+        "Gymnasium, one environment": (dataclasses.replace(on_host, num_envs=1), 4_000),
+        f"Gymnasium, vectorised ({base.num_envs})": (on_host, 8_000),
+        "compiled": (base, 20_000),
+    }
+
+
+def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, float]:
+    """Return environment steps a second of all agents, learning included, and of updates alone."""
+    with contextlib.closing(make_trainer(config, devices=devices_for_small_runs())) as trainer:
+        # Warm-up has no updates; and what comes after it compiles first.
+        step = config.dqn.warmup
+        state, _ = trainer.advance(trainer.init(), 0, step)
+        seconds = []
+        for _ in range(1 + repeats):
+            began = time.perf_counter()
+            state, _ = trainer.advance(state, step, steps)
+            jax.block_until_ready(state)
+            seconds.append(time.perf_counter() - began)
+            step += steps
+        found = {"whole": steps * config.num_seeds / min(seconds[1:])}
+        if config.num_seeds > 1 or "/" in config.environment:
+            return found
+        agent, updates = trainer.agent, steps // config.dqn.steps_per_update
+        count = jnp.asarray(step // config.num_envs, jnp.int32)
+        memory = jax.tree.map(lambda leaf: leaf[0], state.memory)
+
+        @jax.jit
+        def learn(memory: Any) -> Any:
+            def body(index: jax.Array, memory: Any) -> Any:
+                return agent.learn(memory, count, jax.random.fold_in(jax.random.key(0), index))[0]
+
+            return jax.lax.fori_loop(0, updates, body, memory)
+
+        alone = median_seconds({"": functools.partial(learn, memory)}, repeats)[""]
+        return {**found, "updates alone": steps / alone}
+
+
+def agents(repeats: int, counts: Sequence[int] = (1, 10)) -> None:
+    """Compare compiled agents in PuddleWorld with the same agents in a Gymnasium loop."""
+    for count in counts:
+        found = {}
+        for name, (config, steps) in agent_cases(count).items():
+            speeds = agent_speed(config, steps, repeats)
+            found |= {name if key == "whole" else key: each for key, each in speeds.items()}
+        for name, speed in found.items():
+            ratio = found["compiled"] / speed
+            print(
+                f"{count:2d} agents, {name:28s} {speed:10,.0f} steps/s; compiled {ratio:5.1f} times"
+            )
+
+
+# Streaming.
+
+RATE, POWER = 10.0, 0.8
+LINEAR = "implicit_krasulina", "explicit_krasulina", "krasulina", "oja", "sanger", "mu_eigengame"
+"""Rules that cost O(k · features) a row; others rotate all components with every update."""
+
+
+class Point(NamedTuple):
+    """One pass of one method at one batch size."""
+
+    method: str
+    rows_per_update: int
+    seconds: float
+    percent_excess: float
+
+
+def random_rows(count: int, features: int) -> npt.NDArray[np.float32]:
+    """Draw Gaussian rows with variances 1/i."""
+    deviations = (1.0 / np.sqrt(np.arange(1, features + 1))).astype(np.float32)
+    return np.random.default_rng(0).standard_normal((count, features), np.float32) * deviations
+
+
+def numpy_loop(
+    rows: npt.NDArray[Any], start: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Make implicit Krasulina's updates in NumPy: C [features, k] and C† after all rows."""
+    factor, inverse = start.copy(), np.linalg.pinv(start)
+    for step, row in enumerate(rows, start=1):
+        hidden = inverse @ row
+        rate = RATE / step**POWER
+        residual = row - factor @ hidden
+        residual *= rate / (1.0 + rate * float(hidden @ hidden))
+        back = inverse.T @ hidden
+        energy = float(residual @ residual)
+        direction = (inverse @ back) / (1.0 + energy * float(back @ back))
+        factor += np.outer(residual, hidden)
+        inverse += np.outer(direction, residual - energy * back)
+    return factor, inverse
+
+
+def bare_products(start: npt.NDArray[np.float32], rows: jax.Array) -> Callable[[], Any]:
+    """Compile the products and rank-one updates of ``numpy_loop`` alone, without its scalars.
+
+    The tiny steps make each row's products depend on the row before, so that none can be skipped.
+    """
+
+    def body(carry: tuple[jax.Array, jax.Array], row: jax.Array) -> tuple[Any, None]:
+        factor, inverse = carry
+        hidden = inverse @ row
+        residual, back = row - hidden @ factor, hidden @ inverse
+        factor = factor + 1e-9 * hidden[:, None] * residual[None, :]
+        return (factor, inverse + 1e-9 * (inverse @ back)[:, None] * back[None, :]), None
+
+    # Both [k, features], as the rule keeps them: rows of C and C† are contiguous.
+    factors = jnp.asarray(start.T), jnp.asarray(np.linalg.pinv(start), jnp.float32)
+    run = jax.jit(lambda factors, rows: jax.lax.scan(body, factors, rows)[0])
+    return functools.partial(run, factors, rows)
+
+
+def one_pass(name: str, rows: jax.Array, k: int, batch: int) -> tuple[StreamingRule, Any]:
+    """Return a rule, and a compiled pass over rows that starts from nothing."""
+    rule = RULES[name].at_rate(rows.shape[1], k, PowerDecay(RATE, POWER))
+    used, state = rows[: len(rows) - len(rows) % batch], rule.init(jax.random.key(0))
+    run = jax.jit(lambda state, rows: scan_updates(rule, state, rows, batch))
+    return rule, functools.partial(run, state, used)
+
+
+def compare_with_numpy(rows: npt.NDArray[np.float32], k: int, repeats: int) -> dict[str, float]:
+    """Time a row of implicit Krasulina, of its bare products, and of NumPy's loop, in seconds."""
+    start = 1e-2 * np.random.default_rng(0).normal(size=(rows.shape[1], k))
+    placed = jnp.asarray(rows)
+    calls = {
+        "rlreps": one_pass("implicit_krasulina", placed, k, 1)[1],
+        "its products alone": bare_products(start.astype(np.float32), placed),
+    }
+    found = median_seconds(calls, repeats)
+    for dtype in (np.float64, np.float32):
+        loop = functools.partial(numpy_loop, rows.astype(dtype), start.astype(dtype))
+        for threads in (None, 1):
+            name = f"NumPy {np.dtype(dtype).name}, {'all threads' if threads is None else 'one'}"
+            with threadpool_limits(threads, user_api="blas"):
+                found |= median_seconds({name: loop}, repeats)
+    return {name: seconds / len(rows) for name, seconds in found.items()}
+
+
+def slope(rule: str, shapes: Sequence[tuple[int, int]], count: int, repeats: int) -> float:
+    """Fit the slope of seconds a row against (features, k) on logarithmic axes; 1 is O(k · n)."""
+    sizes = [features * k for features, k in shapes]
+    times = [
+        median_seconds({"": one_pass(rule, jnp.asarray(random_rows(count, n)), k, 1)[1]}, repeats)
+        for n, k in shapes
+    ]
+    return float(np.polyfit(np.log(sizes), np.log([each[""] for each in times]), 1)[0])
+
+
+def accuracy_against_time(
+    problem: PcaProblem, k: int, batches: Sequence[int], repeats: int
+) -> list[Point]:
+    """Make one pass over all rows by ours and by scikit-learn's, for several batch sizes."""
+    rows = problem.rows[np.random.default_rng(0).permutation(len(problem.rows))]
+    placed, exact, points = jnp.asarray(rows), problem.exact_loss(k), []
+
+    def point(method: str, batch: int, call: Callable[[], Any], components: Any) -> None:
+        seconds = median_seconds({"": call}, repeats)[""]
+        excess = 100.0 * (problem.loss(np.asarray(components())) / exact - 1.0)
+        points.append(Point(method, batch, seconds, excess))
+
+    for name in ("implicit_krasulina", "incremental_pca"):
+        for batch in (b for b in batches if b >= k or name == "implicit_krasulina"):
+            rule, run = one_pass(name, placed, k, batch)
+            point(rule.title, batch, run, lambda rule=rule, run=run: rule.components(run()))
+    for batch in (b for b in batches if b >= k):
+        model = IncrementalPCA(k, batch_size=batch)
+        fit = functools.partial(lambda model: model.fit(rows) and None, model)
+        point("scikit-learn IncrementalPCA", batch, fit, lambda model=model: model.components_.T)
+    return points
+
+
+@styled
+def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
+    """Plot seconds of a pass and percent excess loss against the rows of an update."""
+    figure = Figure(figsize=(8.4, 4.2))
+    left, right = figure.subplots(1, 2)
+    for index, method in enumerate(dict.fromkeys(point.method for point in points)):
+        own = [point for point in points if point.method == method]
+        rows, style = [point.rows_per_update for point in own], series_style(index)
+        left.plot(rows, [point.seconds for point in own], label=method, **style)
+        right.plot(rows, [point.percent_excess for point in own], label=method, **style)
+    for axes, label in ((left, "seconds of one pass"), (right, "excess loss (%)")):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        plain_log_ticks(axes.xaxis)
+        plain_log_ticks(axes.yaxis)
+        axes.grid(visible=True)
+        axes.set_xlabel("rows of an update")
+        axes.set_ylabel(label)
+    figure.suptitle(title)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def streaming(repeats: int, data: Path | None = None, figure: Path | None = None) -> None:
+    """Compare online PCA with NumPy, with its own limit, in k and features, and scikit-learn."""
+    k, given = 20, Observations("random rows", random_rows(20_000, 784), None)
+    problem = make_problem(
+        PcaConfig(components=(k,)), given if data is None else load_observations(data)
+    )
+    found = compare_with_numpy(problem.rows[:5000], k, repeats)
+    for name, seconds in found.items():
+        ratio = seconds / found["rlreps"]
+        print(f"{name:27s} {1e6 * seconds:7.2f} µs a row, {ratio:5.1f} times rlreps'")
+    for rule in LINEAR:
+        in_k = slope(rule, [(784, each) for each in (10, 20, 40, 80)], 5000, repeats)
+        in_n = slope(rule, [(each, k) for each in (392, 784, 1568, 3136)], 5000, repeats)
+        print(f"{rule:19s} slope {in_k:.2f} in k, {in_n:.2f} in features")
+    points = accuracy_against_time(problem, k, (1, 20, 100, 500, 1000, 2000), min(repeats, 3))
+    for each in points:
+        print(*each)
+    if figure is not None:
+        print(save_figure(plot_accuracy(points, f"One pass over {problem.name}, k = {k}"), figure))
+
+
+BENCHMARKS: dict[str, Callable[..., None]] = {
+    "ground-truth": ground_truth,
+    "training": training,
+    "synthetic": synthetic_seeds,
+    "spectral": spectral,
+    "agents": agents,
+    "streaming": streaming,
+}
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="of streaming, as for `experiment online-pca`")
+    parser.add_argument("--figure", type=Path, help="of streaming")
+    options = parser.parse_args()
+    own = {"data": options.data, "figure": options.figure}
+    print(f"{os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, JAX {jax.__version__}")
+    run = BENCHMARKS[options.benchmark]
+    run(options.repeats, **(own if options.benchmark == "streaming" else {}))
+
+
+if __name__ == "__main__":
+    main()
