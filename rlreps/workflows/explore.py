@@ -549,10 +549,7 @@ def _features(
     files = recorded_features(folder) if recorded else {}
     if files:
         return {step: _recorded(folder, file) for step, file in files.items()}
-    with contextlib.closing(
-        Checkpoints(folder.path / "checkpoints", run=folder.identity)
-    ) as checkpoints:
-        steps = checkpoints.complete_steps()
+    steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")
     return {

@@ -16,6 +16,7 @@ from rlreps.runs.processes import (
     first_does,
     process_count,
     process_index,
+    require_same,
     share_of,
     wait_for_all,
 )
@@ -55,6 +56,7 @@ def generate(
             it; the disk refused a write; or the store was moved meanwhile.
     """
     settings = measure.store_settings()
+    require_same("store", settings)
     # The first alone: it may delete damaged blocks before another has added up their sizes.
     first_does(lambda: _require_room(measure, path))
     create = functools.partial(
