@@ -16,7 +16,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,11 +94,6 @@ def process_count() -> int:
     return _count
 
 
-def share_of(items: Sequence[T], index: int, count: int) -> Sequence[T]:
-    """Return those of the items that one of ``count`` processes works on."""
-    return items[index::count]
-
-
 def first_does(work: Callable[[], T]) -> T:
     """Have process 0 do something, and hand its result, JSON values, to all processes.
 
@@ -107,16 +102,16 @@ def first_does(work: Callable[[], T]) -> T:
     """
     if _count == 1:
         return work()
-    refusal, found = "", None
+    said: list[Any] = ["", None]
     if _index == 0:
         try:
-            found = work()
+            said[1] = work()
         except (InputError, OSError) as error:
-            refusal = str(error)
-    refusal, found = json.loads(_from_first(json.dumps([refusal, found]).encode()))
+            said[0] = str(error)
+    refusal, found = json.loads(_from_first(json.dumps(said).encode()))
     if refusal:
         raise _SharedInputError(refusal)
-    result: T = found  # type: ignore[assignment]
+    result: T = found
     return result
 
 
@@ -218,7 +213,8 @@ def _join(config: ProcessesConfig) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would swallow the SIGTERM by which cluster managers end a process.
     jax.config.update("jax_enable_preemption_service", False)
-    handlers = _end_at_signals()
+    if config.coordinator is not None:
+        _end_at_signals()
     try:
         jax.distributed.initialize(
             config.coordinator,
@@ -231,7 +227,6 @@ def _join(config: ProcessesConfig) -> None:
         # JAX found no cluster manager, or is at work already, in a program that calls this one.
         alone = isinstance(error, ValueError) or "must be called before" in str(error)
         if config.coordinator is None and alone:
-            _restore(handlers)
             return
         first_line = str(error).splitlines()[0]
         raise InputError(
@@ -239,23 +234,16 @@ def _join(config: ProcessesConfig) -> None:
             f"{config.coordinator or 'their coordinator'}, got {first_line}"
         ) from error
     _index, _count = jax.process_index(), jax.process_count()
-    if _count == 1:
-        _restore(handlers)
+    if _count > 1:
+        _end_at_signals()
 
 
-def _end_at_signals() -> dict[signal.Signals, Any]:
-    """Let signals end this process; return their handlers, which none heeds while it waits in JAX.
+def _end_at_signals() -> None:
+    """Let signals end this process at once: Python's handlers wait until JAX has what it waits for.
 
     A signal that is ignored, as under nohup, stays ignored.
     """
-    handlers = {}
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            handlers[number] = signal.signal(number, signal.SIG_DFL)
-    return handlers
-
-
-def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL)

@@ -26,7 +26,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from rlreps.errors import require
-from rlreps.numerics import put_whole, usable_cores
+from rlreps.numerics import usable_cores
 from rlreps.runs.processes import require_same
 from rlreps.training.update import Learner
 
@@ -115,10 +115,9 @@ class Placement:
         def put(leaf: Any) -> Array:
             if isinstance(leaf, Array) and not leaf.is_fully_addressable:
                 return leaf  # It is there.
-            if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
-                words, impl = put(jax.random.key_data(leaf)), jax.random.key_impl(leaf)
-                return cast(Array, jax.random.wrap_key_data(words, impl=impl))
-            return put_whole(np.asarray(leaf), sharding)
+            # ``jax.device_put`` would compare the processes' copies.
+            whole = np.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
+            return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
         return cast(Tree, jax.tree.map(put, tree))
 

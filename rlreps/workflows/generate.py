@@ -17,7 +17,6 @@ from rlreps.runs.processes import (
     process_count,
     process_index,
     require_same,
-    share_of,
     wait_for_all,
 )
 from rlreps.runs.progress import progress_bar
@@ -149,7 +148,7 @@ def _compute(
     progress: bool,
 ) -> None:
     """Compute and write this process's share of the missing blocks."""
-    mine = share_of(missing, process_index(), process_count())
+    mine = missing[process_index() :: process_count()]
     if not mine:
         return
     matrix = store.matrix

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from rlreps.errors import require
-from rlreps.runs.processes import share_of
 from rlreps.subspace import PrincipalSubspace
 from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.measure import MonteCarlo, SuccessorMeasure
@@ -65,9 +64,7 @@ def plan_generation(measure: SuccessorMeasure, path: Path, count: int) -> dict[s
     speed = _rows_per_second(measure) if isinstance(measure, MonteCarlo) else None
     each = []
     for index in range(count):
-        own = [
-            min(block_rows, rows - block * block_rows) for block in share_of(missing, index, count)
-        ]
+        own = [min(block_rows, rows - block * block_rows) for block in missing[index::count]]
         each.append(
             {
                 "process": index,
