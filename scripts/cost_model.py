@@ -79,7 +79,7 @@ class Machine(NamedTuple):
 
 def generation(sizes: Sizes, place: Path) -> Work:
     """Simulate and write some rows of a Monte-Carlo successor measure."""
-    from rlreps.runs.processes import first_does, process_count, process_index, share_of
+    from rlreps.runs.processes import first_does, process_count, process_index
     from rlreps.successor.measure import MonteCarlo
     from rlreps.successor.store.estimates import create_estimates
 
@@ -98,7 +98,7 @@ def generation(sizes: Sizes, place: Path) -> Work:
     first_does(lambda: create() and None)
     store, estimator = create(), measure.estimator()
     starts = [measure.num_states // block * index // count * block for index in range(count)]
-    mine = share_of(range(count), process_index(), process_count())
+    mine = range(count)[process_index() :: process_count()]
 
     def work() -> None:
         for index in mine:

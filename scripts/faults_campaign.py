@@ -143,7 +143,8 @@ def stream(folder: Path, batches: int = 200, every: int = 10) -> None:
         rows = scales * jax.random.normal(jax.random.fold_in(jax.random.key(1), batch), (256, 64))
         return rule.update_each(state, rows)
 
-    with exclusive(folder), contextlib.closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+    checkpoints = Checkpoints(folder / "checkpoints")
+    with exclusive(folder):
         state, done = rule.init(jax.random.key(0)), 0
         if checkpoints.latest_step() is not None:
             done, state = checkpoints.restore_latest(state)
