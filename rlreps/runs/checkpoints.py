@@ -286,7 +286,7 @@ def _writable(leaf: Any) -> Any:
 def _described(leaf: Any) -> Any:
     """Say what to restore, and to which device: not to those that it was saved from."""
     described = ocp.utils.to_shape_dtype_struct(leaf)
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    here: jax.sharding.Sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
         here = leaf.sharding
     return jax.ShapeDtypeStruct(described.shape, described.dtype, sharding=here)

@@ -148,8 +148,9 @@ def total(part: np.ndarray) -> np.ndarray:
     from jax.experimental.multihost_utils import process_allgather
 
     with jax.enable_x64(True):
-        parts: np.ndarray = np.asarray(process_allgather(part))
-    return parts.sum(axis=0, dtype=part.dtype)
+        parts = np.asarray(process_allgather(part))
+    summed: np.ndarray = parts.sum(axis=0, dtype=part.dtype)
+    return summed
 
 
 def wait_for_all() -> None:
