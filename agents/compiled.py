@@ -184,7 +184,6 @@ class CompiledTrainer(Trainer):
             require(len(seeds) == config.num_seeds, f"{config.num_seeds} seeds", len(seeds))
             self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.int32))
         self._placement = place_agents(devices, config.num_seeds)
-        self._placement.meet()
         self._placed = self._placement.put_seeds((self._keys, self._own))
         # Traced once for both programs.
         self._play = jit(self._steps_of_period)
@@ -215,9 +214,6 @@ class CompiledTrainer(Trainer):
 
     def put(self, state: TrainerState) -> TrainerState:
         return self._placement.put_seeds(state)
-
-    def keep(self, state: TrainerState) -> TrainerState:
-        return state if self._placement.spans_processes else super().keep(state)
 
     def whole(self, tree: Tree) -> Tree:
         return self._placement.collect(tree)

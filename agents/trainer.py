@@ -18,7 +18,6 @@ from rlreps.encoders import Encoder
 from rlreps.envs import Position, PuddleWorld, load_arena
 from rlreps.envs.core import observation_struct
 from rlreps.errors import require, require_memory
-from rlreps.runs.processes import process_count
 
 PUDDLE_WORLD = "puddle-world"
 """The environment that is compiled together with the agent; an arena may follow after a colon."""
@@ -115,8 +114,6 @@ def make_trainer(
         share = place_agents(devices, config.num_seeds).share
         _require_room(agent, math.ceil(share * config.num_seeds))
         return CompiledTrainer(config, world, agent, devices=devices)
-    alone = process_count() == 1
-    require(alone, f"{PUDDLE_WORLD} for several processes", config.environment)
     # Checkpoints, which cut episodes, must leave whole sequences.
     least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
     require(

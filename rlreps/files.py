@@ -29,20 +29,6 @@ README = "README.txt"
 
 _SUFFIX_BYTES = 8
 
-_left_to_another = False
-
-
-def leave_writing_to_another() -> None:
-    """Write nothing from now on: another process of the same run writes the same files."""
-    global _left_to_another
-    _left_to_another = True
-
-
-def written_by_another() -> bool:
-    """Return whether another process writes the files of this run."""
-    return _left_to_another
-
-
 EXPANDED_BYTES = 2**30
 """What a compressed file may always expand to; beyond, no more than ``EXPANSION`` times itself."""
 
@@ -75,19 +61,12 @@ DAMAGED = (
 """Everything that reading a damaged archive may raise."""
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes, *, own: bool = False) -> Path:
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     """Write `data` under a temporary name beside `path`, rename it to that, and return the path.
 
     Errors of the system name the path, also those of a full disk, which come without one.
-
-    Args:
-        path: The file.
-        data: Its content.
-        own: Whether no other process writes the file, so that this one does in any case.
     """
     target = Path(path)
-    if _left_to_another and not own:
-        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
     try:

@@ -11,7 +11,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import optax
 from jax import Array, lax
 
@@ -200,24 +199,5 @@ def usable_cores() -> int:
 
 
 def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
-    """Choose as many devices, from each process's first, as share this many runs out evenly.
-
-    If the number of processes does not divide the runs, choose as many of each process as the one
-    with the fewest has.
-    """
-    groups = [
-        [device for device in devices if device.process_index == index]
-        for index in sorted({device.process_index for device in devices})
-    ]
-    fewest = min(map(len, groups))
-    even = [n for n in range(1, fewest + 1) if runs % (n * len(groups)) == 0]
-    return [device for group in groups for device in group[: max(even, default=fewest)]]
-
-
-def put_whole(array: npt.NDArray[Any], sharding: jax.sharding.Sharding) -> Array:
-    """Put an array that every process has the whole of on devices of all processes.
-
-    ``jax.device_put`` would compare the processes' copies.
-    """
-    whole = np.asarray(array, jax.dtypes.canonicalize_dtype(array.dtype))
-    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    """Choose as many of the first devices as share this many runs out evenly."""
+    return devices[: max(n for n in range(1, len(devices) + 1) if runs % n == 0)]

@@ -1,8 +1,8 @@
 """The command line: parsing only. ``workflows`` and ``experiments`` hold what commands run.
 
 Invalid input exits with code 2 and one line on standard error. Diverged training and the death of
-another process exit with 1, an interruption from the keyboard with 130, a request to end (SIGTERM,
-SIGHUP) with 143 or 129.
+a worker exit with 1, an interruption from the keyboard with 130, a request to end (SIGTERM, SIGHUP)
+with 143 or 129.
 """
 
 import contextlib
@@ -228,14 +228,10 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     A callback of JAX's would swallow a ``KeyboardInterrupt``, and unwinding through XLA's and
     Orbax's threads crashed now and then.
     """
-    processes = sys.modules.get("rlreps.runs.processes")
-    stderr = 2 if processes is None else processes.stderr()
-    if os.isatty(stderr):
-        os.write(stderr, b"\x1b[?25h\n")  # A progress bar hides the cursor.
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
-    os.write(stderr, b"rlreps: " + said + b"; the same command goes on from what was saved\n")
-    if processes is not None:
-        processes.tell_of_signal(number)
+    os.write(2, b"rlreps: " + said + b"; the same command goes on from what was saved\n")
     os._exit(128 + number)
 
 

@@ -17,7 +17,6 @@ from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import printable
 from rlreps.losses import Objective
-from rlreps.runs.processes import ProcessesConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,15 +28,12 @@ class TrainAgents:
         config: The run.
         store: A successor measure of the same arena to measure torsos against (PuddleWorld); by
             default the released one, for the arena sutton.
-        processes: The processes that train together (PuddleWorld), each started with the same
-            command.
         quiet: Show no progress bar.
     """
 
     out: Path
     config: AgentConfig = dataclasses.field(default_factory=AgentConfig)
     store: Path | None = None
-    processes: ProcessesConfig = dataclasses.field(default=ProcessesConfig())
     quiet: Switch = False
 
     choices: ClassVar[dict[Any, Choice]] = {

@@ -8,7 +8,6 @@ from tyro.conf import arg
 
 from rlreps.cli.options import Switch
 from rlreps.experiments import EXPERIMENTS, Entry
-from rlreps.runs.processes import ProcessesConfig
 
 DATA = (
     "Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or "
@@ -58,9 +57,6 @@ def command_of(name: str) -> type[ExperimentCommand]:
         fields.append(("devices", Annotated[int | None, arg(help="As for train.")], None))
     if entry.takes_jobs:
         fields.append(("jobs", Annotated[int, arg(help=JOBS)], 1))
-    if entry.takes_processes:
-        alone = dataclasses.field(default=ProcessesConfig())
-        fields.append(("processes", ProcessesConfig, alone))
     return dataclasses.make_dataclass(
         name.title().replace("-", ""),
         fields,

@@ -47,7 +47,7 @@ class Generate:
         if self.plan:
             from rlreps.workflows.plan import plan_generation
 
-            print_json(plan_generation(self.measure, out, self.processes.planned))
+            print_json(plan_generation(self.measure, out, self.processes.num_processes or 1))
             return
         figures = generate(
             self.measure,
@@ -116,8 +116,8 @@ class Verify:
         if problems := store.problems(reports):
             raise InputError("; ".join(problems))
         checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
-        blocks, digest = store.matrix.num_blocks, reports[-1].digest
-        print(f"{store.matrix.path}: {blocks} blocks are whole{checked}; sha256 {digest}")
+        blocks, key = store.matrix.num_blocks, store.matrix.content_key()
+        print(f"{store.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}")
 
 
 @dataclasses.dataclass(frozen=True)

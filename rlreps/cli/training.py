@@ -65,7 +65,8 @@ class Train:
             from rlreps.workflows.plan import plan_training
 
             devices = choose_devices(self.devices)
-            print_json(plan_training(self.config, self.store, self.processes.planned, devices))
+            count = self.processes.num_processes or 1
+            print_json(plan_training(self.config, self.store, count, devices))
             return
         summary = run_training(
             self.config,
@@ -87,14 +88,12 @@ class TrainLive:
         store: A successor measure of the same process, to measure the encoder against; none by
             default.
         devices: As for ``train``.
-        processes: As for ``train``.
         quiet: Show no progress bar.
     """
 
     out: Path
     config: LiveConfig = dataclasses.field(default=LiveConfig())
     store: Path | None = None
-    processes: ProcessesConfig = dataclasses.field(default=ProcessesConfig())
     devices: int | None = None
     quiet: Switch = False
 
@@ -124,7 +123,6 @@ class Sweep:
             for each field.
         config: What all points share.
         devices: As for ``train``; they share out the runs of a program.
-        processes: As for ``train``.
         quiet: Show no progress bar.
     """
 
@@ -132,7 +130,6 @@ class Sweep:
     out: Path
     grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]]
     config: TrainingConfig = dataclasses.field(default=TrainingConfig())
-    processes: ProcessesConfig = dataclasses.field(default=ProcessesConfig())
     devices: int | None = None
     quiet: Switch = False
 

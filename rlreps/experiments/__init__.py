@@ -28,7 +28,6 @@ class Entry:
         takes_data: Whether there is an option ``data``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
         takes_jobs: Whether parts may be computed side by side: no verdict is on their times.
-        takes_processes: Whether several processes, on several machines, may share its training out.
         smoke: Seconds of the preset ``smoke`` with its checks, two at once on two cores.
         recorded: Larger presets, each with how long its run took that docs/results records: on two
             cores, some with other work on the machine. None is a promise.
@@ -42,7 +41,6 @@ class Entry:
     takes_data: bool = False
     one_lapack_thread: bool = False
     takes_jobs: bool = False
-    takes_processes: bool = False
     smoke: int = 0
     recorded: tuple[tuple[str, str], ...] = ()
     largest: str = "is the published protocol"
@@ -85,7 +83,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "le_lan_2023.synthetic",
         "Known spectra: the methods on matrices whose singular values are set.",
         devices="shared",
-        takes_processes=True,
         smoke=17,
         recorded=(("laptop", "about 9 min"),),
     ),
@@ -100,7 +97,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "le_lan_2023.puddle_world",
         "Subspace distance against d on PuddleWorld, under the paper's protocol.",
         devices="chosen",
-        takes_processes=True,
         further=(("trend", "is the protocol on 20 x 20 cells with fewer updates, about an hour"),),
         smoke=12,
         recorded=(("laptop", "about 17 min"),),
@@ -109,7 +105,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.puddle_world_fast",
         "Our best recipes on PuddleWorld: time to a given subspace distance.",
         devices="chosen",
-        takes_processes=True,
         largest="has more seeds",
         smoke=10,
         recorded=(("laptop", "about 16 min"),),
@@ -119,7 +114,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "The hydrogen atom: nine eigenfunctions by spectral inference.",
         devices="shared",
         takes_jobs=True,
-        takes_processes=True,
         smoke=22,
         largest="is the published protocol and takes a day",
     ),
@@ -127,7 +121,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "pfau_2019.bouncing_balls",
         "Video of bouncing balls: deep slow feature analysis against linear.",
         devices="chosen",
-        takes_processes=True,
         largest="is the published protocol, for accelerators",
         smoke=28,
         recorded=(("laptop", "about 18 min"),),
@@ -136,7 +129,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.slow_puddle",
         "Slow features of PuddleWorld's random walk against the exact ones.",
         devices="chosen",
-        takes_processes=True,
         largest="is larger, for accelerators",
         smoke=22,
         recorded=(("laptop", "about 3 min"),),
@@ -160,7 +152,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "Online principal components at a tenth, once and ten times the best learning rate.",
         smoke=10,
         recorded=(("paper", "about 6 min"),),
-        takes_processes=True,
         **_ON_ROWS,
     ),
     "distributed-pca": Entry(
@@ -168,7 +159,6 @@ EXPERIMENTS: dict[str, Entry] = {
         "Online principal components by several workers, whose models are combined now and then.",
         smoke=10,
         recorded=(("paper", "about 4 min"),),
-        takes_processes=True,
         **_ON_ROWS,
     ),
     "few-labels": Entry(

@@ -49,7 +49,6 @@ from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.intervals import Interval, aggregate
-from rlreps.runs.processes import process_count
 from rlreps.runs.progress import progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.successor.store import find_store
@@ -374,8 +373,6 @@ class Experiment(Generic[Config]):
         if jobs != 1:
             kind, most = jax.default_backend(), usable_cores()
             require(kind == "cpu", "jobs on a CPU alone", kind)
-            together = process_count()
-            require(together == 1, "jobs or several processes, not both", f"{together} processes")
             require(1 <= jobs <= most, f"jobs in [1, {most}], the cores of the CPU", jobs)
         checked = self.check(config, loaded) if self.check is not None else loaded
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlreps.errors import InputError
-from rlreps.files import write_atomically, written_by_another
+from rlreps.files import write_atomically
 from rlreps.report.table import Table
 
 if TYPE_CHECKING:
@@ -106,8 +106,6 @@ def write_report(path: str | os.PathLike[str], **parts: Any) -> Path:
     Raises:
         InputError: A figure's path that is not a readable PNG file.
     """
-    if written_by_another():
-        return Path(path)  # Its figures may not be there yet.
     # A path in the configuration may hold bytes that are no text; the page is written all the same.
     return write_atomically(path, Report(**parts).to_html().encode(errors="xmlcharrefreplace"))
 

@@ -1,15 +1,17 @@
 """Checkpoints of a pytree of arrays through Orbax: whole or absent, never half-written.
 
-Orbax restores flipped bits as they are, and leaves tracebacks on standard error where it fails. So
-a seal lies beside its files: their sizes and checksums, the layout of the arrays, and the step and
-the run that they belong to. It is written last; a checkpoint without it counts for nothing and is
-made again. What is deleted, a newer checkpoint being whole, was written by the same run: it carries
-this run's seal or, where a kill came before that, the mark that this run had begun it.
+A checkpoint is written beside its place and renamed when it is complete. Orbax restores flipped
+bits as they are, so a record lies beside its files: their sizes and checksums, the layout of the
+arrays, and the step and the run that they belong to.
+
+Where several processes run together, process 0 writes the whole state, and every process reads it.
 """
 
+import contextlib
 import json
-import zlib
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,20 +25,19 @@ from rlreps.files import (
     read_regular,
     refuse_backslashes,
     refuse_links_out,
-    refuse_odd_files,
     size_and_checksum,
-    write_atomically,
 )
-from rlreps.runs.processes import first_does, outlive_the_lost, process_count
+from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
 
-_SEAL = "seal.json"
+_RECORD = "seal.json"
+_ARRAYS = "default"
+_OF_ORBAX = {"_CHECKPOINT_METADATA", "commit_success.txt", _ARRAYS}
+"""What kills of earlier versions left in the folder of a step without a record."""
 
-_METADATA = "_CHECKPOINT_METADATA"
-_LARGEST_METADATA = 2**20
-_OF_ORBAX = {_METADATA, "commit_success.txt", "default"}
-"""Everything else in the folder of a step."""
+_SAVING, _DELETING = ".saving", ".deleting"
+"""Folders of a checkpoint that is written, and of one that is deleted."""
 
 _READ_AGAIN = 5
 """Times that a checkpoint is looked for while another run replaces them."""
@@ -54,8 +55,8 @@ class Checkpoints:
             run: What tells this run from others; None reads any.
 
         Raises:
-            InputError: If the folder, or a checkpoint in it, is a link, something in it is neither
-                a file nor a folder, or its path holds a backslash.
+            InputError: If the folder, or a checkpoint in it, is a link, or its path holds a
+                backslash.
         """
         refuse_backslashes(path)
         self.path = path.absolute()
@@ -63,20 +64,8 @@ class Checkpoints:
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
         if self.path.is_dir():
             refuse_links_out(self.path)
-            # Orbax reads what describes each of them at once, and would wait for a FIFO.
-            refuse_odd_files(self.path)
-            for file in self.path.glob(f"*/{_METADATA}"):
-                size = file.stat().st_size
-                if size > _LARGEST_METADATA:
-                    raise InputError(
-                        f"expected at most {_LARGEST_METADATA:,} bytes in {file}, got {size:,}"
-                    )
         self._keep, self._run = keep, run
         self._has_home = self.path.parent.is_dir()
-        self._manager = ocp.CheckpointManager(
-            self.path,
-            options=ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False),
-        )
 
     def latest_step(self) -> int | None:
         """Return the step of the newest complete checkpoint, or None."""
@@ -89,17 +78,15 @@ class Checkpoints:
     def _complete_steps(self) -> list[int]:
         if not self.path.is_dir():
             return []
-        # Not what Orbax remembers: another process may be at work.
         steps = (int(entry.name) for entry in self.path.iterdir() if entry.name.isdecimal())
-        return sorted(step for step in steps if (self.path / str(step) / _SEAL).is_file())
+        return sorted(step for step in steps if (self._folder(step) / _RECORD).is_file())
 
-    def save(self, step: int, state: object, **notes: Any) -> None:
-        """Save a pytree of arrays as the checkpoint of a step; each process writes its own shards.
+    def save(self, step: int, state: object) -> None:
+        """Save a pytree of arrays as the checkpoint of a step.
 
         Args:
             step: The step.
             state: The pytree.
-            **notes: JSON values to keep in the seal; see ``note``.
 
         Raises:
             InputError: If the disk refused it, the folder around was moved or deleted, or something
@@ -111,26 +98,36 @@ class Checkpoints:
                 f"expected {home} to stay while checkpoints were saved there, got it moved or "
                 "deleted; bring its parts together and start again"
             )
+        first_does(lambda: self._save(step, state))
+
+    def _save(self, step: int, state: object) -> None:
+        saving, folder = self.path / _SAVING, self._folder(step)
+        self._require_own(folder)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            # Left by kills. Orbax would count them, and delete complete ones in their stead.
-            sealed = self.complete_steps()
-            for unsealed in first_does(
-                lambda: sorted({*self._manager.all_steps()} - {*sealed}),
-            ):
-                self._delete(unsealed)
-            first_does(lambda: self._write_mark(step))
-            # Typed keys and named tuples become plain leaves; the template restores them.
-            self._manager.save(step, args=ocp.args.StandardSave(_leaves(state)), force=True)
-            self._manager.wait_until_finished()
-            first_does(lambda: self._write_seal(step, state, notes))
-            first_does(lambda: self._mark(step).unlink(missing_ok=True))
-            for old in first_does(self._outlived):
-                self._delete(old)
-        except InputError:
-            raise
+            for left in (saving, self.path / _DELETING):
+                if left.exists():
+                    shutil.rmtree(left)
+            saving.mkdir(parents=True)
+            with _orbax() as checkpointer:
+                arrays = {name: _writable(leaf) for name, leaf in _leaves(state).items()}
+                checkpointer.save(saving / _ARRAYS, args=ocp.args.StandardSave(arrays))
+            record = {
+                "files": {name: size_and_checksum(saving / name) for name in _files(saving)},
+                "layout": _layout(state),
+                "step": step,
+                "run": self._run,
+            }
+            with open(saving / _RECORD, "xb") as stream:
+                stream.write(json.dumps(record, indent=1).encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+            self._delete(folder)
+            saving.rename(folder)
+            for old in self._complete_steps()[: -self._keep]:
+                if self._is_own(old):
+                    self._delete(self._folder(old))
         except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
-            outlive_the_lost()
+            shutil.rmtree(saving, ignore_errors=True)
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(
                 f"expected room for a checkpoint in {self.path}, got {found}"
@@ -148,14 +145,25 @@ class Checkpoints:
                 replaced while it was read.
         """
         try:
-            return self._restore(step, template)
-        except InputError as error:
-            if (self.path / str(step)).exists():
+            first_does(lambda: self._check(step, _layout(template)))
+            shapes = {name: _described(leaf) for name, leaf in _leaves(template).items()}
+            with _orbax() as checkpointer:
+                leaves = checkpointer.restore(
+                    self._folder(step) / _ARRAYS, args=ocp.args.StandardRestore(shapes)
+                )
+        except Exception as error:  # Orbax's are of many kinds.
+            if not self._folder(step).exists():
+                raise InputError(
+                    f"expected {self._folder(step)} to stay while it was read, got it replaced by "
+                    "a newer checkpoint; try again"
+                ) from error
+            if isinstance(error, InputError):
                 raise
-            raise InputError(
-                f"expected {self.path / str(step)} to stay while it was read, got it replaced by a "
-                "newer checkpoint; try again"
-            ) from error
+            found = f"what Orbax cannot read ({type(error).__name__})"
+            raise self._damaged(step, found) from error
+        ordered = [leaves[name] for name in sorted(leaves)]
+        restored: State = jax.tree.unflatten(jax.tree.structure(template), ordered)
+        return restored
 
     def restore_latest(self, template: State) -> tuple[int, State]:
         """Load the newest checkpoint, with its step, though another run may replace it.
@@ -163,126 +171,57 @@ class Checkpoints:
         Raises:
             InputError: As ``restore``, or if there is none.
         """
-        # Processes of one run are alone in its folder, and not all of them see what one finds.
-        trials = _READ_AGAIN if process_count() == 1 else 1
-        while True:
-            step, trials = self.latest_step(), trials - 1
+        for trial in range(1, _READ_AGAIN + 1):
+            step = self.latest_step()
             if step is None:
-                raise InputError(f"expected a checkpoint in {self.path}, got none")
+                break
             try:
                 return step, self.restore(step, template)
             except InputError:
-                if trials == 0 or step in self.complete_steps():
+                if trial == _READ_AGAIN or self._folder(step).exists():
                     raise
+        raise InputError(f"expected a checkpoint in {self.path}, got none")
 
-    def note(self, step: int, name: str) -> Any:
-        """Return what was noted when a step's checkpoint was saved; None for nothing.
+    def _folder(self, step: int) -> Path:
+        return self.path / str(step)
 
-        Raises:
-            InputError: If the seal is damaged.
-        """
-        return first_does(lambda: self._seal(step).get("notes", {}).get(name))
+    def _delete(self, folder: Path) -> None:
+        """Delete a checkpoint, if it is there: a kill leaves it whole or not complete."""
+        if folder.exists():
+            shutil.rmtree(folder.rename(self.path / _DELETING))
 
-    def _restore(self, step: int, template: State) -> State:
-        first_does(lambda: self._check_seal(step, _layout(template)))
-        shapes = {name: _described(leaf) for name, leaf in _leaves(template).items()}
-        try:
-            leaves = self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
-        except Exception as error:  # Orbax's are of many kinds.
-            outlive_the_lost()
-            found = f"what Orbax cannot read ({type(error).__name__})"
-            raise self._damaged(step, found) from error
-        ordered = [leaves[name] for name in sorted(leaves)]
-        restored: State = jax.tree.unflatten(jax.tree.structure(template), ordered)
-        return restored
-
-    def close(self) -> None:
-        """Release Orbax's threads."""
-        self._manager.close()
-
-    def _write_seal(self, step: int, state: object, notes: Mapping[str, Any]) -> None:
-        folder = self.path / str(step)
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        seal = {
-            "files": {str(file.relative_to(folder)): size_and_checksum(file) for file in files},
-            "layout": _layout(state),
-            "step": step,
-            "run": self._run,
-            "notes": notes,
-        }
-        seal["checksum"] = _checksum(seal)
-        write_atomically(folder / _SEAL, json.dumps(seal, indent=1).encode())
-
-    def _mark(self, step: int) -> Path:
-        """Return the file that says whose a step is while it is saved or deleted."""
-        return self.path / f".begun-{step}"
-
-    def _write_mark(self, step: int) -> None:
-        write_atomically(self._mark(step), json.dumps(self._run).encode())
-
-    def _outlived(self) -> list[int]:
-        """List the complete checkpoints of this run that newer ones replace."""
-        return [step for step in self._complete_steps()[: -self._keep] if self._is_own(step)]
+    def _require_own(self, folder: Path) -> None:
+        """Raise ``InputError`` if the place of a new checkpoint holds what no run wrote."""
+        there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        if (others := there - _OF_ORBAX) and _RECORD not in there:
+            raise InputError(
+                f"expected nothing but checkpoints in {self.path}, got {folder} with "
+                f"{min(others)}; move it elsewhere"
+            )
 
     def _is_own(self, step: int) -> bool:
         try:
-            return bool(self._seal(step).get("run") == self._run)
+            return bool(self._record(step).get("run") == self._run)
         except InputError:
             return False  # Whose it was cannot be told: it is left alone.
 
-    def _delete(self, step: int) -> None:
-        """Delete a step's checkpoint that this run wrote, whole or not."""
-        folder = self.path / str(step)
-
-        def check() -> None:
-            there = {entry.name for entry in folder.iterdir()}
-            others = there - _OF_ORBAX - {_SEAL}
-            # A kill may leave a seal before it has its name.
-            if others := {name for name in others if not name.startswith(f".{_SEAL}.")}:
-                raise InputError(
-                    f"expected nothing but checkpoints in {self.path}, got {folder} with "
-                    f"{min(others)}; move it elsewhere"
-                )
-            if there and _SEAL not in there and not self._has_begun(step):
-                raise InputError(
-                    f"expected nothing but this run's checkpoints in {self.path}, got {folder}, "
-                    "which it has no record of having begun; delete it or move it elsewhere"
-                )
-            if not self._has_begun(step):
-                self._write_mark(step)  # A kill may take the seal first.
-
-        first_does(check)
-        self._manager.delete(step)
-        first_does(lambda: self._mark(step).unlink(missing_ok=True))
-
-    def _has_begun(self, step: int) -> bool:
+    def _record(self, step: int) -> dict[str, Any]:
+        """Read what was recorded of a step; ``InputError`` if it cannot be read."""
         try:
-            return bool(parse_json(read_regular(self._mark(step))) == self._run)
-        except (OSError, ValueError):
-            return False
-
-    def _seal(self, step: int) -> dict[str, Any]:
-        """Read the seal of a step; ``InputError`` if it is not as it was written."""
-        try:
-            seal = parse_json(read_regular(self.path / str(step) / _SEAL))
-            # Earlier versions wrote less, and no checksum.
-            known = {"files", "layout"} <= seal.keys()
-            if known and seal.keys() != {"files", "layout"}:
-                known = seal.pop("checksum") == _checksum(seal)
-            if not known:
-                raise ValueError("a seal that was changed")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            found = parse_json(read_regular(self._folder(step) / _RECORD))
+            if not {"files", "layout"} <= found.keys():
+                raise ValueError(f"{_RECORD} with other keys")
+            return dict(found)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise self._damaged(step, str(error)) from error
-        found: dict[str, Any] = seal
-        return found
 
-    def _check_seal(self, step: int, layout: str) -> None:
+    def _check(self, step: int, layout: str) -> None:
         """Raise ``InputError`` for files, a layout, a step or a run other than were written."""
-        folder, seal = self.path / str(step), self._seal(step)
-        files, found = seal["files"], seal["layout"]
+        folder, record = self._folder(step), self._record(step)
         try:
-            there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-            broken = sorted({*files} ^ (there - {_SEAL}))
+            files: Mapping[str, list[int]] = record["files"]
+            there = {*_files(folder)}
+            broken = sorted({*files} ^ there)
             broken += [
                 name
                 for name in {*files} & there
@@ -294,42 +233,65 @@ class Checkpoints:
             raise self._damaged(step, str(error)) from error
         if broken:
             raise self._damaged(step, f"{', '.join(broken)} with other bytes than were written")
-        if seal.get("step", step) != step:
-            raise self._damaged(step, f"the checkpoint of step {seal['step']}")
-        if None not in (run := seal.get("run"), self._run) and run != self._run:
+        if record.get("step", step) != step:
+            raise self._damaged(step, f"the checkpoint of step {record['step']}")
+        if None not in (run := record.get("run"), self._run) and run != self._run:
             raise InputError(
                 f"expected a checkpoint of this run in {folder}, got the checkpoint of another "
                 "run; restore config.json if it was changed, or take a new folder"
             )
-        if found != layout:
-            raise InputError(f"expected the arrays {layout} in {folder}, got {found}")
+        if record["layout"] != layout:
+            raise InputError(f"expected the arrays {layout} in {folder}, got {record['layout']}")
 
     def _damaged(self, step: int, found: str) -> InputError:
         older = [other for other in self._complete_steps() if other < step]
         remedy = f"resume from step {max(older)}" if older else "start again"
         return InputError(
-            f"expected an undamaged checkpoint in {self.path / str(step)}, got {found}; "
+            f"expected an undamaged checkpoint in {self._folder(step)}, got {found}; "
             f"delete that folder to {remedy}"
         )
 
 
+@contextlib.contextmanager
+def _orbax() -> Iterator[ocp.Checkpointer]:
+    """Yield Orbax's checkpointer, which waits for no other process."""
+    own = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process-{own}"
+    )
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+    with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+        yield checkpointer
+
+
+def _files(folder: Path) -> list[str]:
+    """List everything below a folder but folders and the record, by relative name."""
+    return [
+        str(entry.relative_to(folder))
+        for entry in sorted(folder.rglob("*"))
+        if (entry.is_symlink() or not entry.is_dir()) and entry != folder / _RECORD
+    ]
+
+
 def _leaves(tree: object) -> dict[str, Any]:
+    """Name the leaves by their order: typed keys and named tuples are the template's to restore."""
     return {f"{index:06d}": leaf for index, leaf in enumerate(jax.tree.leaves(tree))}
 
 
+def _writable(leaf: Any) -> Any:
+    """Return a leaf as Orbax writes it: of several processes, it takes no array of one device."""
+    return leaf if process_count() == 1 else np.asarray(leaf)
+
+
 def _described(leaf: Any) -> Any:
-    """Say what to restore, and to which devices: not to those that it was saved from."""
+    """Say what to restore, and to which device: not to those that it was saved from."""
     described = ocp.utils.to_shape_dtype_struct(leaf)
-    if isinstance(leaf, np.ndarray) and process_count() == 1:
-        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here)
-    return described
+    here: jax.sharding.Sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
+        here = leaf.sharding
+    return jax.ShapeDtypeStruct(described.shape, described.dtype, sharding=here)
 
 
 def _layout(tree: object) -> str:
     """Spell the dtype and shape of every leaf."""
     return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree))
-
-
-def _checksum(seal: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(seal, sort_keys=True).encode())

@@ -17,13 +17,12 @@ from rlreps.files import (
     parse_json,
     read_regular,
     refuse_links_out,
-    size_and_checksum,
     unfinished_writes,
     write_atomically,
 )
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import LOCK, exclusive
-from rlreps.runs.processes import first_does, process_index, wait_for_all
+from rlreps.runs.processes import first_does, process_index, require_same
 from rlreps.runs.provenance import provenance as current_provenance
 
 FORMAT = 2
@@ -35,11 +34,6 @@ _SUMMARY = "summary.json"
 
 _CHECKSUM = "checksum"
 """Key of a file's checksum of all its other values; a file without one is taken as it is."""
-
-_FILES = "files"
-"""Key of a summary's checksums of other files of the run, by name."""
-
-_CHECKED_FILES = (_METRICS, "features/*.npy")
 
 _WRITTEN = ("checkpoints", "features", "figures", "parts", "results")
 """Folders in which a kill may leave a file half written."""
@@ -270,31 +264,18 @@ class RunFolder:
         """Read a file of the run, such as ``metrics.jsonl`` or one of ``features``.
 
         Raises:
-            InputError: If it cannot be read, or is another than when the run ended.
+            InputError: If it cannot be read.
         """
         try:
             # Logs of many seeds and evaluations are long.
-            content = read_regular(self.path / name, largest=_LARGEST_LOG)
+            return read_regular(self.path / name, largest=_LARGEST_LOG)
         except OSError as error:
             raise InputError(
                 f"expected a run's {name}, got {error.strerror}: {self.path / name}"
             ) from error
-        if self._checksums().get(name, found := f"{zlib.crc32(content):08x}") != found:
-            raise InputError(
-                f"expected {self.path / name} as it was when the run ended, got other bytes than "
-                f"{_SUMMARY} has the checksum of; restore it, or run again in a new folder"
-            )
-        return content
-
-    def _checksums(self) -> dict[str, Any]:
-        """Return the checksums of files that the summary holds; none of a run under way."""
-        path = self.path / _SUMMARY
-        found = _read_object(path).get(_FILES) if path.exists() else None
-        return found if isinstance(found, dict) else {}
 
     def _metrics_content(self) -> bytes:
-        is_there = (self.path / _METRICS).exists() or _METRICS in self._checksums()
-        return self.read_file(_METRICS) if is_there else b""
+        return self.read_file(_METRICS) if (self.path / _METRICS).exists() else b""
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all metrics, oldest first, null as NaN, without a last line cut short by a kill.
@@ -325,9 +306,7 @@ class RunFolder:
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the run's summary, with checksums of its metrics and features.
-
-        NaN and infinity become null.
+        """Write the run's summary; NaN and infinity become null.
 
         Raises:
             InputError: If the folder was moved or deleted meanwhile.
@@ -337,19 +316,12 @@ class RunFolder:
                 f"expected the run to stay in {self.path} until its end, got it moved or deleted; "
                 "bring its parts together and start again"
             )
-        files = [file for pattern in _CHECKED_FILES for file in sorted(self.path.glob(pattern))]
-        checksums = {
-            file.relative_to(self.path).as_posix(): f"{size_and_checksum(file)[1]:08x}"
-            for file in files
-        }
-        _write_json(self.path / _SUMMARY, {**summary, _FILES: checksums})
+        _write_json(self.path / _SUMMARY, summary)
 
     def read_summary(self) -> dict[str, Any] | None:
         """Read the run's summary, as it was given; None before the run has ended."""
         path = self.path / _SUMMARY
-        if not path.exists():
-            return None
-        return {name: value for name, value in _read_object(path).items() if name != _FILES}
+        return _read_object(path) if path.exists() else None
 
     def part(self, name: str, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Compute a part of the run's results once; a resumed run reads ``parts/<name>.json``.
@@ -365,9 +337,9 @@ class RunFolder:
             InputError: If the file is not a JSON object.
         """
         path = self.path / "parts" / f"{name}.json"
-        if not first_does(path.exists):
+        if not path.exists():
             _write_json(path, compute())
-        return first_does(lambda: _read_object(path, nan=True))
+        return _read_object(path, nan=True)
 
     def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Write ``results/<name>.csv`` and ``.json``.
@@ -437,10 +409,7 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
         InputError: If the folder holds something else, or the processes of this run disagree on
             what it is.
     """
-    own = json.loads(json.dumps({"kind": kind, "config": described}))
-    if other := differences(first_does(lambda: own), own):
-        raise InputError(f"expected the same run in all processes: {'; '.join(other)}")
-    wait_for_all()  # Nobody begins before all agree.
+    require_same("run", {"kind": kind, "config": described})
 
     def find() -> dict[str, Any] | None:
         existing = RunFolder.find(out, kind=kind, config=described)

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import InputError
-from rlreps.runs.folder import RunFolder, metrics_line
+from rlreps.runs.folder import RunFolder
 from rlreps.runs.processes import first_does, process_index
 
 
@@ -22,36 +21,26 @@ class MetricsLog:
         """Open the log of a folder; None logs nowhere."""
         self._folder = folder
         self._writer: Any = None
-        self.checksum = 0
-        """CRC-32 of everything logged so far."""
 
-    def resume(self, step: int, checksum: int | None = None) -> list[dict[str, Any]]:
+    def resume(self, step: int) -> list[dict[str, Any]]:
         """Drop what was logged after ``step`` and return the rest, oldest first.
 
         Args:
             step: That of the checkpoint from which the run goes on; -1 starts afresh.
-            checksum: Of the log when that checkpoint was made, where it is known.
 
         Raises:
-            InputError: If the metrics cannot be read, do not reach the step or are others than were
-                logged.
+            InputError: If the metrics cannot be read or do not reach the step.
         """
         if self._folder is None:
             return []
         folder = self._folder
         first_does(lambda: len(folder.keep_metrics_until(step)))
         history = folder.read_metrics()  # Too long to be sent.
-        self.checksum = zlib.crc32(b"".join(map(metrics_line, history)))
         last = history[-1]["step"] if history else None
         if step >= 0 and last != step:
             raise InputError(
                 f"expected metrics in {self._folder.path} up to the checkpoint's step {step}, "
                 f"got {'no line' if last is None else f'step {last} as the last'}"
-            )
-        if checksum is not None and checksum != self.checksum:
-            raise InputError(
-                f"expected the metrics in {self._folder.path} as they were logged up to the "
-                f"checkpoint's step {step}, got others; restore them, or run again in a new folder"
             )
         if history and not isinstance(history[-1].get("seconds"), int | float):
             raise InputError(
@@ -66,7 +55,6 @@ class MetricsLog:
         if self._folder is None:
             return
         self._folder.append_metrics(record)
-        self.checksum = zlib.crc32(metrics_line(record), self.checksum)
         if self._writer is not None:
             means = {name: float(np.mean(value)) for name, value in record.items()}
             # TensorBoard has no place for the NaN of runs that diverged, and complains.

@@ -6,7 +6,7 @@ Every row is seen in turn instead of being drawn, and runs may differ in their l
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.errors import require, require_positive
-from rlreps.numerics import PRNG, largest_even_share, put_whole, require_seeds
+from rlreps.numerics import PRNG, largest_even_share, require_seeds
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -174,7 +174,9 @@ def follow_orders(
     own, same = PartitionSpec(_RUNS), PartitionSpec()
 
     def put(array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
-        return jnp.asarray(array) if mesh is None else put_whole(array, NamedSharding(mesh, spec))
+        if mesh is None:
+            return jnp.asarray(array)
+        return cast(Array, jax.device_put(array, NamedSharding(mesh, spec)))
 
     def spread(function: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:
         if mesh is None:
@@ -232,8 +234,4 @@ def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
 def _even_mesh(devices: Sequence[jax.Device], runs: int) -> Mesh:
     """Return a mesh of devices that share the runs out evenly."""
     require(len(set(devices)) == len(devices) >= 1, "at least one device, each once", devices)
-    chosen = largest_even_share(devices, runs)
-    if runs % len(chosen) != 0:
-        own = [device for device in devices if device.process_index == jax.process_index()]
-        chosen = largest_even_share(own, runs)
-    return Mesh(np.asarray(chosen), (_RUNS,))
+    return Mesh(np.asarray(largest_even_share(devices, runs)), (_RUNS,))

@@ -50,7 +50,7 @@ from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore, create_estimates
-from rlreps.successor.store.format import as_bytes, find_store
+from rlreps.successor.store.format import find_store
 
 CENTRING: Mapping[Centring, str] = {
     "columns": "column means over states removed",
@@ -401,7 +401,7 @@ def save_matrix(
                     f"{first + int(bad[0])}; leave out the rows of states that are not known, and "
                     "name the others by cells="
                 )
-            hasher.update(as_bytes(block))
+            hasher.update(np.ascontiguousarray(block, "<f4").tobytes())
     if isinstance(grid, Grid):
         cells = grid.states if cells is None else cells
         grid = BoxGrid.unit_square(grid.bins)
@@ -611,7 +611,8 @@ def _compute(
     }
     if principal.distance_bound is not None:
         arrays["distance_bound"] = principal.distance_bound
-    save_subspace(store, arrays, _cache_settings(store, decomposition))
+    if share is None or share.process_index() == 0:
+        save_subspace(store, arrays, _cache_settings(store, decomposition))
     return principal
 
 

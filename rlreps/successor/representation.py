@@ -5,7 +5,6 @@ mixture; rows of another policy (a replay buffer whose agent has since changed) 
 those of the present one. ``SuccessorRepresentation.policy`` improves on it.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -281,8 +280,8 @@ class SuccessorRepresentation:
         rewards = self._of(task).rewards
         if np.ptp(rewards) == 0.0 and not self.solution.rows.terminated.any():
             _warn(
-                f"all transitions have the reward {rewards[0]:.3g} and none ends an episode: values "
-                "do not tell actions apart; collect transitions with another reward or an end"
+                f"all transitions have the reward {rewards[0]:.3g} and none ends an episode: their "
+                "values do not tell actions apart; collect others"
             )
         if improvements == 1:
             weights = task.weights
@@ -400,9 +399,9 @@ class SuccessorRepresentation:
         """Write the numbers to a run's folder; return its summary."""
         arrays = self._arrays()
         place = folder.path / _ARRAYS
-        with contextlib.closing(Checkpoints(place, keep=1, run=folder.identity)) as checkpoints:
-            latest = checkpoints.latest_step()
-            checkpoints.save(0 if latest is None else latest + 1, arrays)
+        checkpoints = Checkpoints(place, keep=1, run=folder.identity)
+        latest = checkpoints.latest_step()
+        checkpoints.save(0 if latest is None else latest + 1, arrays)
         return {
             "num_features": self.num_features,
             "discount": self.config.discount,
@@ -479,12 +478,10 @@ class SuccessorRepresentation:
             for name, (shape, kind) in summary["arrays"].items()
         }
         network = NetworkBasis.template(observed, config, encoders) if config.uses_network else {}
-        with contextlib.closing(
-            Checkpoints(folder.path / _ARRAYS, run=folder.identity)
-        ) as checkpoints:
-            if checkpoints.latest_step() is None:
-                raise InputError(f"expected the arrays of a finished fit in {path}, got none")
-            _, arrays = checkpoints.restore_latest({**template, **network})
+        checkpoints = Checkpoints(folder.path / _ARRAYS, run=folder.identity)
+        if checkpoints.latest_step() is None:
+            raise InputError(f"expected the arrays of a finished fit in {path}, got none")
+        _, arrays = checkpoints.restore_latest({**template, **network})
         arrays = {
             name: np.asarray(array) if name in template else array for name, array in arrays.items()
         }

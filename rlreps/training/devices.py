@@ -9,8 +9,8 @@ There are two ways to spread a run, and its number of seeds chooses:
   objective needs to mean the same as on one device: least squares are still over the whole batch.
   Shares need not be equal.
 
-Random draws do not depend on the devices, and where the state is kept it lies on one device. So a
-run may go on with another number of devices, and results agree up to rounding.
+Random draws do not depend on the devices, and checkpoints keep a state as it lies on one device. So
+a run may go on with another number of devices, and results agree up to rounding.
 """
 
 import collections
@@ -26,8 +26,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from rlreps.errors import require
-from rlreps.numerics import put_whole, usable_cores
-from rlreps.runs.processes import first_does, wait_for_all
+from rlreps.numerics import usable_cores
+from rlreps.runs.processes import require_same
 from rlreps.training.update import Learner
 
 Tree = TypeVar("Tree")
@@ -54,32 +54,12 @@ class Placement:
         return str(self.mesh.axis_names[0])
 
     @property
-    def spans_processes(self) -> bool:
-        """Tell whether devices of other processes are among them."""
-        return self.mesh is not None and bool(self.mesh.is_multi_process)
-
-    @property
     def share(self) -> float:
         """Share of all seeds that this process holds."""
         if self.axis != SEEDS:
             return 1.0
         assert self.mesh is not None
         return len(self.mesh.local_devices) / self.mesh.size
-
-    def meet(self) -> None:
-        """Connect the processes, if there are several, all at once.
-
-        Gloo gives up after 30 seconds, and one process may compile for longer than another.
-        """
-        if self.mesh is None or not self.spans_processes:
-            return
-        own = [int(device.id) for device in self.mesh.devices.flat]
-        chosen = first_does(lambda: own)
-        require(own == chosen, f"as many devices of every process as of the first, {chosen}", own)
-        wait_for_all()
-        sharding = NamedSharding(self.mesh, PartitionSpec(*self.mesh.axis_names))
-        ones = np.ones(self.mesh.size, np.int32)
-        self.collect(jax.make_array_from_callback(ones.shape, sharding, lambda index: ones[index]))
 
     def spread_rows(self, learner: Learner) -> Learner:
         """Have a learner spread its batches over the devices, if rows are what is shared out."""
@@ -125,10 +105,6 @@ class Placement:
         whole = _whole(self.mesh)(tree)
         return cast(Tree, jax.tree.map(lambda leaf: leaf.addressable_data(0), whole))
 
-    def keep(self, tree: Tree) -> Tree:
-        """Return what a checkpoint keeps: each process its own shards, or all from one device."""
-        return tree if self.spans_processes else self.collect(tree)
-
     def _put(self, tree: Tree, spec: PartitionSpec) -> Tree:
         if self.mesh is None:
             return tree
@@ -138,11 +114,10 @@ class Placement:
 
         def put(leaf: Any) -> Array:
             if isinstance(leaf, Array) and not leaf.is_fully_addressable:
-                return leaf  # Restored where it belongs.
-            if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
-                words, impl = put(jax.random.key_data(leaf)), jax.random.key_impl(leaf)
-                return cast(Array, jax.random.wrap_key_data(words, impl=impl))
-            return put_whole(np.asarray(leaf), sharding)
+                return leaf  # It is there.
+            # ``jax.device_put`` would compare the processes' copies.
+            whole = np.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
+            return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
         return cast(Tree, jax.tree.map(put, tree))
 
@@ -190,8 +165,9 @@ def choose_devices(count: int | None) -> list[jax.Device]:
         count: How many of each process; None is all accelerators or, without any, one CPU device.
 
     Raises:
-        InputError: If there are not as many.
+        InputError: If there are not as many, or processes were asked for different numbers.
     """
+    require_same("number of devices", count)
     by_process: dict[int, list[jax.Device]] = {}
     for device in jax.devices():
         by_process.setdefault(device.process_index, []).append(device)

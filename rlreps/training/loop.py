@@ -59,7 +59,7 @@ class Program(abc.ABC, Generic[State]):
         return ""
 
     def collect(self, state: State) -> Any:
-        """Return what a checkpoint keeps of a state: a pytree of arrays, on one device or all."""
+        """Return what a checkpoint keeps of a state: a pytree of arrays on one device."""
         return state
 
     def put(self, kept: Any) -> State:
@@ -132,7 +132,6 @@ def run(
         checkpoints = latest = None
         if folder is not None:
             checkpoints = Checkpoints(folder.path / "checkpoints", run=folder.identity)
-            stack.callback(checkpoints.close)
             latest = checkpoints.latest_step()
         state, step, seconds, compile_seconds = program.init(), 0, 0.0, 0.0
         said, history = "", list[dict[str, Any]]()
@@ -150,7 +149,7 @@ def run(
         if checkpoints is not None and latest is not None:
             require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
             state = program.put(checkpoints.restore(latest, program.collect(state)))
-            history = log.resume(latest, checkpoints.note(latest, "metrics"))
+            history = log.resume(latest)
             step, seconds = latest, float(history[-1]["seconds"])
             said = f"goes on from step {step:,} of {steps:,}"
         else:
@@ -184,7 +183,7 @@ def run(
             state = record(metrics)
             due = checkpoint_every is not None and step % checkpoint_every == 0
             if checkpoints is not None and (due or step == steps):
-                checkpoints.save(step, program.collect(state), metrics=log.checksum)
+                checkpoints.save(step, program.collect(state))
             bar(count, program.note(history[-1]))
         if folder is not None:
             wait_for_all()  # What process 0 has logged is there for all to read.

@@ -21,7 +21,6 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 from rlreps.losses.base import Objective
 from rlreps.numerics import CompiledOnce, compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.processes import wait_for_all
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
@@ -97,7 +96,6 @@ class Population(Program[TrainState]):
         observe: Observe | None = None,
     ) -> None:
         """Place everything on the devices; arguments as of ``train_population``."""
-        placement.meet()
         self._placement, self._own_sources = placement, own_sources
         self._source = (placement.put_seeds if own_sources else placement.put)(source)
         self._all_seeds = jnp.asarray(seeds, jnp.uint32)
@@ -170,7 +168,6 @@ class Population(Program[TrainState]):
         if np.any(bad_steps >= 0):
             # Entries that could not be read are NaN too, and no fault of the training.
             raise_read_failure(self._source)
-            wait_for_all()  # Those who read elsewhere may have failed, and say so.
             if not self._resets:
                 index = int(np.argmax(bad_steps >= 0))
                 raise TrainingDivergedError(
@@ -206,10 +203,6 @@ class Population(Program[TrainState]):
         return f"loss {np.mean(record['loss']):.3g}"
 
     def collect(self, state: TrainState) -> TrainState:
-        return self._placement.keep(state)
-
-    def whole(self, state: TrainState) -> TrainState:
-        """Return a state whole on one device of this process."""
         return self._placement.collect(state)
 
     def put(self, kept: TrainState) -> TrainState:
@@ -410,7 +403,7 @@ def train_population(
         progress=progress,
     )
     return TrainingResult(
-        program.whole(finished.state),
+        program.collect(finished.state),
         tuple(seeds),
         finished.history,
         finished.seconds,

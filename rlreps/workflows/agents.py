@@ -45,7 +45,6 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate
 from rlreps.runs.locks import exclusive
-from rlreps.runs.processes import first_does
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
@@ -412,21 +411,21 @@ def load_agents(
         InputError: If there is no readable checkpoint.
     """
     path = folder.path / CHECKPOINTS
-    with contextlib.closing(Checkpoints(path, run=folder.identity)) as checkpoints:
-        if checkpoints.latest_step() is None:
-            raise InputError(f"expected a checkpoint in {path}, got none")
-        with contextlib.ExitStack() as stack:
-            trainer = make_trainer(config, devices=devices)
-            stack.enter_context(contextlib.closing(trainer))
-            like = jax.device_get(_unevaluated(trainer, trainer.init()))
-            step, (agents, kept) = checkpoints.restore_latest(like)
-            if best:
-                step = np.asarray(kept.steps).tolist()
-                learner = agents.memory.learner._replace(params=kept.params)
-                agents = agents._replace(memory=agents.memory._replace(learner=learner))
-            loaded = trainer.put(agents)
-            stack.pop_all()  # The caller closes it.
-        return trainer, loaded, step
+    checkpoints = Checkpoints(path, run=folder.identity)
+    if checkpoints.latest_step() is None:
+        raise InputError(f"expected a checkpoint in {path}, got none")
+    with contextlib.ExitStack() as stack:
+        trainer = make_trainer(config, devices=devices)
+        stack.enter_context(contextlib.closing(trainer))
+        like = jax.device_get(_unevaluated(trainer, trainer.init()))
+        step, (agents, kept) = checkpoints.restore_latest(like)
+        if best:
+            step = np.asarray(kept.steps).tolist()
+            learner = agents.memory.learner._replace(params=kept.params)
+            agents = agents._replace(memory=agents.memory._replace(learner=learner))
+        loaded = trainer.put(agents)
+        stack.pop_all()  # The caller closes it.
+    return trainer, loaded, step
 
 
 def train_agents(
@@ -455,9 +454,8 @@ def train_agents(
     )
     folder = RunFolder(out)
     # Last: where it is there, so is the figure.
-    if not first_does((out / REPORT).exists):
-        with contextlib.ExitStack() as stack:
-            first_does(lambda: stack.enter_context(exclusive(out)))
+    if not (out / REPORT).exists():
+        with exclusive(out):
             _write_report(folder, config, summary)
     return summary
 

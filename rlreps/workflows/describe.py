@@ -33,7 +33,7 @@ def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
     """Describe a store as JSON values; its error is computed once and kept.
 
     Returns:
-        ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``sha256`` (None if
+        ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``checksum`` (None if
         blocks are missing), ``settings``, ``provenance`` and ``error``: None if blocks are missing
         or nothing is known, else its ``title``, ``subspace_distance`` for d = 1 … k and
         ``standard_error`` of an entry (or None).
@@ -49,7 +49,7 @@ def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
         "block_rows": matrix.block_rows,
         "blocks": matrix.num_blocks,
         "missing_blocks": len(missing),
-        "sha256": None if missing else matrix.digest(),
+        "checksum": None if missing else matrix.content_key(),
         "settings": dict(matrix.settings),
         "provenance": dict(matrix.provenance),
         "error": None if missing else _error(store, progress),

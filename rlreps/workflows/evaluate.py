@@ -1,6 +1,5 @@
 """Finished and unfinished training runs, read back from their folders."""
 
-import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -89,11 +88,11 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
     inputs = truth.inputs(learner.encoder)
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
     path = folder.path / "checkpoints"
-    with contextlib.closing(Checkpoints(path, run=folder.identity)) as checkpoints:
-        if step is None:
-            step, state = checkpoints.restore_latest(template)
-        else:
-            state = checkpoints.restore(step, template)
+    checkpoints = Checkpoints(path, run=folder.identity)
+    if step is None:
+        step, state = checkpoints.restore_latest(template)
+    else:
+        state = checkpoints.restore(step, template)
     return TrainedEncoder(config, learner.encoder, state.params, inputs, step)
 
 

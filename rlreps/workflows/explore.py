@@ -548,11 +548,8 @@ def _features(
         return {0: np.asarray(successor_components(folder, truth, observation), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
-        return {step: _recorded(folder, file) for step, file in files.items()}
-    with contextlib.closing(
-        Checkpoints(folder.path / "checkpoints", run=folder.identity)
-    ) as checkpoints:
-        steps = checkpoints.complete_steps()
+        return {step: _recorded(folder, file, truth.num_states) for step, file in files.items()}
+    steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")
     return {
@@ -561,13 +558,16 @@ def _features(
     }
 
 
-def _recorded(folder: RunFolder, file: Path) -> np.ndarray:
+def _recorded(folder: RunFolder, file: Path, num_states: int) -> np.ndarray:
     content = folder.read_file(file.relative_to(folder.path).as_posix())
     try:
         found: np.ndarray = read_arrays(io.BytesIO(content))[""]
     except DAMAGED as error:
         raise InputError(f"expected recorded features, got {error}: {file}") from error
+    whole = found.dtype.kind == "f" and found.ndim == 2 and len(found) == num_states
     require(
-        found.dtype.kind == "f" and bool(np.isfinite(found).all()), f"numbers in {file}", "none"
+        whole and bool(np.isfinite(found).all()),
+        f"finite features of {num_states} states in {file}",
+        f"{found.dtype} of shape {found.shape}",
     )
     return found

@@ -16,7 +16,7 @@ from rlreps.runs.processes import (
     first_does,
     process_count,
     process_index,
-    share_of,
+    require_same,
     wait_for_all,
 )
 from rlreps.runs.progress import progress_bar
@@ -55,6 +55,7 @@ def generate(
             it; the disk refused a write; or the store was moved meanwhile.
     """
     settings = measure.store_settings()
+    require_same("store", settings)
     # The first alone: it may delete damaged blocks before another has added up their sizes.
     first_does(lambda: _require_room(measure, path))
     create = functools.partial(
@@ -147,7 +148,7 @@ def _compute(
     progress: bool,
 ) -> None:
     """Compute and write this process's share of the missing blocks."""
-    mine = share_of(missing, process_index(), process_count())
+    mine = missing[process_index() :: process_count()]
     if not mine:
         return
     matrix = store.matrix

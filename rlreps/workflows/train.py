@@ -422,7 +422,8 @@ class FeatureRecord:
         if step in self._steps:
             content = io.BytesIO()
             np.save(content, np.asarray(self._apply(params(), self._inputs), np.float32))
-            write_atomically(self._path / f"{step:09d}.npy", content.getvalue())
+            if processes.process_index() == 0:
+                write_atomically(self._path / f"{step:09d}.npy", content.getvalue())
 
 
 def recorded_features(folder: RunFolder) -> dict[int, Path]:

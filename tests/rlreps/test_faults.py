@@ -92,9 +92,7 @@ def everything(path):
 
 def parameters(run):
     """Step and all arrays, as bytes, of a run's newest checkpoint."""
-    checkpoints = Checkpoints(run / "checkpoints")
-    step = checkpoints.latest_step()
-    checkpoints.close()
+    step = Checkpoints(run / "checkpoints").latest_step()
     with ocp.StandardCheckpointer() as reader:
         tree = reader.restore(run.absolute() / f"checkpoints/{step}/default")
     leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]

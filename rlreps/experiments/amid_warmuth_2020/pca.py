@@ -20,7 +20,6 @@ import scipy.linalg
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.experiments.harness import Claim, Run, agrees, all_hold, in_path
 from rlreps.runs.intervals import mean_interval
-from rlreps.runs.processes import first_does, wait_for_all
 from rlreps.sources.datasets import Observations
 from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
 from rlreps.streaming.passes import MakeRule
@@ -226,7 +225,6 @@ class Contender:
 
         Rates are η0 of each run, power is γ; both are None for a rule without a learning rate.
         """
-        wait_for_all()  # Devices connect at the first exchange, and give up after 30 seconds.
         with jax.enable_x64(True) if self.double else contextlib.nullcontext():
             return over(
                 self.build(rows.shape[1], k, power or 0.0),
@@ -534,13 +532,12 @@ def choose_rates(
     diverged = not np.isfinite(losses).any()
     least = np.unravel_index(np.argmin(np.where(np.isfinite(losses), losses, np.inf)), losses.shape)
     power, rate = (0, int(np.argmin(rates))) if diverged else map(int, least)
-    tuned = {
+    return {
         "power": powers[power],
         "learning_rate": rates[rate],
         "tuning_losses": losses.tolist(),
         "all_diverged": diverged,
     }
-    return first_does(lambda: tuned)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

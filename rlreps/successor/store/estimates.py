@@ -32,7 +32,7 @@ _README = """\
 A {quantity}: {rows} states (rows) and {columns} tasks (columns), stored by rlreps.
 
 zarr.json         size, and under attributes the settings that determine the matrix
-c/                blocks of rows, raw float32 each with a checksum and a seal: a Zarr v3 array
+c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
 half_difference/  the same for the difference of two halves of the samples, if it was sampled
 subspace/         principal components and noise floor, once computed; they may be deleted
 error.png         the error by number of components, once drawn

@@ -10,11 +10,6 @@ what a killed writer leaves behind harmless. tensorstore writes each chunk to ``
 syncs it and renames it; version 0.1.86 does not shorten a lock file that it finds, and here every
 write covers it whole.
 
-A checksum of values alone would not tell a block from another one in its place, or notice that the
-shape beside it has changed. So a *seal* lies beside every block (``c/<index>/seal``): a hash of the
-block's checksum, its index and all that determines the matrix; the metadata hold a hash of the
-latter. A block without a seal was never finished, and counts as missing. Stores of format 1 have
-neither, and are read, and gone on with, without.
 """
 
 import contextlib
@@ -41,13 +36,11 @@ from rlreps.files import (
     read_regular,
     refuse_backslashes,
     refuse_links_out,
-    write_atomically,
 )
 
 Rows = npt.NDArray[np.float32]
 
 CHECKSUM_BYTES = 4
-SEAL = "seal"
 _MOST_BLOCKS = 10**6
 """A file each, of which folders hold no more with grace."""
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
@@ -64,8 +57,6 @@ class MatrixStore:
         settings: What determines the matrix: equal settings mean equal bytes, on the same kind of
             device with the same versions.
         provenance: What is only informative, as written when the store was created.
-        identity: Hash of shape, block_rows and settings, which blocks are bound to; None in stores
-            of format 1, whose blocks are bound to nothing.
     """
 
     path: Path
@@ -73,7 +64,6 @@ class MatrixStore:
     block_rows: int
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    identity: str | None
     _array: ts.TensorStore = field(repr=False)
 
     def __reduce__(self) -> tuple[Callable[[Path], "MatrixStore"], tuple[Path]]:
@@ -96,10 +86,6 @@ class MatrixStore:
         """Return the chunk file of a block, whether it exists or not."""
         self.block_range(index)
         return self.path / "c" / str(index) / "0"
-
-    def seal_file(self, index: int) -> Path:
-        """Return the file beside a block that binds it to its place."""
-        return self.block_file(index).with_name(SEAL)
 
     def describe_block(self, index: int) -> str:
         """Return a block's index, first and last row and file, for messages."""
@@ -129,23 +115,17 @@ class MatrixStore:
             if index >= self.num_blocks and (folder / str(index) / "0").exists()
         ]
         if strays:
-            # The shape of metadata with a checksum is right.
-            of_another = f"{_METADATA_FILE} is of another matrix"
-            remedy = of_another if self.identity is None else "move it elsewhere"
-            found_one = f"{self.path}, got block {max(strays)}"
-            raise InputError(f"expected {self.num_blocks} blocks in {found_one}; {remedy}")
+            raise InputError(
+                f"expected {self.num_blocks} blocks in {self.path}, got block {max(strays)}; move "
+                f"it elsewhere, or {_METADATA_FILE} is of another matrix"
+            )
         return sorted(
-            index
-            for index in found
-            if index < self.num_blocks
-            and self.block_file(index).is_file()
-            and (self.identity is None or self.seal_file(index).is_file())
+            index for index in found if index < self.num_blocks and self.block_file(index).is_file()
         )
 
     def remove_block(self, index: int) -> None:
         """Delete what is there of a block, so that it counts as missing."""
         self._require_own(index)
-        self.seal_file(index).unlink(missing_ok=True)
         self.block_file(index).unlink(missing_ok=True)
 
     def _require_own(self, index: int) -> None:
@@ -173,26 +153,6 @@ class MatrixStore:
     def _block_bytes(self) -> int:
         return 4 * self.block_rows * self.shape[1] + CHECKSUM_BYTES
 
-    def _seal_of(self, index: int) -> str:
-        """Compute the seal of the block that is on disk."""
-        with self.block_file(index).open("rb") as file:
-            file.seek(-CHECKSUM_BYTES, 2)
-            bound = f"{self.identity} {index} {file.read().hex()}"
-        return hashlib.sha256(bound.encode()).hexdigest()
-
-    def seal_block(self, index: int) -> None:
-        """Bind the block that is on disk to its place; ``write_block`` does."""
-        if self.identity is not None:
-            seal = f"{self._seal_of(index)}\n".encode()
-            write_atomically(self.seal_file(index), seal, own=True)
-
-    def _check_seal(self, index: int) -> None:
-        """Raise ValueError if a block that is there is not the one that was written there."""
-        if self.identity is None or not self.block_file(index).is_file():
-            return
-        if read_regular(self.seal_file(index)).decode().strip() != self._seal_of(index):
-            raise ValueError("a block of another place or matrix, or changed since it was written")
-
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
         """Write or replace a block so that it is on disk, whole, when this returns.
 
@@ -218,20 +178,17 @@ class MatrixStore:
             )
         self._require_own(index)
         with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
-            # A kill in between leaves a missing block, which a resume fills.
-            self.seal_file(index).unlink(missing_ok=True)
             if stop - start < self.block_rows:
                 # Rows that do not fill their chunk are merged into the chunk on disk, which fails
-                # if that one is corrupt.
+                # if that one is corrupt. A kill in between leaves a missing block.
                 self.block_file(index).unlink(missing_ok=True)
             self._array[start:stop].write(values).result()
-            self.seal_block(index)
 
     def read_block(self, index: int) -> Rows:
         """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
 
         Raises:
-            InputError: The block is corrupt, or was written to another place.
+            InputError: The block is corrupt.
         """
         return next(self._stream([index]))[1]
 
@@ -277,25 +234,12 @@ class MatrixStore:
         self.require_complete()
         yield from self._stream(range(self.num_blocks) if part is None else part)
 
-    def digest(self) -> str:
-        """Compute the SHA-256 of the rows in order as little-endian float32, in hexadecimal.
-
-        It depends on the values alone, not on ``block_rows``.
-
-        Raises:
-            InputError: A block is missing or corrupt.
-        """
-        hasher = hashlib.sha256()
-        for _, rows in self.iterate_blocks():
-            hasher.update(as_bytes(rows))
-        return hasher.hexdigest()
-
     def content_key(self) -> str:
         """Return a key of the stored bytes in hexadecimal, from the checksums alone.
 
         It tells matrices apart as CRC-32C does: two that differ in one block by accident get the
-        same key once in 2^32. Unlike ``digest`` it depends on ``block_rows`` too, and does not
-        notice a chunk whose values no longer match its own checksum (reading it does).
+        same key once in 2^32. It depends on ``block_rows`` too, and does not notice a chunk whose
+        values no longer match its own checksum (reading it does).
 
         Raises:
             InputError: A block is missing or has another size.
@@ -316,11 +260,9 @@ class MatrixStore:
             ranges = [
                 f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(missing)
             ]
-            unsealed = [index for index in missing[:1000] if self.block_file(index).is_file()]
-            note = f" (of {len(unsealed)} the seal alone, {SEAL} beside them)" if unsealed else ""
             raise InputError(
                 f"{self.path}: expected all {self.num_blocks} blocks, "
-                f"got {len(missing)} missing: {', '.join(ranges)}{note}"
+                f"got {len(missing)} missing: {', '.join(ranges)}"
             )
 
     def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, Rows]]:
@@ -338,9 +280,7 @@ class MatrixStore:
 
     def _settle(self, index: int, future: "ts.Future[Rows]") -> tuple[int, Rows]:
         with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
-            rows = future.result()
-            self._check_seal(index)
-        return index, rows
+            return index, future.result()
 
 
 def runs(indices: Iterable[int]) -> list[list[int]]:
@@ -348,11 +288,6 @@ def runs(indices: Iterable[int]) -> list[list[int]]:
     # Neighbours share the difference between value and place.
     grouped = itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
     return [[index for _, index in run] for _, run in grouped]
-
-
-def as_bytes(rows: Rows) -> bytes:
-    """Return values of ``rows`` [rows, columns] in order as little-endian float32."""
-    return np.ascontiguousarray(rows, "<f4").tobytes()
 
 
 def first_part(error: BaseException) -> str:
@@ -377,9 +312,9 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
 
 
-_FORMAT = 2
-_UNSEALED = 1
-"""Format of stores without seals, which are still read."""
+_FORMAT = 3
+_READABLE = (1, 2, _FORMAT)
+"""Metadata of format 1 have no checksum; format 2 had a file more beside each block."""
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
 _ABSENT = object()
@@ -424,7 +359,7 @@ def create_or_resume(
         "format": _FORMAT,
         "settings": plain,
         "provenance": plain_json(provenance),
-        "checksum": _identity(shape, block_rows, plain),
+        "checksum": _checksum(shape, block_rows, plain),
     }
     with _explained(f"expected a place for a store at {folder}"):
         # What a killed creation left may be longer than the metadata written over it here.
@@ -491,14 +426,11 @@ def open_store(path: str | Path) -> MatrixStore:
         expected = _metadata(shape, block_rows, metadata["attributes"])
         if different := [name for name in expected if metadata.get(name) != expected[name]]:
             raise ValueError(f"another layout ({', '.join(different)})")
-        if entry["format"] not in (_FORMAT, _UNSEALED):
+        if entry["format"] not in _READABLE:
             raise ValueError(f"format {entry['format']} instead of {_FORMAT}")
         settings, provenance = dict(entry["settings"]), dict(entry["provenance"])
-        identity = None
-        if entry["format"] == _FORMAT:
-            identity = _identity(shape, block_rows, settings)
-            if identity != entry["checksum"]:
-                raise ValueError(f"{_METADATA_FILE} with a shape or settings changed since")
+        if entry["format"] > 1 and _checksum(shape, block_rows, settings) != entry["checksum"]:
+            raise ValueError(f"{_METADATA_FILE} with a shape or settings changed since")
     except KeyError as error:
         raise InputError(
             f"expected a matrix store at {folder}, got {_METADATA_FILE} without {error}"
@@ -513,7 +445,6 @@ def open_store(path: str | Path) -> MatrixStore:
         block_rows=block_rows,
         settings=MappingProxyType(settings),
         provenance=MappingProxyType(provenance),
-        identity=identity,
         _array=array,
     )
 
@@ -544,7 +475,7 @@ def _is_whole(size: object) -> bool:
     return isinstance(size, int | np.integer) and not isinstance(size, bool)
 
 
-def _identity(shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]) -> str:
+def _checksum(shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]) -> str:
     """Hash everything that determines a matrix and its blocks."""
     canonical = json.dumps([*map(int, shape), int(block_rows), dict(settings)], sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

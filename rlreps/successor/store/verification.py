@@ -1,12 +1,11 @@
 """Verification of a store: every block is checked, and all that is wrong is reported."""
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlreps.errors import InputError
-from rlreps.successor.store.format import MatrixStore, as_bytes, first_part, runs
+from rlreps.successor.store.format import MatrixStore, first_part, runs
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,10 @@ class VerifyReport:
         found: All that is wrong, in the order of the blocks.
         worst_deviation: Largest |sum - row_sum| over all finite rows, within the tolerance or
             not; None if no row sum was checked.
-        digest: ``MatrixStore.digest``, or None if a block is missing or corrupt.
     """
 
     found: tuple[BlockProblem, ...]
     worst_deviation: float | None
-    digest: str | None
 
     @property
     def damaged_blocks(self) -> tuple[BlockProblem, ...]:
@@ -82,7 +79,6 @@ def verify(
     Raises:
         InputError: A block is a link that leads out of the store, or lies beyond the last.
     """
-    hasher = hashlib.sha256()
     found: list[BlockProblem] = []
     deviations: list[float] = []
     size = row_sum if scale is None else scale
@@ -108,7 +104,6 @@ def verify(
             reason = first_part(error.__cause__ or error)
             report("corrupt", f"corrupt, to be computed again by generate --repair ({reason})")
             continue
-        hasher.update(as_bytes(rows))
         finite = np.isfinite(rows)
         if not finite.all():
             report("not finite", f"{np.count_nonzero(~finite)} values are NaN or infinite")
@@ -124,9 +119,4 @@ def verify(
                 f"expected rows that sum to {row_sum:.9g} within {tolerance:.3g}, got "
                 f"{sums[worst]:.9g} in row {store.block_range(index)[0] + int(whole[worst])}",
             )
-    readable = not any(problem.kind in ("missing", "corrupt") for problem in found)
-    return VerifyReport(
-        found=tuple(found),
-        worst_deviation=max(deviations, default=None),
-        digest=hasher.hexdigest() if readable else None,
-    )
+    return VerifyReport(found=tuple(found), worst_deviation=max(deviations, default=None))

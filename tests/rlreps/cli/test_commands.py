@@ -60,7 +60,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
     assert (store / "error.png").stat().st_size > 1000
     verified = rlreps("successor", "verify", store)
     assert "4 blocks are whole, rows sum to 9.98203" in verified
-    assert info["sha256"] in verified
+    assert info["checksum"] in verified
     spectrum = rlreps("svd", store, "--rank", "5", "--quiet").splitlines()
     assert len(spectrum) == 8
     assert spectrum.pop().startswith("peak memory ")

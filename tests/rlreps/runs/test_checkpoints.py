@@ -1,6 +1,4 @@
-import contextlib
 import gc
-import json
 import random
 import shutil
 from typing import NamedTuple
@@ -13,6 +11,7 @@ import pytest
 from jax import Array
 
 from rlreps.errors import InputError
+from rlreps.runs import checkpoints as checkpoint_module
 from rlreps.runs.checkpoints import Checkpoints
 
 
@@ -31,8 +30,7 @@ def a_state(seed=0):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("checkpoints")
-    with contextlib.closing(Checkpoints(path)) as checkpoints:
-        checkpoints.save(7, a_state())
+    Checkpoints(path).save(7, a_state())
     return path
 
 
@@ -42,8 +40,7 @@ def copy(saved, tmp_path):
 
 
 def restore(path, template=None, step=7):
-    with contextlib.closing(Checkpoints(path)) as checkpoints:
-        return checkpoints.restore(step, a_state(1) if template is None else template)
+    return Checkpoints(path).restore(step, a_state(1) if template is None else template)
 
 
 def is_the_saved_state(state):
@@ -67,28 +64,26 @@ def test_shapes_alone_serve_as_a_template(saved):
 def test_odd_values_and_typed_keys_survive(tmp_path):
     odd = jnp.asarray([jnp.nan, jnp.inf, -0.0, 1e-45, 3.4e38], jnp.float32)
     state = {"key": jax.random.key(3), "odd": odd}
-    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
-        checkpoints.save(1, state)
-        restored = checkpoints.restore(1, {"key": jax.random.key(0), "odd": odd})
+    Checkpoints(tmp_path).save(1, state)
+    restored = Checkpoints(tmp_path).restore(1, {"key": jax.random.key(0), "odd": odd})
     assert np.asarray(restored["odd"]).tobytes() == np.asarray(odd).tobytes()
     assert restored["key"].dtype == state["key"].dtype
     np.testing.assert_array_equal(*(jax.random.key_data(each["key"]) for each in (state, restored)))
 
 
 def test_looking_for_checkpoints_makes_no_folder(tmp_path):
-    with contextlib.closing(Checkpoints(tmp_path / "none")) as checkpoints:
-        assert checkpoints.latest_step() is None
+    assert Checkpoints(tmp_path / "none").latest_step() is None
     assert not (tmp_path / "none").exists()
 
 
 def test_a_folder_that_was_moved_meanwhile_is_not_made_anew(tmp_path):
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     run.mkdir()
-    with contextlib.closing(Checkpoints(run / "checkpoints")) as checkpoints:
-        checkpoints.save(7, a_state())
-        run.rename(elsewhere)
-        with pytest.raises(InputError, match=r"expected .*run to stay while .*, got it moved or"):
-            checkpoints.save(8, a_state(1))
+    checkpoints = Checkpoints(run / "checkpoints")
+    checkpoints.save(7, a_state())
+    run.rename(elsewhere)
+    with pytest.raises(InputError, match=r"expected .*run to stay while .*, got it moved or"):
+        checkpoints.save(8, a_state(1))
     assert not run.exists()
     assert is_the_saved_state(restore(elsewhere / "checkpoints"))
 
@@ -98,84 +93,72 @@ def test_nothing_in_a_checkpoint_is_a_pickle(saved):
         assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
 
 
-def unseal(path, step, run=None):
-    """Leave a checkpoint as a kill of its run before the seal does."""
-    (path / str(step) / "seal.json").unlink()
-    (path / f".begun-{step}").write_text(json.dumps(run))
+def names(folder):
+    return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_a_checkpoint_without_a_seal_pushes_no_complete_one_out(tmp_path):
-    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
-        for step in (1, 2, 3):
-            checkpoints.save(step, a_state())
-    unseal(tmp_path, 3)
-    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
+class Killed(BaseException):
+    """Stands for whatever ends a process."""
+
+
+@pytest.mark.parametrize("moment", ["the record", "the rename", "the deletion of an older one"])
+def test_a_kill_leaves_every_complete_checkpoint_and_stops_no_later_save(
+    tmp_path, monkeypatch, moment
+):
+    def die(*_, **__):
+        raise Killed
+
+    checkpoints = Checkpoints(tmp_path, run="ours")
+    for step in (1, 2):
+        checkpoints.save(step, a_state(step))
+    with monkeypatch.context() as patch:
+        if moment == "the record":
+            patch.setattr(checkpoint_module.json, "dumps", die)
+        elif moment == "the rename":
+            patch.setattr(type(tmp_path), "rename", die)
+        else:
+            patch.setattr(checkpoint_module.shutil, "rmtree", die)
+        with pytest.raises(Killed):
+            checkpoints.save(3, a_state(3))
+    complete = [2, 3] if moment == "the deletion of an older one" else [1, 2]
+    again = Checkpoints(tmp_path, run="ours")
+    assert again.complete_steps() == complete
+    for step in complete:
+        np.testing.assert_array_equal(
+            again.restore(step, a_state()).params["kernel"], a_state(step).params["kernel"]
+        )
+    again.save(4, a_state(4))
+    assert names(tmp_path) == [str(complete[-1]), "4"]
+
+
+def test_what_a_kill_of_an_earlier_version_left_is_replaced_and_foreign_files_are_not(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(3, a_state())
+    (tmp_path / "3" / "seal.json").unlink()  # It was written after the checkpoint had its name.
+    assert checkpoints.latest_step() is None
+    checkpoints.save(3, a_state())
+    assert is_the_saved_state(restore(tmp_path, step=3))
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "thesis.tex").write_text("text")
+    with pytest.raises(InputError, match=r"nothing but checkpoints in .*4 with thesis\.tex"):
         checkpoints.save(4, a_state())
-    assert sorted(file.parent.name for file in tmp_path.glob("*/seal.json")) == ["2", "4"]
+    assert (tmp_path / "4" / "thesis.tex").read_text() == "text"
 
 
-def test_two_are_kept_and_one_killed_before_its_seal_counts_for_nothing(tmp_path):
-    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
-        for step in (3, 5, 10):
-            checkpoints.save(step, a_state(step))
-        assert checkpoints.latest_step() == 10
-        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["10", "5"]
-        unseal(tmp_path, 10)
-        (tmp_path / "15").mkdir()
-        assert checkpoints.latest_step() == 5
-    with contextlib.closing(Checkpoints(tmp_path)) as again:
-        assert again.latest_step() == 5
-        for step in (10, 15, 20):
-            again.save(step, a_state(step))
-            restored = again.restore(step, a_state())
-            np.testing.assert_array_equal(restored.params["kernel"], a_state(step).params["kernel"])
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["15", "20"]
-
-
-def test_a_kill_while_an_older_one_is_deleted_stops_no_later_save(tmp_path, monkeypatch):
-    def die(self, step):
-        (tmp_path / str(step) / "seal.json").unlink()
-        raise KeyboardInterrupt
-
-    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints:
-        for step in (1, 2):
-            checkpoints.save(step, a_state(step))
-        with monkeypatch.context() as patch:
-            patch.setattr(ocp.CheckpointManager, "delete", die)
-            with pytest.raises(KeyboardInterrupt):
-                checkpoints.save(3, a_state(3))
-    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as again:
-        again.save(4, a_state(4))
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["3", "4"]
-
-
-@pytest.mark.parametrize("begun_by", [None, "theirs"])
-def test_what_this_run_has_not_begun_is_never_deleted(tmp_path, begun_by):
-    with contextlib.closing(ocp.CheckpointManager(tmp_path)) as manager:
-        manager.save(1, args=ocp.args.StandardSave({"theirs": np.ones(3)}))
-    if begun_by is not None:
-        (tmp_path / ".begun-1").write_text(json.dumps(begun_by))
-    before = sorted(tmp_path.rglob("*"))
-    refused = pytest.raises(InputError, match=r"got .*1, which it has no record of having begun")
-    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints, refused:
-        checkpoints.save(2, a_state())
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_an_older_one_that_is_damaged_is_left_alone_and_stops_no_run(tmp_path):
-    with contextlib.closing(Checkpoints(tmp_path, run="ours")) as checkpoints:
-        for step in (1, 2):
-            checkpoints.save(step, a_state(step))
-        (tmp_path / "1" / "seal.json").write_text("{}")
-        for step in (3, 4):
-            checkpoints.save(step, a_state(step))
-        assert checkpoints.complete_steps() == [1, 3, 4]
+def test_older_ones_that_are_damaged_or_of_another_run_are_left_alone(tmp_path):
+    Checkpoints(tmp_path, run="theirs").save(1, a_state())
+    checkpoints = Checkpoints(tmp_path, run="ours")
+    checkpoints.save(2, a_state())
+    (tmp_path / "2" / "seal.json").write_text("{}")
+    for step in (3, 4, 5):
+        checkpoints.save(step, a_state(step))
+    assert checkpoints.complete_steps() == [1, 2, 4, 5]
 
 
 # Orbax meets the damage itself here, and leaves coroutines of a closed loop to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):
-    """The reason for the seal: Orbax alone returns other numbers without a word."""
+    """The reason for the checksums: Orbax alone returns other numbers without a word."""
     silent = noticed = 0
     for position in range(0, 900, 60):
         copy = shutil.copytree(saved, tmp_path / str(position))
@@ -185,15 +168,15 @@ def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp
         largest.write_bytes(bytes(content))
         leaves = dict(enumerate(jax.tree.leaves(a_state())))
         template = {f"{index:06d}": leaf for index, leaf in leaves.items()}
-        manager = ocp.CheckpointManager(copy)
+        reader = ocp.StandardCheckpointer()
         try:
-            found = manager.restore(7, args=ocp.args.StandardRestore(template))
+            found = reader.restore(copy / "7" / "default", template)
             same = all(np.array_equal(found[f"{i:06d}"], leaf) for i, leaf in leaves.items())
             silent += not same
         except Exception:
             same = False
         finally:
-            manager.close()
+            reader.close()
         if not same:
             with pytest.raises(InputError, match="expected an undamaged checkpoint"):
                 restore(copy)
@@ -239,9 +222,8 @@ def test_whatever_happens_to_a_file_the_state_is_the_saved_one_or_an_error_in_on
 
 
 def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
-    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
-        for step in (5, 10):
-            checkpoints.save(step, a_state())
+    for step in (5, 10):
+        Checkpoints(tmp_path).save(step, a_state())
     (tmp_path / "10" / "default" / "manifest.ocdbt").unlink()
     with pytest.raises(InputError, match=r"delete that folder to resume from step 5$"):
         restore(tmp_path, step=10)

@@ -253,12 +253,10 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.integration) for seed in rang
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_good_fits_are_not_warned_of(seed):
-    assert measured(random_mdp(40_000, seed), gamma=0.95, rank=32, seed=seed).warnings() == []
+    # Warnings are errors.
+    fit(random_mdp(40_000, seed), seed=seed)
     for slippery in (False, True):
         lake = gymnasium.make("FrozenLake-v1", is_slippery=slippery)
-        data = Transitions.collect(lake, steps=20_000, seed=seed)
-        assert measured(data, gamma=0.95, seed=seed).warnings() == []
-    data = cart_pole(20_000, seed)
-    basis = FourierBasis.of(data.observation, 200, 1.0, seed)
-    found = measured(data, gamma=0.95, basis=basis, ridge=1e-5, rank=32, seed=seed)
-    assert found.warnings() == []
+        fit(Transitions.collect(lake, steps=20_000, seed=seed), seed=seed)
+    # Fewer features than the default for time alone.
+    fit(cart_pole(20_000, seed), seed=seed, max_features=200)

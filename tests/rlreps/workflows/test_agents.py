@@ -1,6 +1,5 @@
 """Runs of agents in folders: killed and resumed, refused, diverged, of a user's own; pictures."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -119,8 +118,7 @@ def assert_same_run(first, second):
 def assert_left(folder, steps):
     """Check which evaluations are there, and that the checkpoint of step 200 is the newest."""
     assert [line["step"] for line in folder.read_metrics()] == steps
-    with contextlib.closing(Checkpoints(folder.path / "checkpoints")) as checkpoints:
-        assert checkpoints.latest_step() == 200
+    assert Checkpoints(folder.path / "checkpoints").latest_step() == 200
 
 
 @pytest.fixture(scope="module")

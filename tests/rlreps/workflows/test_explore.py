@@ -148,16 +148,6 @@ def test_a_run_records_features_within_its_bounds_and_again_after_a_kill(
     assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]
 
 
-def test_recorded_features_that_were_changed_since_the_run_ended_are_on_no_page(
-    toy_store, trained, tmp_path
-):
-    changed = shutil.copytree(trained, tmp_path / "changed")
-    np.save(recorded_features(RunFolder(changed))[20], np.ones((64, 3), np.float32))
-    with pytest.raises(InputError, match=r"000000020\.npy as it was when the run ended"):
-        explore([toy_store, changed], tmp_path / "page.html", components=5, progress=False)
-    assert not (tmp_path / "page.html").exists()
-
-
 def test_a_run_without_recorded_features_shows_its_checkpoints(toy_store, trained, tmp_path):
     older = shutil.copytree(trained, tmp_path / "older")
     shutil.rmtree(older / "features")

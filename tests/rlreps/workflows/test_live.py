@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import json
 
@@ -50,8 +49,8 @@ def final_params(out):
     """Parameters of all seeds after the last update, read back from the run's folder."""
     learner = make_learner(TRAINING, num_inputs=2)
     template = jax.vmap(learner.init)(jnp.zeros(TRAINING.num_seeds, jnp.uint32))
-    with contextlib.closing(Checkpoints(out / "checkpoints")) as checkpoints:
-        return jax.tree.leaves(checkpoints.restore(TRAINING.steps, template).params)
+    restored = Checkpoints(out / "checkpoints").restore(TRAINING.steps, template)
+    return jax.tree.leaves(restored.params)
 
 
 @pytest.mark.integration

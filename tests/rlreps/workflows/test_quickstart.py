@@ -79,7 +79,7 @@ def test_the_summary_holds_the_ground_truth_and_every_run_once(finished, written
         for run in figures["runs"]:
             name = f"{run['recipe']}-{method}-d{run['d']}"
             stored = json.loads((out / "runs" / name / "summary.json").read_text())
-            del stored["checksum"], stored["files"]
+            del stored["checksum"]
             assert run == {"recipe": run["recipe"], **stored}
             seen.append(name)
             if (run["recipe"], run["d"]) == ("recommended", 3):
