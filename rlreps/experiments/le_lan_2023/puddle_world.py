@@ -30,7 +30,7 @@ from rlreps.encoders import MLP, Encoder, Params
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments import harness
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Experiment, Findings, Found, Run
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.numerics import matmul
 from rlreps.plotting import Line, Panel, plot_components, plot_panels
@@ -385,7 +385,7 @@ class Method:
 Methods = Mapping[str, Method]
 
 
-def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
+def compare_with_paper(config: Config, methods: Methods) -> list[Found]:
     """Decide the three statements of Sec. 5.3 about Fig. 4, under the paper's protocol alone.
 
     Seeds are common to all d, so a rise from the smallest d to the largest is one run's own.
@@ -415,13 +415,13 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
         return harness.all_hold(verdicts()) if told else None
 
     return [
-        Claim(
+        Found(
             statement="Danskin-LISSA with growing d (Sec. 5.3, Fig. 4)",
             stated="degrades gracefully, where Large Batch does not",
             found=found(lissa, large),
             holds=decided((lissa, large), lambda: [rises[lissa].below(rises[large])]),
         ),
-        Claim(
+        Found(
             statement="Large Batch with growing d (Sec. 5.3, Fig. 4)",
             stated="is only practical for small d",
             found=found(large, lissa),
@@ -433,7 +433,7 @@ def compare_with_paper(config: Config, methods: Methods) -> list[Claim]:
                 ],
             ),
         ),
-        Claim(
+        Found(
             statement="Explicit weights (Sec. 5.3, Fig. 4)",
             stated="perform poorly: one column at a time leaves weights stale",
             found=found(explicit, lissa),

@@ -23,7 +23,7 @@ from jax import Array
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.experiments import harness
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import Experiment, Findings, Found, Run
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.numerics import largest_even_share
@@ -465,7 +465,7 @@ TURN = 25
 """d up to which the paper finds smaller dimensions easier on the exponential spectrum."""
 
 
-def compare_with_paper(config: Config, results: Results) -> list[Claim]:
+def compare_with_paper(config: Config, results: Results) -> list[Found]:
     """Set what the paper states beside what these runs show, for each normaliser.
 
     A verdict rests on the intervals of means over runs: where two overlap, it cannot be told. Nor
@@ -481,7 +481,7 @@ def compare_with_paper(config: Config, results: Results) -> list[Claim]:
             said = f" ({harness.VERDICTS[verdicts[-1]]})" if judged else ""
             texts.append(f"{spectrum}: {text}{said}")
         holds = harness.all_hold(verdicts)
-        claims.append(Claim(statement=about, stated=stated, found="; ".join(texts), holds=holds))
+        claims.append(Found(statement=about, stated=stated, found="; ".join(texts), holds=holds))
     return claims
 
 

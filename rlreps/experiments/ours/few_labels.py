@@ -46,7 +46,7 @@ import numpy.typing as npt
 from rlreps.agents.probes import POLICY_SHARPNESS
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.errors import require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path, table_of
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel, in_two_mazes
 from rlreps.numerics import seed_key
@@ -390,7 +390,7 @@ def _detectable_by_flips(runs: int, level: float) -> float | None:
     return high
 
 
-def judge(found: Sequence[Contrast]) -> list[Claim]:
+def judge(found: Sequence[Contrast]) -> list[Found]:
     """Judge the goal at each number of labels, and the null in ``sutton``."""
 
     def said(each: Contrast) -> str:
@@ -402,7 +402,7 @@ def judge(found: Sequence[Contrast]) -> list[Claim]:
         here = [each for each in found if each.labels == labels]
         in_mazes = [each for each in here if each.arena != NULL]
         claims.append(
-            Claim(
+            Found(
                 statement=f"{labels} labels, mazes: learned features leave at most half the "
                 "variance unexplained that the best basis without data leaves",
                 stated="learned less half the best below 0 in at least two mazes, by 95 % "
@@ -415,7 +415,7 @@ def judge(found: Sequence[Contrast]) -> list[Claim]:
             if each.arena == NULL:
                 halves = each.halves
                 claims.append(
-                    Claim(
+                    Found(
                         statement=f"{labels} labels, {NULL}: they do not",
                         stated="learned less half the best above 0, by the 95 % interval",
                         found=said(each),

@@ -52,7 +52,7 @@ from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig,
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
 from rlreps.errors import TrainingDivergedError, require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, all_hold
 from rlreps.experiments.ours.agent_arms import SIGNIFICANCE, signed
 from rlreps.experiments.ours.mazes import (
     BINS,
@@ -538,7 +538,7 @@ def no_gain(differences: FloatArray) -> bool | None:
     return True if mean_interval(differences).high < MARGIN else None
 
 
-def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
+def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Found]:
     """Decide the claims; None with fewer pairs, fits or mazes than were registered."""
     tests = p_values(arenas)
     mazes = [each for each in arenas if each.name != NULL]
@@ -556,7 +556,7 @@ def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
         for each in mazes
     ]
     claims = [
-        Claim(
+        Found(
             statement="Shaping by distance in σ-scaled learned features beats none and Euclidean "
             "shaping in mean return over training",
             stated=f"in at least two of three mazes, p < {SIGNIFICANCE:g} of paired differences, "
@@ -572,7 +572,7 @@ def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
         for each in mazes
     }
     claims.append(
-        Claim(
+        Found(
             statement="σ-scaled features order cells by distance better than whitened ones",
             stated="not of the design, and the fit was chosen by the former's correlation: a 95 % "
             "interval of paired differences of rank correlations above 0 in all three mazes",
@@ -587,7 +587,7 @@ def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
             difference = each.difference(LEARNED, EUCLIDEAN)
             p_value = _p_value(difference)
             claims.append(
-                Claim(
+                Found(
                     statement=f"{NULL}: learned distances do not beat Euclidean ones",
                     stated=f"no gain with p < {SIGNIFICANCE:g}, one comparison; added after a "
                     f"run: and a 95 % interval below {MARGIN:g} points",

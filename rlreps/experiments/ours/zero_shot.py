@@ -62,7 +62,7 @@ from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.envs.core import TimeStep, observation_struct, pytree_dataclass
 from rlreps.errors import require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path, table_of
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import (
     BINS,
@@ -636,7 +636,7 @@ def _said(values: FloatArray) -> str:
     return f"{format_number(found.value)} [{low}, {high}]"
 
 
-def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
+def judge(config: Config, gains: Sequence[Gains]) -> list[Found]:
     """Judge the goal, the reference, and agents that learn each reward for as long or less."""
     improvements, steps = config.main
     smooth = [each for each in gains if each.kind == SMOOTH]
@@ -678,7 +678,7 @@ def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
     for kind, goal in GOALS.items():
         mine = [each for each in gains if each.kind == kind and each.arena != NULL]
         claims.append(
-            Claim(
+            Found(
                 statement=f"mazes: {improvements} improvements from {steps:,} free steps gain at "
                 f"least {goal:g} of the optimum for {kind}",
                 stated="in all three mazes, by 95 % intervals over rewards",
@@ -687,7 +687,7 @@ def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
             )
         )
     claims += [
-        Claim(
+        Found(
             statement="mazes: DQN, not tuned, that learns a smooth reward by itself gains less "
             f"after {spent}",
             stated="learned less DQN above 0 in at least two mazes, by 95 % intervals over "
@@ -697,7 +697,7 @@ def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
         ),
     ]
     claims += [
-        Claim(
+        Found(
             statement=f"{NULL}: it gains no less after {spent}",
             stated=f"learned less DQN at or below 0, by the 95 % interval over {uncorrected}",
             found=paired(each),
