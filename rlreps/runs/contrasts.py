@@ -69,6 +69,10 @@ class Verdict:
         """Keep the words alone: what was found decides nothing."""
         return dataclasses.replace(self, holds=None)
 
+    def saying(self, words: str) -> "Verdict":
+        """Say what was found in other words."""
+        return dataclasses.replace(self, words=words)
+
 
 Parts = Mapping[str, Verdict] | Iterable[Verdict]
 """Verdicts, by the name of what they are about if they are several things."""
@@ -84,7 +88,7 @@ def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
         of: How many statements there are; those without a verdict here cannot be told.
     """
     named = dict(parts) if isinstance(parts, Mapping) else None
-    verdicts = list(named.values()) if named is not None else list(parts)  # type: ignore[arg-type]
+    verdicts = _listed(parts)
     missing = max(0, (of or 0) - len(verdicts))
     told = [each.holds for each in verdicts] + [None] * missing
     holding, failing = told.count(True), told.count(False)
@@ -94,13 +98,17 @@ def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
 
 def all_of(parts: Parts, *, of: int | None = None) -> Verdict:
     """Judge that all statements hold, as ``at_least`` does; of none it cannot be told."""
-    kept: Parts = parts if isinstance(parts, Mapping) else list(parts)
-    return at_least(max(1, of or 0, len(kept)), kept, of=of)  # type: ignore[arg-type]
+    kept = parts if isinstance(parts, Mapping) else list(parts)
+    return at_least(max(1, of or 0, len(kept)), kept, of=of)
 
 
 def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
     """Judge that at least one statement holds, as ``at_least`` does."""
     return at_least(1, parts, of=of)
+
+
+def _listed(parts: Parts) -> list[Verdict]:
+    return list(parts.values() if isinstance(parts, Mapping) else parts)
 
 
 def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:

@@ -1,6 +1,14 @@
 """The harness of every experiment; its module ``experiment`` says how to write one."""
 
-from rlreps.experiments.harness.claims import HALVED, NOT_RUN, Claim, Found, follows, halved
+from rlreps.experiments.harness.claims import (
+    HALVED,
+    NOT_RUN,
+    Claim,
+    Found,
+    differences,
+    follows,
+    halved,
+)
 from rlreps.experiments.harness.experiment import (
     Experiment,
     Findings,
@@ -8,13 +16,23 @@ from rlreps.experiments.harness.experiment import (
     Section,
     in_path,
     print_claims,
+    varied,
 )
-from rlreps.experiments.harness.figures import Curve, Drawn, aligned
+from rlreps.experiments.harness.figures import Components, Curve, Drawn, aligned
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
 from rlreps.experiments.harness.legacy import LEARNED, agrees, all_hold, curve_rows, learned
-from rlreps.experiments.harness.results import Measure, Results, Text
+from rlreps.experiments.harness.results import (
+    STEP,
+    SUBSPACE_DISTANCE,
+    Axis,
+    D,
+    Measure,
+    Results,
+    Text,
+)
 from rlreps.experiments.harness.tables import (
     CONTRASTS,
+    DETECTABLE,
     MEANS,
     Columns,
     Summary,
@@ -27,14 +45,20 @@ from rlreps.runs.contrasts import VERDICTS
 
 __all__ = [
     "CONTRASTS",
+    "DETECTABLE",
     "HALVED",
     "LEARNED",
     "MEANS",
     "NOT_RUN",
+    "STEP",
+    "SUBSPACE_DISTANCE",
     "VERDICTS",
+    "Axis",
     "Claim",
     "Columns",
+    "Components",
     "Curve",
+    "D",
     "Drawn",
     "Experiment",
     "Findings",
@@ -54,6 +78,7 @@ __all__ = [
     "aligned",
     "all_hold",
     "curve_rows",
+    "differences",
     "diverged_of",
     "follows",
     "halved",
@@ -62,4 +87,5 @@ __all__ = [
     "print_claims",
     "summarised",
     "table_of",
+    "varied",
 ]

@@ -1,7 +1,7 @@
 """Claims as data: what is stated, and the comparison that judges it."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from rlreps.config import as_json
@@ -63,28 +63,53 @@ class Claim:
         )
 
 
-Claims = Sequence[Claim] | Callable[[Results[Any]], Sequence[Claim]]
+Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
 """Claims, or what makes them of the results: one for each maze, say."""
 
 
-def follows(config: Any, paper: Any, free: Iterable[str] = ()) -> bool:
+def differences(
+    config: Any, paper: Any, free: Collection[str] = ()
+) -> dict[str, tuple[object, object]]:
+    """List the fields in which a configuration is not that of the paper.
+
+    Args:
+        config: The configuration.
+        paper: The paper's.
+        free: Fields to leave out with what they hold, dotted as in ``config.json``.
+
+    Returns:
+        Field, dotted → its value in the paper's configuration and in this one; None where it has
+        no such field.
+    """
+    ours, theirs = (_flat(as_json(each), "", free) for each in (config, paper))
+    return {
+        path: (theirs.get(path), ours.get(path))
+        for path in dict.fromkeys([*theirs, *ours])
+        if theirs.get(path) != ours.get(path)
+    }
+
+
+def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
     """Return whether a configuration is that of the paper but for fields that are free to differ.
 
     Verdicts on a paper's statements need this; free are fields that change no run, or on which the
-    paper is silent, dotted as in ``config.json``.
+    paper is silent.
     """
-    spared = {*free}
+    return not differences(config, paper, free)
 
-    def flat(value: Any, path: str = "") -> dict[str, Any]:
-        if not isinstance(value, dict) or path in spared:
-            return {} if path in spared else {path: value}
-        return {
-            name: leaf
-            for key, each in value.items()
-            for name, leaf in flat(each, f"{path}.{key}".lstrip(".")).items()
-        }
 
-    return flat(as_json(config)) == flat(as_json(paper))
+def _flat(value: Any, path: str, free: Collection[str]) -> dict[str, Any]:
+    """Return dotted path → value for every leaf; lists are leaves unless they hold mappings."""
+    if path in free:
+        return {}
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        value = {str(index): each for index, each in enumerate(value)}
+    if not isinstance(value, dict):
+        return {path: value}
+    found = {}
+    for key, each in value.items():
+        found |= _flat(each, f"{path}.{key}".lstrip("."), free)
+    return found
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"
@@ -93,5 +118,4 @@ HALVED = "judged: the mean distance ends below half of what it was at the start"
 
 def halved(start: Sample, end: Sample) -> Verdict:
     """Judge that a mean distance ends below half of what it was at the start."""
-    verdict = end < 0.5 * start
-    return dataclasses.replace(verdict, words=f"{start.mean:.2f} to {end.mean:.3f}")
+    return (end < 0.5 * start).saying(f"{start.mean:.2f} to {end.mean:.3f}")

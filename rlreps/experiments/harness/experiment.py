@@ -40,7 +40,7 @@ from matplotlib.figure import Figure
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
-from rlreps.experiments.harness.claims import Claims, Found, follows
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame, Rows
 from rlreps.experiments.harness.results import Measure, Results, Text, text_of
@@ -350,17 +350,21 @@ class Experiment(Generic[Config]):
     def findings(self, results: Results[Config]) -> Findings:
         """Make figures and tables, and judge the claims."""
         sections = [each.made(results) for each in self.sections]
-        decided = self.decided_on is None or follows(results.config, self.decided_on, self.free)
-        claims = self.claims(results) if callable(self.claims) else self.claims
         return Findings(
             abstract=text_of(self.abstract, results),
-            claims=[each.judged(results, decided=decided) for each in claims],
+            claims=self.judged(results),
             sections=sections,
             summary={
                 **{name: results.rows[name] for name in results.tables},
                 **(self.summary(results) if self.summary is not None else {}),
             },
         )
+
+    def judged(self, results: Results[Config]) -> list[Found]:
+        """Judge the claims."""
+        decided = self.decided_on is None or follows(results.config, self.decided_on, self.free)
+        claims = self.claims(results) if callable(self.claims) else self.claims
+        return [each.judged(results, decided=decided) for each in claims]
 
     def _write(self, run: Run[Config], findings: Findings) -> dict[str, Any]:
         """Write the report, whose first section starts with the claims; return the summary."""
@@ -382,6 +386,11 @@ class Experiment(Generic[Config]):
         if self.deviations:
             caption = "Where the paper preset is not the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
+        changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
+        if changed:
+            rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
+            caption = "What this run changes of the paper's protocol, and all fields that are free."
+            tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
         first, *others = findings.sections
         path = page.write_report(
             run.folder.path / "report.html",
@@ -394,6 +403,37 @@ class Experiment(Generic[Config]):
         )
         claims = [dataclasses.asdict(claim) for claim in findings.claims]
         return {**findings.summary, "claims": claims, "report": str(path)}
+
+
+def varied(config: Config, **changes: Any) -> Config:
+    """Replace fields of a configuration, wherever in it they are.
+
+    Args:
+        config: A dataclass; configurations that it holds as fields are searched, lists are not.
+        **changes: Field → value. A field of the configuration itself comes before one within.
+
+    Raises:
+        InputError: For a field that there is not, or that several parts have.
+    """
+    fields = dataclasses.fields(config)  # type: ignore[arg-type]
+    parts = {each.name: getattr(config, each.name) for each in fields}
+    found = {name: value for name, value in changes.items() if name in parts}
+    within: dict[str, dict[str, Any]] = {}
+    for name in changes.keys() - parts.keys():
+        having = [part for part, value in parts.items() if _has(found.get(part, value), name)]
+        require(len(having) == 1, f"one part of {type(config).__name__} with {name}", having)
+        within.setdefault(having[0], {})[name] = changes[name]
+    for part, inner in within.items():
+        found[part] = varied(found.get(part, parts[part]), **inner)
+    return dataclasses.replace(config, **found)  # type: ignore[type-var]
+
+
+def _has(value: Any, name: str) -> bool:
+    """Return whether a configuration, or one within it, has a field."""
+    if not dataclasses.is_dataclass(value):
+        return False
+    fields = {field.name for field in dataclasses.fields(value)}
+    return name in fields or any(_has(getattr(value, each), name) for each in fields)
 
 
 def print_claims(summary: Mapping[str, Any]) -> None:

@@ -11,10 +11,12 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps import subspace
+from rlreps.envs import load_arena
 from rlreps.experiments.harness.frame import Frame, Rows, fields_of, summarised
-from rlreps.experiments.harness.results import Chosen, Measure, Results, Text, chosen, text_of
-from rlreps.plotting import Line, Panel, plot_panels, save_figure
+from rlreps.experiments.harness.results import Axis, Chosen, Measure, Results, Text, chosen, text_of
+from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
 from rlreps.plotting.lines import over_runs
+from rlreps.training import evaluation
 
 Shown = tuple[Path, str]
 """Path of a figure and its caption."""
@@ -32,7 +34,7 @@ class Curve:
     Attributes:
         name: Of its files.
         caption: For the report.
-        x: Column of the horizontal axis.
+        x: Horizontal axis.
         y: Measure of the vertical axis; the experiment's by default.
         line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         panel: Title of panels, likewise; without one, there is one panel.
@@ -40,16 +42,17 @@ class Curve:
         of: Which measurements.
         at_end: Whether to take the last step alone.
         each: Columns that split a line into several of one label.
+        file: Which measurements its file has, if others: each once where panels share lines.
         keys: Further columns that tell rows of the file apart.
         beside: Further columns of the file, as of ``summarised``.
         unit: Column of what lines are means over; the experiment's by default.
         note: What lines show; says the number of units by default.
-        axes: Arguments of ``plot_panels``, or what makes them.
+        axes: Further arguments of ``plot_panels``, or what makes them.
     """
 
     name: str
     caption: Text
-    x: str
+    x: Axis
     y: Measure | None = None
     line: str = "method"
     panel: str = ""
@@ -57,6 +60,7 @@ class Curve:
     of: Chosen = dataclasses.field(default_factory=dict)
     at_end: bool = False
     each: Sequence[str] = ()
+    file: Chosen | None = None
     keys: Sequence[str] = ()
     beside: Sequence[str] = ()
     unit: str | None = None
@@ -74,25 +78,33 @@ class Curve:
             Panel(
                 title=label or text_of(self.title, results),
                 lines=self._lines(part, measure, unit),
-                noise_floor=_floor(part, self.x, measure),
+                noise_floor=_floor(part, self.x.column, measure),
             )
             for label, part in frame.labelled(self.panel).items()
         ]
         note = text_of(self.note, results) if self.note is not None else _note(frame, measure, unit)
         figure = plot_panels(
             panels,
-            **{"x_label": self.x, "y_label": measure.label, "log_y": measure.log, **axes},
+            x_label=self.x.label,
+            y_label=measure.label,
+            log_x=self.x.log,
+            log_y=measure.log,
             note=note,
+            **({"x_ticks": sorted({*frame[self.x.column].tolist()})} if self.x.ticks else {}),
+            **axes,
         )
+        filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
         keys = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
-        names = [name for name in dict.fromkeys(keys) if name != self.x]
         rows = summarised(
-            # Panels may share lines.
-            frame.once(*names, self.x, unit) if self.panel else frame,
-            names,
+            filed,
+            [
+                name
+                for name in dict.fromkeys(keys)
+                if name != self.x.column and name in filed.columns
+            ],
             measure.value,
             unit,
-            x=self.x,
+            x=self.x.column,
             within=measure.within,
             beside=self.beside,
         )
@@ -103,9 +115,56 @@ class Curve:
         lines = []
         for label, part in frame.labelled(self.line).items():
             for group in part.groups(*self.each).values() if self.each else [part]:
-                values, _, places = group.pivot(measure.value, unit, self.x)
+                values, _, places = group.pivot(measure.value, unit, self.x.column)
                 lines.append(Line.of_runs(label, places, values, within=measure.within))
         return lines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Components:
+    """The leading components over a grid above learned ones, rotated in their span onto them.
+
+    The experiment's ``prepare`` returned an ``OwnGroundTruth``, and its configuration has the
+    ``successor`` measure. Rows of the file have matched |cosines| and principal angles.
+
+    Attributes:
+        name: Of its files.
+        caption: For the report.
+        features: Results → learned features [n, d] by label, one d for all.
+    """
+
+    name: str
+    caption: Text
+    features: Callable[[Results[Any]], Mapping[str, npt.ArrayLike]]
+
+    def show(self, results: Results[Any]) -> list[Shown]:
+        """Write the rows and the picture."""
+        truth, successor = results.run.shared.truth, results.config.successor
+        features = {label: jnp.asarray(each) for label, each in self.features(results).items()}
+        d = next(iter(features.values())).shape[1]
+        basis = truth.principal.truncated(d).basis
+        maps, cosines = aligned(basis, features)
+        rows = []
+        for label, each in features.items():
+            found = evaluation.evaluate_features(each, truth)
+            pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
+            rows += [
+                {
+                    "method": label,
+                    "component": number,
+                    "matched_cosine": cosine,
+                    "principal_angle": angle,
+                }
+                for number, (cosine, angle) in enumerate(pairs, start=1)
+            ]
+        results.write(self.name, rows)
+        figure = plot_components(
+            {"ground truth": basis, **maps},
+            bins=successor.bins,
+            environment=load_arena(successor.arena),
+            cosines=cosines,
+        )
+        return [save(results, self.name, text_of(self.caption, results), figure)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

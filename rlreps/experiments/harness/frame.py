@@ -64,6 +64,39 @@ class Frame:
         return cls({**columns, **filled})
 
     @classmethod
+    def of_history(
+        cls,
+        history: Sequence[Mapping[str, Any]],
+        members: Sequence[Mapping[str, Any]],
+        **common: Any,
+    ) -> "Frame":
+        """Make a frame of what ``train_population`` recorded, a row each member and step.
+
+        Args:
+            history: Records; those of their values that are lists are of the members.
+            members: Columns of each member, such as d and seed.
+            **common: Columns that all rows have.
+        """
+        first = history[0]
+        measured = {
+            name: np.asarray([record[name] for record in history])
+            for name, value in first.items()
+            if np.shape(value) == (len(members),)
+        }
+        return cls.concat(
+            cls.grid(
+                {
+                    name: np.asarray([record[name][index] for record in history])
+                    for name in measured
+                },
+                step=[record["step"] for record in history],
+                **common,
+                **member,
+            )
+            for index, member in enumerate(members)
+        )
+
+    @classmethod
     def concat(cls, frames: Iterable["Frame"]) -> "Frame":
         """Put frames below each other; a row has None in columns that its frame lacks."""
         kept = [each for each in frames if len(each)]
@@ -113,6 +146,8 @@ class Frame:
         """Split the rows by columns: values → rows, in the order in which values first come."""
         if not len(self):
             return {}
+        if not names:
+            return {(): self}
         numbers = np.zeros(len(self), np.int64)
         for name in names:
             codes = _codes(self.columns[name])
@@ -136,10 +171,6 @@ class Frame:
             label = text.format(**dict(zip(names, values, strict=True)))
             found.setdefault(label, []).append(group)
         return {label: Frame.concat(each) for label, each in found.items()}
-
-    def once(self, *names: str) -> "Frame":
-        """Drop rows whose values in these columns came before."""
-        return Frame.concat(group._rows(slice(0, 1)) for group in self.groups(*names).values())
 
     def sample(self, value: str, unit: str, fewest: int = 2) -> Sample:
         """Average a column over the rows of each unit.
@@ -223,7 +254,7 @@ def summarised(
     rows: list[dict[str, Any]] = []
     for values, group in frame.groups(*keys).items():
         named = dict(zip(keys, values, strict=True))
-        points = group.groups(x) if x is not None else {(): group}
+        points: dict[tuple[Any, ...], Frame] = group.groups(*([x] if x is not None else []))
         table, _, places = group.pivot(value, unit, x)
         finite = np.isfinite(table)
         found: list[dict[str, Any]]
@@ -240,8 +271,8 @@ def summarised(
                 for column, kept in zip(table.T, finite.T, strict=True)
             ]
         for place, figures in zip(places, found, strict=True):
-            here = points[(place,)] if x is not None else group
             at = {x: place} if x is not None else {}
+            here = points[tuple(at.values())]
             extra = {name: _beside(here, name, unit) for name in beside}
             rows.append({**named, **at, **figures, **extra})
     return rows

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from rlreps.experiments.harness.frame import Frame, Rows
+from rlreps.plotting.lines import DISTANCE
 from rlreps.runs.contrasts import Sample
 
 if TYPE_CHECKING:
@@ -34,6 +35,40 @@ class Measure:
     log: bool = False
     floor: str | None = None
     note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A horizontal axis.
+
+    Attributes:
+        column: The column.
+        label: Its text, with unit.
+        log: Whether it is logarithmic.
+        ticks: Whether it has a tick for each place, and no others.
+    """
+
+    column: str
+    label: str
+    log: bool = False
+    ticks: bool = False
+
+
+STEP = Axis("step", "update")
+"""Updates of a training."""
+
+D = Axis("d", "number of features d", log=True, ticks=True)
+"""Numbers of features."""
+
+SUBSPACE_DISTANCE = Measure(
+    value="subspace_distance",
+    label=DISTANCE,
+    within=(0.0, 1.0),
+    log=True,
+    floor="noise_floor",
+    note="a run that diverged counts 1",
+)
+"""Subspace distance to the exact components."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -38,6 +38,12 @@ CONTRASTS: Mapping[str, str] = {
 }
 """Columns of ``table_of`` for rows of ``contrast_rows``."""
 
+DETECTABLE = (
+    "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
+    "divided by the number of tests, from the spread of these pairs."
+)
+"""What captions of tables with ``CONTRASTS`` say."""
+
 
 def diverged_of(row: Mapping[str, Any]) -> str:
     """Write how many runs of a row diverged, for ``table_of``."""

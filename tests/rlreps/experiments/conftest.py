@@ -4,6 +4,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
+from rlreps.experiments.harness import Frame, Results, Run
 
 
 def flat(value, prefix=""):
@@ -37,3 +38,15 @@ def check_protocol():
         assert all(len(reason) > 20 for reason in experiment.deviations.values())
 
     return check
+
+
+@pytest.fixture
+def judge():
+    """Judge the claims of an experiment by rows of a frame that no run made."""
+
+    def judged(experiment, config, rows):
+        frame = rows if isinstance(rows, Frame) else Frame.of(rows)
+        how = experiment.value, experiment.unit, experiment.fewest
+        return experiment.judged(Results(Run(config, None), {}, {"": frame}, *how))
+
+    return judged
