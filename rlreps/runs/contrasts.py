@@ -34,6 +34,9 @@ VERDICTS: Mapping[bool | None, str] = {
 }
 """``Verdict.holds`` → what reports call it."""
 
+NOTHING = "nothing to compare"
+"""Words of a verdict on no statement."""
+
 LONGEST = 120
 """Characters of a verdict's words."""
 
@@ -83,8 +86,7 @@ def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
 
     Args:
         count: How many must hold.
-        parts: Their verdicts. Where all words together are too long, the parts' names are listed
-            by verdict.
+        parts: Their verdicts. Where their words together are too long, those of one are shown.
         of: How many statements there are; those without a verdict here cannot be told.
     """
     named = dict(parts) if isinstance(parts, Mapping) else None
@@ -112,25 +114,21 @@ def _listed(parts: Parts) -> list[Verdict]:
 
 
 def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
-    """Join the words of verdicts; list names by verdict, or count verdicts, where too long."""
+    """Join the words of verdicts; where too long, count verdicts and show the first that decides.
+
+    That is one that does not hold, else one that cannot be told, else the first.
+    """
     names = list(named) if named is not None else [""] * len(verdicts)
     listed = [
         f"{name}: {each.words}" if name else each.words
         for name, each in zip(names, verdicts, strict=True)
     ]
-    full = "; ".join(filter(None, listed))
+    full = "; ".join(listed)
     if len(full) <= LONGEST:
-        return full
-    by_verdict = {
-        said: [name for name, each in zip(names, verdicts, strict=True) if each.holds is holds]
-        for holds, said in VERDICTS.items()
-    }
-    tally = {said: len(each) for said, each in by_verdict.items() if each}
-    counted = ", ".join(f"{said} in {count} of {len(verdicts)}" for said, count in tally.items())
-    if named is None:
-        return counted
-    told = "; ".join(f"{said}: {', '.join(by_verdict[said])}" for said in tally)
-    return told if len(told) <= LONGEST else counted
+        return full or NOTHING
+    told = [each.holds for each in verdicts]
+    deciding = next((holds for holds in (False, None) if holds in told), True)
+    return f"{told.count(True)} of {len(told)} as stated; {listed[told.index(deciding)]}"
 
 
 def said(found: Interval, *, signed: bool = False) -> str:

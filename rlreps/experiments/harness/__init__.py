@@ -6,6 +6,7 @@ from rlreps.experiments.harness.claims import (
     Claim,
     Found,
     differences,
+    falling,
     follows,
     halved,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "curve_rows",
     "differences",
     "diverged_of",
+    "falling",
     "follows",
     "halved",
     "in_path",

@@ -1,13 +1,14 @@
 """Claims as data: what is stated, and the comparison that judges it."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from rlreps.config import as_json
 from rlreps.experiments.harness.frame import NotRunError
 from rlreps.experiments.harness.results import Results, Text, text_of
-from rlreps.runs.contrasts import Sample, Verdict
+from rlreps.runs.contrasts import Sample, Verdict, all_of
 
 NOT_RUN = "not run in this preset"
 """Found of a statement whose runs a preset leaves out."""
@@ -119,3 +120,9 @@ HALVED = "judged: the mean distance ends below half of what it was at the start"
 def halved(start: Sample, end: Sample) -> Verdict:
     """Judge that a mean distance ends below half of what it was at the start."""
     return (end < 0.5 * start).saying(f"{start.mean:.2f} to {end.mean:.3f}")
+
+
+def falling(samples: Mapping[str, Sample]) -> Verdict:
+    """Judge that each mean is below the one before."""
+    pairs = itertools.pairwise(samples.items())
+    return all_of({label: after < before for (_, before), (label, after) in pairs})

@@ -162,16 +162,14 @@ def text_of(text: Text, results: Results[Any]) -> str:
     return text if isinstance(text, str) else text(results)
 
 
-Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any]], Frame]
-"""Which measurements: conditions as of ``Frame.where``, or a function that returns a frame."""
+Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any], Frame], Frame]
+"""Which measurements: conditions as of ``Frame.where``, or what makes a frame of the frame."""
 
 
 def chosen(which: Chosen, results: Results[Any], *, at_end: bool) -> Frame:
-    """Return the measurements of a figure or a table."""
-    if callable(which):
-        return which(results)
+    """Return the measurements of a figure or a table, of all steps or of the last."""
     frame = results.ends if at_end else results.frame
-    return frame.where(**which)
+    return which(results, frame) if callable(which) else frame.where(**which)
 
 
 def _at_step(frame: Frame, *, last: bool) -> Frame:

@@ -85,7 +85,7 @@ class Summary:
     Attributes:
         caption: What the table shows.
         keys: Columns of the frame that tell lines apart.
-        of: Which measurements, at the last step unless it is a function.
+        of: Which measurements of the last step.
         measure: What is aggregated; the experiment's measure by default.
         columns: As of ``Tabulated``, of rows as ``summarised`` gives; by default keys, mean, ends
             of its interval, and how many runs diverged if that is beside.
@@ -136,7 +136,7 @@ class Wide:
         caption: What the table shows.
         row: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         column: Title of columns, likewise.
-        of: Which measurements, at the last step unless it is a function.
+        of: Which measurements of the last step.
         measure: What is averaged; the experiment's measure by default.
     """
 

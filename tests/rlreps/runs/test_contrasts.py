@@ -131,10 +131,14 @@ def test_words_are_never_longer_than_they_may_be():
     assert len(Verdict(True, "word " * 100).words) == LONGEST
     short = all_of({"one": HOLDS, "other": FAILS})
     assert short.words == "one: True; other: False"
-    long = Verdict(False, "x" * 110)
-    assert all_of({"one": HOLDS, "other": long}).words == "holds: one; does not hold: other"
-    many = all_of([Verdict(True, "y" * 60)] * 3)
-    assert many.words == "holds in 3 of 3"
+    long = Verdict(False, "x" * 70)
+    assert all_of({"one": HOLDS, "other": long, "third": long}).words == (
+        f"1 of 3 as stated; other: {long.words}"
+    )
+    many = Verdict(True, "y" * 60)
+    assert all_of([many] * 3).words == f"3 of 3 as stated; {many.words}"
+    assert all_of([many, many, OPEN]).words == "2 of 3 as stated; None"
+    assert all_of([]).words == "nothing to compare"
 
 
 def test_what_is_detectable_is_what_sign_flips_of_so_few_pairs_detect():
