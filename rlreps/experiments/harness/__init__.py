@@ -19,7 +19,7 @@ from rlreps.experiments.harness.experiment import (
     print_claims,
     varied,
 )
-from rlreps.experiments.harness.figures import Components, Curve, Drawn, aligned
+from rlreps.experiments.harness.figures import Components, Curve, DoubleArray, Drawn, aligned
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
 from rlreps.experiments.harness.legacy import LEARNED, agrees, all_hold, curve_rows, learned
 from rlreps.experiments.harness.results import (
@@ -60,6 +60,7 @@ __all__ = [
     "Components",
     "Curve",
     "D",
+    "DoubleArray",
     "Drawn",
     "Experiment",
     "Findings",

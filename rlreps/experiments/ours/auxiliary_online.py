@@ -178,7 +178,7 @@ class Setting:
         assert self.base.goal is not None
         model = cell_model(self.name)
         goal = model.discs([self.base.goal])[:, 0] > 0.0
-        return best_return(np.asarray(model.moves.to), goal, self.base.max_episode_steps)
+        return best_return(np.asarray(model.to), goal, self.base.max_episode_steps)
 
     def with_task(self, label: str, weight: float) -> AgentConfig:
         """Return the agents with an auxiliary task."""

@@ -166,7 +166,7 @@ def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
     logits = _drawn(waves, config.num_policies * actions, seed, 0, model.centres)
     rewards = _drawn(networks, config.num_rewards, seed, 1, model.centres)
     columns = []
-    for logit in POLICY_SHARPNESS * logits.reshape(model.num_cells, -1, actions).swapaxes(0, 1):
+    for logit in POLICY_SHARPNESS * logits.reshape(model.num_states, -1, actions).swapaxes(0, 1):
         weights = np.exp(logit)
         policy = weights / weights.sum(axis=1, keepdims=True)
         columns.append(model.policy_values(policy, rewards, config.discount))
@@ -269,7 +269,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
         **bases(model, seed),
     }
     rng = np.random.default_rng((seed, 1))
-    orders = [rng.permutation(model.num_cells) for _ in range(config.draws)]
+    orders = [rng.permutation(model.num_states) for _ in range(config.draws)]
     shares = {
         arm: [
             [unexplained(candidates, values, order[:count]) for order in orders]

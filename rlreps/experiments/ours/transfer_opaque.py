@@ -319,7 +319,7 @@ def exact_table(config: Config, arena: str) -> npt.NDArray[np.float32]:
     """Return the exact leading components of an arena's cells, [cells, d]."""
     model = mazes.cell_model(arena)
     table = np.zeros((_CELLS, config.num_features), np.float32)
-    table[model.moves.cells] = scaled(model.components(config.num_features, config.discount))
+    table[model.cells] = scaled(model.components(config.num_features, config.discount))
     return table
 
 

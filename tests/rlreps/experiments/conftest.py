@@ -41,12 +41,18 @@ def check_protocol():
 
 
 @pytest.fixture
-def judge():
-    """Judge the claims of an experiment by rows of a frame that no run made."""
+def results_of():
+    """Make results of an experiment of rows that no run measured."""
 
-    def judged(experiment, config, rows):
+    def made(experiment, config, rows):
         frame = rows if isinstance(rows, Frame) else Frame.of(rows)
         how = experiment.value, experiment.unit, experiment.fewest
-        return experiment.judged(Results(Run(config, None), {}, {"": frame}, *how))
+        return Results(Run(config, None), {}, {"": frame}, *how)
 
-    return judged
+    return made
+
+
+@pytest.fixture
+def judge(results_of):
+    """Judge the claims of an experiment by rows that no run measured."""
+    return lambda experiment, *given: experiment.judged(results_of(experiment, *given))

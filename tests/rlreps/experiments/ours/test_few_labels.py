@@ -17,7 +17,6 @@ from rlreps.experiments.ours.few_labels import (
 )
 from rlreps.experiments.ours.mazes import MAZES, NULL, CellModel
 from rlreps.report.table import format_number
-from rlreps.successor.kernels.actions import CellMoves
 
 
 @pytest.fixture
@@ -28,8 +27,7 @@ def ring():
     to = np.stack([clockwise, clockwise.T])
     angles = 2.0 * np.pi * np.arange(size) / size
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    moves = CellMoves(np.arange(size), to, to, np.zeros((size, 2)))
-    return CellModel(NULL, moves, places, places)
+    return CellModel(to, NULL, np.arange(size), places, places)
 
 
 def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_none():
@@ -54,7 +52,7 @@ def test_value_functions_are_those_of_as_many_policies_and_rewards(ring):
     config = Config(num_policies=3, num_rewards=4, discount=0.5)
     values = few_labels.value_functions(ring, config, seed=1)
     assert values.shape == (12, 12)
-    chains = ring.moves.to
+    chains = ring.to
     # Each column is r̄ + γ V̄ of one policy: within what the two actions allow, with one reward
     # for every fourth column.
     rewards = few_labels._drawn(
@@ -86,7 +84,7 @@ def test_bases_know_places_and_in_mazes_those_of_codes_do_not(ring):
     null = few_labels.bases(ring, seed=0)
     assert list(null) == list(few_labels.OF_PLACES)
     codes = mazes.observation_of("spiral").table()[:12]
-    maze = few_labels.bases(CellModel("spiral", ring.moves, ring.centres, codes), seed=0)
+    maze = few_labels.bases(CellModel(ring.to, "spiral", ring.cells, ring.centres, codes), seed=0)
     assert list(maze) == [*few_labels.OF_PLACES, few_labels.CODES]
     for name in few_labels.OF_PLACES:
         for one, other in zip(null[name], maze[name], strict=True):
