@@ -26,7 +26,7 @@ class TabularModel:
     @property
     def num_states(self) -> int:
         """Number of states, n."""
-        return self.to.shape[1]
+        return len(self.to[0])
 
     @cached_property
     def uniform(self) -> FloatArray:
@@ -90,7 +90,7 @@ class TabularModel:
         left, values, _ = np.linalg.svd(measure)
         return np.asarray(left[:, :size] * values[:size])
 
-    def backed_up(self, values: npt.ArrayLike) -> FloatArray:
+    def backed_up(self, values: FloatArray) -> FloatArray:
         """Compute Σ P(s' | s, a) v(s') of values [n, m], [n, A, m]."""
         found: FloatArray = np.einsum("ast,tm->sam", self.to, values, optimize=True)
         return found

@@ -30,6 +30,7 @@ from rlreps.experiments.harness.results import (
     Measure,
     Results,
     Text,
+    design_of,
 )
 from rlreps.experiments.harness.tables import (
     CONTRASTS,
@@ -80,6 +81,7 @@ __all__ = [
     "aligned",
     "all_hold",
     "curve_rows",
+    "design_of",
     "differences",
     "diverged_of",
     "falling",

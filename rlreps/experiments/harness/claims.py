@@ -107,7 +107,7 @@ def _flat(value: Any, path: str, free: Collection[str]) -> dict[str, Any]:
         value = {str(index): each for index, each in enumerate(value)}
     if not isinstance(value, dict):
         return {path: value}
-    found = {}
+    found: dict[str, Any] = {}
     for key, each in value.items():
         found |= _flat(each, f"{path}.{key}".lstrip("."), free)
     return found

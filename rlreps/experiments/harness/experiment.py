@@ -230,7 +230,7 @@ class Experiment(Generic[Config]):
         value: What the experiment measures.
         unit: Column of the frame that names what samples are paired by.
         fewest: Units below which no comparison decides anything.
-        abstract: What the report says first.
+        abstract: What the report says first; by default, how many claims hold.
         sections: Of the report, at least one; the claims head the first.
         claims: What is stated and how it is judged.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
@@ -350,9 +350,16 @@ class Experiment(Generic[Config]):
     def findings(self, results: Results[Config]) -> Findings:
         """Make figures and tables, and judge the claims."""
         sections = [each.made(results) for each in self.sections]
+        claims = self.judged(results)
+        verdicts = [each.holds for each in claims]
+        counted = ", ".join(
+            f"{verdicts.count(holds)} {said}"
+            for holds, said in VERDICTS.items()
+            if holds in verdicts
+        )
         return Findings(
-            abstract=text_of(self.abstract, results),
-            claims=self.judged(results),
+            abstract=text_of(self.abstract, results) or f"Statements: {counted}.",
+            claims=claims,
             sections=sections,
             summary={
                 **{name: results.rows[name] for name in results.tables},

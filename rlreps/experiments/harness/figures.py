@@ -73,7 +73,9 @@ class Curve:
         """Write the rows and the picture."""
         measure, unit = self.y or results.measure, self.unit or results.unit
         frame = chosen(self.of, results, at_end=self.at_end)
-        axes = self.axes(results) if callable(self.axes) else self.axes
+        axes = dict(self.axes(results) if callable(self.axes) else self.axes)
+        if self.x.ticks:
+            axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))
         panels = [
             Panel(
                 title=label or text_of(self.title, results),
@@ -90,7 +92,6 @@ class Curve:
             log_x=self.x.log,
             log_y=measure.log,
             note=note,
-            **({"x_ticks": sorted({*frame[self.x.column].tolist()})} if self.x.ticks else {}),
             **axes,
         )
         filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)

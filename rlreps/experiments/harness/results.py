@@ -153,6 +153,12 @@ class Results(Generic[Config]):
         return chosen.sample(value or self.measure.value, self.unit, self.fewest)
 
 
+def design_of(docstring: str | None) -> str:
+    """Return a module's docstring as the text of a section: without first line and markup."""
+    _, _, text = (docstring or "").partition("\n\n")
+    return text.replace("**", "").replace("``", "").strip()
+
+
 Text: TypeAlias = str | Callable[[Results[Any]], str]
 """A text, or what makes it of the results."""
 

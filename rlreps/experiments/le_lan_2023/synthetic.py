@@ -569,7 +569,8 @@ def on_every_spectrum(
 ) -> Verdict:
     """Judge a statement on every spectrum."""
     spectra = results.config.spectra
-    return all_of({each: judge(View(results, each, normaliser)) for each in spectra})
+    verdicts = {str(each): judge(View(results, each, normaliser)) for each in spectra}
+    return all_of(verdicts)
 
 
 def _claim(

@@ -61,6 +61,7 @@ from rlreps.experiments.harness import (
     Section,
     Tabulated,
     Wide,
+    design_of,
     in_path,
 )
 from rlreps.experiments.ours import mazes
@@ -384,32 +385,11 @@ EXPERIMENT = Experiment(
     frame=frame,
     value=Measure(value="share", label="unexplained share of variance", log=True),
     fewest=FEWEST,
-    abstract=lambda r: (
-        "Unexplained share of the variance of values, learned features against the best basis "
-        "without data. "
-        + "; ".join(
-            f"{row['arena']}, {row['labels']} labels: {format_number(row['learned'])} against "
-            f"{format_number(row['best_share'])}"
-            for row in r.once(contrasts)
-        )
-        + "."
-    ),
     claims=claims,
     sections=[
         Section(
             "Goals",
-            lambda r: (
-                f"Values of {r.config.num_policies * r.config.num_rewards} policies and rewards "
-                "are known at a few cells and predicted at the others. Learned features are "
-                f"{r.config.num_features} singular functions of the successor measure, fitted to "
-                f"{r.config.steps:,} steps of the random policy without rewards; these steps are "
-                "what they cost beside bases that need none. In mazes agents see codes that tell "
-                "nothing of places, and a table over the distinct codes is fitted; bases of (x, y) "
-                f"know the place. In {NULL} agents see (x, y). Each of {r.config.replicates} "
-                "replicates has its own data, fit, value functions and "
-                f"{r.config.draws} draws of labelled cells; fewer than {FEWEST} replicates give no "
-                "verdict."
-            ),
+            design_of(__doc__),
             [
                 Tabulated(
                     name="contrasts",

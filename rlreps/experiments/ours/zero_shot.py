@@ -77,13 +77,13 @@ from rlreps.experiments.harness import (
     Section,
     Summary,
     Tabulated,
+    design_of,
     in_path,
     varied,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, MAZES, NULL, CellModel
 from rlreps.numerics import jit_briefly, seed_key
-from rlreps.report.table import format_number
 from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least, contrast_rows, said
 from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
@@ -433,7 +433,7 @@ def _counted(improvements: int) -> str:
 def ours(results: Results[Config], arena: str, kind: str) -> Sample:
     """Return the gains of learned policies that the goals are judged by."""
     improvements, steps = results.config.main
-    which = {"arm": LEARNED, "improvements": improvements, "steps": steps}
+    which: dict[str, Any] = {"arm": LEARNED, "improvements": improvements, "steps": steps}
     return results.sample(arena=arena, rewards=kind, **which)
 
 
@@ -512,10 +512,14 @@ def contrasts(results: Results[Config]) -> Rows:
     The last, of few rewards, are not of the tests.
     """
     config, pairs, tested = results.config, [], []
-    others = [(f"{TABULAR}, {config.main[1]:,} steps", {"arm": TABULAR, "steps": config.main[1]})]
-    others.append((REFERENCE, {"arm": REFERENCE}))
-    others += [(f"{DQN}, {each:,} steps", {"arm": DQN, "steps": each}) for each in config.dqn_steps]
-    for arena, kind, (other, which) in itertools.product(config.arenas, KINDS, others):
+    main = config.main[1]
+    others: dict[str, dict[str, Any]] = {
+        f"{TABULAR}, {main:,} steps": {"arm": TABULAR, "steps": main},
+        REFERENCE: {"arm": REFERENCE},
+        **{f"{DQN}, {each:,} steps": {"arm": DQN, "steps": each} for each in config.dqn_steps},
+    }
+    places = itertools.product(config.arenas, KINDS, others.items())
+    for arena, kind, (other, which) in places:
         theirs = results.sample(arena=arena, rewards=kind, **which)
         contrast = ours(results, arena, kind).against(theirs)
         higher = int(np.sum(contrast.differences > 0.0))
@@ -579,40 +583,6 @@ def along_steps(results: Results[Config], frame: Frame) -> Frame:
     )
 
 
-def abstract(results: Results[Config]) -> str:
-    """Say what the arms gain."""
-    improvements, steps = results.config.main
-    means = []
-    for arena, kind in itertools.product(results.config.arenas, KINDS):
-        here = {"arena": arena, "rewards": kind}
-        exact = results.sample(**here, arm=REFERENCE).mean
-        counts = results.sample(**here, arm=TABULAR, steps=steps).mean
-        means.append(
-            f"{arena}, {kind}: {format_number(ours(results, arena, kind).mean)} (exact values "
-            f"{format_number(exact)}, tabular model {format_number(counts)})"
-        )
-    return f"Gain after {_counted(improvements)} from {steps:,} free steps: {'; '.join(means)}."
-
-
-def about_goals(results: Results[Config]) -> str:
-    """Say how the arms are compared."""
-    config = results.config
-    improvements, steps = config.main
-    return (
-        f"A representation is fitted to {steps:,} steps of the random policy without rewards; then "
-        "rewards are named, and policies after one step of improvement on the random policy and "
-        f"after {improvements} are measured in the exact model of the cells. Greedy on the exact "
-        "values is a reference, one step of improvement, too; it is no bound. The tabular model "
-        "counts transitions between cells and iterates to the optimum, which it can as long as "
-        f"cells are few. DQN, which was not tuned, learns each reward by itself: "
-        f"{config.dqn_rewards} of each kind, {config.codes.num_seeds} agents for each. Fewer than "
-        f"{FEWEST} rewards of a kind, or {FEWEST_DQN} that agents learn, give no verdict. In mazes "
-        "DQN sees the codes of cells through a network, where the fit counts the distinct codes. "
-        f"Claims compare it at its last snapshot that is not beyond the {steps:,} free steps, and "
-        "show what the last one says."
-    )
-
-
 KEYS = ("arena", "rewards", "arm", "improvements", "steps")
 
 EXPERIMENT = Experiment(
@@ -627,12 +597,11 @@ EXPERIMENT = Experiment(
     value=Measure(value="gain", label="gain (0 random, 1 optimal)"),
     unit="reward",
     fewest=FEWEST,
-    abstract=abstract,
     claims=claims,
     sections=[
         Section(
             "Goals",
-            about_goals,
+            design_of(__doc__),
             [
                 Tabulated(
                     name="break_even",
