@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -42,6 +43,7 @@ from rlreps.successor.ground_truth import (
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
+from rlreps.training.masked import masked_evaluation, masked_learners, masks
 
 KIND = "train"
 MATRIX = "matrix"
@@ -242,6 +244,51 @@ def batches_of(
         )
     with StoreReader(store, truth.matrix.means, truth.matrix.row_means) as reader:
         yield streamed_source(reader, inputs, cell_widths=widths)
+
+
+def train_masked(
+    config: TrainingConfig,
+    store_path: Path,
+    truth: GroundTruth,
+    members: Sequence[tuple[int, int]],
+    **options: Any,
+) -> tuple[TrainingResult, Callable[[int], Array]]:
+    """Train runs that differ in d and in their seed, in one program.
+
+    Args:
+        config: What is trained, with features enough for the largest d.
+        store_path: The successor measure.
+        truth: Its ground truth.
+        members: d and seed of each run.
+        **options: ``folder``, ``devices``, ``description`` and ``progress`` of
+            ``train_population``.
+
+    Returns:
+        The result, whose history has each run's ``subspace_distance`` to its own leading
+        components, and the features [n, d] of a run by its number.
+    """
+    store = open_store(store_path)
+    learner = learner_for(config, truth, store.shape[1], resets_diverged=True)
+    inputs = truth.inputs(learner.encoder)
+    basis = jnp.asarray(truth.principal.truncated(config.num_features).basis)
+    mask = masks([d for d, _ in members], config.num_features)
+    with batches_of(config, store, truth, inputs) as source:
+        result = train_population(
+            masked_learners(learner, mask),
+            source,
+            steps=config.steps,
+            seeds=[seed for _, seed in members],
+            evaluate=masked_evaluation(learner.encoder, inputs, basis),
+            measured=mask,
+            evaluate_every=config.evaluate_every,
+            checkpoint_every=config.checkpoint_every,
+            **options,
+        )
+
+    def features(index: int) -> Array:
+        return jit(learner.encoder.apply)(result.params(index), inputs)[:, : members[index][0]]
+
+    return result, features
 
 
 class Problem(NamedTuple):

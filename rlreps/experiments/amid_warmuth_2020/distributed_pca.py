@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_positive
 from rlreps.experiments.amid_warmuth_2020 import pca
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, all_hold
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.report.table import Table
@@ -137,7 +137,7 @@ def final(result: pca.Result) -> dict[str, pca.Repeated]:
     return {name: result.problem.repeated(result.losses(name)[-1]) for name in MODELS}
 
 
-def judge(config: Config, results: Sequence[pca.Result]) -> list[Claim]:
+def judge(config: Config, results: Sequence[pca.Result]) -> list[Found]:
     """Set what the paper states beside what was found."""
     as_often = int(results[0].rows_seen[1]) == config.combine_every
     problem = results[0].problem
@@ -160,7 +160,7 @@ def judge(config: Config, results: Sequence[pca.Result]) -> list[Claim]:
         falls = [pca.is_less(new, old) for old, new in itertools.pairwise(combined)]
         less = [pca.is_less(*point) for point in zip(combined, workers, strict=True)]
         claims.append(
-            Claim(
+            Found(
                 statement=f"Fig. 2 (caption), {result.label}, k = {result.k}: the combined model",
                 stated="consistently improves over time by combining (judged: its loss falls with "
                 "every combination)",

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_interval, require_positive
 from rlreps.experiments.amid_warmuth_2020 import pca
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold, table_of
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, all_hold, table_of
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.report.page import Section
 from rlreps.sources.datasets import load_observations
@@ -119,7 +119,7 @@ def cells_of(
     return list(zip(scales, found, known if there else [None] * len(scales), strict=True))
 
 
-def compare_with_paper(config: Config, results: Sequence[pca.Result]) -> list[Claim]:
+def compare_with_paper(config: Config, results: Sequence[pca.Result]) -> list[Found]:
     """Set what the paper states beside what was found; its numbers only for rows of its data."""
     follows = config.follows(PRESETS["paper"], results[0].problem)
     claims = pca.batch_claims(results[0].problem, config.components)
@@ -147,7 +147,7 @@ def compare_with_paper(config: Config, results: Sequence[pca.Result]) -> list[Cl
         rest = [index for index in range(len(losses)) if index != chosen]
         worse = all_hold(pca.is_less(losses[chosen], losses[index]) for index in rest)
         claims.append(
-            Claim(
+            Found(
                 statement=f"Sensitivity to η0, {result.label}, k = {result.k}: loss at "
                 + ", ".join(f"{scale:g} η0" for scale in config.scales),
                 stated="deteriorates as η0 is altered either way",

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import require, require_positive
 from rlreps.experiments.amid_warmuth_2020 import pca
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, aligned, all_hold, table_of
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, aligned, all_hold, table_of
 from rlreps.plotting.lines import Line, Panel, over_runs, plot_panels
 from rlreps.plotting.maps import plot_signed_images
 from rlreps.report.page import Section
@@ -194,8 +194,8 @@ def most_hold(verdicts: Sequence[bool | None]) -> bool | None:
 
 def compare_with_paper(
     config: Config, results: Sequence[pca.Result], times: Mapping[int, Times]
-) -> list[Claim]:
-    """Claim for each k implicit Krasulina's excess after one pass; then its times and their trend.
+) -> list[Found]:
+    """Found for each k implicit Krasulina's excess after one pass; then its times and their trend.
 
     A claim that a preset has not all rules for cannot be told.
     """
@@ -221,7 +221,7 @@ def compare_with_paper(
             mine = 1e6 * min(timed[k][pca.IMPLICIT])
             texts.append(f"k = {k}: {mine:.3g} µs; {', '.join(parts)}")
         claims.append(
-            Claim(
+            Found(
                 statement="Fig. 1: time of a row",
                 stated="less than Oja's, Krasulina's and incremental PCA's in most cases",
                 found=f"less in {faster.count(True)} of {len(faster)} cases, more in "
@@ -233,7 +233,7 @@ def compare_with_paper(
         least, most = min(ratios), max(ratios)
         grows = {rule: ratios[least][rule].below(ratios[most][rule]) for rule in ORTHONORMAL}
         claims.append(
-            Claim(
+            Found(
                 statement=f"Fig. 1: advantage in time from k = {least} to k = {most}",
                 stated="grows with k",
                 found=", ".join(

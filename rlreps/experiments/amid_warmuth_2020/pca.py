@@ -18,7 +18,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Run, agrees, all_hold, in_path
+from rlreps.experiments.harness import Found, Run, agrees, all_hold, in_path
 from rlreps.runs.intervals import mean_interval
 from rlreps.sources.datasets import Observations
 from rlreps.streaming import RULES, PowerDecay, Runs, StreamingRule, run_passes
@@ -629,7 +629,7 @@ def summary_of(
     return {"data": data, "exact": exact, "rules": rules, "seconds": round(seconds, 3)}
 
 
-def batch_claims(problem: PcaProblem, components: Sequence[int]) -> list[Claim]:
+def batch_claims(problem: PcaProblem, components: Sequence[int]) -> list[Found]:
     """Set the exact losses beside those that the paper prints of batch PCA."""
     printed = BATCH.get(problem.data_set or "", {})
     there = [k for k in components if k in printed]
@@ -638,7 +638,7 @@ def batch_claims(problem: PcaProblem, components: Sequence[int]) -> list[Claim]:
         abs(loss - printed[k]) <= _LAST_DIGIT / 2 for k, loss in zip(there, exact, strict=True)
     ]
     return [
-        Claim(
+        Found(
             statement=f"Table 1, batch PCA: loss at k = {', '.join(map(str, there))}",
             stated=", ".join(f"{printed[k]:.2f}" for k in there),
             found=", ".join(f"{loss:.3f}" for loss in exact) + f" of {problem.name}",
@@ -653,14 +653,14 @@ def printed_claim(
     found: Sequence[Repeated],
     printed: Sequence[Printed],
     decided: bool,
-) -> Claim:
+) -> Found:
     """Set printed losses of one rule and k beside what was found, all within or not."""
     within = [
         result.within(one, INTENDED if other == MISPRINT else other)
         for one, other in zip(found, printed, strict=True)
     ]
     stated = ", ".join(map(str, printed))
-    return Claim(
+    return Found(
         statement=f"{statement}, {result.label}, k = {result.k}",
         stated=stated.replace(str(MISPRINT), f"{MISPRINT} (a misprint: {INTENDED} in Table 1)"),
         found=", ".join(map(str, found)),
@@ -721,8 +721,8 @@ def least_claims(
     *,
     stated: str = "the least of all",
     measure: Measure = lambda means: means,
-) -> list[Claim]:
-    """Claim for each k that implicit Krasulina has the least of the paper's rules.
+) -> list[Found]:
+    """Found for each k that implicit Krasulina has the least of the paper's rules.
 
     Args:
         results: Each with a ``contender`` and ``k``.
@@ -745,7 +745,7 @@ def least_claims(
         listed = ", ".join(f"{each.title} {each.text}" for each in entries.values())
         verdict = all_hold(is_less(ours.losses, each.losses, measure) for each in entries.values())
         claims.append(
-            Claim(
+            Found(
                 statement=f"{statement}, k = {k}",
                 stated=f"implicit Krasulina's is {stated}",
                 found=f"{ours.text}; {listed}",

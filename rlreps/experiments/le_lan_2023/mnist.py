@@ -30,7 +30,7 @@ from rlreps.config import as_json
 from rlreps.encoders import Tabular
 from rlreps.errors import require, require_choice, require_interval, require_positive
 from rlreps.experiments import harness
-from rlreps.experiments.harness import Claim, DoubleArray, Experiment, Findings, Rows, Run
+from rlreps.experiments.harness import DoubleArray, Experiment, Findings, Found, Rows, Run
 from rlreps.losses import DanskinLissa
 from rlreps.losses.base import Batch
 from rlreps.numerics import matmul
@@ -535,7 +535,7 @@ def _train_eigengame(config: Config, problem: Problem, common: Any) -> Trained:
 
 def compare_with_paper(
     config: Config, problem: Problem, methods: Mapping[str, Method], exact: Mapping[str, Any]
-) -> list[Claim]:
+) -> list[Found]:
     """Decide what Sec. 5.2 and Fig. 3 state, each by intervals that cover for the runs there are.
 
     Errors of exact components can be told wherever they are the paper's number of components of
@@ -555,7 +555,7 @@ def compare_with_paper(
         mean, spread = exact["subset_error"], exact["subset_error_deviation"]
         off = (PAPER_EXACT - mean) / spread
         claims.append(
-            Claim(
+            Found(
                 statement="Test error of exact components (Fig. 3)",
                 stated=f"{PAPER_EXACT:.2f} (holds within two standard deviations)",
                 found=f"{mean:.2f} ± {spread:.2f} (standard deviation) on random subsets of "
@@ -584,13 +584,13 @@ def compare_with_paper(
     courses = [mean_interval(curve.mean(axis=1)) for curve in curves.values()]
     return [
         *claims,
-        Claim(
+        Found(
             statement=f"Learning from {fewest} pixels an update (Sec. 5.2)",
             stated=f"it is possible to learn effectively with as few as 32 ({harness.LEARNED})",
             found=f"subspace distance {start.value:.3f} at the start, {end.value:.3f} at the end",
             holds=harness.learned(start, end) if alike else None,
         ),
-        Claim(
+        Found(
             statement="More pixels an update (Sec. 5.2)",
             stated="learn faster",
             found="mean distance over the course of training "
@@ -607,12 +607,12 @@ def compare_with_paper(
 
 def _ratio_claim(
     config: Config, where: str, own: Interval, margin: float, found: str, alike: bool
-) -> Claim:
+) -> Found:
     """Set the ratio of the learned to the exact error beside the paper's, which it may undercut."""
     allowed = PAPER_RATIO.high + margin
     verdict = True if own.high <= allowed else False if own.low > allowed else None
     ends = "" if math.isnan(own.low) else f" [{own.low:.4f}, {own.high:.4f}]"
-    return Claim(
+    return Found(
         statement=f"Learned over exact test error {where}, N = {config.headline_pixels}",
         stated=f"{PAPER_RATIO.value:.4f} ({PAPER_LEARNED:.2f} to {PAPER_EXACT:.2f})",
         found=f"{own.value:.4f}{ends} ({found}); at most {allowed:.4f} agrees",

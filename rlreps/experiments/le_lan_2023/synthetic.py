@@ -8,11 +8,11 @@ authors' code does here.
 """
 
 import dataclasses
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,16 +21,32 @@ import optax
 from jax import Array
 
 from rlreps.encoders import Tabular
-from rlreps.errors import require, require_choice, require_positive
-from rlreps.experiments import harness
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import (
+    HALVED,
+    MEANS,
+    STEP,
+    SUBSPACE_DISTANCE,
+    Axis,
+    Claim,
+    Columns,
+    Curve,
+    Experiment,
+    Frame,
+    Results,
+    Run,
+    Section,
+    Summary,
+    Text,
+    diverged_of,
+    falling,
+    halved,
+    summarised,
+    varied,
+)
 from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
 from rlreps.losses.base import Objective, Params
 from rlreps.numerics import largest_even_share
-from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.plotting.lines import DISTANCE, over_runs
-from rlreps.report.page import Section
-from rlreps.runs.intervals import Interval, aggregate, mean_interval
+from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.sources.matrix import MatrixSource
 from rlreps.subspace import subspace_distance
 from rlreps.training import train_population
@@ -59,6 +75,9 @@ ROLES: dict[Method, int] = {"danskin_lissa": 5, "danskin_empirical": 5, "naive":
 The oracle needs no rows for its weights; it takes the gradient at as many as Danskin-LISSA does, so
 that what separates the two is the estimate of the weights alone.
 """
+
+METHODS = "final_distance_by_method"
+"""Fig. 2."""
 
 INVERSES: dict[str, str] = {"plain": "inverse", "pseudo": "pseudo-inverse"}
 """``inverse`` of Danskin-empirical and naive → what reports call it."""
@@ -101,6 +120,26 @@ class Setting(NamedTuple):
         permuted = f"-permutations{self.permutations}" if self.permutations > 1 else ""
         return f"{self.method}-d{self.num_features}-rows{self.rows}{option}{permuted}"
 
+    @property
+    def label(self) -> str:
+        """Line of Fig. 2: the method, and the inverse that it takes."""
+        title = title_of(self.method)
+        return f"{title}, {INVERSES[self.option]}" if self.option in INVERSES else title
+
+    @property
+    def total(self) -> int:
+        """L at which Fig. 2 compares: naive, which has three roles, takes somewhat fewer rows."""
+        return 5 * math.ceil(ROLES[self.method] * self.rows / 5)
+
+    def every(self, **values: Sequence[Any]) -> list["Setting"]:
+        """List the settings that differ from this one in fields with several values."""
+        every = itertools.product(*values.values())
+        return [self._replace(**dict(zip(values, each, strict=True))) for each in every]
+
+    def is_under(self, normaliser: Normaliser) -> bool:
+        """Return whether panels of a normaliser show it: of LISSA its own, of others both."""
+        return self.method != "danskin_lissa" or self.option == normaliser
+
     def is_singular(self, config: "Config") -> bool:
         """Return whether a run inverts singular covariances, which decides nothing of a method.
 
@@ -134,10 +173,6 @@ class Setting(NamedTuple):
     def described(self) -> dict[str, Any]:
         """Return its columns of result files."""
         return {**self._asdict(), "total_rows": ROLES[self.method] * self.rows}
-
-
-Panels: TypeAlias = dict[str, dict[str, dict[float, Setting]]]
-"""Figure → label of a line → place along the axis → setting."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,122 +228,50 @@ class Config:
     evaluate_every: int
     checkpoint_every: int
 
-    def __post_init__(self) -> None:
-        for name, choices in (
-            ("spectra", get_args(Spectrum)),
-            ("feature_norms", get_args(Normaliser)),
-        ):
-            values = getattr(self, name)
-            require(len(values) >= 1, f"at least one of {name}", values)
-            for value in values:
-                require_choice(name, value, choices)
-        counts = ("num_states", "rows", "more_rows", "steps", "num_seeds", "evaluate_every")
-        for name in counts:
-            require_positive(name, getattr(self, name))
-        require(self.permutations >= 2, "permutations >= 2, to compare with 1", self.permutations)
-        require(0.0 < self.step_size < math.inf, "a finite step_size > 0", self.step_size)
-        # What is compared along an axis: a claim about its ends needs them in order.
-        for name in (
-            *("dimensions", "rows_by_total", "totals", "pseudo_totals", "more_dimensions"),
-            *("kappa_values", "kappa_dimensions", "permuted_rows"),
-        ):
-            values = getattr(self, name)
-            require(
-                len(values) >= 1 and list(values) == sorted(set(values)),
-                f"increasing {name}, at least one",
-                values,
-            )
-        for name in ("rows_by_total", "permuted_rows"):
-            least = getattr(self, name)[0]
-            require(least >= 1, f"{name} of at least 1", getattr(self, name))
-        require(
-            self.checkpoint_every >= 1 and self.checkpoint_every % self.evaluate_every == 0,
-            f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
-            self.checkpoint_every,
+    @cached_property
+    def figures(self) -> dict[str, list[Setting]]:
+        """What every figure shows."""
+        lissa = Setting(
+            "danskin_lissa", self.dimension, self.rows, "batch", 1, "linear", self.kappa0
         )
-        for d in (
-            *(self.dimension, *self.dimensions, *self.more_dimensions),
-            *self.kappa_dimensions,
-        ):
-            require(1 <= d < self.num_states, f"d in [1, {self.num_states - 1}]", d)
-        for total in (*self.totals, *self.pseudo_totals):
-            require(total >= 5 and total % 5 == 0, "totals that are multiples of 5", total)
-        for kappa in (self.kappa0, *self.kappa_values):
-            require(0.0 < kappa < math.inf, "a finite kappa0 > 0", kappa)
-        require(
-            self.kappa_values[0] < 2.0 < self.kappa_values[-1],
-            "kappa_values on both sides of 2, where the series stops converging",
-            self.kappa_values,
-        )
-        require(
-            self.kappa0 in self.kappa_values, f"kappa0 {self.kappa0} to be swept", self.kappa_values
-        )
-
-    def panels(self, spectrum: Spectrum, normaliser: Normaliser) -> Panels:
-        """List what every figure shows of a spectrum, with LISSA's κ from one normaliser."""
-
-        def lissa(d: int, rows: int, kappa0: float = self.kappa0, permutations: int = 1) -> Setting:
-            return Setting("danskin_lissa", d, rows, normaliser, permutations, spectrum, kappa0)
-
-        def other(method: Method, total: int, option: str) -> Setting:
-            rows = total // ROLES[method]
-            return Setting(method, self.dimension, rows, option, 1, spectrum, self.kappa0)
-
-        others: dict[str, tuple[Method, str, tuple[int, ...]]] = {
-            EMPIRICAL[0]: ("danskin_empirical", "plain", self.totals),
-            EMPIRICAL[1]: ("danskin_empirical", "pseudo", self.pseudo_totals),
-            NAIVE[0]: ("naive", "plain", self.totals),
-            NAIVE[1]: ("naive", "pseudo", self.pseudo_totals),
-            title_of("oracle"): ("oracle", "", self.totals),
-        }
+        both: dict[str, Any] = {"spectrum": self.spectra, "option": self.feature_norms}
+        others: list[tuple[Method, str, Sequence[int]]] = [
+            ("danskin_empirical", "plain", self.totals),
+            ("danskin_empirical", "pseudo", self.pseudo_totals),
+            ("naive", "plain", self.totals),
+            ("naive", "pseudo", self.pseudo_totals),
+            ("oracle", "", self.totals),
+        ]
+        by_method = lissa.every(**both, rows=[total // 5 for total in self.totals])
+        for method, option, totals in others:
+            other = lissa._replace(method=method, option=option)
+            rows = [total // ROLES[method] for total in totals]
+            by_method += other.every(spectrum=self.spectra, rows=rows)
+        more, times = lissa._replace(rows=self.more_rows), (1, self.permutations)
+        by_kappa = {"num_features": self.kappa_dimensions, "kappa0": self.kappa_values}
         return {
-            "distance_by_dimension": {
-                f"d = {d}": {d: lissa(d, self.rows)} for d in self.dimensions
-            },
-            "distance_by_total": {
-                f"{5 * rows} rows an update": {5 * rows: lissa(self.dimension, rows)}
-                for rows in self.rows_by_total
-            },
-            "final_distance_by_method": {
-                LISSA: {total: lissa(self.dimension, total // 5) for total in self.totals},
-                **{
-                    label: {total: other(method, total, option) for total in totals}
-                    for label, (method, option, totals) in others.items()
-                },
-            },
-            "distance_by_dimension_at_more_rows": {
-                f"d = {d}": {d: lissa(d, self.more_rows)} for d in self.more_dimensions
-            },
-            "final_distance_by_kappa": {
-                f"d = {d}": {kappa: lissa(d, self.rows, kappa) for kappa in self.kappa_values}
-                for d in self.kappa_dimensions
-            },
-            "final_distance_by_permutations": {
-                "rows in one role" if count == 1 else f"{count} assignments averaged": {
-                    5 * rows: lissa(self.dimension, rows, permutations=count)
-                    for rows in self.permuted_rows
-                }
-                for count in (1, self.permutations)
-            },
+            "distance_by_dimension": lissa.every(**both, num_features=self.dimensions),
+            "distance_by_total": lissa.every(**both, rows=self.rows_by_total),
+            METHODS: by_method,
+            "distance_by_dimension_at_more_rows": more.every(
+                **both, num_features=self.more_dimensions
+            ),
+            "final_distance_by_kappa": lissa.every(**both, **by_kappa),
+            "final_distance_by_permutations": lissa.every(
+                **both, permutations=times, rows=self.permuted_rows
+            ),
         }
 
-    def every_panel(self, figure: str) -> Iterator[tuple[str, dict[str, dict[float, Setting]]]]:
-        """List the title and the lines of each panel of a figure."""
-        for spectrum, normaliser in itertools.product(self.spectra, self.feature_norms):
-            title = f"{spectrum} spectrum, {NORMALISERS[normaliser]}"
-            yield title, self.panels(spectrum, normaliser)[figure]
+    def settings(self) -> list[Setting]:
+        """List every setting of any figure, once."""
+        return list(dict.fromkeys(itertools.chain(*self.figures.values())))
 
-    def settings(self, figure: str | None = None) -> list[Setting]:
-        """List every setting of a figure, or of any, once."""
-        names = [figure] if figure else list(self.panels(self.spectra[0], self.feature_norms[0]))
-        lines = (
-            line for name in names for _, panel in self.every_panel(name) for line in panel.values()
-        )
-        return list(dict.fromkeys(setting for line in lines for setting in line.values()))
 
+PAPER = Config(steps=1_000_000, num_seeds=30, evaluate_every=10_000, checkpoint_every=50_000)
 
 PRESETS = {
-    "smoke": Config(
+    "smoke": varied(
+        PAPER,
         dimensions=(1, 10),
         rows_by_total=(1, 5),
         totals=(5, 25),
@@ -322,8 +285,10 @@ PRESETS = {
         evaluate_every=100,
         checkpoint_every=400,
     ),
-    "laptop": Config(steps=50_000, num_seeds=10, evaluate_every=1_000, checkpoint_every=10_000),
-    "paper": Config(steps=1_000_000, num_seeds=30, evaluate_every=10_000, checkpoint_every=50_000),
+    "laptop": varied(
+        PAPER, steps=50_000, num_seeds=10, evaluate_every=1_000, checkpoint_every=10_000
+    ),
+    "paper": PAPER,
 }
 
 
@@ -434,475 +399,452 @@ def measure(run: Run[Config], name: str, group: Sequence[Setting]) -> dict[str, 
     }
 
 
+def frame(run: Run[Config], group: Sequence[Setting], found: Mapping[str, Any]) -> Frame:
+    """List subspace distances: a row each setting, seed and step."""
+    seeds = range(run.config.num_seeds)
+    parts = zip(group, found["distances"], found["diverged"], strict=True)
+    return Frame.concat(
+        Frame.grid(
+            {"subspace_distance": distances, "diverged": np.asarray(diverged)[:, None]},
+            seed=seeds,
+            step=found["steps"],
+            **setting.described(),
+            label=setting.label,
+            total=setting.total,
+            roles="rows in one role"
+            if setting.permutations == 1
+            else f"{setting.permutations} assignments averaged",
+        )
+        for setting, distances, diverged in parts
+    )
+
+
+# --- The paper's statements -----------------------------------------------------------------------
+
 MARGIN = 0.05
 """Subspace distance by which another κ0 has to end closer to count as better."""
-
-
-def _exactly(value: float) -> Interval:
-    return Interval(value, value, value)
-
-
-class Result(NamedTuple):
-    """Curves of a setting: steps [p], distances [seeds, p] and which runs diverged [seeds]."""
-
-    steps: npt.NDArray[np.int64]
-    distances: npt.NDArray[np.float64]
-    diverged: npt.NDArray[np.bool_]
-
-    def distance(self, point: int = -1) -> Interval:
-        """Compute the mean distance at one measurement with its interval."""
-        return mean_interval(self.distances[:, point]).within(0.0, 1.0)
-
-    def late_change(self) -> Interval:
-        """Compute by how much the mean distance changes over the last quarter of the updates."""
-        before = self.distances[:, 3 * (self.distances.shape[1] - 1) // 4]
-        return mean_interval(self.distances[:, -1] - before)
-
-
-Results: TypeAlias = Mapping[Setting, Result]
 
 TURN = 25
 """d up to which the paper finds smaller dimensions easier on the exponential spectrum."""
 
 
-def compare_with_paper(config: Config, results: Results) -> list[Claim]:
-    """Set what the paper states beside what these runs show, for each normaliser.
-
-    A verdict rests on the intervals of means over runs: where two overlap, it cannot be told. Nor
-    can it unless these are the paper's runs: a shorter run shows methods on their way.
-    """
-    judged = harness.agrees(config, PRESETS["paper"], ("evaluate_every", "checkpoint_every"))
-    claims = []
-    for about, stated, normaliser, judge in _Judges(config, results).statements():
-        texts, verdicts = [], []
-        for spectrum in config.spectra:
-            text, parts = judge(config.panels(spectrum, normaliser), spectrum)
-            verdicts.append(harness.all_hold(parts) if judged else None)
-            said = f" ({harness.VERDICTS[verdicts[-1]]})" if judged else ""
-            texts.append(f"{spectrum}: {text}{said}")
-        holds = harness.all_hold(verdicts)
-        claims.append(Claim(statement=about, stated=stated, found="; ".join(texts), holds=holds))
-    return claims
+def _beyond(kappa_values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    return kappa_values > 2.0
 
 
-Judged: TypeAlias = tuple[str, list[bool | None]]
-"""Findings of one spectrum, and what they say of each part of a statement."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Judges:
-    """The paper's statements, and how each is judged by the figures of one spectrum.
+class View(NamedTuple):
+    """What is found of one spectrum under one normaliser.
 
     Attributes:
-        config: The experiment.
-        results: What was found.
+        results: All results.
+        spectrum: The spectrum.
+        normaliser: The normaliser of LISSA.
     """
 
-    config: Config
-    results: Results
+    results: Results[Config]
+    spectrum: Spectrum
+    normaliser: Normaliser
 
-    def statements(
-        self,
-    ) -> Iterator[tuple[str, str, Normaliser, Callable[[Panels, Spectrum], Judged]]]:
-        """List where each statement is, what it says, of which normaliser, and its judge."""
-        config = self.config
-        d, few = config.dimension, f"J ≤ d = {config.dimension}"
-        ends = (config.dimensions[0], config.dimensions[-1])
-        for norm in config.feature_norms:
-            name = NORMALISERS[norm]
-            yield (
-                f"Fig. 1 left, {name}: learning at every d",
-                "Danskin-LISSA recovers the principal subspace for every d, given enough updates "
-                f"({harness.LEARNED}; cannot be told where it still falls)",
-                norm,
-                self.every_dimension,
-            )
-            yield (
-                f"Fig. 1 left, {name}: which d is easier",
-                f"exponential spectrum: the smaller; linear: d = {ends[1]} easier than {ends[0]}",
-                norm,
-                functools.partial(self.order, figure="distance_by_dimension"),
-            )
-            yield (
-                f"Fig. 1 right, {name}: J = M = N = {config.rows_by_total[0]}",
-                f"a reasonable approximation from very few rows ({harness.LEARNED})",
-                norm,
-                self.fewest_rows,
-            )
-            yield (
-                f"Fig. 1 right, {name}: more rows an update, speed",
-                "speed learning up (judged: the mean distance over training)",
-                norm,
-                functools.partial(self.more_rows, at_the_end=False),
-            )
-            yield (
-                f"Sec. 3.3 and Fig. 1 right, {name}: more rows an update, end",
-                "reduce bias and variance (judged: the final distance)",
-                norm,
-                functools.partial(self.more_rows, at_the_end=True),
-            )
-            for about, fewest in ((f"few rows ({few})", True), (f"more rows (J > d = {d})", False)):
-                yield (
-                    f"Fig. 2, {name}: {about}, LISSA against the empirical inverse",
-                    "LISSA ends closer at equal rows, in particular from few",
-                    norm,
-                    functools.partial(self.against_empirical, fewest=fewest),
-                )
-            yield (
-                f"Fig. 2, {name}: naive against both",
-                "naive, whose bias is high, ends farther than both at equal rows",
-                norm,
-                self.naive_behind,
-            )
-            yield (
-                f"Fig. 2 (caption), {name}: divergence at L = {config.totals[0]}",
-                "naive diverges for very small L",
-                norm,
-                self.naive_diverges,
-            )
-            yield (
-                f"Fig. 5 (App. C.1), {name}: which d is easier",
-                f"linear spectrum: the larger; exponential: the smaller up to d = {TURN}, the "
-                "larger beyond",
-                norm,
-                functools.partial(self.order, figure="distance_by_dimension_at_more_rows"),
-            )
-            yield (
-                f"Fig. 6 (App. C.1), {name}: κ0 = {config.kappa0:g}",
-                "performs well across dimensions and spectra (judged: the mean distance falls, and "
-                f"no κ0 below 2 ends closer by {MARGIN:g} or more)",
-                norm,
-                self.published_kappa,
-            )
-            yield (
-                f"Fig. 6 (Sec. 5.1), {name}: κ0 > 2",
-                f"fares poorly (judged: ends farther than {config.kappa0:g} in the mean over them)",
-                norm,
-                self.kappa_beyond,
-            )
-            yield (
-                f"Sec. 6, {name}: the same rows in several roles, averaged",
-                "one can improve on rows of a single role by permuting them (judged: the distance "
-                "falls from some number of rows and rises from none)",
-                norm,
-                self.permuted,
-            )
+    def settings(self, figure: str) -> list[Setting]:
+        """List the settings of a panel."""
+        return [
+            each
+            for each in self.results.config.figures[figure]
+            if each.spectrum == self.spectrum and each.is_under(self.normaliser)
+        ]
 
-    def every_dimension(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        panel = panels["distance_by_dimension"]
-        text, courses = self._courses(panel)
-        verdicts = [harness.learned(start, end) for start, end in courses]
-        for place, (label, result) in enumerate(zip(panel, self._lines(panel), strict=True)):
-            change = result.late_change()
-            if verdicts[place] is False and change.below(_exactly(0.0)):
-                verdicts[place] = None  # More updates may be enough.
-                text += f"; {label} still falls, by {-change.value:.4f} in the last quarter"
-        return text, verdicts
+    def start(self, setting: Setting) -> Sample:
+        """Return a setting's first distances."""
+        return self.results.start(**setting._asdict())
 
-    def order(self, panels: Panels, spectrum: Spectrum, *, figure: str) -> Judged:
-        panel = panels[figure]
-        text, courses = self._courses(panel)
-        dimensions = (d for line in panel.values() for d in line)
-        ends = [(d, end) for d, (_, end) in zip(dimensions, courses, strict=True)]
-        pairs = list(itertools.pairwise(ends))
-        if spectrum == "linear" and figure == "distance_by_dimension":
+    def end(self, setting: Setting, **changed: Any) -> Sample:
+        """Return a setting's final distances, or those of settings that differ in a field."""
+        return self.results.end(**{**setting._asdict(), **changed})
+
+    def course(self, setting: Setting) -> Sample:
+        """Return the means of each run over its training."""
+        return self.results.sample(**setting._asdict())
+
+    def infinite(self, *settings: Setting) -> bool:
+        """Return whether all runs of all settings diverged."""
+        shares = [self.results.end("diverged", **each._asdict()).mean for each in settings]
+        return min(shares) == 1.0
+
+    def learns(self, setting: Setting) -> Verdict:
+        """Judge that a setting learns; not whether it does not where it still falls."""
+        end, verdict = self.end(setting), halved(self.start(setting), self.end(setting))
+        steps = np.unique(self.results.frame["step"])
+        before = self.results.sample(**setting._asdict(), step=steps[3 * (len(steps) - 1) // 4])
+        still = verdict.holds is False and (end < before).holds
+        return verdict.open() if still else verdict
+
+    def order(self, figure: str) -> Verdict:
+        """Judge which d is easier, by neighbours."""
+        settings = self.settings(figure)
+        pairs = list(itertools.pairwise(settings))
+        if self.spectrum == "linear" and figure == "distance_by_dimension":
             # In the text of Fig. 1 only the ends are compared here.
-            pairs = [(ends[0], ends[-1])]
-        return text, [
-            small.below(large) if spectrum == "exponential" and d <= TURN else large.below(small)
-            for (_, small), (d, large) in pairs
-        ]
+            pairs = [(settings[0], settings[-1])]
+        verdicts = {}
+        for small, large in pairs:
+            first = self.spectrum == "exponential" and large.num_features <= TURN
+            near, far = (small, large) if first else (large, small)
+            about = f"d = {near.num_features} below {far.num_features}"
+            verdicts[about] = self.end(near) < self.end(far)
+        return all_of(verdicts)
 
-    def fewest_rows(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        (setting,) = next(iter(panels["distance_by_total"].values())).values()
-        result = self.results[setting]
-        start, end = result.distance(0), result.distance()
-        text = f"{start.value:.2f} to {end.value:.3f}, {result.diverged.sum()} runs infinite"
-        return text, [harness.learned(start, end)]
+    def more_rows(self, measure: Callable[["View", Setting], Sample]) -> Verdict:
+        """Judge that more rows are nearer, by neighbours."""
+        settings = self.settings("distance_by_total")
+        return falling({f"{each.total} rows": measure(self, each) for each in settings})
 
-    def more_rows(self, panels: Panels, spectrum: Spectrum, *, at_the_end: bool) -> Judged:
-        panel = panels["distance_by_total"]
-        found = self._lines(panel)
-        means = [
-            each.distance() if at_the_end else mean_interval(each.distances.mean(axis=1))
-            for each in found
-        ]
-        text = ", ".join(
-            f"{mean.value:.3f} from {label.removesuffix(' an update')}"
-            for label, mean in zip(panel, means, strict=True)
-        )
-        return text, [more.below(fewer) for fewer, more in itertools.pairwise(means)]
-
-    def against_empirical(self, panels: Panels, spectrum: Spectrum, *, fewest: bool) -> Judged:
-        totals = [
-            total
-            for total in self.config.totals
-            if (total // ROLES["danskin_empirical"] <= self.config.dimension) is fewest
-        ]
-        return self._by_method(panels, [(LISSA, each) for each in EMPIRICAL], totals)
-
-    def naive_behind(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        pairs = [*((LISSA, each) for each in NAIVE), *zip(EMPIRICAL, NAIVE, strict=True)]
-        return self._by_method(panels, pairs, self.config.totals)
-
-    def naive_diverges(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        """Judge by inverses that are not singular; runs that diverge in part tell nothing."""
-        panel, total = panels["final_distance_by_method"], self.config.totals[0]
-        texts, verdicts = [], []
-        for label in (LISSA, *EMPIRICAL, *NAIVE):
-            if (setting := panel[label].get(total)) is None:
-                continue
-            share = float(self.results[setting].diverged.mean())
-            singular = setting.is_singular(self.config)
-            texts.append(f"{label} {share:.0%}{' (singular: no verdict)' * singular}")
-            if label in NAIVE and not singular:
-                verdicts.append({1.0: True, 0.0: False}.get(share))
-        return f"infinite runs {', '.join(texts)}", verdicts
-
-    def published_kappa(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        kappa0, texts, verdicts = self.config.kappa0, [], []
-        for label, found in self._by_kappa(panels):
-            start, end = found[kappa0].distance(0), found[kappa0].distance()
-            below = {kappa: each for kappa, each in found.items() if kappa < 2.0}
-            ends = {kappa: float(each.distance().value) for kappa, each in below.items()}
-            best = min(ends, key=lambda kappa: ends[kappa])
-            texts.append(
-                f"{label} {start.value:.2f} to {end.value:.3f}, nearest below 2 "
-                f"{ends[best]:.3f} at {best:g}"
-            )
-            runs = {kappa: each.distances[:, -1] for kappa, each in below.items()}
-            verdicts += [end.below(start)] + [
-                mean_interval(runs[kappa0] - runs[kappa]).below(_exactly(MARGIN))
-                for kappa in runs
-                if kappa != kappa0
-            ]
-        return ", ".join(texts), verdicts
-
-    def kappa_beyond(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        kappa0, texts, verdicts = self.config.kappa0, [], []
-        for label, found in self._by_kappa(panels):
-            end = found[kappa0].distance()
-            beyond = {kappa: each for kappa, each in found.items() if kappa > 2.0}
-            listed = "/".join(f"{each.distance().value:.3f}" for each in beyond.values())
-            infinite = sum(int(each.diverged.sum()) for each in beyond.values())
-            texts.append(f"{label} {end.value:.3f} against {listed} ({infinite} runs infinite)")
-            ends = np.mean([each.distances[:, -1] for each in beyond.values()], axis=0)
-            verdicts.append(end.below(mean_interval(ends)))
-        return f"at {'/'.join(f'{kappa:g}' for kappa in beyond)}: {', '.join(texts)}", verdicts
-
-    def permuted(self, panels: Panels, spectrum: Spectrum) -> Judged:
-        once, often = panels["final_distance_by_permutations"].values()
-        texts, changes = [], []
-        for total, setting in often.items():
-            found = [self.results[each] for each in (setting, once[total])]
-            if all(each.diverged.all() for each in found):
-                texts.append(f"nothing at {total} rows (all runs infinite)")
-                continue
-            change = mean_interval(found[0].distances[:, -1] - found[1].distances[:, -1])
-            texts.append(
-                f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}] at {total} rows"
-            )
-            changes.append(change.below(_exactly(0.0)))
-        # One number of rows is enough, unless another speaks against it.
-        decided: list[bool | None] = [falls for falls in changes if falls is not None]
-        return f"the same runs' distance changes by {', '.join(texts)}", decided
-
-    def _lines(self, panel: Mapping[str, Mapping[float, Setting]]) -> list[Result]:
-        return [self.results[each] for line in panel.values() for each in line.values()]
-
-    def _courses(
-        self, panel: Mapping[str, Mapping[float, Setting]]
-    ) -> tuple[str, list[tuple[Interval, Interval]]]:
-        """Describe lines of one setting each by their first and last distance."""
-        courses = [(each.distance(0), each.distance()) for each in self._lines(panel)]
-        text = ", ".join(
-            f"{label.removesuffix(' an update')} {start.value:.2f} to {end.value:.3f}"
-            for label, (start, end) in zip(panel, courses, strict=True)
-        )
-        return text, courses
-
-    def _by_method(
-        self, panels: Panels, pairs: Sequence[tuple[str, str]], totals: Sequence[int]
-    ) -> Judged:
-        """Compare pairs of lines, the nearer first, at every L that both have.
+    def nearer(self, pairs: Iterable[tuple[str, str]], totals: Sequence[int]) -> Verdict:
+        """Compare pairs of lines of Fig. 2, the nearer first, at every L that both have.
 
         Neither a singular inverse nor two lines whose runs all diverged decide anything.
         """
-        panel, texts, verdicts = panels["final_distance_by_method"], [], []
-        for pair in pairs:
-            said: list[str] = []
-            unjudged: dict[str, list[int]] = {"singular": [], "all runs infinite": []}
-            shared = [each for each in totals if all(each in panel[label] for label in pair)]
-            for total in shared:
-                settings = [panel[label][total] for label in pair]
-                near, far = (self.results[each] for each in settings)
-                if any(each.is_singular(self.config) for each in settings):
-                    unjudged["singular"].append(total)
-                elif near.diverged.all() and far.diverged.all():
-                    unjudged["all runs infinite"].append(total)
-                else:
-                    ends = near.distance(), far.distance()
-                    said.append(f"{ends[0].value:.3f} and {ends[1].value:.3f} at {total}")
-                    verdicts.append(ends[0].below(ends[1]))
-            said += [
-                f"no verdict at {', '.join(map(str, places))} ({why})"
-                for why, places in unjudged.items()
-                if places
-            ]
-            texts.append(f"{' and '.join(pair)}: {', '.join(said) or 'not run'}")
-        return "; ".join(texts), verdicts
+        places = {(each.label, each.total): each for each in self.settings(METHODS)}
+        verdicts = {}
+        for (near, far), total in itertools.product(pairs, totals):
+            both = [places[label, total] for label in (near, far) if (label, total) in places]
+            singular = any(each.is_singular(self.results.config) for each in both)
+            if len(both) == 2 and not singular and not self.infinite(*both):
+                verdicts[f"{near} and {far} at {total}"] = self.end(both[0]) < self.end(both[1])
+        return all_of(verdicts)
 
-    def _by_kappa(self, panels: Panels) -> Iterator[tuple[str, dict[float, Result]]]:
-        for label, line in panels["final_distance_by_kappa"].items():
-            yield label, {kappa: self.results[setting] for kappa, setting in line.items()}
-
-
-def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
-    """Draw the figures and judge the claims."""
-    config = run.config
-    results = {
-        setting: Result(np.asarray(part["steps"]), np.asarray(distances), np.asarray(diverged))
-        for group, part in zip(cells(run).values(), found.values(), strict=True)
-        for setting, distances, diverged in zip(
-            group, part["distances"], part["diverged"], strict=True
+    def naive_diverges(self) -> Verdict:
+        """Judge by inverses that are not singular; runs that diverge in part tell nothing."""
+        config = self.results.config
+        return all_of(
+            {
+                each.label: Verdict(
+                    {1.0: True, 0.0: False}.get(share), f"{share:.0%} of runs infinite"
+                )
+                for each in self.settings(METHODS)
+                if each.method == "naive" and each.total == config.totals[0]
+                if not each.is_singular(config)
+                for share in [self.results.end("diverged", **each._asdict()).mean]
+            }
         )
-    }
-    final: dict[Setting, dict[str, Any]] = {
-        setting: {
-            **setting.described(),
-            "step": int(result.steps[-1]),
-            "diverged": int(result.diverged.sum()),
-            **aggregate(result.distances[:, -1], within=(0.0, 1.0)),
-        }
-        for setting, result in results.items()
-    }
-    seconds = sum(part["seconds"] for part in found.values())
-    updates = len(results) * config.num_seeds * config.steps
-    summary = {
-        "settings": list(final.values()),
-        "diverged": int(sum(result.diverged.sum() for result in results.values())),
-        "runs": len(results) * config.num_seeds,
-        "member_updates": updates,
-        "seconds": round(seconds, 3),
-        "member_updates_per_second": round(updates / max(seconds, 1e-9)),
-    }
-    note = f"{over_runs(config.num_seeds, 'run')}; a run that diverged counts 1"
-    described: dict[str, tuple[str, str, dict[str, Any]]] = {
-        "distance_by_dimension": (
-            "Fig. 1 left: distance during training, by d",
-            f"Danskin-LISSA with J = M = N = {config.rows}, L = {5 * config.rows} rows an update. "
-            "A random subspace is at 1 − d / n.",
-            {"x_label": "update"},
+
+    def published_kappa(self) -> Verdict:
+        """Judge that the distance falls, and that no κ0 below 2 ends closer by the margin."""
+        verdicts = {}
+        for each in self.settings("final_distance_by_kappa"):
+            about, ours = (
+                f"d = {each.num_features}",
+                each._replace(kappa0=self.results.config.kappa0),
+            )
+            if each == ours:
+                verdicts[about] = self.end(ours) < self.start(ours)
+            elif each.kappa0 < 2.0:
+                closer = self.end(ours).against(self.end(each), effect=MARGIN).below
+                verdicts[f"{about}, κ0 = {each.kappa0:g}"] = closer
+        return all_of(verdicts)
+
+    def kappa_beyond(self) -> Verdict:
+        """Judge that κ0 beyond 2 ends farther, in the mean over them."""
+        return all_of(
+            {
+                f"d = {each.num_features}": self.end(each)
+                < self.end(each, kappa0=lambda k: k > 2.0)
+                for each in self.settings("final_distance_by_kappa")
+                if each.kappa0 == self.results.config.kappa0
+            }
+        )
+
+    def permuted(self) -> Verdict:
+        """Judge that the distance falls from some number of rows, and rises from none."""
+        found = {}
+        for each in self.settings("final_distance_by_permutations"):
+            once = each._replace(permutations=1)
+            if each != once and not self.infinite(each, once):
+                found[f"{each.total} rows"] = self.end(each) < self.end(once)
+        decided = {label: verdict for label, verdict in found.items() if verdict.holds is not None}
+        return all_of(decided or found)
+
+
+def on_every_spectrum(
+    results: Results[Config], normaliser: Normaliser, judge: Callable[[View], Verdict]
+) -> Verdict:
+    """Judge a statement on every spectrum."""
+    spectra = results.config.spectra
+    verdicts = {str(each): judge(View(results, each, normaliser)) for each in spectra}
+    return all_of(verdicts)
+
+
+def _claim(
+    normaliser: Normaliser, where: str, about: str, stated: str, judge: Callable[[View], Verdict]
+) -> Claim:
+    on_both = partial(on_every_spectrum, normaliser=normaliser, judge=judge)
+    return Claim(f"{where}, {NORMALISERS[normaliser]}: {about}", stated, on_both)
+
+
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """Set what the paper states, for each normaliser."""
+    config = results.config
+    d, ends = config.dimension, (config.dimensions[0], config.dimensions[-1])
+    few = [total for total in config.totals if total <= 5 * d]
+    many = [total for total in config.totals if total > 5 * d]
+    ours = [(LISSA, each) for each in EMPIRICAL]
+    closer = "LISSA ends closer at equal rows, in particular from few"
+    for normaliser in config.feature_norms:
+        claim = partial(_claim, normaliser)
+        yield claim(
+            "Fig. 1 left",
+            "learning at every d",
+            "Danskin-LISSA recovers the principal subspace for every d, given enough updates "
+            f"({HALVED}; cannot be told where it still falls)",
+            lambda v: all_of(
+                {f"d = {s.num_features}": v.learns(s) for s in v.settings("distance_by_dimension")}
+            ),
+        )
+        yield claim(
+            "Fig. 1 left",
+            "which d is easier",
+            f"exponential spectrum: the smaller; linear: d = {ends[1]} easier than {ends[0]}",
+            lambda v: v.order("distance_by_dimension"),
+        )
+        yield claim(
+            "Fig. 1 right",
+            f"J = M = N = {config.rows_by_total[0]}",
+            f"a reasonable approximation from very few rows ({HALVED})",
+            lambda v: halved(*(at(v.settings("distance_by_total")[0]) for at in (v.start, v.end))),
+        )
+        yield claim(
+            "Fig. 1 right",
+            "more rows an update, speed",
+            "speed learning up (judged: the mean distance over training)",
+            lambda v: v.more_rows(View.course),
+        )
+        yield claim(
+            "Sec. 3.3 and Fig. 1 right",
+            "more rows an update, end",
+            "reduce bias and variance (judged: the final distance)",
+            lambda v: v.more_rows(View.end),
+        )
+        yield claim(
+            "Fig. 2",
+            f"few rows (J ≤ d = {d}), LISSA against the empirical inverse",
+            closer,
+            lambda v: v.nearer(ours, few),
+        )
+        yield claim(
+            "Fig. 2",
+            f"more rows (J > d = {d}), LISSA against the empirical inverse",
+            closer,
+            lambda v: v.nearer(ours, many),
+        )
+        yield claim(
+            "Fig. 2",
+            "naive against both",
+            "naive, whose bias is high, ends farther than both at equal rows",
+            lambda v: v.nearer(
+                [*((LISSA, each) for each in NAIVE), *zip(EMPIRICAL, NAIVE, strict=True)],
+                config.totals,
+            ),
+        )
+        yield claim(
+            "Fig. 2 (caption)",
+            f"divergence at L = {config.totals[0]}",
+            "naive diverges for very small L",
+            View.naive_diverges,
+        )
+        yield claim(
+            "Fig. 5 (App. C.1)",
+            "which d is easier",
+            f"linear spectrum: the larger; exponential: the smaller up to d = {TURN}, the larger "
+            "beyond",
+            lambda v: v.order("distance_by_dimension_at_more_rows"),
+        )
+        yield claim(
+            "Fig. 6 (App. C.1)",
+            f"κ0 = {config.kappa0:g}",
+            "performs well across dimensions and spectra (judged: the mean distance falls, and no "
+            f"κ0 below 2 ends closer by {MARGIN:g} or more)",
+            View.published_kappa,
+        )
+        yield claim(
+            "Fig. 6 (Sec. 5.1)",
+            "κ0 > 2",
+            f"fares poorly (judged: ends farther than {config.kappa0:g} in the mean over them)",
+            View.kappa_beyond,
+        )
+        yield claim(
+            "Sec. 6",
+            "the same rows in several roles, averaged",
+            "one can improve on rows of a single role by permuting them (judged: the distance "
+            "falls from some number of rows and rises from none)",
+            View.permuted,
+        )
+
+
+# --- Figures --------------------------------------------------------------------------------------
+
+
+def shown(results: Results[Config], frame: Frame, *, figure: str, panels: bool = False) -> Frame:
+    """Return the measurements of a figure: each once, or in every panel that shows it."""
+    config, parts = results.config, frame.groups(*Setting._fields)
+    if not panels:
+        return Frame.concat(parts[setting] for setting in config.figures[figure])
+    return Frame.concat(
+        parts[setting].adding(normaliser=NORMALISERS[normaliser])
+        for spectrum, normaliser in itertools.product(config.spectra, config.feature_norms)
+        for setting in View(results, spectrum, normaliser).settings(figure)
+    )
+
+
+SETTINGS = (*Setting._fields, "total_rows")
+"""Columns of a setting."""
+
+ENDS: Columns = {
+    "spectrum": "spectrum",
+    "method": lambda row: title_of(row["method"]),
+    "normaliser or inverse": lambda row: NORMALISERS.get(row["option"], row["option"]),
+    "d": "num_features",
+    "rows": "total_rows",
+    "κ0": "kappa0",
+    "permutations": "permutations",
+    **MEANS,
+    "diverged": diverged_of,
+}
+
+
+def section(
+    name: str, title: str, caption: Text, line: str, x: Axis = STEP, **axes: Any
+) -> Section:
+    """Show a figure with a table of its ends: orderings are judged by those."""
+    final = x is not STEP
+    return Section(
+        title,
+        show=[
+            Curve(
+                name=name,
+                caption=caption,
+                x=x,
+                line=line,
+                panel="{spectrum} spectrum, {normaliser}",
+                of=partial(shown, figure=name, panels=True),
+                at_end=final,
+                file=partial(shown, figure=name),
+                keys=(*SETTINGS, *(["step"] if final else [])),
+                beside=("diverged",) if final else (),
+                axes=axes,
+            ),
+            Summary(
+                caption="Mean final distance with its 95 % interval, and the interquartile mean.",
+                keys=SETTINGS,
+                of=partial(shown, figure=name),
+                columns=ENDS,
+                beside=("diverged",),
+            ),
+        ],
+    )
+
+
+TOTAL = Axis("total", "rows an update, all roles (L)", log=True, ticks=True)
+
+SECTIONS = [
+    Section("Against the paper"),
+    section(
+        "distance_by_dimension",
+        "Fig. 1 left: distance during training, by d",
+        lambda r: (
+            f"Danskin-LISSA with J = M = N = {r.config.rows}, L = {5 * r.config.rows} rows an "
+            "update. A random subspace is at 1 − d / n."
         ),
-        "distance_by_total": (
-            "Fig. 1 right: distance during training, by rows an update",
-            f"Danskin-LISSA at d = {config.dimension}; J = M = N is a fifth of the total. "
-            "Gradients are summed over the N rows, so that more rows are longer steps too.",
-            {"x_label": "update"},
+        "d = {num_features}",
+    ),
+    section(
+        "distance_by_total",
+        "Fig. 1 right: distance during training, by rows an update",
+        lambda r: (
+            f"Danskin-LISSA at d = {r.config.dimension}; J = M = N is a fifth of the total. "
+            "Gradients are summed over the N rows, so that more rows are longer steps too."
         ),
-        "final_distance_by_method": (
-            "Fig. 2: final distance by method",
-            f"d = {config.dimension}, after {config.steps:,} updates, against the rows of an "
+        "{total} rows an update",
+    ),
+    section(
+        METHODS,
+        "Fig. 2: final distance by method",
+        lambda r: (
+            f"d = {r.config.dimension}, after {r.config.steps:,} updates, against the rows of an "
             "update over all roles; naive, with three roles, takes the largest multiple of 3. The "
             "oracle takes its gradient at as many rows as Danskin-LISSA and is given the exact "
             "weights. Gradients are summed over the N rows: naive takes steps 5/3 as long at equal "
             "L. The authors' code inverts the empirical covariance, which is singular for J < d; "
-            "the pseudo-inverse, as Eq. 11 writes, is beside it at some L.",
-            {"x_label": "rows an update, all roles (L)", "log_x": True, "x_ticks": config.totals},
+            "the pseudo-inverse, as Eq. 11 writes, is beside it at some L."
         ),
-        "distance_by_dimension_at_more_rows": (
-            "Fig. 5: distance during training, by d, from more rows",
-            f"Danskin-LISSA with J = M = N = {config.more_rows}, L = {5 * config.more_rows} rows "
-            "an update. A random subspace is at 1 − d / n: the largest d start nearest.",
-            {"x_label": "update"},
+        "label",
+        TOTAL,
+    ),
+    section(
+        "distance_by_dimension_at_more_rows",
+        "Fig. 5: distance during training, by d, from more rows",
+        lambda r: (
+            f"Danskin-LISSA with J = M = N = {r.config.more_rows}, L = {5 * r.config.more_rows} "
+            "rows an update. A random subspace is at 1 − d / n: the largest d start nearest."
         ),
-        "final_distance_by_kappa": (
-            "Fig. 6: final distance by κ0",
-            f"Danskin-LISSA with J = M = N = {config.rows} after {config.steps:,} updates; the "
-            "paper does not say with how many rows.",
-            {"x_label": "κ0", "reference_x": (2.0, "where the series stops converging")},
+        "d = {num_features}",
+    ),
+    section(
+        "final_distance_by_kappa",
+        "Fig. 6: final distance by κ0",
+        lambda r: (
+            f"Danskin-LISSA with J = M = N = {r.config.rows} after {r.config.steps:,} updates; "
+            "the paper does not say with how many rows."
         ),
-        "final_distance_by_permutations": (
-            "Section 6: final distance with data permutation",
-            f"Danskin-LISSA at d = {config.dimension}: the same rows of every update in one role "
-            f"each, or averaged over {config.permutations} random assignments to roles. Runs are "
-            "paired: the same matrices, features at the start and rows drawn.",
-            {
-                "x_label": "rows an update, all roles (L)",
-                "x_ticks": [5 * rows for rows in config.permuted_rows],
-            },
+        "d = {num_features}",
+        Axis("kappa0", "κ0"),
+        reference_x=(2.0, "where the series stops converging"),
+    ),
+    section(
+        "final_distance_by_permutations",
+        "Section 6: final distance with data permutation",
+        lambda r: (
+            f"Danskin-LISSA at d = {r.config.dimension}: the same rows of every update in one role "
+            f"each, or averaged over {r.config.permutations} random assignments to roles. Runs are "
+            "paired: the same matrices, features at the start and rows drawn."
         ),
-    }
-    columns: dict[str, Any] = {
-        "spectrum": "spectrum",
-        "method": lambda row: title_of(row["method"]),
-        "normaliser or inverse": lambda row: NORMALISERS.get(row["option"], row["option"]),
-        "d": "num_features",
-        "rows": "total_rows",
-        "κ0": "kappa0",
-        "permutations": "permutations",
-        **harness.MEANS,
-        "diverged": harness.diverged_of,
-    }
-    table_caption = "Mean final distance with its 95 % interval, and the interquartile mean."
-    sections = [Section(title="Against the paper")]
-    for name, (title, caption, axes) in described.items():
-        settings, is_final = config.settings(name), name.startswith("final")
-        ends = [final[setting] for setting in settings]
-        curves = [
-            row
-            for setting in settings
-            for row in harness.curve_rows(
-                results[setting].steps, results[setting].distances, **setting.described()
-            )
-        ]
-        panels = [
-            Panel(
-                title=above,
-                lines=[_line(label, line, results, is_final) for label, line in panel.items()],
-            )
-            for above, panel in config.every_panel(name)
-        ]
-        figure = plot_panels(panels, y_label=DISTANCE, note=note, **axes)
-        caption = f"{caption} {note.capitalize()}."
-        shown = run.show(name, caption, ends if is_final else curves, figure)
-        # Curves have their ends in a table, too: orderings are judged by those.
-        sections.append(
-            Section(
-                title=title,
-                figures=[shown],
-                tables=[harness.table_of(ends, columns, table_caption)],
-            )
-        )
-    return Findings(
-        abstract=_abstract(config, summary),
-        claims=compare_with_paper(config, results),
-        sections=sections,
-        summary=summary,
+        "roles",
+        dataclasses.replace(TOTAL, log=False),
+    ),
+]
+
+
+def summary(results: Results[Config]) -> dict[str, Any]:
+    """Collect the ends of all settings, and what they cost."""
+    config, found = results.config, results.found.values()
+    ends = summarised(
+        results.ends,
+        (*SETTINGS, "step"),
+        "subspace_distance",
+        "seed",
+        within=(0.0, 1.0),
+        beside=("diverged",),
     )
+    seconds = sum(part["seconds"] for part in found)
+    runs = len(ends) * config.num_seeds
+    return {
+        "settings": ends,
+        "diverged": sum(row["diverged"] for row in ends),
+        "runs": runs,
+        "member_updates": runs * config.steps,
+        "seconds": round(seconds, 3),
+        "member_updates_per_second": round(runs * config.steps / max(seconds, 1e-9)),
+    }
 
 
-def _line(label: str, line: Mapping[float, Setting], results: Results, is_final: bool) -> Line:
-    if is_final:
-        ends = [results[setting].distances[:, -1] for setting in line.values()]
-        return Line.of_runs(label, list(line), np.stack(ends, axis=1), within=(0.0, 1.0))
-    (setting,) = line.values()
-    found = results[setting]
-    return Line.of_runs(label, found.steps, found.distances, within=(0.0, 1.0))
-
-
-def _abstract(config: Config, summary: Mapping[str, Any]) -> str:
-    published, fewer = PRESETS["paper"], ""
-    if (config.steps, config.num_seeds) < (published.steps, published.num_seeds):
-        fewer = f" The paper takes {published.steps:,} updates of {published.num_seeds} runs."
+def abstract(results: Results[Config]) -> str:
+    """Say what was trained."""
+    config, made = results.config, results.once(summary)
     return (
         f"{config.num_states} x {config.num_states} Gaussian matrices with their singular values "
         f"replaced; tabular features from a standard normal; stochastic gradient descent with step "
         f"size {config.step_size:g} on summed gradients, one task an update, {config.steps:,} "
-        f"updates of {config.num_seeds} runs of each setting.{fewer} {summary['runs']:,} runs in "
-        f"{summary['seconds']:,.0f} s of training, {summary['member_updates_per_second']:,} "
-        f"updates a second; {summary['diverged']} runs became infinite, count as distance 1 and "
-        "are listed."
+        f"updates of {config.num_seeds} runs of each setting. {made['runs']:,} runs in "
+        f"{made['seconds']:,.0f} s of training, {made['member_updates_per_second']:,} updates a "
+        f"second; {made['diverged']} runs became infinite, count as distance 1 and are listed."
     )
 
 
@@ -913,7 +855,14 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     cells=cells,
     measure=measure,
-    report=report,
+    frame=frame,
+    value=dataclasses.replace(SUBSPACE_DISTANCE, floor=None),
+    abstract=abstract,
+    claims=claims,
+    sections=SECTIONS,
+    summary=lambda r: r.once(summary),
+    decided_on=PAPER,
+    free=("evaluate_every", "checkpoint_every"),
     deviations={
         "feature_norms": "The text divides κ0 by max‖φ‖² over the sampled rows (batch), the "
         "authors' code for this experiment by that over all states (population). It decides "

@@ -49,7 +49,7 @@ from rlreps.agents.trainer import arena_of
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Cosine, FourierMLP
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path
 from rlreps.experiments.ours.agent_arms import (
     NO_TASK,
     SIGNIFICANCE,
@@ -178,7 +178,7 @@ class Setting:
         assert self.base.goal is not None
         model = cell_model(self.name)
         goal = model.discs([self.base.goal])[:, 0] > 0.0
-        return best_return(np.asarray(model.moves.to), goal, self.base.max_episode_steps)
+        return best_return(np.asarray(model.to), goal, self.base.max_episode_steps)
 
     def with_task(self, label: str, weight: float) -> AgentConfig:
         """Return the agents with an auxiliary task."""
@@ -385,7 +385,7 @@ def _any_hold(verdicts: Iterable[bool | None]) -> bool | None:
     return True if True in known else None if None in known or not known else False
 
 
-def claims_of(effects: Sequence[Effect], agents: int) -> list[Claim]:
+def claims_of(effects: Sequence[Effect], agents: int) -> list[Found]:
     """Decide the goal, whether such an effect would be significant, and what stands beside."""
     enough = agents >= FEWEST_AGENTS
     settings = list(dict.fromkeys(each.setting for each in effects))
@@ -411,7 +411,7 @@ def claims_of(effects: Sequence[Effect], agents: int) -> list[Claim]:
         tried = dict.fromkeys(e.arm for e in effects if e.setting in mazes and e.arm in OBJECTIVES)
         in_mazes = [in_two_mazes([met(effects, label, name) for name in mazes]) for label in tried]
         claims.append(
-            Claim(
+            Found(
                 statement="one objective raises the mean return over training in at least two of "
                 "three mazes",
                 stated=stated,
@@ -423,7 +423,7 @@ def claims_of(effects: Sequence[Effect], agents: int) -> list[Claim]:
         blind = [e for e in judged if not e.seen]
         shares = [e.detectable / e.gap if e.gap > 0.0 else math.inf for e in judged]
         claims.append(
-            Claim(
+            Found(
                 statement="a difference that counts would be significant in every maze",
                 stated=f"{SHARE:.0%} of the gap, with a power of 80 %",
                 found=f"detectable: {min(shares):.0%} to {max(shares):.0%} of the gap; "
@@ -432,7 +432,7 @@ def claims_of(effects: Sequence[Effect], agents: int) -> list[Claim]:
             )
         )
     claims += [
-        Claim(
+        Found(
             statement=f"{name}: one objective raises the mean return over training",
             stated=stated,
             found=places(large, [name]),
@@ -452,7 +452,7 @@ def claims_of(effects: Sequence[Effect], agents: int) -> list[Claim]:
         excluded = {each.arm for each in null if each.excluded} == {each.arm for each in null}
         gained = any(NULL in names for names in better.values())
         claims.append(
-            Claim(
+            Found(
                 statement=f"{NULL}, whose agents see positions: no objective is better",
                 stated=f"the expected null: none with p < {SIGNIFICANCE:g} {over_both}, and 95 % "
                 f"intervals that exclude {SHARE:.0%} of the gap over one of them",

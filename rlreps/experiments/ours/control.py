@@ -37,7 +37,7 @@ from matplotlib.figure import Figure
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.dqn import Use
 from rlreps.agents.environments import environment_seed, observations_of_space
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path, table_of
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED
@@ -208,12 +208,12 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     return {**cell._asdict(), **seconds, "returns": returns.tolist()}
 
 
-def claim_of(task: str, returns: Mapping[str, Sequence[float]]) -> Claim:
+def claim_of(task: str, returns: Mapping[str, Sequence[float]]) -> Found:
     """Judge the goal of a task by the mean return of each way's seeds."""
     said = {way: with_interval(aggregate(found), "mean") for way, found in returns.items()}
     mean, goal = mean_interval(returns[FIT]), TASKS[task].goal
     holds = True if mean.low >= goal else False if mean.high < goal else None
-    return Claim(
+    return Found(
         statement=f"{task}: mean return of the fit's policy",
         stated=f"at least {goal:g}, by the 95 % interval over seeds",
         found=f"{said[FIT]}; DQN {said[DQN]}; random {said[RANDOM]}",
@@ -255,7 +255,7 @@ def report(run: Run[Config], found: dict[str, Any]) -> Findings:
     # Other work on the machine makes times longer, never shorter.
     timed = "time of a fit and its policy on two cores"
     held, took = True if longest <= 120.0 else None, f"at most {longest:.0f} s"
-    time_claim = Claim(statement=timed, stated="at most 120 s", found=took, holds=held)
+    time_claim = Found(statement=timed, stated="at most 120 s", found=took, holds=held)
     claims = [*(claim_of(*each) for each in returns.items()), time_claim]
     figure = run.show(
         "returns",

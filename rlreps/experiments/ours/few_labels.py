@@ -35,8 +35,9 @@ itself; beside them stand the goal's own p-values, corrected for their number.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -45,21 +46,30 @@ import numpy.typing as npt
 
 from rlreps.agents.probes import POLICY_SHARPNESS
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
-from rlreps.errors import require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
-from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel, in_two_mazes
-from rlreps.numerics import seed_key
-from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.report.page import Section
-from rlreps.report.table import format_number
-from rlreps.runs.intervals import (
-    Interval,
-    holm,
-    mean_interval,
-    sign_flip_p_value,
-    smallest_detectable,
+from rlreps.experiments.harness import (
+    CONTRASTS,
+    DETECTABLE,
+    Axis,
+    Claim,
+    Curve,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Section,
+    Tabulated,
+    Wide,
+    design_of,
+    in_path,
 )
+from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
+from rlreps.numerics import seed_key
+from rlreps.plotting.lines import over_runs
+from rlreps.report.table import format_number
+from rlreps.runs.contrasts import Sample, Verdict, at_least, contrast_rows
 from rlreps.successor.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.methods import FitConfig
 
@@ -77,7 +87,6 @@ CODES = "random Fourier features of codes"
 OF_PLACES = (COSINES, FOURIER, NETWORKS)
 """Bases without data that know the agent's place."""
 
-LEVEL = 0.05
 FEWEST = 10
 """Replicates below which no verdict is given."""
 
@@ -121,14 +130,6 @@ class Config:
     discount: float = 0.95
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "num_features", "replicates", "draws", "num_policies", "num_rewards"):
-            require_positive(name, getattr(self, name))
-        increasing = all(a < b for a, b in zip(self.labels, self.labels[1:], strict=False))
-        require(increasing and min(self.labels) >= 2, "increasing labels >= 2", self.labels)
-        require_interval("length_scale", self.length_scale, "(0, inf)")
-        require_interval("discount", self.discount, "(0, 1)")
-
     def fit(self, seed: int) -> FitConfig:
         """Return how a replicate's representation is fitted."""
         return dataclasses.replace(
@@ -166,7 +167,7 @@ def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
     logits = _drawn(waves, config.num_policies * actions, seed, 0, model.centres)
     rewards = _drawn(networks, config.num_rewards, seed, 1, model.centres)
     columns = []
-    for logit in POLICY_SHARPNESS * logits.reshape(model.num_cells, -1, actions).swapaxes(0, 1):
+    for logit in POLICY_SHARPNESS * logits.reshape(model.num_states, -1, actions).swapaxes(0, 1):
         weights = np.exp(logit)
         policy = weights / weights.sum(axis=1, keepdims=True)
         columns.append(model.policy_values(policy, rewards, config.discount))
@@ -269,7 +270,7 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
         **bases(model, seed),
     }
     rng = np.random.default_rng((seed, 1))
-    orders = [rng.permutation(model.num_cells) for _ in range(config.draws)]
+    orders = [rng.permutation(model.num_states) for _ in range(config.draws)]
     shares = {
         arm: [
             [unexplained(candidates, values, order[:count]) for order in orders]
@@ -283,285 +284,95 @@ def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any
 # --- What is reported -----------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """Learned features against the best basis without data, in one arena at one number of labels.
-
-    Attributes:
-        arena: Its name.
-        labels: Number of labelled cells.
-        best: The basis.
-        shares: Arm → unexplained share of each replicate, the mean of its draws, [replicates].
-    """
-
-    arena: str
-    labels: int
-    best: str
-    shares: Mapping[str, FloatArray]
-
-    @property
-    def differences(self) -> FloatArray:
-        """Learned less best, [replicates]; better below 0."""
-        return self.shares[LEARNED] - self.shares[self.best]
-
-    @property
-    def beyond_half(self) -> Interval:
-        """Learned less half the best, with its 95 % interval; the goal is below 0."""
-        return mean_interval(self.shares[LEARNED] - 0.5 * self.shares[self.best])
-
-    @property
-    def halves(self) -> bool | None:
-        """Tell whether the goal is met; None where it cannot be told."""
-        if len(self.differences) < FEWEST:
-            return None
-        return self.beyond_half.below(Interval(0.0, 0.0, 0.0))
-
-    @property
-    def p_value(self) -> float:
-        """Of the differences' mean, not adjusted."""
-        return sign_flip_p_value(self.shares[LEARNED], self.shares[self.best])
-
-    @property
-    def half_p_value(self) -> float:
-        """Of the mean of learned less half the best, not adjusted."""
-        return sign_flip_p_value(self.shares[LEARNED], 0.5 * self.shares[self.best])
+def frame(run: Run[Config], cell: tuple[str, int], found: dict[str, Any]) -> Frame:
+    """List unexplained shares: a row each arm, number of labels and draw of a replicate."""
+    del cell
+    about = {name: found[name] for name in ("arena", "seed")}
+    labels, draws = run.config.labels, range(run.config.draws)
+    return Frame.concat(
+        Frame.grid({"share": shares}, **about, arm=arm, labels=labels, draw=draws)
+        for arm, shares in found["shares"].items()
+    )
 
 
-def contrasts(config: Config, found: Sequence[Mapping[str, Any]]) -> list[Contrast]:
-    """Collect the replicates' shares, arena by arena, label by label."""
-    collected = []
-    for arena in config.arenas:
-        parts = [each["shares"] for each in found if each["arena"] == arena]
-        for index, labels in enumerate(config.labels):
-            shares = {
-                arm: np.array([np.mean(part[arm][index]) for part in parts]) for arm in parts[0]
-            }
-            best = min(OF_PLACES, key=lambda arm: float(shares[arm].mean()))
-            collected.append(Contrast(arena=arena, labels=labels, best=best, shares=shares))
-    return collected
+def best(results: Results[Config], arena: str, labels: int) -> str:
+    """Name the basis without data, of those of (x, y), that leaves the least unexplained."""
+
+    def mean(arm: str) -> float:
+        return results.sample(arena=arena, labels=labels, arm=arm).mean
+
+    return min(OF_PLACES, key=mean)
 
 
-_EXACT = 14
-"""Pairs whose sign flips are counted out, as by ``sign_flip_p_value``."""
+def pair(results: Results[Config], arena: str, labels: int) -> tuple[Sample, Sample]:
+    """Return the unexplained shares of learned features and of the best basis without data."""
+    other = best(results, arena, labels)
+    ours, theirs = (results.sample(arena=arena, labels=labels, arm=arm) for arm in (LEARNED, other))
+    return ours, theirs
 
 
-def detectable(differences: FloatArray, level: float) -> float | None:
-    """Compute the smallest mean difference that sign flips of these pairs detect in 80 of 100.
-
-    Differences are taken to be normal, of these ones' standard deviation. Of more than 14 pairs it
-    is the paired t-test's, as which sign flips then detect about as much.
-
-    Args:
-        differences: Of pairs, [runs].
-        level: Of the test, corrected for the number of tests.
-
-    Returns:
-        The difference, by 4,000 simulated sets of pairs; None where no p-value of so few pairs is
-        at or below the level.
-    """
-    runs = len(differences)
-    if runs > _EXACT:
-        return smallest_detectable(differences, level)
-    found = _detectable_by_flips(runs, level)
-    return None if found is None else found * float(differences.std(ddof=1))
+def halves(results: Results[Config], arena: str, labels: int) -> Verdict:
+    """Judge that learned features leave less than half the best basis's share."""
+    ours, theirs = pair(results, arena, labels)
+    return (ours < 0.5 * theirs).saying(f"{format_number(ours.mean / theirs.mean)} of the best's")
 
 
-@cache
-def _detectable_by_flips(runs: int, level: float) -> float | None:
-    """Simulate ``detectable`` in standard deviations of a difference."""
-    if runs < 2 or 2.0 ** (1 - runs) > level:
-        return None
-    # A flip of all signs is as far from 0: half of the flips are enough.
-    signs = 1.0 - 2.0 * (np.arange(2 ** (runs - 1))[:, None] >> np.arange(runs) & 1)
-    noise = np.random.default_rng(0).normal(size=(4_000, runs))
-
-    def power(effect: float) -> float:
-        given = noise + effect
-        sums = np.abs(given @ signs.T)
-        p_values = np.mean(sums >= np.abs(given.sum(axis=1, keepdims=True)) - 1e-9, axis=1)
-        return float(np.mean(p_values <= level))
-
-    low, high = 0.0, 1.0
-    while power(high) < 0.8:
-        low, high = high, 2.0 * high
-    while high - low > 1e-3:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if power(middle) >= 0.8 else (middle, high)
-    return high
+def in_mazes(results: Results[Config], labels: int) -> Verdict:
+    """Judge the goal at a number of labels."""
+    arenas = (arena for arena in results.config.arenas if arena != NULL)
+    return at_least(2, {arena: halves(results, arena, labels) for arena in arenas}, of=len(MAZES))
 
 
-def judge(found: Sequence[Contrast]) -> list[Claim]:
-    """Judge the goal at each number of labels, and the null in ``sutton``."""
+def in_null(results: Results[Config], labels: int) -> Verdict:
+    """Judge that the goal is not met where nothing is expected."""
+    return ~halves(results, NULL, labels)
 
-    def said(each: Contrast) -> str:
-        ratio = each.shares[LEARNED].mean() / each.shares[each.best].mean()
-        return f"{each.arena}: {format_number(ratio)} of {each.best}"
 
-    claims = []
-    for labels in dict.fromkeys(each.labels for each in found):
-        here = [each for each in found if each.labels == labels]
-        in_mazes = [each for each in here if each.arena != NULL]
-        claims.append(
-            Claim(
-                statement=f"{labels} labels, mazes: learned features leave at most half the "
-                "variance unexplained that the best basis without data leaves",
-                stated="learned less half the best below 0 in at least two mazes, by 95 % "
-                "intervals, each by itself",
-                found="; ".join(map(said, in_mazes)),
-                holds=in_two_mazes([each.halves for each in in_mazes]),
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """State the goal at each number of labels, and the null in ``sutton``."""
+    for labels in results.config.labels:
+        yield Claim(
+            f"{labels} labels, mazes: learned features leave at most half the variance "
+            "unexplained that the best basis without data leaves",
+            "learned less half the best below 0 in at least two mazes, by 95 % intervals, each by "
+            "itself",
+            partial(in_mazes, labels=labels),
+        )
+        if NULL in results.config.arenas:
+            yield Claim(
+                f"{labels} labels, {NULL}: they do not",
+                "learned less half the best above 0, by the 95 % interval",
+                partial(in_null, labels=labels),
             )
+
+
+def contrasts(results: Results[Config]) -> Rows:
+    """Tabulate learned features against the best basis, and against half its share."""
+    places = list(itertools.product(results.config.arenas, results.config.labels))
+    pairs = [pair(results, *place) for place in places]
+    whole = [
+        (
+            {
+                "arena": arena,
+                "labels": labels,
+                "learned": ours.mean,
+                "best": best(results, arena, labels),
+                "best_share": theirs.mean,
+            },
+            ours.against(theirs),
         )
-        for each in here:
-            if each.arena == NULL:
-                halves = each.halves
-                claims.append(
-                    Claim(
-                        statement=f"{labels} labels, {NULL}: they do not",
-                        stated="learned less half the best above 0, by the 95 % interval",
-                        found=said(each),
-                        holds=None if halves is None else not halves,
-                    )
-                )
-    return claims
-
-
-def _test_of(replicates: int) -> str:
-    return "the sign flips" if replicates <= _EXACT else "a paired t-test"
-
-
-def report(run: Run[Config], found: dict[str, Any]) -> Findings:
-    """Tabulate and draw unexplained variance, and judge the goal."""
-    config, collected = run.config, contrasts(run.config, list(found.values()))
-    adjusted = holm([each.p_value for each in collected])
-    of_halves = holm([each.half_p_value for each in collected])
-    level = LEVEL / len(collected)
-    rows = [
+        for (arena, labels), (ours, theirs) in zip(places, pairs, strict=True)
+    ]
+    half = contrast_rows([({}, ours.against(0.5 * theirs)) for ours, theirs in pairs])
+    return [
         {
-            "arena": each.arena,
-            "labels": each.labels,
-            "learned": float(each.shares[LEARNED].mean()),
-            "best": each.best,
-            "best_share": float(each.shares[each.best].mean()),
-            "difference": mean_interval(each.differences).value,
-            "difference_low": mean_interval(each.differences).low,
-            "difference_high": mean_interval(each.differences).high,
-            "p_value": p_value,
-            "detectable": detectable(each.differences, level),
-            "beyond_half_low": each.beyond_half.low,
-            "beyond_half_high": each.beyond_half.high,
-            "half_p_value": half_p_value,
+            **row,
+            "beyond_half_low": other["difference_low"],
+            "beyond_half_high": other["difference_high"],
+            "half_p_value": other["p_value"],
         }
-        for each, p_value, half_p_value in zip(
-            collected, adjusted.tolist(), of_halves.tolist(), strict=True
-        )
+        for row, other in zip(contrast_rows(whole), half, strict=True)
     ]
-    run.write_rows("contrasts", rows)
-    arms = list(dict.fromkeys(arm for each in collected for arm in each.shares))
-    means = [
-        {
-            "arena": each.arena,
-            "labels": each.labels,
-            "arm": arm,
-            **mean_interval(shares)._asdict(),
-        }
-        for each in collected
-        for arm, shares in each.shares.items()
-    ]
-
-    def line(arena: str, arm: str) -> Line:
-        shares = [each.shares[arm] for each in collected if each.arena == arena]
-        return Line.of_runs(arm, config.labels, np.transpose(shares))
-
-    panels = [
-        Panel(
-            title=arena,
-            lines=[
-                line(arena, arm)
-                for arm in arms
-                if all(arm in each.shares for each in collected if each.arena == arena)
-            ],
-        )
-        for arena in config.arenas
-    ]
-    figure = run.show(
-        "unexplained",
-        "Share of the variance of held-out values that is not explained, against the number of "
-        f"labelled cells: mean over {config.replicates} replicates, 95 % interval.",
-        means,
-        plot_panels(
-            panels,
-            note=f"mean over {config.replicates} replicates, 95 % interval",
-            x_label="labelled cells",
-            y_label="unexplained share of variance",
-            log_x=True,
-            x_ticks=config.labels,
-        ),
-    )
-    table = table_of(
-        rows,
-        {
-            "arena": "arena",
-            "labels": "labels",
-            "learned": "learned",
-            "best basis without data": "best",
-            "its share": "best_share",
-            "difference": "difference",
-            "low": "difference_low",
-            "high": "difference_high",
-            "p, adjusted": "p_value",
-            "detectable": "detectable",
-            "learned - half the best, low": "beyond_half_low",
-            "high ": "beyond_half_high",
-            "p, adjusted ": "half_p_value",
-        },
-        "Unexplained shares, means over replicates, with 95 % intervals of paired differences "
-        "(below 0: learned features explain more). The first p-value and what is detectable are of "
-        "no difference; the goal is of learned less half the best, to which the last three columns "
-        "belong. p-values are of sign flips, each kind adjusted for its number (Holm 1979); "
-        "intervals, by which the goal is judged, are not. Detectable: the smallest difference that "
-        f"{_test_of(config.replicates)} would find with 80 % power at level "
-        f"{format_number(level)}, from the spread of these replicates.",
-    )
-    every = table_of(
-        [
-            {"arm": arm}
-            | {
-                f"{each.arena} {each.labels}": float(each.shares[arm].mean())
-                for each in collected
-                if arm in each.shares
-            }
-            for arm in arms
-        ],
-        {"": "arm"}
-        | {f"{each.arena}, {each.labels}": f"{each.arena} {each.labels}" for each in collected},
-        "Unexplained share of every arm by arena and number of labels.",
-    )
-    count = config.num_policies * config.num_rewards
-    goals = Section(
-        title="Goals",
-        text=f"Values of {count} policies and rewards are known at a few cells and predicted at "
-        f"the others. Learned features are {config.num_features} singular functions of the "
-        f"successor measure, fitted to {config.steps:,} steps of the random policy without "
-        "rewards; these steps are what they cost beside bases that need none. In mazes agents see "
-        "codes that tell nothing of places, and a table over the distinct codes is fitted; bases "
-        f"of (x, y) know the place. In {NULL} agents see (x, y). Each of {config.replicates} "
-        f"replicates has its own data, fit, value functions and {config.draws} draws of labelled "
-        f"cells; fewer than {FEWEST} replicates give no verdict.",
-        tables=[table],
-        figures=[figure],
-    )
-    abstract = "; ".join(
-        f"{row['arena']}, {row['labels']} labels: {format_number(row['learned'])} against "
-        f"{format_number(row['best_share'])}"
-        for row in rows
-    )
-    return Findings(
-        abstract="Unexplained share of the variance of values, learned features against the best "
-        f"basis without data. {abstract}.",
-        claims=judge(collected),
-        sections=[goals, Section(title="Every arm", tables=[every])],
-        summary={"contrasts": rows},
-    )
 
 
 EXPERIMENT = Experiment(
@@ -571,7 +382,61 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     cells=cells,
     measure=measure,
-    report=report,
+    frame=frame,
+    value=Measure(value="share", label="unexplained share of variance", log=True),
+    fewest=FEWEST,
+    claims=claims,
+    sections=[
+        Section(
+            "Goals",
+            design_of(__doc__),
+            [
+                Tabulated(
+                    name="contrasts",
+                    rows=contrasts,
+                    columns={
+                        "arena": "arena",
+                        "labels": "labels",
+                        "learned": "learned",
+                        "best basis without data": "best",
+                        "its share": "best_share",
+                        **CONTRASTS,
+                        "learned - half the best, low": "beyond_half_low",
+                        "high ": "beyond_half_high",
+                        "p, adjusted ": "half_p_value",
+                    },
+                    caption="Unexplained shares, means over replicates, with 95 % intervals of "
+                    "paired differences (below 0: learned features explain more). The first "
+                    "p-value and what is detectable are of no difference; the goal is of learned "
+                    "less half the best, to which the last three columns belong. p-values are of "
+                    "sign flips, each kind adjusted for its number (Holm 1979); intervals, by "
+                    f"which the goal is judged, are not. {DETECTABLE}",
+                ),
+                Curve(
+                    name="unexplained",
+                    caption=lambda r: (
+                        "Share of the variance of held-out values that is not explained, against "
+                        f"the number of labelled cells: mean over {r.config.replicates} "
+                        "replicates, 95 % interval."
+                    ),
+                    x=Axis("labels", "labelled cells", log=True, ticks=True),
+                    line="arm",
+                    panel="arena",
+                    note=lambda r: over_runs(r.config.replicates, "replicate"),
+                ),
+            ],
+        ),
+        Section(
+            "Every arm",
+            show=[
+                Wide(
+                    caption="Unexplained share of every arm by arena and number of labels.",
+                    row="arm",
+                    column="{arena}, {labels}",
+                )
+            ],
+        ),
+    ],
     counts_cells=True,
     stated="our goal",
 )

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
-from rlreps.errors import require, require_interval
 from rlreps.successor.data import Transitions
 from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
-from rlreps.successor.kernels.actions import CellMoves, cell_moves
+from rlreps.successor.kernels.actions import cell_moves
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.representation import Scaling, SuccessorRepresentation, Task
+from rlreps.successor.tabular import TabularModel
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -70,40 +70,29 @@ def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Trans
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CellModel:
+class CellModel(TabularModel):
     """An arena as a Markov decision process of its n cells, rewards counted on arrival.
 
     An agent that enters a cell is taken to be anywhere in it.
 
     Attributes:
         arena: Its name.
-        moves: One-step probabilities.
+        cells: Place of each cell in the grid, [n].
         centres: Of the cells, [n, 2].
         observations: What an agent sees at the centres, [n, ...].
     """
 
     arena: str
-    moves: CellMoves
+    cells: npt.NDArray[np.int64]
     centres: npt.NDArray[np.float32]
     observations: npt.NDArray[Any]
-
-    @property
-    def num_cells(self) -> int:
-        """Number of cells, n."""
-        return len(self.centres)
-
-    @functools.cached_property
-    def uniform(self) -> FloatArray:
-        """The uniformly random policy, [n, A]."""
-        actions = len(self.moves.to)
-        return np.full((self.num_cells, actions), 1.0 / actions)
 
     def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return the cells [m] of what agents see [m, ...]; -1 for what belongs to none."""
         if self.arena != NULL:
             return _places(self.observations, observations)
         found = np.full(BINS**2, -1, np.int64)
-        found[self.moves.cells] = np.arange(self.num_cells)
+        found[self.cells] = np.arange(self.num_states)
         inside = jax.vmap(Grid(BINS).cell)(jnp.asarray(observations))
         cells: npt.NDArray[np.int64] = found[np.asarray(inside)]
         return cells
@@ -120,62 +109,6 @@ class CellModel:
         found: FloatArray = inside.astype(np.float64)
         return found
 
-    def policy_values(
-        self, policy: npt.ArrayLike, rewards: npt.ArrayLike, discount: float
-    ) -> FloatArray:
-        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
-
-        Args:
-            policy: Probabilities [n, A], or actions [n].
-            rewards: The reward of arriving in each cell, [n, m].
-            discount: γ.
-        """
-        rewards = np.asarray(rewards, np.float64)
-        chain = np.einsum("sa,ast->st", self.probabilities(policy), self.moves.to)
-        kernel = np.eye(self.num_cells) - discount * chain
-        values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
-        return values
-
-    def components(self, size: int, discount: float) -> FloatArray:
-        """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].
-
-        States count from the first that is reached on, as of ``SuccessorRepresentation``.
-        """
-        measure = self.policy_values(self.uniform, np.eye(self.num_cells), discount)
-        left, values, _ = np.linalg.svd(measure)
-        return np.asarray(left[:, :size] * values[:size])
-
-    def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> FloatArray:
-        """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
-
-        Args:
-            rewards: The reward of arriving in each cell, [n, m].
-            discount: γ, in [0, 1).
-        """
-        require_interval("discount", discount, "[0, 1)")
-        rewards = np.asarray(rewards, np.float64)
-        require(
-            rewards.shape[:1] == (self.num_cells,), f"rewards [{self.num_cells}, m]", rewards.shape
-        )
-        best: FloatArray = np.zeros_like(rewards)
-        tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
-        while True:
-            values: FloatArray = np.einsum(
-                "ast,tm->sam", self.moves.to, rewards + discount * best, optimize=True
-            )
-            new = values.max(axis=1)
-            if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
-                return values
-            best = new
-
-    def probabilities(self, policy: npt.ArrayLike) -> FloatArray:
-        """Return a policy given as probabilities [n, A] or actions [n] as probabilities."""
-        given = np.asarray(policy)
-        if given.ndim == 2:
-            return np.asarray(given, np.float64)
-        chosen: FloatArray = np.eye(len(self.moves.to))[given]
-        return chosen
-
 
 @functools.cache
 def cell_model(arena: str) -> CellModel:
@@ -184,7 +117,7 @@ def cell_model(arena: str) -> CellModel:
     moves = cell_moves(world, grid, jax.random.key(0))
     centres = grid.centres()[moves.cells]
     seen = jax.vmap(lambda place: world.observation.observe(place, world.backdrop))(centres)
-    return CellModel(arena, moves, centres, np.asarray(seen))
+    return CellModel(moves.to, arena, moves.cells, centres, np.asarray(seen))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -238,7 +171,7 @@ def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
     """Fit a representation to free transitions: of counted codes, or of positions."""
     model = cell_model(arena)
     if arena == NULL:
-        everywhere = np.ones(model.num_cells, np.bool_)
+        everywhere = np.ones(model.num_states, np.bool_)
         return AtCells(fit(data, config), data, model, model.observations, everywhere)
     table, codes = numbered(data)
     places = _places(codes, model.observations)

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlreps.encoders import Cosine, FourierMLP
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold, in_path
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, all_hold, in_path
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.plotting import Line, Panel, plot_distance_by_dimension, plot_panels
 from rlreps.plotting.lines import DISTANCE, over_runs
@@ -281,7 +281,7 @@ def _mean_ends(runs: Sequence[Timed]) -> tuple[Interval, Interval]:
     return distance, mean_interval([run.seconds[-1] for run in runs])
 
 
-def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Claim]:
+def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Found]:
     """Decide by means over seeds whether the winner reached its goals.
 
     It cannot be told where the interval of a mean holds the goal, nor of a single seed.
@@ -292,7 +292,7 @@ def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Claim]:
             distance, seconds = _mean_ends(_of(runs, winner, goal.d))
             goals = (Interval(x, x, x) for x in (goal.distance, goal.seconds))
             claims.append(
-                Claim(
+                Found(
                     statement=f"d = {goal.d}: {winner}",
                     stated=f"{goal.distance:g} within {goal.seconds:g} s",
                     found=f"{distance.value:.4f} after {seconds.value:.1f} s",
@@ -302,7 +302,7 @@ def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Claim]:
     return claims
 
 
-def compare_at_equal_time(config: Config, runs: Sequence[Timed]) -> list[Claim]:
+def compare_at_equal_time(config: Config, runs: Sequence[Timed]) -> list[Found]:
     """Compare Danskin-LISSA's distance with the winner's at every d after equal time.
 
     It cannot be told where the intervals of the one and of the factor times the other overlap, nor
@@ -319,7 +319,7 @@ def compare_at_equal_time(config: Config, runs: Sequence[Timed]) -> list[Claim]:
         # More time could make up for a larger distance, or be what made it smaller.
         fair = other_seconds <= 1.05 * seconds if within else other_seconds >= 0.95 * seconds
         claims.append(
-            Claim(
+            Found(
                 statement=f"d = {d}: {danskin}",
                 stated=f"within {config.factor:g} times {winner} at equal time",
                 found=f"{other.value:.4f} after {other_seconds:.1f} s against "

@@ -52,7 +52,7 @@ from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig,
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
 from rlreps.errors import TrainingDivergedError, require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, all_hold
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, all_hold
 from rlreps.experiments.ours.agent_arms import SIGNIFICANCE, signed
 from rlreps.experiments.ours.mazes import (
     BINS,
@@ -235,7 +235,7 @@ def steps_to_goals(model: CellModel, goals: Any) -> FloatArray:
     reached = model.discs(goals) > 0.0
     steps = np.zeros(reached.shape)
     while True:
-        after = np.einsum("ast,tm->sam", model.moves.to, steps)
+        after = np.einsum("ast,tm->sam", model.to, steps)
         new: FloatArray = np.where(reached, 0.0, 1.0 + after.min(axis=1))
         if float(np.abs(new - steps).max()) <= 1e-9:
             return new
@@ -271,7 +271,7 @@ def distances_of(
     data = free_transitions(arena, config.free_steps, seed, observation=Position())
     cell = jax.vmap(Grid(BINS).cell)
     states = np.full(BINS**2, -1)
-    states[model.moves.cells] = np.arange(model.num_cells)
+    states[model.cells] = np.arange(model.num_states)
     seen = [
         states[np.asarray(cell(jnp.asarray(each)))]
         for each in (data.observation, data.next_observation)
@@ -279,10 +279,10 @@ def distances_of(
     # A cell that the model lacks lies in a wall; nobody is there by more than rounding.
     seen = [np.maximum(each, 0) for each in seen]
     data = dataclasses.replace(
-        data, observation=seen[0], next_observation=seen[1], num_states=model.num_cells
+        data, observation=seen[0], next_observation=seen[1], num_states=model.num_states
     )
     represented = fit(data, dataclasses.replace(config.fit, seed=seed))
-    known = np.arange(model.num_cells)
+    known = np.arange(model.num_states)
     network = MLP(config.fit.num_features, num_inputs=model.observations.shape[1])
     untrained = network.apply(
         network.init(seed_key(seed, _RANDOM)), jnp.asarray(model.observations)
@@ -350,7 +350,7 @@ def train(
     tables = np.asarray(potentials, np.float32)
     arms, pairs, _ = tables.shape
     over_cells = np.repeat(tables.min(axis=2, keepdims=True), BINS**2, axis=2)
-    over_cells[:, :, cell_model(arena).moves.cells] = tables
+    over_cells[:, :, cell_model(arena).cells] = tables
     base = dataclasses.replace(config.base, num_seeds=arms * pairs)
     worlds = [
         world_of(arena, observation=Position(), goal=config.goal(pair), step_penalty=True)
@@ -398,7 +398,7 @@ def measure(run: Run[Config], name: str, arena: str) -> dict[str, Any]:
         arm: [fitted[pair % config.fits][arm][:, pair % len(config.goals)] for pair in pairs]
         for arm in ARMS[1:]
     }
-    potentials = {NONE: np.zeros((config.num_pairs, model.num_cells))}
+    potentials = {NONE: np.zeros((config.num_pairs, model.num_states))}
     for arm, found in distances.items():
         both = zip(found, at.tolist(), strict=True)
         potentials[arm] = np.stack([scaled(each, cell, config.spread) for each, cell in both])
@@ -538,7 +538,7 @@ def no_gain(differences: FloatArray) -> bool | None:
     return True if mean_interval(differences).high < MARGIN else None
 
 
-def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
+def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Found]:
     """Decide the claims; None with fewer pairs, fits or mazes than were registered."""
     tests = p_values(arenas)
     mazes = [each for each in arenas if each.name != NULL]
@@ -556,7 +556,7 @@ def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
         for each in mazes
     ]
     claims = [
-        Claim(
+        Found(
             statement="Shaping by distance in σ-scaled learned features beats none and Euclidean "
             "shaping in mean return over training",
             stated=f"in at least two of three mazes, p < {SIGNIFICANCE:g} of paired differences, "
@@ -572,7 +572,7 @@ def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
         for each in mazes
     }
     claims.append(
-        Claim(
+        Found(
             statement="σ-scaled features order cells by distance better than whitened ones",
             stated="not of the design, and the fit was chosen by the former's correlation: a 95 % "
             "interval of paired differences of rank correlations above 0 in all three mazes",
@@ -587,7 +587,7 @@ def claims_of(config: Config, arenas: Sequence[Arena]) -> list[Claim]:
             difference = each.difference(LEARNED, EUCLIDEAN)
             p_value = _p_value(difference)
             claims.append(
-                Claim(
+                Found(
                     statement=f"{NULL}: learned distances do not beat Euclidean ones",
                     stated=f"no gain with p < {SIGNIFICANCE:g}, one comparison; added after a "
                     f"run: and a 95 % interval below {MARGIN:g} points",
@@ -806,10 +806,10 @@ def _maps(run: Run[Config], found: Mapping[str, Any]) -> list[Any]:
         model = cell_model(name)
         values = np.stack([np.asarray(each["potentials"][arm]) for arm in ARMS[1:]], axis=1)
         table = np.full((BINS**2, len(ARMS) - 1), np.nan)
-        table[model.moves.cells] = values - values.mean(axis=0)
+        table[model.cells] = values - values.mean(axis=0)
         rows = [
             {"cell": cell, **dict(zip(ARMS[1:], of_cell, strict=True))}
-            for cell, of_cell in zip(model.moves.cells.tolist(), values.tolist(), strict=True)
+            for cell, of_cell in zip(model.cells.tolist(), values.tolist(), strict=True)
         ]
         figure = plot_components(
             {name: table},

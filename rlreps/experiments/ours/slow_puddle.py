@@ -25,7 +25,7 @@ from rlreps.config import as_json, configurable, leaf, with_sizes
 from rlreps.encoders import AtStates, Encoder, FourierMLP, Params, Tabular, WithConstant
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Rows, Run, in_path
+from rlreps.experiments.harness import Experiment, Findings, Found, Rows, Run, in_path
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
@@ -546,7 +546,7 @@ def measure(run: Run[Config], name: str, contender: Contender) -> Result:
     return Result(contender, result.history, Learned(*map(np.stack, zip(*learned, strict=True))))
 
 
-def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result) -> list[Claim]:
+def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result) -> list[Found]:
     """Set the first contender's worst seed beside the goals.
 
     Args:
@@ -582,7 +582,7 @@ def judge(config: Config, truth: DoubleArray, floor: DoubleArray, result: Result
         goal = None if config.goals is None else getattr(config.goals, name)
         at_least = name == "cosine"
         claims.append(
-            Claim(
+            Found(
                 statement=f"{result.name}, every seed: {statement}",
                 stated="none" if goal is None else f"at {'least' if at_least else 'most'} {goal:g}",
                 found=f"{value:.4f}",

@@ -72,7 +72,7 @@ from rlreps.encoders import MLP, Encoder, Params
 from rlreps.encoders.cosines import cosine_products
 from rlreps.envs import Position
 from rlreps.errors import InputError, require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.agent_arms import (
     SIGNIFICANCE,
@@ -319,7 +319,7 @@ def exact_table(config: Config, arena: str) -> npt.NDArray[np.float32]:
     """Return the exact leading components of an arena's cells, [cells, d]."""
     model = mazes.cell_model(arena)
     table = np.zeros((_CELLS, config.num_features), np.float32)
-    table[model.moves.cells] = scaled(model.components(config.num_features, config.discount))
+    table[model.cells] = scaled(model.components(config.num_features, config.discount))
     return table
 
 
@@ -539,14 +539,14 @@ def gain(ours: Outcome, theirs: Outcome, level: float) -> Gain:
     )
 
 
-def claims_of(found: Mapping[str, Mapping[str, Outcome]], agents: int) -> list[Claim]:
+def claims_of(found: Mapping[str, Mapping[str, Outcome]], agents: int) -> list[Found]:
     """Decide the claims from arena → label → outcome."""
     enough = agents >= FEWEST_AGENTS
     in_mazes = [arena for arena in found if arena != mazes.NULL]
     decided = enough and len(in_mazes) == len(mazes.MAZES)
     level = SIGNIFICANCE / len(mazes.MAZES)
 
-    def claim(statement: str, others: Sequence[str], least: float, stated: str) -> Claim:
+    def claim(statement: str, others: Sequence[str], least: float, stated: str) -> Found:
         gains = {
             f"{arena}, {other}" if len(others) > 1 else arena: gain(
                 found[arena][LEARNED], found[arena][other], level
@@ -562,7 +562,7 @@ def claims_of(found: Mapping[str, Mapping[str, Outcome]], agents: int) -> list[C
         }
         by_maze = [all(shown[name] for name in gains if name.startswith(a)) for a in in_mazes]
         complete = all({*others} <= {*found[arena]} for arena in in_mazes)
-        return Claim(
+        return Found(
             statement=statement,
             stated=stated,
             found="; ".join(
@@ -593,7 +593,7 @@ def claims_of(found: Mapping[str, Mapping[str, Outcome]], agents: int) -> list[C
     if mazes.NULL in found:
         null = gain(found[mazes.NULL][LEARNED], found[mazes.NULL][SCRATCH], level)
         claims.append(
-            Claim(
+            Found(
                 statement=f"{mazes.NULL}, where positions are seen: no such difference",
                 stated=f"a 95 % interval below {100 * GAIN:.0f} points",
                 found=_points(null.share),

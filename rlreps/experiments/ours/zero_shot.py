@@ -44,8 +44,9 @@ and 0.86, 0.90 and 0.90 in ``four_rooms``.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -61,26 +62,32 @@ from rlreps.cumulants import RandomNetwork
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.envs.core import TimeStep, observation_struct, pytree_dataclass
-from rlreps.errors import require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, in_path, table_of
-from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import (
-    BINS,
-    CAP,
-    FIT,
-    MAZES,
-    NULL,
-    CellModel,
-    in_two_mazes,
+from rlreps.experiments.harness import (
+    CONTRASTS,
+    DETECTABLE,
+    Axis,
+    Claim,
+    Curve,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Section,
+    Summary,
+    Tabulated,
+    design_of,
+    in_path,
+    varied,
 )
+from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.mazes import BINS, CAP, FIT, MAZES, NULL, CellModel
 from rlreps.numerics import jit_briefly, seed_key
-from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.report.page import Section
-from rlreps.report.table import format_number
-from rlreps.runs.intervals import Interval, holm, mean_interval, sign_flip_p_value
-from rlreps.runs.intervals import smallest_detectable as detectable
+from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least, contrast_rows, said
 from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
+from rlreps.successor.tabular import TabularProblem, counted, greedy
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -91,10 +98,9 @@ LEARNED, TABULAR, REFERENCE, DQN = "learned", "tabular model", "exact values", "
 """Labels of the arms."""
 
 _OF_REFERENCE = "ceiling"
-"""What measurements call the reference, as runs of old did: it bounds nothing."""
+"""What cells call the reference, as runs of old did: it bounds nothing."""
 
 GOALS = {SMOOTH: 0.95, DISCS: 0.9}
-LEVEL = 0.05
 FEWEST = 20
 """Rewards of a kind below which no verdict is given."""
 FEWEST_DQN = 5
@@ -150,27 +156,6 @@ class Config:
     positions: AgentConfig = dataclasses.field(default=_agents(NULL))
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("replicates", "num_rewards", "dqn_rewards"):
-            require_positive(name, getattr(self, name))
-        for name in ("improvements", "steps", "dqn_steps"):
-            given = getattr(self, name)
-            rises = bool(np.all(np.diff(given) > 0)) and len(given) >= 1
-            require(rises, f"increasing {name}", given)
-        improvements, steps = self.main
-        known = improvements in self.improvements and steps in self.steps
-        require(known, "main to be of improvements and steps", self.main)
-        require(
-            self.dqn_rewards <= self.num_rewards, "dqn_rewards <= num_rewards", self.dqn_rewards
-        )
-        for name in ("length_scale", "radius"):
-            require_interval(name, getattr(self, name), "(0, inf)")
-        for agents in (self.codes, self.positions):
-            last = self.dqn_steps[-1]
-            require(agents.steps == last, f"agents of {last} steps", agents.steps)
-            same = agents.dqn.discount == self.discount
-            require(same, "agents of one discount", agents.dqn.discount)
-
     @property
     def discount(self) -> float:
         """γ."""
@@ -185,75 +170,31 @@ class Config:
         ]
 
 
+LAPTOP = Config()
 _BRIEF: dict[str, Any] = {"steps": 1_200, "evaluate_every": 600, "num_seeds": 2}
-_SMOKE = Config(
-    arenas=("five_corridors",),
-    improvements=(2,),
-    steps=(3_000,),
-    main=(2, 3_000),
-    num_rewards=3,
-    dqn_rewards=1,
-    dqn_steps=(0, 1_200),
-    codes=dataclasses.replace(_agents(MAZES[0]), **_BRIEF),
-    positions=dataclasses.replace(_agents(NULL), **_BRIEF),
-)
 
 PRESETS = {
-    "smoke": _SMOKE,
-    "laptop": Config(),
-    "paper": Config(replicates=5, dqn_rewards=25),
+    "smoke": varied(
+        LAPTOP,
+        arenas=("five_corridors",),
+        improvements=(2,),
+        steps=(3_000,),
+        main=(2, 3_000),
+        num_rewards=3,
+        dqn_rewards=1,
+        dqn_steps=(0, 1_200),
+        codes=varied(LAPTOP.codes, **_BRIEF),
+        positions=varied(LAPTOP.positions, **_BRIEF),
+    ),
+    "laptop": LAPTOP,
+    "paper": varied(LAPTOP, replicates=5, dqn_rewards=25),
 }
 
 
 # --- What is measured -----------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
-    """An arena with rewards, those of each kind together.
-
-    Attributes:
-        model: The cells.
-        rewards: Of arriving in each cell, [n, kinds · m].
-        discount: γ.
-    """
-
-    model: CellModel
-    rewards: FloatArray
-    discount: float
-
-    @cached_property
-    def random(self) -> FloatArray:
-        """Values of the random policy, [n, kinds · m]."""
-        return self.model.policy_values(self.model.uniform, self.rewards, self.discount)
-
-    @cached_property
-    def optimal(self) -> FloatArray:
-        """Optimal values, [n, kinds · m]."""
-        found = self.model.optimal_action_values(self.rewards, self.discount)
-        return np.asarray(found.max(axis=1))
-
-    def gains(self, policies: Sequence[FloatArray]) -> FloatArray:
-        """Compute the gain of a policy (actions [n] or probabilities) for each reward, [kinds · m].
-
-        Args:
-            policies: One for each reward, from the first on.
-        """
-        values = [
-            self.model.policy_values(policy, self.rewards[:, [index]], self.discount).mean()
-            for index, policy in enumerate(policies)
-        ]
-        count = len(policies)
-        least = self.random[:, :count].mean(axis=0)
-        found: FloatArray = (values - least) / (self.optimal[:, :count].mean(axis=0) - least)
-        return found
-
-    def chosen(self, indices: Sequence[int]) -> "Problem":
-        """Return the problem with some of its rewards."""
-        return Problem(self.model, self.rewards[:, list(indices)], self.discount)
-
-
-def problem_of(config: Config, arena: str) -> Problem:
+def problem_of(config: Config, arena: str) -> TabularProblem:
     """Draw an arena's rewards, smooth ones first."""
     model, count = mazes.cell_model(arena), config.num_rewards
     family = RandomNetwork(input_scale=1.0 / config.length_scale)
@@ -261,20 +202,15 @@ def problem_of(config: Config, arena: str) -> Problem:
     smooth = np.asarray(family.apply(params, jnp.asarray(model.centres)), np.float64)
     smooth = (smooth - smooth.mean(axis=0)) / smooth.std(axis=0)
     rng = np.random.default_rng((config.seed, 11))
-    places = model.centres[rng.choice(model.num_cells, count, replace=count > model.num_cells)]
+    places = model.centres[rng.choice(model.num_states, count, replace=count > model.num_states)]
     discs = model.discs(np.column_stack([places, np.full(count, config.radius)]))
-    return Problem(model, np.concatenate([smooth, discs], axis=1), config.discount)
-
-
-def greedy(values: npt.ArrayLike) -> list[FloatArray]:
-    """Return the actions [n] of greatest values [n, A, m], for each reward."""
-    return list(np.argmax(values, axis=1).T)
+    return TabularProblem(model, np.concatenate([smooth, discs], axis=1), config.discount)
 
 
 def learned_policies(
     learned: mazes.AtCells,
     reached: npt.NDArray[np.int64],
-    problem: Problem,
+    problem: TabularProblem,
     improvements: int | None,
 ) -> list[FloatArray]:
     """Return the policies [n, A] of a representation for each reward.
@@ -292,27 +228,13 @@ def learned_policies(
     return [learned.policy(task, improvements) for task in tasks]
 
 
-def counted(model: CellModel, data: Transitions) -> CellModel:
-    """Estimate a model of the cells by counting; what was not tried is taken to stay.
-
-    Args:
-        model: The cells, of whose probabilities nothing is used.
-        data: Transitions as agents see them.
-    """
-    before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
-    known = (before >= 0) & (after >= 0)
-    counts = np.zeros_like(model.moves.to)
-    np.add.at(counts, (data.action[known], before[known], after[known]), 1.0)
-    total = counts.sum(axis=2, keepdims=True)
-    stay = np.eye(model.num_cells)[None]
-    to = np.where(total > 0.0, counts / np.maximum(total, 1.0), stay)
-    return dataclasses.replace(model, moves=model.moves._replace(to=to))
-
-
-def tabular_policies(model: CellModel, data: Transitions, problem: Problem) -> list[FloatArray]:
+def tabular_policies(
+    model: CellModel, data: Transitions, problem: TabularProblem
+) -> list[FloatArray]:
     """Return the optimal policies of the counted model, uniform where no action was tried."""
-    estimate = counted(model, data)
-    tried = np.isin(np.arange(model.num_cells), model.cells_of(data.observation))
+    before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
+    estimate = counted(before, data.action, after, model.to.shape[:2])
+    tried = np.isin(np.arange(model.num_states), before)
     values = estimate.optimal_action_values(problem.rewards, problem.discount)
     return [
         np.where(tried[:, None], model.probabilities(policy), model.uniform)
@@ -356,16 +278,19 @@ class Rewarded:
 
 
 def dqn_gains(
-    config: Config, problem: Problem, devices: Sequence[jax.Device] | None = None
+    config: Config,
+    model: CellModel,
+    problem: TabularProblem,
+    devices: Sequence[jax.Device] | None = None,
 ) -> FloatArray:
     """Train agents for each reward, by one program, and measure [snapshots, rewards, seeds].
 
     Args:
         config: The agents.
+        model: The cells.
         problem: The rewards.
         devices: That rewards are shared out to; None is JAX's default device.
     """
-    model = problem.model
     agents = config.positions if model.arena == NULL else config.codes
     world = mazes.world_of(model.arena)
     seen = observation_struct(world)
@@ -384,7 +309,7 @@ def dqn_gains(
         return jnp.stack(values)
 
     table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
-    table[:, model.moves.cells] = problem.rewards.T
+    table[:, model.cells] = problem.rewards.T
     # One reward at a time: together, the agents of all would draw a reset at every step.
     compiled, places = jit_briefly(train), devices or jax.devices()[:1]
     started = [
@@ -433,7 +358,7 @@ def cells(run: Run[Config]) -> dict[str, Cell]:
     }
 
 
-def prepare(run: Run[Config]) -> dict[str, Problem]:
+def prepare(run: Run[Config]) -> dict[str, TabularProblem]:
     """Draw the rewards of every arena."""
     return {arena: problem_of(run.config, arena) for arena in run.config.arenas}
 
@@ -443,15 +368,10 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     config, problem = run.config, run.shared[cell.arena]
     model = problem.model
     if cell.arm == _OF_REFERENCE:
-        values = np.einsum(
-            "ast,tm->sam",
-            model.moves.to,
-            problem.rewards + problem.discount * problem.random,
-            optimize=True,
-        )
+        values = model.backed_up(problem.rewards + problem.discount * problem.random)
         found = problem.gains(greedy(values))
     elif cell.arm == DQN:
-        found = dqn_gains(config, problem.chosen(_of_agents(config)), run.devices)
+        found = dqn_gains(config, model, problem.chosen(_of_agents(config)), run.devices)
     else:
         assert cell.steps is not None
         assert cell.seed is not None
@@ -479,106 +399,145 @@ def _of_agents(config: Config) -> list[int]:
 # --- What is reported -----------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Gains:
-    """Gains of an arena for rewards of one kind.
+def frame(run: Run[Config], cell: Cell, found: dict[str, Any]) -> Frame:
+    """List gains: a row each reward, and each replicate, or snapshot and seed of agents.
 
-    Attributes:
-        arena: Its name.
-        kind: Of the rewards.
-        fits: (improvements, steps) → gains of learned policies, means over replicates, [m].
-        tabular: Steps → gains of the counted model, likewise.
-        reference: Gains of greedy on exact values, [m].
-        agents: Gains of DQN, means over seeds, [snapshots, rewards that agents learn].
+    Exact values take no steps.
     """
-
-    arena: str
-    kind: str
-    fits: Mapping[tuple[int, int], FloatArray]
-    tabular: Mapping[int, FloatArray]
-    reference: FloatArray
-    agents: FloatArray
-
-
-class Contrast(NamedTuple):
-    """The learned policies, at the main setting, against another arm, reward by reward."""
-
-    arena: str
-    kind: str
-    other: str
-    ours: FloatArray
-    theirs: FloatArray
-
-    @property
-    def interval(self) -> Interval:
-        """Mean difference, ours less theirs, with its 95 % interval."""
-        return mean_interval(self.ours - self.theirs)
-
-    @property
-    def tested(self) -> bool:
-        """Tell whether it is of the tests: not against agents, which learn few of the rewards."""
-        return not self.other.startswith(DQN)
+    config, gains = run.config, np.asarray(found["gains"])
+    about: dict[str, Any] = {"arena": cell.arena, "improvements": cell.improvements}
+    count = config.dqn_rewards if cell.arm == DQN else config.num_rewards
+    parts = []
+    for index, kind in enumerate(KINDS):
+        mine = (
+            gains[..., index * count : (index + 1) * count, :]
+            if cell.arm == DQN
+            else (gains[index * count : (index + 1) * count])
+        )
+        named = {**about, "rewards": kind}
+        if cell.arm == DQN:
+            axes = {"steps": config.dqn_steps, "reward": range(count), "seed": range(mine.shape[2])}
+            parts.append(Frame.grid({"gain": mine}, **named, arm=DQN, line=DQN, **axes))
+            continue
+        arm = REFERENCE if cell.arm == _OF_REFERENCE else cell.arm
+        improved = "" if cell.improvements is None else f", {_counted(cell.improvements)}"
+        more = {"line": f"{arm}{improved}", "steps": cell.steps or 0, "seed": cell.seed}
+        parts.append(Frame.grid({"gain": mine}, **named, arm=arm, reward=range(count), **more))
+    return Frame.concat(parts)
 
 
-def collect(config: Config, found: Sequence[Mapping[str, Any]]) -> list[Gains]:
-    """Sort measurements by arena and kind."""
-    kept = []
-    for arena in config.arenas:
-        here = [each for each in found if each["arena"] == arena]
-
-        def mean(
-            rows: slice, here: Sequence[Mapping[str, Any]] = here, **wanted: Any
-        ) -> FloatArray:
-            chosen = [
-                each["gains"][rows]
-                for each in here
-                if all(each[name] == value for name, value in wanted.items())
-            ]
-            return np.asarray(np.mean(chosen, axis=0))
-
-        (agents,) = [np.mean(each["gains"], axis=2) for each in here if each["arm"] == DQN]
-        for index, kind in enumerate(KINDS):
-            rows = slice(index * config.num_rewards, (index + 1) * config.num_rewards)
-            learned = slice(index * config.dqn_rewards, (index + 1) * config.dqn_rewards)
-            kept.append(
-                Gains(
-                    arena=arena,
-                    kind=kind,
-                    fits={
-                        fit: mean(rows, arm=LEARNED, improvements=fit[0], steps=fit[1])
-                        for fit in config.fits
-                    },
-                    tabular={steps: mean(rows, arm=TABULAR, steps=steps) for steps in config.steps},
-                    reference=mean(rows, arm=_OF_REFERENCE),
-                    agents=agents[:, learned],
-                )
-            )
-    return kept
+def _counted(improvements: int) -> str:
+    return f"{improvements} improvement{'s' if improvements > 1 else ''}"
 
 
-def contrasts(config: Config, gains: Sequence[Gains]) -> list[Contrast]:
-    """Pair the representation with the tabular model, the reference and agents' snapshots."""
-    listed = []
-    for each in gains:
-        ours = each.fits[config.main]
-        pairs = {f"{TABULAR}, {config.main[1]:,} steps": each.tabular[config.main[1]]}
-        pairs[REFERENCE] = each.reference
-        for steps, theirs in zip(config.dqn_steps, each.agents, strict=True):
-            pairs[f"{DQN}, {steps:,} steps"] = theirs
-        for other, theirs in pairs.items():
-            listed.append(Contrast(each.arena, each.kind, other, ours[: len(theirs)], theirs))
-    return listed
+def ours(results: Results[Config], arena: str, kind: str) -> Sample:
+    """Return the gains of learned policies that the goals are judged by."""
+    improvements, steps = results.config.main
+    which: dict[str, Any] = {"arm": LEARNED, "improvements": improvements, "steps": steps}
+    return results.sample(arena=arena, rewards=kind, **which)
 
 
-def break_even(config: Config, gains: Gains) -> int | None:
+def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -> Sample:
+    """Return by how much learned policies gain more than agents at a snapshot.
+
+    Fewer than five rewards that agents learn, or agents for each, decide nothing.
+    """
+    theirs = results.sample(arena=arena, rewards=kind, arm=DQN, steps=steps)
+    agents = min(results.config.codes.num_seeds, results.config.positions.num_seeds)
+    fewest = FEWEST_DQN if agents >= FEWEST_DQN else FEWEST
+    return ours(results, arena, kind).needing(fewest) - theirs.needing(fewest)
+
+
+def snapshot_of(config: Config) -> int:
+    """Return the last snapshot at which agents had no more than the free steps."""
+    return max(each for each in config.dqn_steps if each <= config.main[1] or each == 0)
+
+
+def ahead(results: Results[Config], arena: str) -> Verdict:
+    """Judge that learned policies gain more than agents after as many steps or less."""
+    config, at = results.config, snapshot_of(results.config)
+    last = config.dqn_steps[-1]
+    found = lead(results, arena, at)
+    later = f" (after {last:,} steps {said(lead(results, arena, last).interval)})"
+    return (found > 0.0).saying(f"{said(found.interval)}{later if last > at else ''}")
+
+
+def gains_enough(results: Results[Config], kind: str) -> Verdict:
+    """Judge the goal for rewards of a kind."""
+    arenas = _mazes(results.config)
+    verdicts = {arena: ours(results, arena, kind) > GOALS[kind] for arena in arenas}
+    return all_of(verdicts, of=len(MAZES))
+
+
+def leads_in_mazes(results: Results[Config]) -> Verdict:
+    """Judge that learned policies gain more than agents in two mazes."""
+    verdicts = {arena: ahead(results, arena) for arena in _mazes(results.config)}
+    return at_least(2, verdicts, of=len(MAZES))
+
+
+def _mazes(config: Config) -> list[str]:
+    return [arena for arena in config.arenas if arena != NULL]
+
+
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """State the goals, and what agents that learn each reward gain for as long or less."""
+    config, budget = results.config, snapshot_of(results.config)
+    improvements, steps = config.main
+    fewer = f", fewer than the {steps:,} free steps" if budget < steps else ""
+    spent = f"{budget:,} steps{fewer}"
+    uncorrected = f"{config.dqn_rewards} rewards, each by itself"
+    for kind, goal in GOALS.items():
+        yield Claim(
+            f"mazes: {improvements} improvements from {steps:,} free steps gain at least {goal:g} "
+            f"of the optimum for {kind}",
+            "in all three mazes, by 95 % intervals over rewards",
+            partial(gains_enough, kind=kind),
+        )
+    yield Claim(
+        f"mazes: DQN, not tuned, that learns a smooth reward by itself gains less after {spent}",
+        f"learned less DQN above 0 in at least two mazes, by 95 % intervals over {uncorrected}",
+        leads_in_mazes,
+    )
+    if NULL in config.arenas:
+        yield Claim(
+            f"{NULL}: it gains no less after {spent}",
+            f"learned less DQN at or below 0, by the 95 % interval over {uncorrected}",
+            lambda r: ~ahead(r, NULL),
+        )
+
+
+def contrasts(results: Results[Config]) -> Rows:
+    """Compare the representation with the tabular model, the reference and agents' snapshots.
+
+    The last, of few rewards, are not of the tests.
+    """
+    config, pairs, tested = results.config, [], []
+    main = config.main[1]
+    others: dict[str, dict[str, Any]] = {
+        f"{TABULAR}, {main:,} steps": {"arm": TABULAR, "steps": main},
+        REFERENCE: {"arm": REFERENCE},
+        **{f"{DQN}, {each:,} steps": {"arm": DQN, "steps": each} for each in config.dqn_steps},
+    }
+    places = itertools.product(config.arenas, KINDS, others.items())
+    for arena, kind, (other, which) in places:
+        theirs = results.sample(arena=arena, rewards=kind, **which)
+        contrast = ours(results, arena, kind).against(theirs)
+        higher = int(np.sum(contrast.differences > 0.0))
+        about = {"arena": arena, "rewards": kind, "against": other, "higher": higher}
+        pairs.append((about, contrast))
+        tested.append(which["arm"] != DQN)
+    return contrast_rows(pairs, tested=tested)
+
+
+def break_even(results: Results[Config], arena: str, kind: str) -> int | None:
     """Return the first snapshot from which on agents gain as much as the representation; or None.
 
     Means over the rewards that agents learn.
     """
-    ours = gains.fits[config.main][: gains.agents.shape[1]].mean()
-    enough = gains.agents.mean(axis=1) >= ours
+    steps = results.config.dqn_steps
+    enough = np.array([lead(results, arena, each, kind).mean <= 0.0 for each in steps])
     first = len(enough) - int(np.argmin(enough[::-1])) if not enough.all() else 0
-    return config.dqn_steps[first] if first < len(enough) else None
+    return steps[first] if first < len(enough) else None
 
 
 def repaid(config: Config, even: int | None) -> str:
@@ -598,293 +557,33 @@ def repaid(config: Config, even: int | None) -> str:
     return f"at most {count:,}" if even is None and count > 1 else f"{count:,}"
 
 
-def compared(pairs: Sequence[Contrast]) -> list[dict[str, Any]]:
-    """List differences with intervals, and of those that are tested what the tests say."""
-    tested = [each for each in pairs if each.tested]
-    adjusted = holm([sign_flip_p_value(each.ours, each.theirs) for each in tested])
-    p_values = iter(adjusted.tolist())
-    return [
-        {
-            "arena": each.arena,
-            "rewards": each.kind,
-            "against": each.other,
-            "number": len(each.ours),
-            "higher": int(np.sum(each.ours > each.theirs)),
-            "difference": each.interval.value,
-            "low": each.interval.low,
-            "high": each.interval.high,
-            "p_value": next(p_values) if each.tested else None,
-            "detectable": (
-                detectable(each.ours - each.theirs, LEVEL / len(tested)) if each.tested else None
-            ),
-        }
-        for each in pairs
-    ]
-
-
-def reaches(gains: FloatArray, goal: float) -> bool | None:
-    """Return whether the interval of mean gain [m] lies above the goal, or below; else None."""
-    if len(gains) < FEWEST:
-        return None
-    found = mean_interval(gains)
-    return True if found.low >= goal else False if found.high < goal else None
-
-
-def _said(values: FloatArray) -> str:
-    found = mean_interval(values)
-    low, high = format_number(found.low), format_number(found.high)
-    return f"{format_number(found.value)} [{low}, {high}]"
-
-
-def judge(config: Config, gains: Sequence[Gains]) -> list[Claim]:
-    """Judge the goal, the reference, and agents that learn each reward for as long or less."""
-    improvements, steps = config.main
-    smooth = [each for each in gains if each.kind == SMOOTH]
-    in_mazes = [each for each in smooth if each.arena != NULL]
-    # As many steps as features took, or the next snapshot below.
-    snapshot = max(i for i, each in enumerate(config.dqn_steps) if each <= steps or i == 0)
-    budget, last = config.dqn_steps[snapshot], config.dqn_steps[-1]
-    few = min(config.dqn_rewards, config.codes.num_seeds, config.positions.num_seeds) < FEWEST_DQN
-
-    def lead(each: Gains, index: int = snapshot) -> FloatArray:
-        """Gains of the representation less those of agents at a snapshot."""
-        theirs = each.agents[index]
-        ahead: FloatArray = each.fits[config.main][: len(theirs)] - theirs
-        return ahead
-
-    def behind(each: Gains) -> bool | None:
-        """Tell whether agents gain less than the representation."""
-        if few:
-            return None
-        difference = mean_interval(lead(each))
-        return True if difference.low > 0.0 else False if difference.high < 0.0 else None
-
-    def no_better(each: Gains) -> bool | None:
-        """Tell whether the representation gains no more than agents."""
-        if few:
-            return None
-        difference = mean_interval(lead(each))
-        return True if difference.high <= 0.0 else False if difference.low > 0.0 else None
-
-    def paired(each: Gains) -> str:
-        later = f" (after {last:,} steps {_said(lead(each, -1))})" if last > budget else ""
-        return f"{each.arena}: {_said(lead(each))}{later}"
-
-    spent = f"{budget:,} steps"
-    if budget < steps:
-        spent += f", fewer than the {steps:,} free steps"
-    uncorrected = f"{config.dqn_rewards} rewards, each by itself"
-    claims = []
-    for kind, goal in GOALS.items():
-        mine = [each for each in gains if each.kind == kind and each.arena != NULL]
-        claims.append(
-            Claim(
-                statement=f"mazes: {improvements} improvements from {steps:,} free steps gain at "
-                f"least {goal:g} of the optimum for {kind}",
-                stated="in all three mazes, by 95 % intervals over rewards",
-                found="; ".join(f"{each.arena}: {_said(each.fits[config.main])}" for each in mine),
-                holds=mazes.in_all([reaches(each.fits[config.main], goal) for each in mine]),
-            )
-        )
-    claims += [
-        Claim(
-            statement="mazes: DQN, not tuned, that learns a smooth reward by itself gains less "
-            f"after {spent}",
-            stated="learned less DQN above 0 in at least two mazes, by 95 % intervals over "
-            f"{uncorrected}",
-            found="; ".join(map(paired, in_mazes)),
-            holds=in_two_mazes([behind(each) for each in in_mazes]),
-        ),
-    ]
-    claims += [
-        Claim(
-            statement=f"{NULL}: it gains no less after {spent}",
-            stated=f"learned less DQN at or below 0, by the 95 % interval over {uncorrected}",
-            found=paired(each),
-            holds=no_better(each),
-        )
-        for each in smooth
-        if each.arena == NULL
-    ]
-    return claims
-
-
-def _table_rows(config: Config, gains: Sequence[Gains]) -> list[dict[str, Any]]:
-    """List every arm's gains with intervals over rewards."""
+def break_evens(results: Results[Config]) -> Rows:
+    """Tabulate where agents break even."""
     rows = []
-    for each in gains:
-        arms: list[tuple[str, int | None, int | None, FloatArray]] = [
-            (LEARNED, number, steps, values) for (number, steps), values in each.fits.items()
-        ]
-        arms += [(TABULAR, None, steps, values) for steps, values in each.tabular.items()]
-        arms.append((REFERENCE, None, None, each.reference))
-        arms += [
-            (DQN, None, steps, values)
-            for steps, values in zip(config.dqn_steps, each.agents, strict=True)
-        ]
-        for arm, improvements, steps, values in arms:
-            found = mean_interval(values)
-            rows.append(
-                {
-                    "arena": each.arena,
-                    "rewards": each.kind,
-                    "arm": arm,
-                    "improvements": improvements,
-                    "steps": steps,
-                    "number": len(values),
-                    "gain": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                }
-            )
+    for arena, kind in itertools.product(results.config.arenas, KINDS):
+        even = break_even(results, arena, kind)
+        most = f"more than {results.config.dqn_steps[-1]:,}"
+        steps = most if even is None else f"{even:,}"
+        repaying = repaid(results.config, even)
+        rows.append({"arena": arena, "rewards": kind, "steps": steps, "repaid": repaying})
     return rows
 
 
-def _panels(config: Config, gains: Sequence[Gains]) -> list[Panel]:
-    panels = []
-    for each in gains:
-        later = [index for index, steps in enumerate(config.dqn_steps) if steps > 0]
-        lines = []
-        for improvements in reversed(config.improvements):
-            taken = [steps for steps in config.steps if (improvements, steps) in each.fits]
-            curve = np.transpose([each.fits[improvements, steps] for steps in taken])
-            lines.append(Line.of_runs(f"{LEARNED}, {_counted(improvements)}", taken, curve))
-        lines += [
-            Line.of_runs(
-                TABULAR, config.steps, np.transpose([each.tabular[s] for s in config.steps])
-            ),
-            Line.of_runs(
-                REFERENCE,
-                config.steps,
-                np.repeat(each.reference[:, None], len(config.steps), axis=1),
-            ),
-            Line.of_runs(DQN, [config.dqn_steps[i] for i in later], each.agents[later].T),
+def along_steps(results: Results[Config], frame: Frame) -> Frame:
+    """Put the reference, which takes no steps, at all of them, and leave out agents' start."""
+    config = results.config
+    reference = frame.where(arm=REFERENCE)
+    return Frame.concat(
+        [
+            *(frame.where(arm=LEARNED, improvements=each) for each in config.improvements[::-1]),
+            frame.where(arm=TABULAR),
+            *(reference.adding(steps=steps) for steps in config.steps),
+            frame.where(arm=DQN, steps=lambda steps: steps > 0),
         ]
-        panels.append(Panel(title=f"{each.arena}, {each.kind}", lines=lines))
-    return panels
-
-
-def _counted(improvements: int) -> str:
-    return f"{improvements} improvement{'s' if improvements > 1 else ''}"
-
-
-def report(run: Run[Config], found: dict[str, Any]) -> Findings:
-    """Tabulate and draw gains, state the break-even, and judge the goal."""
-    config = run.config
-    gains = collect(config, list(found.values()))
-    pairs = contrasts(config, gains)
-    level = LEVEL / sum(each.tested for each in pairs)
-    rows_against = compared(pairs)
-    run.write_rows("contrasts", rows_against)
-    improvements, steps = config.main
-    evens = []
-    for each in gains:
-        even = break_even(config, each)
-        most = f"more than {config.dqn_steps[-1]:,}"
-        evens.append(
-            {
-                "arena": each.arena,
-                "rewards": each.kind,
-                "steps": most if even is None else f"{even:,}",
-                "repaid": repaid(config, even),
-            }
-        )
-    run.write_rows("break_even", evens)
-    rows = _table_rows(config, gains)
-    figure = run.show(
-        "gains",
-        "Gain against environment steps: free steps of the random policy for the fit and the "
-        "tabular model, steps with the reward at hand for DQN. Means over "
-        "rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
-        rows,
-        plot_panels(
-            _panels(config, gains),
-            note="mean over rewards, 95 % interval",
-            x_label="environment steps",
-            y_label="gain (0 random, 1 optimal)",
-            log_x=True,
-            log_y=False,
-            x_ticks={steps: f"{steps / 1_000:g}k" for steps in config.steps},
-        ),
-    )
-    every = table_of(
-        rows,
-        {
-            "arena": "arena",
-            "rewards": "rewards",
-            "arm": "arm",
-            "improvements": "improvements",
-            "steps": "steps",
-            "number": "number",
-            "gain": "gain",
-            "low": "low",
-            "high": "high",
-        },
-        "Gains of every arm, means over rewards with 95 % intervals.",
-    )
-    against = table_of(
-        rows_against,
-        {
-            "arena": "arena",
-            "rewards": "rewards",
-            "against": "against",
-            "number": "number",
-            "higher for": "higher",
-            "difference": "difference",
-            "low": "low",
-            "high": "high",
-            "p, adjusted": "p_value",
-            "detectable": "detectable",
-        },
-        f"Learned policies ({_counted(improvements)}, {steps:,} steps) less each other arm, reward "
-        "by reward, with 95 % intervals (above 0: learned policies gain more), and for how many of "
-        "them learned policies gain more. p-values are of sign flips, adjusted for their number "
-        "(Holm 1979); DQN's rewards are too few for tests and not of this number. Detectable: the "
-        "smallest difference that a paired t-test would find with 80 % power at level "
-        f"{format_number(level)}, from the spread of these rewards.",
-    )
-    even_table = table_of(
-        evens,
-        {
-            "arena": "arena",
-            "rewards": "rewards",
-            "DQN steps to break even": "steps",
-            "rewards that repay the free steps": "repaid",
-        },
-        "The first snapshot from which on DQN's mean gain is at least that of learned policies, "
-        "and how many rewards it takes until DQN's steps together are as many as the free steps. "
-        "By means alone; and DQN may have broken even at any step since the snapshot before, so "
-        "that it takes more rewards.",
-    )
-    goals = Section(
-        title="Goals",
-        text=f"A representation is fitted to {steps:,} steps of the random policy without rewards; "
-        "then rewards are named, and policies after one step of improvement on the random policy "
-        f"and after {improvements} are measured in the exact model of the cells. Greedy on the "
-        "exact values is a reference, one step of improvement, too; it is no bound. The tabular "
-        "model counts transitions between cells and iterates to the optimum, which it can as long "
-        "as cells are few. DQN, which was not tuned, learns each reward by itself: "
-        f"{config.dqn_rewards} of each kind, {config.codes.num_seeds} agents for each. Fewer than "
-        f"{FEWEST} rewards of a kind, or {FEWEST_DQN} that agents learn, give no verdict. In mazes "
-        "DQN sees the codes of cells through a network, where the fit counts the distinct codes. "
-        "Claims compare it at its last snapshot that is not beyond the "
-        f"{steps:,} free steps, and show what the last one says.",
-        tables=[even_table, against],
-        figures=[figure],
-    )
-    said = "; ".join(
-        f"{each.arena}, {each.kind}: {format_number(each.fits[config.main].mean())} (exact "
-        f"values {format_number(each.reference.mean())}, tabular model "
-        f"{format_number(each.tabular[steps].mean())})"
-        for each in gains
-    )
-    return Findings(
-        abstract=f"Gain after {_counted(improvements)} from {steps:,} free steps: {said}.",
-        claims=judge(config, gains),
-        sections=[goals, Section(title="Every arm", tables=[every])],
-        summary={"contrasts": rows_against, "break_even": evens},
     )
 
+
+KEYS = ("arena", "rewards", "arm", "improvements", "steps")
 
 EXPERIMENT = Experiment(
     name="zero-shot",
@@ -894,7 +593,74 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     cells=cells,
     measure=measure,
-    report=report,
+    frame=frame,
+    value=Measure(value="gain", label="gain (0 random, 1 optimal)"),
+    unit="reward",
+    fewest=FEWEST,
+    claims=claims,
+    sections=[
+        Section(
+            "Goals",
+            design_of(__doc__),
+            [
+                Tabulated(
+                    name="break_even",
+                    rows=break_evens,
+                    columns={
+                        "arena": "arena",
+                        "rewards": "rewards",
+                        "DQN steps to break even": "steps",
+                        "rewards that repay the free steps": "repaid",
+                    },
+                    caption="The first snapshot from which on DQN's mean gain is at least that of "
+                    "learned policies, and how many rewards it takes until DQN's steps together "
+                    "are as many as the free steps. By means alone; and DQN may have broken even "
+                    "at any step since the snapshot before, so that it takes more rewards.",
+                ),
+                Tabulated(
+                    name="contrasts",
+                    rows=contrasts,
+                    columns={
+                        "arena": "arena",
+                        "rewards": "rewards",
+                        "against": "against",
+                        "number": "pairs",
+                        "higher for": "higher",
+                        **CONTRASTS,
+                    },
+                    caption="Learned policies less each other arm, reward by reward, with 95 % "
+                    "intervals (above 0: learned policies gain more), and for how many of them "
+                    "learned policies gain more. p-values are of sign flips, adjusted for their "
+                    "number (Holm 1979); DQN's rewards are too few for tests and not of this "
+                    f"number. {DETECTABLE}",
+                ),
+                Curve(
+                    name="gains",
+                    caption="Gain against environment steps: free steps of the random policy for "
+                    "the fit and the tabular model, steps with the reward at hand for DQN. Means "
+                    "over rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
+                    x=Axis("steps", "environment steps", log=True),
+                    line="line",
+                    panel="{arena}, {rewards}",
+                    of=along_steps,
+                    file={},
+                    keys=KEYS,
+                    note="mean over rewards, 95 % interval",
+                    axes=lambda r: {
+                        "x_ticks": {steps: f"{steps / 1_000:g}k" for steps in r.config.steps}
+                    },
+                ),
+            ],
+        ),
+        Section(
+            "Every arm",
+            show=[
+                Summary(
+                    caption="Gains of every arm, means over rewards with 95 % intervals.", keys=KEYS
+                )
+            ],
+        ),
+    ],
     counts_cells=True,
     stated="our goal",
 )

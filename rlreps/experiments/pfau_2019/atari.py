@@ -38,7 +38,7 @@ from rlreps.config import configurable, size, static, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder, Params, WithConstant
 from rlreps.encoders.networks import Layer, dense, init_layers
 from rlreps.errors import InputError, require, require_interval, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, table_of
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, table_of
 from rlreps.files import write_atomically
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch, Encode, Metrics, Objective
@@ -758,8 +758,8 @@ def apart_by_chance(images: ByteArray, rows: IndexArray) -> DoubleArray:
     return np.stack([apart(averages(images, (rows + shift) % len(images))) for shift in shifts])
 
 
-def judge(config: Config, told: Mapping[str, int]) -> Claim:
-    """Claim what the paper sees: nearly all slow features tell their ends apart, eigenpurposes few.
+def judge(config: Config, told: Mapping[str, int]) -> Found:
+    """Found what the paper sees: nearly all slow features tell their ends apart, eigenpurposes few.
 
     Told apart counts by a test that may be sharper than the eye, so it can refute "nearly all" and
     confirm "few", but not refute that.
@@ -773,7 +773,7 @@ def judge(config: Config, told: Mapping[str, int]) -> Claim:
     holds = None
     if all(getattr(config, name) == getattr(_PAPER, name) for name in decisive):
         holds = False if spin < total - 1 else True if 2 * successor <= total else None
-    return Claim(
+    return Found(
         statement=f"Features whose extreme test frames differ in {config.game}, one network of "
         "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at most half "
         "of the others)",

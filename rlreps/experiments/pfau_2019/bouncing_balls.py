@@ -33,7 +33,7 @@ from rlreps.encoders import (
 )
 from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Claim, Experiment, Findings, Run, agrees
+from rlreps.experiments.harness import Experiment, Findings, Found, Run, agrees
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, matmul
@@ -653,7 +653,7 @@ def prepare(run: Run[Config]) -> dict[str, Spectra]:
     }
 
 
-def judge(config: Config, networks: Sequence[Network], exact: Mapping[str, Spectra]) -> list[Claim]:
+def judge(config: Config, networks: Sequence[Network], exact: Mapping[str, Spectra]) -> list[Found]:
     """Set the paper's statements and our goals beside what was found.
 
     The paper's statements are judged under its protocol alone, network by network: they hold where
@@ -684,28 +684,28 @@ def judge(config: Config, networks: Sequence[Network], exact: Mapping[str, Spect
         return bool(found.all())
 
     return [
-        Claim(
+        Found(
             statement="The first two (Section 5.2, Fig. 2a; holds if the balls' mean position "
             f"explains {SIDES:.0%} of the variance of both)",
             stated="separate up from down and left from right",
             found=f"{100.0 * first.min():.1f} % at least",
             holds=verdict(first.min(axis=1) >= SIDES),
         ),
-        Claim(
+        Found(
             statement="Most of them (Section 5.2, Fig. 2a; holds if functions of single balls "
             f"explain {ONE_BALL:.0%} of the variance of more than half)",
             stated="encode the positions of balls independently",
             found=f"{alone.sum()} of {alone.size} do",
             holds=verdict(alone.mean(axis=1) > 0.5),
         ),
-        Claim(
+        Found(
             statement="Some later ones (Section 5.2, Fig. 2b; holds if functions of two and three "
             f"balls add {TOGETHER:.0%} of the variance of one of them)",
             stated="encode joint statistics of positions, seen in the frames that excite them",
             found=f"{together[:, 2:].sum()} of {together[:, 2:].size} do",
             holds=verdict(together[:, 2:].any(axis=1)),
         ),
-        Claim(
+        Found(
             statement="Velocity (Section 5.2; holds if functions of velocities add less than "
             f"{VELOCITY:.0%} of the variance of every feature)",
             stated="none seems to encode anything meaningful about it",
@@ -714,14 +714,14 @@ def judge(config: Config, networks: Sequence[Network], exact: Mapping[str, Spect
             else "it shows in no single frame",
             holds=verdict(shares["velocity"].max(axis=1) < VELOCITY, config.frames > 1),
         ),
-        Claim(
+        Found(
             statement="Deep against linear slow features (our goal, by the interval over networks)",
             stated="a smaller sum of eigenvalues than linear analysis of pixels",
             found=f"{total.value:.3f}{interval} against {linear:.3f}; "
             f"analysis of positions: {best:.3f}",
             holds=None if straddles else bool(total.high < linear),
         ),
-        Claim(
+        Found(
             statement=f"Order of features (our goal; holds within {ORDERED:.0%})",
             stated="every eigenvalue is that of the features' span (Rayleigh-Ritz)",
             found=f"{100.0 * disorder:.1f} % off at most",

@@ -24,7 +24,7 @@ from scipy.special import genlaguerre
 from rlreps.config import as_json, with_sizes
 from rlreps.encoders import MLP, BlockSparse, Encoder, FunctionEncoder, Params, SeparateMLP
 from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import NOT_RUN, Claim, Experiment, Findings, Run
+from rlreps.experiments.harness import NOT_RUN, Experiment, Findings, Found, Run
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.numerics import jit, largest_even_share, matmul
@@ -553,7 +553,7 @@ def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
     return np.concatenate(columns, axis=1)
 
 
-def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
+def judge(config: Config, results: Sequence[Result]) -> list[Found]:
     """Set our goal and the paper's statements of its own protocol beside what was found.
 
     The paper's statements cannot be judged but under its protocol, in its box and after as many
@@ -592,26 +592,26 @@ def judge(config: Config, results: Sequence[Result]) -> list[Claim]:
         far = bool(np.all(unaveraged.errors[-1] > _NOWHERE_NEAR))
         nowhere = True if far else False if learnt(unaveraged) else None
     return [
-        Claim(
+        Found(
             statement=f"{ours.contender.name}: all nine energies of every seed",
             stated=f"goal: within {share} of −1, −1/9 (3 times), −1/25 (5 times)",
             found=f"{met} of {seeds} seeds; the worst energy is off by {ours.errors[-1].max():.2%}",
             holds=met == seeds,
         ),
-        Claim(
+        Found(
             statement="β = 0.01, moving averages (Section 5.1, Fig. 1c, e)",
             stated="all nine eigenfunctions are learned",
             found=found(averaged),
             holds=slow,
         ),
-        Claim(
+        Found(
             statement="β = 1, no averages (Section 5.1, Fig. 1b, d; holds if the worst energy of "
             f"every seed is off by more than {_NOWHERE_NEAR:.0%})",
             stated="the energies are nowhere near the true ones",
             found=found(unaveraged),
             holds=nowhere,
         ),
-        Claim(
+        Found(
             statement="RMSProp's decay of 0.999 (Section 5.1; holds if all nine are learned with "
             "it and not with 0.9, faster than the averages)",
             stated="it is critical that it is slower than that of the averages",

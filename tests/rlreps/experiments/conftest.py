@@ -4,6 +4,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
+from rlreps.experiments.harness import Frame, Results, Run
 
 
 def flat(value, prefix=""):
@@ -37,3 +38,21 @@ def check_protocol():
         assert all(len(reason) > 20 for reason in experiment.deviations.values())
 
     return check
+
+
+@pytest.fixture
+def results_of():
+    """Make results of an experiment of rows that no run measured."""
+
+    def made(experiment, config, rows):
+        frame = rows if isinstance(rows, Frame) else Frame.of(rows)
+        how = experiment.value, experiment.unit, experiment.fewest
+        return Results(Run(config, None), {}, {"": frame}, *how)
+
+    return made
+
+
+@pytest.fixture
+def judge(results_of):
+    """Judge the claims of an experiment by rows that no run measured."""
+    return lambda experiment, *given: experiment.judged(results_of(experiment, *given))

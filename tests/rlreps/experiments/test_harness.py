@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rlreps.errors import InputError, require
-from rlreps.experiments.harness import Claim, Experiment, Findings, all_hold
+from rlreps.experiments.harness import Experiment, Findings, Found, all_hold
 from rlreps.report.page import Section
 from rlreps.report.table import Table
 
@@ -54,7 +54,7 @@ class Toy:
         shown = run.show("means", "Means & more.", rows, figure)
         run.write_rows("plain", rows[:1])
         claims = [
-            Claim(statement=word, stated="so it is", found=word, holds=holds)
+            Found(statement=word, stated="so it is", found=word, holds=holds)
             for word, holds in (("held", True), ("broken", False), ("open", None))
         ]
         section = Section(title="First", figures=[shown], tables=[Table(("a",), [(1.5,)], "Own.")])

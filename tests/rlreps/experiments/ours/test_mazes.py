@@ -13,7 +13,6 @@ from rlreps.errors import InputError
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import NULL, AtCells, CellModel
 from rlreps.successor.grids import Grid
-from rlreps.successor.kernels.actions import CellMoves
 
 
 @pytest.fixture
@@ -21,15 +20,14 @@ def small():
     """A random model of five cells and three actions, with rewards [5, 2]."""
     rng = np.random.default_rng(0)
     to = rng.dirichlet(np.full(5, 0.5), size=(3, 5))
-    moves = CellMoves(np.arange(5), to, to, np.zeros((5, 3)))
     places = rng.random((5, 2), np.float32)
-    return CellModel("none", moves, places, places), rng.normal(size=(5, 2))
+    return CellModel(to, "none", np.arange(5), places, places), rng.normal(size=(5, 2))
 
 
 def test_policy_values_are_discounted_sums_of_rewards_on_arrival(small):
     model, rewards = small
     policy = np.random.default_rng(1).dirichlet(np.ones(3), size=5)
-    chain = sum(policy[:, [a]] * model.moves.to[a] for a in range(3))
+    chain = sum(policy[:, [a]] * model.to[a] for a in range(3))
     expected = sum(0.8**t * np.linalg.matrix_power(chain, t + 1) for t in range(200)) @ rewards
     np.testing.assert_allclose(model.policy_values(policy, rewards, 0.8), expected)
     actions = np.array([0, 2, 1, 1, 0])
@@ -46,8 +44,8 @@ def test_optimal_values_solve_the_linear_program(small):
         # The least V with V(s) >= Σ P(s' | s, a)(r(s') + γ V(s')) for all s and a.
         program = scipy.optimize.linprog(
             np.ones(5),
-            A_ub=np.concatenate([0.9 * to - np.eye(5) for to in model.moves.to]),
-            b_ub=np.concatenate([-to @ rewards[:, column] for to in model.moves.to]),
+            A_ub=np.concatenate([0.9 * to - np.eye(5) for to in model.to]),
+            b_ub=np.concatenate([-to @ rewards[:, column] for to in model.to]),
             bounds=(None, None),
         )
         np.testing.assert_allclose(found[:, :, column].max(axis=1), program.x, rtol=1e-7)
@@ -72,13 +70,13 @@ def test_policy_values_are_mean_returns_of_the_environment():
     model, discount, horizon, each = mazes.cell_model("five_corridors"), 0.8, 60, 16
     world, grid = mazes.world_of("five_corridors", max_steps=None), Grid(mazes.BINS)
     rng = np.random.default_rng(0)
-    policy = rng.dirichlet(np.full(4, 0.5), size=model.num_cells)
-    rewards = model.centres[:, 0] + rng.random(model.num_cells)
+    policy = rng.dirichlet(np.full(4, 0.5), size=model.num_states)
+    rewards = model.centres[:, 0] + rng.random(model.num_states)
     values = model.policy_values(policy, rewards[:, None], discount)[:, 0]
     index = np.zeros(grid.num_cells, np.int32)
-    index[model.moves.cells] = np.arange(model.num_cells)
+    index[model.cells] = np.arange(model.num_states)
     places = jnp.asarray(index)
-    cells, logits = jnp.asarray(model.moves.cells), jnp.log(jnp.asarray(policy, jnp.float32))
+    cells, logits = jnp.asarray(model.cells), jnp.log(jnp.asarray(policy, jnp.float32))
 
     def within(key, cell):
         """A place in a cell, outside the walls."""
@@ -99,7 +97,7 @@ def test_policy_values_are_mean_returns_of_the_environment():
         _, seen = jax.lax.scan(step, start, jax.random.split(key, horizon))
         return jnp.sum(seen * discount ** jnp.arange(horizon, dtype=jnp.float32))
 
-    starts = jnp.repeat(jnp.arange(model.num_cells, dtype=jnp.int32), each)
+    starts = jnp.repeat(jnp.arange(model.num_states, dtype=jnp.int32), each)
     returns = jax.jit(jax.vmap(rollout))(jax.random.split(jax.random.key(1), len(starts)), starts)
     differences = np.asarray(returns, np.float64) - np.repeat(values, each)
     spread = np.repeat(values - values.mean(), each)
@@ -121,7 +119,7 @@ def test_free_transitions_end_at_the_cap_alone_and_their_codes_are_numbered():
     assert len(np.unique(codes, axis=0)) == len(codes) == table.next_observation.max() + 1
     # Cells are found by their codes; of one code there is no cell in a model without it.
     every = mazes.observation_of("five_corridors").table()
-    model = CellModel("five_corridors", None, every[:, :2], every)
+    model = CellModel(None, "five_corridors", None, every[:, :2], every)
     found = model.cells_of(data.observation)
     np.testing.assert_array_equal(every[found], data.observation)
     fewer = dataclasses.replace(model, observations=np.delete(every, found[0], axis=0))
@@ -131,7 +129,7 @@ def test_free_transitions_end_at_the_cap_alone_and_their_codes_are_numbered():
 @pytest.mark.integration
 def test_cells_of_positions_are_those_of_the_grid():
     model = mazes.cell_model(NULL)
-    np.testing.assert_array_equal(model.cells_of(model.observations), np.arange(model.num_cells))
+    np.testing.assert_array_equal(model.cells_of(model.observations), np.arange(model.num_states))
 
 
 def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(small):

@@ -29,7 +29,6 @@ from rlreps.experiments.ours.shaping import (
     won,
 )
 from rlreps.runs.intervals import Interval
-from rlreps.successor.kernels.actions import CellMoves
 
 LAPTOP, SMOKE = PRESETS["laptop"], PRESETS["smoke"]
 PAIRS = LAPTOP.num_pairs
@@ -43,8 +42,7 @@ def corridor(slip):
             to[action, cell, ahead] += 1.0 - slip
             to[action, cell, cell] += slip
     centres = np.stack([np.linspace(0.1, 0.9, 5), np.full(5, 0.5)], axis=1).astype(np.float32)
-    moves = CellMoves(np.arange(5), to, to, np.zeros((5, 2)))
-    return CellModel("corridor", moves, centres, centres)
+    return CellModel(to, "corridor", np.arange(5), centres, centres)
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.2])
@@ -56,7 +54,7 @@ def test_steps_to_a_goal_in_a_corridor_are_cells_to_pass_divided_by_the_chance_t
 
 def test_goals_out_of_reach_are_refused():
     model = corridor(0.0)
-    model.moves.to[:, 0] = np.eye(5)[0]
+    model.to[:, 0] = np.eye(5)[0]
     with pytest.raises(InputError, match="goals that can be reached from every cell"):
         steps_to_goals(model, [(0.9, 0.5, 0.01)])
 

@@ -190,9 +190,9 @@ def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
     config = PRESETS["laptop"]
     model = mazes.cell_model("five_corridors")
     goal = model.discs(mazes.GOALS[:1])[:, 0]
-    steps = np.zeros(model.num_cells)
+    steps = np.zeros(model.num_states)
     for _ in range(1_000):
-        steps = 1.0 + np.einsum("ast,t->sa", model.moves.to, (1.0 - goal) * steps).min(axis=1)
+        steps = 1.0 + np.einsum("ast,t->sa", model.to, (1.0 - goal) * steps).min(axis=1)
     best = transfer.optimal_return(config.agents("five_corridors", 0, SCRATCH))
     assert best == pytest.approx(-steps[goal == 0.0].mean(), rel=0.03)
     exact = transfer.exact_table(config, "five_corridors").astype(np.float64)
@@ -201,7 +201,7 @@ def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
     np.testing.assert_allclose(gram, np.diag(sizes), atol=1e-3 * sizes[0])
     assert np.mean(np.square(exact)) == pytest.approx(1.0)
     # The fit of one agent spans most of what counts: of the measure, its projection's square.
-    chain = np.einsum("sa,ast->st", model.uniform, model.moves.to)
+    chain = np.einsum("sa,ast->st", model.uniform, model.to)
     measure = np.linalg.inv(np.eye(len(chain)) - config.discount * chain) @ chain
     basis, _ = np.linalg.qr(transfer.learned_table(config, "five_corridors", 1_000))
     best_share = np.sum(np.linalg.svd(measure, compute_uv=False)[: config.num_features] ** 2)

@@ -1,6 +1,5 @@
 """Policies for rewards named afterwards: gains, controls, verdicts, presets; its smoke preset."""
 
-import dataclasses
 import json
 
 import jax
@@ -8,25 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
+from rlreps.experiments.harness import Frame, Run, varied
 from rlreps.experiments.ours import mazes, zero_shot
 from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
 from rlreps.experiments.ours.zero_shot import (
     DISCS,
     DQN,
     EXPERIMENT,
+    KINDS,
     LEARNED,
     PRESETS,
     REFERENCE,
     SMOOTH,
     TABULAR,
     Config,
-    Gains,
-    Problem,
 )
 from rlreps.successor.data import Transitions
 from rlreps.successor.fitting import fit
-from rlreps.successor.kernels.actions import CellMoves
+from rlreps.successor.tabular import TabularProblem, counted, greedy
 
 CODES = mazes.observation_of("spiral").table()[:6]
 
@@ -39,14 +37,13 @@ def line():
         for cell in range(size):
             to[action, cell, np.clip(cell + move, 0, size - 1)] += 0.9
             to[action, cell, cell] += 0.1
-    moves = CellMoves(np.arange(size), to, to, np.zeros((size, 2)))
     places = np.column_stack([np.arange(size) / 5, np.zeros(size)]).astype(np.float32)
-    return CellModel("spiral", moves, places, CODES)
+    return CellModel(to, "spiral", np.arange(size), places, CODES)
 
 
 @pytest.fixture
 def problem(line):
-    return Problem(line, np.random.default_rng(0).normal(size=(6, 4)), 0.9)
+    return TabularProblem(line, np.random.default_rng(0).normal(size=(6, 4)), 0.9)
 
 
 def walk(model, steps, seed=0):
@@ -54,7 +51,7 @@ def walk(model, steps, seed=0):
     rng = np.random.default_rng(seed)
     cells, actions = [0], rng.integers(2, size=steps)
     for action in actions:
-        cells.append(int(rng.choice(model.num_cells, p=model.moves.to[action, cells[-1]])))
+        cells.append(int(rng.choice(model.num_states, p=model.to[action, cells[-1]])))
     seen = model.observations[cells]
     nothing = np.zeros(steps, np.bool_)
     return Transitions(
@@ -69,7 +66,7 @@ def walk(model, steps, seed=0):
 
 def test_gains_are_one_of_optimal_policies_nought_of_random_ones_and_mean_values_between(problem):
     model = problem.model
-    best = zero_shot.greedy(model.optimal_action_values(problem.rewards, 0.9))
+    best = greedy(model.optimal_action_values(problem.rewards, 0.9))
     np.testing.assert_allclose(problem.gains(best), 1.0)
     np.testing.assert_allclose(problem.gains([model.uniform] * 4), 0.0, atol=1e-12)
     left = problem.gains([np.zeros(6, int)])
@@ -84,10 +81,12 @@ def test_gains_are_one_of_optimal_policies_nought_of_random_ones_and_mean_values
 def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_end(problem):
     model = problem.model
     data = walk(model, 4_000)
-    estimate = zero_shot.counted(model, data)
+    cells = (model.cells_of(each) for each in (data.observation, data.next_observation))
+    before, after = cells
+    estimate = counted(before, data.action, after, (2, 6))
     # Three standard errors of 4,000 / 12 tries or so.
-    assert np.abs(estimate.moves.to - model.moves.to).max() < 3 * 0.3 / np.sqrt(250)
-    np.testing.assert_allclose(estimate.moves.to.sum(axis=2), 1.0)
+    assert np.abs(estimate.to - model.to).max() < 3 * 0.3 / np.sqrt(250)
+    np.testing.assert_allclose(estimate.to.sum(axis=2), 1.0)
     policies = zero_shot.tabular_policies(model, data, problem)
     np.testing.assert_allclose(problem.gains(policies), 1.0, atol=1e-3)
     # Of few steps from one end on the other end is not known: uniform there, and it stays.
@@ -96,7 +95,8 @@ def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_
     assert unknown.any()
     few = zero_shot.tabular_policies(model, short, problem)
     np.testing.assert_allclose(few[0][unknown], 0.5)
-    stays = zero_shot.counted(model, short).moves.to[:, unknown]
+    before, after = (model.cells_of(each) for each in (short.observation, short.next_observation))
+    stays = counted(before, short.action, after, (2, 6)).to[:, unknown]
     np.testing.assert_allclose(stays, np.stack([np.eye(6)[unknown]] * 2))
 
 
@@ -108,10 +108,8 @@ def test_learned_policies_are_greedy_on_values_of_the_random_policy_and_optimal_
     rep = AtCells(represented, table, model, places, np.ones(6, np.bool_))
     reached = model.cells_of(data.next_observation)
     once = zero_shot.learned_policies(rep, reached, problem, 1)
-    values = np.einsum("ast,tm->sam", model.moves.to, problem.rewards + 0.9 * problem.random)
-    np.testing.assert_allclose(
-        problem.gains(once), problem.gains(zero_shot.greedy(values)), atol=0.01
-    )
+    values = np.einsum("ast,tm->sam", model.to, problem.rewards + 0.9 * problem.random)
+    np.testing.assert_allclose(problem.gains(once), problem.gains(greedy(values)), atol=0.01)
     assert problem.gains(once).min() < 0.99
     more = zero_shot.learned_policies(rep, reached, problem, 5)
     np.testing.assert_allclose(problem.gains(more), 1.0, atol=0.01)
@@ -136,19 +134,33 @@ def test_rewards_of_agents_are_those_of_the_cell_reached_and_only_the_cap_ends()
     np.testing.assert_array_equal(environment.observe(state), world.observe(state))
 
 
-def gains_of(
-    arena, learned, *, kind=SMOOTH, reference=0.95, agents=(0.0, 0.2, 0.5, 0.95), spread=0.01
-):
-    config = Config()
-    noise = spread * np.linspace(-1.0, 1.0, 50)
-    return Gains(
-        arena=arena,
-        kind=kind,
-        fits=dict.fromkeys(config.fits, learned + noise),
-        tabular=dict.fromkeys(config.steps, 0.99 + noise),
-        reference=reference + noise,
-        agents=np.stack([each + noise[:5] for each in agents]),
-    )
+def rows(arena, learned, *, kind=SMOOTH, agents=(0.0, 0.2, 0.5, 0.95), count=50, spread=0.01):
+    """Gains of each arm about its mean; those of agents may be given, [snapshots, 5]."""
+    config, noise = Config(), spread * np.linspace(-1.0, 1.0, count)
+    learning = np.broadcast_to(np.transpose(agents), (5, 4)).T + noise[:5] * (np.ndim(agents) == 1)
+    arms = [
+        *((LEARNED, number, steps, learned + noise) for number, steps in config.fits),
+        *((TABULAR, None, steps, 0.99 + noise) for steps in config.steps),
+        (REFERENCE, None, 0, 0.95 + noise),
+        *((DQN, None, *each) for each in zip(config.dqn_steps, learning, strict=True)),
+    ]
+    return [
+        {
+            "arena": arena,
+            "rewards": kind,
+            "arm": arm,
+            "improvements": improvements,
+            "steps": steps,
+            "reward": index,
+            "gain": gain,
+        }
+        for arm, improvements, steps, gains in arms
+        for index, gain in enumerate(gains)
+    ]
+
+
+def both(arena, learned, **options):
+    return [row for kind in KINDS for row in rows(arena, learned, kind=kind, **options)]
 
 
 @pytest.mark.parametrize(
@@ -159,40 +171,48 @@ def gains_of(
         ((0.98, 0.95, 0.97), (0.93, 0.9, 0.7), [None, False]),
     ],
 )
-def test_the_goals_are_intervals_above_19_and_18_twentieths_in_all_mazes(smooth, discs, verdicts):
-    config = Config()
+def test_the_goals_are_intervals_above_19_and_18_twentieths_in_all_mazes(
+    judge, smooth, discs, verdicts
+):
+    def holds(found, arenas=(*MAZES, NULL)):
+        return [claim.holds for claim in judge(EXPERIMENT, Config(arenas=arenas), found)]
+
     found = [
-        gains_of(arena, gain, kind=kind, reference=0.85)
+        row
         for kind, gains in ((SMOOTH, smooth), (DISCS, discs))
         for arena, gain in zip(MAZES, gains, strict=True)
+        for row in rows(arena, gain, kind=kind)
     ]
-    claims = zero_shot.judge(config, [*found, gains_of(NULL, 0.93)])
-    assert [claim.holds for claim in claims] == [*verdicts, True, False]
-    low = [gains_of(arena, 0.93, agents=(0.0, 0.9, 0.99, 0.99)) for arena in MAZES]
-    low.append(gains_of(NULL, 0.5, agents=(0.0, 0.9, 0.99, 0.99)))
-    assert [claim.holds for claim in zero_shot.judge(config, low)] == [False, None, False, True]
-    few = [dataclasses.replace(each, fits={config.main: np.ones(19)}) for each in found]
-    assert [claim.holds for claim in zero_shot.judge(config, few)[:2]] == [None, None]
+    assert holds([*found, *both(NULL, 0.93)]) == [*verdicts, True, False]
+    ahead = (0.0, 0.9, 0.99, 0.99)
+    low = [row for arena in MAZES for row in both(arena, 0.8, agents=ahead)]
+    assert holds([*low, *both(NULL, 0.5, agents=ahead)]) == [False, False, False, True]
+    few = [row for arena in MAZES for row in both(arena, 1.0, count=19)]
+    assert holds([*few, *both(NULL, 0.9)])[:2] == [None, None]
     # Of two mazes alone, none of which fails, all three cannot be told.
-    assert zero_shot.judge(config, found[:2])[0].holds is None
+    two = [row for arena in MAZES[:2] for row in both(arena, 0.99)]
+    assert holds(two, MAZES[:2])[0] is None
 
 
 @pytest.mark.parametrize(
     ("agents", "verdict"), [(0.93, None), (0.85, False), (0.99, True), (0.905, None), (0.955, None)]
 )
-def test_no_lead_in_the_null_is_an_interval_at_or_below_nought_and_not_one_that_is_wide(
-    agents, verdict
+def test_no_lead_in_the_null_is_an_interval_below_nought_and_not_one_that_is_wide(
+    judge, agents, verdict
 ):
-    gains = gains_of(NULL, 0.93, agents=(0.0, 0.2, 0.99, 0.3))
-    ours = gains.fits[Config().main][:5]
-    gains.agents[2] = ours - 0.93 + agents + 0.04 * np.linspace(-1.0, 1.0, 5)
-    *_, claim = zero_shot.judge(Config(), [gains])
+    noise = np.linspace(-1.0, 1.0, 50)[:5] / 100
+    last = agents + noise + 0.04 * np.linspace(-1.0, 1.0, 5)
+    snapshots = np.stack([noise, 0.2 + noise, last, 0.3 + noise])
+    found = both(NULL, 0.93, agents=snapshots)
+    config = Config(arenas=(NULL,))
+    *_, claim = judge(EXPERIMENT, config, found)
     assert claim.holds is verdict
     assert "after 20,000 steps, fewer than the 30,000 free steps" in claim.statement
     assert "(after 60,000 steps 0.63" in claim.found
-    fewer = Config(dqn_rewards=4)
-    cut = dataclasses.replace(gains, agents=gains.agents[:, :4])
-    assert zero_shot.judge(fewer, [cut])[-1].holds is None
+    cut = [row for row in found if row["arm"] != DQN or row["reward"] < 4]
+    assert judge(EXPERIMENT, config, cut)[-1].holds is None
+    alone = varied(config, codes=varied(config.codes, num_seeds=4))
+    assert judge(EXPERIMENT, alone, found)[-1].holds is None
 
 
 @pytest.mark.parametrize(
@@ -210,18 +230,20 @@ def test_free_steps_are_repaid_by_as_many_rewards_as_take_dqn_so_many_steps(even
     assert zero_shot.repaid(Config(main=(5, free)), even) == said
 
 
-def test_comparisons_with_agents_are_no_tests_and_change_no_other_tests_value():
-    config = Config()
-    rows = zero_shot.compared(zero_shot.contrasts(config, [gains_of("spiral", 0.9)]))
-    of_agents = [row for row in rows if row["against"].startswith(DQN)]
-    assert len(of_agents) == 4
+def test_comparisons_with_agents_are_no_tests_and_change_no_other_tests_value(results_of):
+    results = results_of(EXPERIMENT, Config(arenas=("spiral",)), both("spiral", 0.9))
+    found = zero_shot.contrasts(results)
+    of_agents = [row for row in found if row["against"].startswith(DQN)]
+    assert len(of_agents) == 2 * 4
+    assert {row["pairs"] for row in of_agents} == {5}
     for row in of_agents:
         assert row["p_value"] is row["detectable"] is None
-        assert row["low"] <= row["difference"] <= row["high"]
-    tabular, reference = [row for row in rows if row not in of_agents]
-    # Two tests of fifty pairs that all differ one way, without spread: no random flip is as far.
-    for row in (tabular, reference):
-        np.testing.assert_allclose(row["p_value"], 2 * 2 / (2**14 + 1), rtol=0.01)
+        assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+    tested = [row for row in found if row not in of_agents]
+    assert len(tested) == 4
+    # Four tests of fifty pairs that all differ one way, without spread: no random flip is as far.
+    for row in tested:
+        np.testing.assert_allclose(row["p_value"], 4 * 2 / (2**14 + 1), rtol=0.01)
         np.testing.assert_allclose(row["detectable"], 0.0, atol=1e-12)
         assert row["higher"] == 0
 
@@ -237,34 +259,40 @@ def test_comparisons_with_agents_are_no_tests_and_change_no_other_tests_value():
         ((0.95, 0.95, 0.95, 0.95), 0),
     ],
 )
-def test_break_even_is_the_first_snapshot_from_which_on_agents_gain_as_much(agents, steps):
-    assert zero_shot.break_even(Config(), gains_of("spiral", 0.9, agents=agents)) == steps
+def test_break_even_is_the_first_snapshot_from_which_on_agents_gain_as_much(
+    results_of, agents, steps
+):
+    results = results_of(EXPERIMENT, Config(), rows("spiral", 0.9, agents=agents))
+    assert zero_shot.break_even(results, "spiral", SMOOTH) == steps
 
 
 def test_measurements_are_sorted_by_arena_kind_and_arm():
     config = Config(arenas=("spiral",), num_rewards=2, dqn_rewards=1, replicates=2)
-    run = zero_shot.Run(config, None)
-    found = []
+    run = Run(config, None)
+    frames = []
     for number, cell in enumerate(zero_shot.cells(run).values()):
         gains = number + np.arange(4) / 10
         if cell.arm == DQN:
             gains = np.arange(4)[:, None, None] + np.array([[0.0, 0.2], [0.5, 0.7]])
-        found.append({**cell._asdict(), "gains": gains.tolist()})
-    assert len(found) == 1 + 2 * (5 + 4) + 1
-    smooth, discs = zero_shot.collect(config, found)
-    assert (smooth.kind, discs.kind) == (SMOOTH, DISCS)
+        frames.append(zero_shot.frame(run, cell, {"gains": gains.tolist()}))
+    assert len(frames) == 1 + 2 * (5 + 4) + 1
+    found = Frame.concat(frames)
+    main = {"arm": LEARNED, "improvements": 5, "steps": 30_000}
     wanted = [
-        n for n, each in enumerate(found) if (each["improvements"], each["steps"]) == config.main
+        number
+        for number, each in enumerate(zero_shot.cells(run).values())
+        if (each.improvements, each.steps) == config.main
     ]
     assert len(wanted) == 2
-    np.testing.assert_allclose(smooth.fits[config.main], np.mean(wanted) + np.array([0.0, 0.1]))
-    np.testing.assert_allclose(discs.fits[config.main], np.mean(wanted) + np.array([0.2, 0.3]))
-    np.testing.assert_allclose(discs.reference, [0.2, 0.3])
-    np.testing.assert_allclose(smooth.agents[:, 0], np.arange(4) + 0.1)
-    np.testing.assert_allclose(discs.agents[:, 0], np.arange(4) + 0.6)
-    pairs = zero_shot.contrasts(config, [smooth, discs])
-    assert len(pairs) == 2 * (2 + 4)
-    assert {len(each.ours) for each in pairs if each.other.startswith(DQN)} == {1}
+    for kind, offsets in ((SMOOTH, [0.0, 0.1]), (DISCS, [0.2, 0.3])):
+        learned = found.where(rewards=kind, **main).sample("gain", "reward")
+        np.testing.assert_allclose(learned.values, np.mean(wanted) + np.array(offsets))
+        reference = found.where(rewards=kind, arm=REFERENCE).sample("gain", "reward")
+        np.testing.assert_allclose(reference.values, offsets)
+    for kind, offset in ((SMOOTH, 0.1), (DISCS, 0.6)):
+        for place, steps in enumerate(config.dqn_steps):
+            agents = found.where(rewards=kind, arm=DQN, steps=steps).sample("gain", "reward")
+            np.testing.assert_allclose(agents.values, [place + offset])
 
 
 def test_presets_have_fifty_rewards_of_a_kind_and_five_agents_for_ten_of_them():
@@ -277,10 +305,6 @@ def test_presets_have_fifty_rewards_of_a_kind_and_five_agents_for_ten_of_them():
         assert 2 * preset.dqn_rewards >= 10
         assert preset.dqn_steps == (0, 5_000, 20_000, 60_000)
         assert min(preset.codes.num_seeds, preset.positions.num_seeds) >= 5
-    with pytest.raises(InputError, match="expected main to be of"):
-        Config(main=(2, 30_000))
-    with pytest.raises(InputError, match="expected agents of 5000 steps"):
-        Config(dqn_steps=(0, 5_000))
 
 
 # Few steps: fits warn.
@@ -291,9 +315,9 @@ def test_the_smoke_preset_measures_every_arm_and_resumes_as_it_was(tmp_path):
     summary = EXPERIMENT.run(smoke, tmp_path, progress=False)
     rows = json.loads((tmp_path / "results" / "gains.json").read_text())
     assert {row["arm"] for row in rows} == {LEARNED, TABULAR, REFERENCE, DQN}
-    gains = {(row["rewards"], row["arm"], row["steps"]): row["gain"] for row in rows}
+    gains = {(row["rewards"], row["arm"], row["steps"]): row["mean"] for row in rows}
     assert max(gains.values()) <= 1.0 + 1e-9
-    assert gains[SMOOTH, REFERENCE, None] > 0.7
+    assert gains[SMOOTH, REFERENCE, 0] > 0.7
     assert gains[SMOOTH, TABULAR, 3_000] > 0.3
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
     assert (tmp_path / "figures" / "gains.png").exists()

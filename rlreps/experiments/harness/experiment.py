@@ -1,9 +1,9 @@
-"""The harness of every experiment: folder, resumption, result files, figures, report, claims.
+"""An experiment as data, and the harness that runs it: folder, resumption, report, summary.
 
 How to write an experiment. One file holds its science and ends with one ``Experiment``:
 
 1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
-   result, so they are the identity of the run's folder.
+   result, so they are the identity of the run's folder. Nothing checks presets: they are code.
 2. ``cells(run)`` names what is to be measured: a mapping from a name (also a file's name) to
    whatever ``measure`` needs. Training that one program can do together is one cell.
 3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
@@ -12,43 +12,44 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
    (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
    Other things of this kind, such as trials that choose a setting, go through ``run.measured``.
-4. ``report(run, found)`` makes ``Findings`` of name → measurement: an abstract, claims, sections
-   and a summary. A section is ``rlreps.report.Section``; its figures are ``run.show(name, caption,
-   rows, figure)``, which writes ``results/<name>.csv``, ``.json`` and ``figures/<name>.png``.
-   Numbers without a figure go through ``run.write_rows``. The claims head the first section.
-5. A claim's ``holds`` is three-valued: decide it from intervals (``mean_interval(...).below``,
-   ``all_hold``), and say None wherever this run cannot tell. What no preset can decide is no claim:
-   it belongs in a table or a text. Where the ``paper`` preset is not the paper's protocol,
-   ``deviations`` says so and why; a test compares the two field by field.
-6. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
+4. ``frame(run, cell, found)`` puts a measurement into long form: a row each method, d, seed, step.
+   Figures, tables, files and claims are made of these rows.
+5. ``sections`` of the report: figures (``Curve``, or ``Drawn`` by a function) and tables
+   (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows).
+6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs that
+   are paired by their seeds. What no preset can decide is no claim: it belongs in a table or a
+   text. Statements of a paper are decided by ``decided_on``, its protocol, alone, whatever the
+   ``free`` fields are. Where the ``paper`` preset is not the paper's protocol, ``deviations`` says
+   so and why; a test compares the two field by field.
+7. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
    ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
    becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
-7. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
+8. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
 """
 
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps import subspace
 from rlreps.config import as_json
 from rlreps.errors import printable, require
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows
+from rlreps.experiments.harness.figures import Shown
+from rlreps.experiments.harness.frame import Frame, Rows
+from rlreps.experiments.harness.results import Measure, Results, Text, text_of
 from rlreps.numerics import usable_cores
 from rlreps.plotting import save_figure
-from rlreps.report.page import Section, write_report
+from rlreps.report import page
 from rlreps.report.table import Table
+from rlreps.runs.contrasts import VERDICTS
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.intervals import Interval, aggregate
 from rlreps.runs.progress import progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.successor.store import find_store
@@ -56,120 +57,40 @@ from rlreps.training.devices import devices_for_small_runs
 from rlreps.workflows.ground_truths import STORE
 
 Config = TypeVar("Config")
-Rows = Sequence[Mapping[str, object]]
-DoubleArray = npt.NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A statement beside what a run found.
+class Shows(Protocol):
+    """A figure or a table of a section."""
+
+    def show(self, results: Results[Any]) -> Sequence[Table] | Sequence[Shown]:
+        """Write its files; return what the report shows, figures with captions or tables."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the report.
 
     Attributes:
-        statement: What it is about.
-        stated: What the paper states, or its number; of an experiment of ours, the goal.
-        found: What was found, or its number.
-        holds: Whether what was found agrees; None where this run cannot tell.
+        title: Heading.
+        text: Paragraphs, separated by blank lines.
+        show: Figures and tables, or what makes them of the results; tables stand above figures.
     """
 
-    statement: str
-    stated: object
-    found: object
-    holds: bool | None
+    title: str
+    text: Text = ""
+    show: Sequence[Shows] | Callable[[Results[Any]], Sequence[Shows]] = ()
 
-
-VERDICTS: Mapping[bool | None, str] = {
-    True: "holds",
-    False: "does not hold",
-    None: "cannot be told",
-}
-"""``Claim.holds`` → what reports call it."""
-
-
-NOT_RUN = "not run in this preset"
-"""Found of a statement whose runs a preset leaves out."""
-
-
-def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
-    """Combine verdicts: False if one is, else None if one is or there is none, else True."""
-    known = set(verdicts)
-    return False if False in known else None if None in known or not known else True
-
-
-def agrees(config: Config, paper: Config, free: Iterable[str] = ()) -> bool:
-    """Return whether a configuration is that of the paper but for fields that are free to differ.
-
-    Verdicts on a paper's statements need this; free are fields that change no run, or on which the
-    paper is silent.
-    """
-    names = {field.name for field in dataclasses.fields(cast(Any, paper))} - {*free}
-    return all(getattr(config, name) == getattr(paper, name) for name in names)
-
-
-LEARNED = "judged: the mean distance ends below half of what it was at the start"
-"""The yardstick of ``learned``, in words."""
-
-
-def learned(start: Interval, end: Interval) -> bool | None:
-    """Return whether a mean distance ends below half of what it was at the start."""
-    return end.below(Interval(*(0.5 * part for part in start)))
-
-
-def curve_rows(
-    steps: npt.ArrayLike, runs: npt.ArrayLike, **described: object
-) -> list[dict[str, object]]:
-    """Aggregate distances [runs, p] at each step [p], a row of a result file for each."""
-    found = aggregate(runs, within=(0.0, 1.0))
-    count = found.pop("runs")
-    return [
-        {**described, "step": step, "runs": count, **dict(zip(found, parts, strict=True))}
-        for step, *parts in zip(np.asarray(steps).tolist(), *found.values(), strict=True)
-    ]
-
-
-def table_of(
-    rows: Rows, columns: Mapping[str, str | Callable[[Mapping[str, Any]], object]], caption: str
-) -> Table:
-    """Tabulate rows of a result file for the report.
-
-    Args:
-        rows: The rows.
-        columns: Title → field, which a row may lack, or what to write for a row.
-        caption: What the table shows.
-    """
-    cells = [
-        [row.get(field) if isinstance(field, str) else field(row) for field in columns.values()]
-        for row in rows
-    ]
-    return Table(list(columns), cells, caption)
-
-
-MEANS: Mapping[str, str] = {
-    "distance": "mean",
-    "low": "mean_low",
-    "high": "mean_high",
-    "middle half": "interquartile_mean",
-}
-"""Columns of ``table_of`` for rows of aggregated distances."""
-
-
-def diverged_of(row: Mapping[str, Any]) -> str:
-    """Write how many runs of a row diverged, for ``table_of``."""
-    return f"{row['diverged']} of {row['runs']}"
-
-
-def aligned(
-    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
-) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
-    """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
-
-    Returns:
-        By name, the rotated features and the |cosine| of each with its exact component, [d].
-    """
-    target, maps = jnp.asarray(exact, jnp.float32), {}
-    for name, features in learned.items():
-        found = subspace.align(jnp.asarray(features, jnp.float32), target)
-        maps[name] = np.asarray(found, np.float64)
-    return maps, {name: np.abs(np.sum(each * exact, axis=0)) for name, each in maps.items()}
+    def made(self, results: Results[Any]) -> page.Section:
+        """Write the files of figures and tables, and return the part."""
+        shows = self.show(results) if callable(self.show) else self.show
+        shown = [each for part in shows for each in part.show(results)]
+        return page.Section(
+            title=self.title,
+            text=text_of(self.text, results),
+            figures=[each for each in shown if not isinstance(each, Table)],
+            tables=[each for each in shown if isinstance(each, Table)],
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,8 +105,8 @@ class Findings:
     """
 
     abstract: str
-    claims: Sequence[Claim]
-    sections: Sequence[Section]
+    claims: Sequence[Found]
+    sections: Sequence[page.Section]
     summary: Mapping[str, Any]
 
 
@@ -304,7 +225,18 @@ class Experiment(Generic[Config]):
         presets: Name → configuration.
         cells: Run → name → what is to be measured.
         measure: (run, name, cell) → measurement.
-        report: (run, name → measurement) → findings.
+        frame: (run, cell, measurement) → measurements in long form.
+        value: What the experiment measures.
+        unit: Column of the frame that names what samples are paired by.
+        fewest: Units below which no comparison decides anything.
+        abstract: What the report says first; by default, how many claims hold.
+        sections: Of the report, at least one; the claims head the first.
+        claims: What is stated and how it is judged.
+        summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
+            rows of tables that have names.
+        decided_on: The configuration that decides claims; by default every one does.
+        free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
+        report: (run, name → measurement) → findings: in place of ``frame`` and what it is for.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises where they cannot be run.
         prepare: Run → ``Run.shared``.
@@ -321,7 +253,17 @@ class Experiment(Generic[Config]):
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
-    report: Callable[[Run[Config], dict[str, Any]], Findings]
+    frame: Callable[[Run[Config], Any, Any], Frame] | None = None
+    value: Measure | None = None
+    unit: str = "seed"
+    fewest: int = 2
+    abstract: Text = ""
+    sections: Sequence[Section] = ()
+    claims: Claims = ()
+    summary: Callable[[Results[Config]], Mapping[str, Any]] | None = None
+    decided_on: Config | None = None
+    free: Collection[str] = ()
+    report: Callable[[Run[Config], dict[str, Any]], Findings] | None = None
     load: Callable[[Path | None], Any] | None = None
     check: Callable[[Config, Any], Any] | None = None
     prepare: Callable[[Run[Config]], Any] | None = None
@@ -379,16 +321,54 @@ class Experiment(Generic[Config]):
         def compute(folder: RunFolder) -> dict[str, Any]:
             run = Run(config, folder, checked, devices, progress, jobs=jobs)
             run.shared = self.prepare(run) if self.prepare is not None else None
+            cells = self.cells(run)
             found = run.measured(
                 self.measure,
-                self.cells(run),
+                cells,
                 keep=self.keeps_parts,
                 title=self.name,
                 show=self.counts_cells,
             )
-            return self._write(run, self.report(run, found))
+            if self.report is not None:
+                return self._write(run, self.report(run, found))
+            return self._write(run, self.findings(self.results(run, cells, found)))
 
         return complete_run(out, kind=self.name, config=described, compute=compute)
+
+    def results(
+        self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]
+    ) -> Results[Config]:
+        """Put the measurements of cells into long form."""
+        assert self.frame is not None
+        assert self.value is not None
+        frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
+        return Results(run, found, frames, self.value, self.unit, self.fewest)
+
+    def findings(self, results: Results[Config]) -> Findings:
+        """Make figures and tables, and judge the claims."""
+        sections = [each.made(results) for each in self.sections]
+        claims = self.judged(results)
+        verdicts = [each.holds for each in claims]
+        counted = ", ".join(
+            f"{verdicts.count(holds)} {said}"
+            for holds, said in VERDICTS.items()
+            if holds in verdicts
+        )
+        return Findings(
+            abstract=text_of(self.abstract, results) or f"Statements: {counted}.",
+            claims=claims,
+            sections=sections,
+            summary={
+                **{name: results.rows[name] for name in results.tables},
+                **(self.summary(results) if self.summary is not None else {}),
+            },
+        )
+
+    def judged(self, results: Results[Config]) -> list[Found]:
+        """Judge the claims."""
+        decided = self.decided_on is None or follows(results.config, self.decided_on, self.free)
+        claims = self.claims(results) if callable(self.claims) else self.claims
+        return [each.judged(results, decided=decided) for each in claims]
 
     def _write(self, run: Run[Config], findings: Findings) -> dict[str, Any]:
         """Write the report, whose first section starts with the claims; return the summary."""
@@ -410,8 +390,13 @@ class Experiment(Generic[Config]):
         if self.deviations:
             caption = "Where the paper preset is not the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
+        changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
+        if changed:
+            rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
+            caption = "What this run changes of the paper's protocol, and all fields that are free."
+            tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
         first, *others = findings.sections
-        path = write_report(
+        path = page.write_report(
             run.folder.path / "report.html",
             title=self.title if isinstance(self.title, str) else self.title(run.config),
             summary=f"{self.paper}\n\n{findings.abstract}",
@@ -422,6 +407,37 @@ class Experiment(Generic[Config]):
         )
         claims = [dataclasses.asdict(claim) for claim in findings.claims]
         return {**findings.summary, "claims": claims, "report": str(path)}
+
+
+def varied(config: Config, **changes: Any) -> Config:
+    """Replace fields of a configuration, wherever in it they are.
+
+    Args:
+        config: A dataclass; configurations that it holds as fields are searched, lists are not.
+        **changes: Field → value. A field of the configuration itself comes before one within.
+
+    Raises:
+        InputError: For a field that there is not, or that several parts have.
+    """
+    fields = dataclasses.fields(config)  # type: ignore[arg-type]
+    parts = {each.name: getattr(config, each.name) for each in fields}
+    found = {name: value for name, value in changes.items() if name in parts}
+    within: dict[str, dict[str, Any]] = {}
+    for name in changes.keys() - parts.keys():
+        having = [part for part, value in parts.items() if _has(found.get(part, value), name)]
+        require(len(having) == 1, f"one part of {type(config).__name__} with {name}", having)
+        within.setdefault(having[0], {})[name] = changes[name]
+    for part, inner in within.items():
+        found[part] = varied(found.get(part, parts[part]), **inner)
+    return dataclasses.replace(config, **found)  # type: ignore[type-var]
+
+
+def _has(value: Any, name: str) -> bool:
+    """Return whether a configuration, or one within it, has a field."""
+    if not dataclasses.is_dataclass(value):
+        return False
+    fields = {field.name for field in dataclasses.fields(value)}
+    return name in fields or any(_has(getattr(value, each), name) for each in fields)
 
 
 def print_claims(summary: Mapping[str, Any]) -> None:

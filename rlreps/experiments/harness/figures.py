@@ -1,0 +1,229 @@
+"""Figures as data: each writes its numbers, its picture and its caption from the results."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from rlreps import subspace
+from rlreps.envs import load_arena
+from rlreps.experiments.harness.frame import Frame, Rows, fields_of, summarised
+from rlreps.experiments.harness.results import Axis, Chosen, Measure, Results, Text, chosen, text_of
+from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
+from rlreps.plotting.lines import over_runs
+from rlreps.training import evaluation
+
+Shown = tuple[Path, str]
+"""Path of a figure and its caption."""
+
+DoubleArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A measure against another column: panels of lines, each the mean over units.
+
+    The rows of its file have the columns of panels, lines and ``keys``, x, and what ``summarised``
+    gives.
+
+    Attributes:
+        name: Of its files.
+        caption: For the report.
+        x: Horizontal axis.
+        y: Measure of the vertical axis; the experiment's by default.
+        line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
+        panel: Title of panels, likewise; without one, there is one panel.
+        title: Title of the one panel.
+        of: Which measurements.
+        at_end: Whether to take the last step alone.
+        each: Columns that split a line into several of one label.
+        file: Which measurements its file has, if others: each once where panels share lines.
+        keys: Further columns that tell rows of the file apart.
+        beside: Further columns of the file, as of ``summarised``.
+        unit: Column of what lines are means over; the experiment's by default.
+        note: What lines show; says the number of units by default.
+        axes: Further arguments of ``plot_panels``, or what makes them.
+    """
+
+    name: str
+    caption: Text
+    x: Axis
+    y: Measure | None = None
+    line: str = "method"
+    panel: str = ""
+    title: Text = ""
+    of: Chosen = dataclasses.field(default_factory=dict)
+    at_end: bool = False
+    each: Sequence[str] = ()
+    file: Chosen | None = None
+    keys: Sequence[str] = ()
+    beside: Sequence[str] = ()
+    unit: str | None = None
+    note: Text | None = None
+    axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def show(self, results: Results[Any]) -> list[Shown]:
+        """Write the rows and the picture."""
+        measure, unit = self.y or results.measure, self.unit or results.unit
+        frame = chosen(self.of, results, at_end=self.at_end)
+        axes = dict(self.axes(results) if callable(self.axes) else self.axes)
+        if self.x.ticks:
+            axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))
+        panels = [
+            Panel(
+                title=label or text_of(self.title, results),
+                lines=self._lines(part, measure, unit),
+                noise_floor=_floor(part, self.x.column, measure),
+            )
+            for label, part in frame.labelled(self.panel).items()
+        ]
+        note = text_of(self.note, results) if self.note is not None else _note(frame, measure, unit)
+        figure = plot_panels(
+            panels,
+            x_label=self.x.label,
+            y_label=measure.label,
+            log_x=self.x.log,
+            log_y=measure.log,
+            note=note,
+            **axes,
+        )
+        filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
+        keys = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
+        rows = summarised(
+            filed,
+            [
+                name
+                for name in dict.fromkeys(keys)
+                if name != self.x.column and name in filed.columns
+            ],
+            measure.value,
+            unit,
+            x=self.x.column,
+            within=measure.within,
+            beside=self.beside,
+        )
+        results.write(self.name, rows)
+        return [save(results, self.name, text_of(self.caption, results), figure)]
+
+    def _lines(self, frame: Frame, measure: Measure, unit: str) -> list[Line]:
+        lines = []
+        for label, part in frame.labelled(self.line).items():
+            for group in part.groups(*self.each).values() if self.each else [part]:
+                values, _, places = group.pivot(measure.value, unit, self.x.column)
+                lines.append(Line.of_runs(label, places, values, within=measure.within))
+        return lines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Components:
+    """The leading components over a grid above learned ones, rotated in their span onto them.
+
+    The experiment's ``prepare`` returned an ``OwnGroundTruth``, and its configuration has the
+    ``successor`` measure. Rows of the file have matched |cosines| and principal angles.
+
+    Attributes:
+        name: Of its files.
+        caption: For the report.
+        features: Results → learned features [n, d] by label, one d for all.
+    """
+
+    name: str
+    caption: Text
+    features: Callable[[Results[Any]], Mapping[str, npt.ArrayLike]]
+
+    def show(self, results: Results[Any]) -> list[Shown]:
+        """Write the rows and the picture."""
+        truth, successor = results.run.shared.truth, results.config.successor
+        features = {label: jnp.asarray(each) for label, each in self.features(results).items()}
+        d = next(iter(features.values())).shape[1]
+        basis = truth.principal.truncated(d).basis
+        maps, cosines = aligned(basis, features)
+        rows = []
+        for label, each in features.items():
+            found = evaluation.evaluate_features(each, truth)
+            pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
+            rows += [
+                {
+                    "method": label,
+                    "component": number,
+                    "matched_cosine": cosine,
+                    "principal_angle": angle,
+                }
+                for number, (cosine, angle) in enumerate(pairs, start=1)
+            ]
+        results.write(self.name, rows)
+        figure = plot_components(
+            {"ground truth": basis, **maps},
+            bins=successor.bins,
+            environment=load_arena(successor.arena),
+            cosines=cosines,
+        )
+        return [save(results, self.name, text_of(self.caption, results), figure)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A figure that no declaration describes: a function of the results draws it.
+
+    Attributes:
+        name: Of its files.
+        caption: For the report.
+        draw: Results → rows of its file, or None for a figure without numbers, and the figure; or
+            None where these results have nothing to draw.
+    """
+
+    name: str
+    caption: Text
+    draw: Callable[[Results[Any]], tuple[Rows | None, Figure] | None]
+
+    def show(self, results: Results[Any]) -> list[Shown]:
+        """Write the rows and the picture."""
+        drawn = self.draw(results)
+        if drawn is None:
+            return []
+        rows, figure = drawn
+        if rows is not None:
+            results.write(self.name, rows)
+        return [save(results, self.name, text_of(self.caption, results), figure)]
+
+
+def aligned(
+    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
+) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
+    """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
+
+    Returns:
+        By name, the rotated features and the |cosine| of each with its exact component, [d].
+    """
+    target, maps = jnp.asarray(exact, jnp.float32), {}
+    for name, features in learned.items():
+        found = subspace.align(jnp.asarray(features, jnp.float32), target)
+        maps[name] = np.asarray(found, np.float64)
+    return maps, {name: np.abs(np.sum(each * exact, axis=0)) for name, each in maps.items()}
+
+
+def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Shown:
+    """Write ``figures/<name>.png``; return its path and its caption."""
+    return save_figure(figure, results.run.folder.figures / f"{name}.png"), caption
+
+
+def _note(frame: Frame, measure: Measure, unit: str) -> str:
+    """Say what lines show: "mean over 5 seeds, 95 % interval"."""
+    count = len(frame.groups(unit))
+    return "; ".join(filter(None, [over_runs(count, unit), measure.note]))
+
+
+def _floor(frame: Frame, x: str, measure: Measure) -> tuple[list[Any], list[Any]] | None:
+    """Return where the ground truth's own error is known, and how large it is there."""
+    if measure.floor is None or measure.floor not in frame.columns or x == "step":
+        return None
+    found = {place: group[measure.floor][0] for (place,), group in frame.groups(x).items()}
+    known = sorted(place for place, floor in found.items() if floor is not None)
+    return (known, [float(found[place]) for place in known]) if known else None

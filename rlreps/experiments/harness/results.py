@@ -1,0 +1,186 @@
+"""What a finished run found, as figures, tables and claims see it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from rlreps.experiments.harness.frame import Frame, Rows
+from rlreps.plotting.lines import DISTANCE
+from rlreps.runs.contrasts import Sample
+
+if TYPE_CHECKING:
+    from rlreps.experiments.harness.experiment import Run
+
+Config = TypeVar("Config")
+Found = TypeVar("Found")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What a column of the frame measures.
+
+    Attributes:
+        value: The column.
+        label: Text of its axes, with unit.
+        within: Smallest and largest value that there can be, which intervals stay within.
+        log: Whether its axes are logarithmic.
+        floor: Column of the ground truth's own error, drawn dashed.
+        note: What to add to what lines show, such as "a run that diverged counts 1".
+    """
+
+    value: str
+    label: str
+    within: tuple[float, float] | None = None
+    log: bool = False
+    floor: str | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A horizontal axis.
+
+    Attributes:
+        column: The column.
+        label: Its text, with unit.
+        log: Whether it is logarithmic.
+        ticks: Whether it has a tick for each place, and no others.
+    """
+
+    column: str
+    label: str
+    log: bool = False
+    ticks: bool = False
+
+
+STEP = Axis("step", "update")
+"""Updates of a training."""
+
+D = Axis("d", "number of features d", log=True, ticks=True)
+"""Numbers of features."""
+
+SUBSPACE_DISTANCE = Measure(
+    value="subspace_distance",
+    label=DISTANCE,
+    within=(0.0, 1.0),
+    log=True,
+    floor="noise_floor",
+    note="a run that diverged counts 1",
+)
+"""Subspace distance to the exact components."""
+
+
+@dataclasses.dataclass(eq=False)
+class Results(Generic[Config]):
+    """What a finished run found.
+
+    Attributes:
+        run: The run.
+        found: Cell → measurement.
+        cells: Cell → frame of its measurement.
+        measure: What samples are of unless they say otherwise.
+        unit: Column of what samples are paired by, such as seeds.
+        fewest: Units below which samples decide nothing.
+        rows: Rows of figures and tables by their names, as far as they were made.
+        tables: Names of tables, whose rows belong to the summary.
+    """
+
+    run: "Run[Config]"
+    found: Mapping[str, Any]
+    cells: Mapping[str, Frame]
+    measure: Measure
+    unit: str = "seed"
+    fewest: int = 2
+    rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
+    tables: list[str] = dataclasses.field(default_factory=list)
+    _kept: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.run.config
+
+    @cached_property
+    def frame(self) -> Frame:
+        """All measurements."""
+        return Frame.concat(self.cells.values())
+
+    @cached_property
+    def ends(self) -> Frame:
+        """The measurements at the last step of each cell."""
+        return Frame.concat(_at_step(each, last=True) for each in self.cells.values())
+
+    @cached_property
+    def starts(self) -> Frame:
+        """The measurements at the first step of each cell."""
+        return Frame.concat(_at_step(each, last=False) for each in self.cells.values())
+
+    def sample(self, value: str | None = None, **wanted: Any) -> Sample:
+        """Average the rows of each unit that ``Frame.where`` selects.
+
+        Args:
+            value: The column; the main measure by default.
+            **wanted: As for ``Frame.where``.
+
+        Raises:
+            NotRunError: If there is no such row.
+        """
+        return self._sample(self.frame, value, wanted)
+
+    def end(self, value: str | None = None, **wanted: Any) -> Sample:
+        """Return the ``sample`` at the last step."""
+        return self._sample(self.ends, value, wanted)
+
+    def start(self, value: str | None = None, **wanted: Any) -> Sample:
+        """Return the ``sample`` at the first step."""
+        return self._sample(self.starts, value, wanted)
+
+    def once(self, make: Callable[["Results[Config]"], Found]) -> Found:
+        """Return what a function makes of these results, which is made once."""
+        if make not in self._kept:
+            self._kept[make] = make(self)
+        found: Found = self._kept[make]
+        return found
+
+    def write(self, name: str, rows: Rows) -> None:
+        """Write ``results/<name>.csv`` and ``.json``, and keep the rows by their name."""
+        self.rows[name] = rows
+        self.run.write_rows(name, rows)
+
+    def _sample(self, frame: Frame, value: str | None, wanted: Mapping[str, Any]) -> Sample:
+        chosen = frame.where(**wanted) if len(frame) else frame
+        return chosen.sample(value or self.measure.value, self.unit, self.fewest)
+
+
+def design_of(docstring: str | None) -> str:
+    """Return a module's docstring as the text of a section: without first line and markup."""
+    _, _, text = (docstring or "").partition("\n\n")
+    return text.replace("**", "").replace("``", "").strip()
+
+
+Text: TypeAlias = str | Callable[[Results[Any]], str]
+"""A text, or what makes it of the results."""
+
+
+def text_of(text: Text, results: Results[Any]) -> str:
+    """Return a text, or make it."""
+    return text if isinstance(text, str) else text(results)
+
+
+Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any], Frame], Frame]
+"""Which measurements: conditions as of ``Frame.where``, or what makes a frame of the frame."""
+
+
+def chosen(which: Chosen, results: Results[Any], *, at_end: bool) -> Frame:
+    """Return the measurements of a figure or a table, of all steps or of the last."""
+    frame = results.ends if at_end else results.frame
+    return which(results, frame) if callable(which) else frame.where(**which)
+
+
+def _at_step(frame: Frame, *, last: bool) -> Frame:
+    """Return the rows of a cell at its last or first step; all rows where it has no steps."""
+    if not len(frame) or "step" not in frame.columns:
+        return frame
+    steps = frame["step"]
+    return frame.where(step=steps.max() if last else steps.min())

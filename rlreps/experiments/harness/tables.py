@@ -1,0 +1,162 @@
+"""Tables as data: each is made of the results, for the report and for a file."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from rlreps.experiments.harness.frame import Rows, summarised
+from rlreps.experiments.harness.results import Chosen, Measure, Results, Text, chosen, text_of
+from rlreps.report.table import Table
+
+Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
+"""Title → column of the rows, which a row may lack, or what to write for a row."""
+
+
+def table_of(rows: Rows, columns: Columns, caption: str) -> Table:
+    """Tabulate rows of a result file for the report."""
+    cells = [
+        [row.get(field) if isinstance(field, str) else field(row) for field in columns.values()]
+        for row in rows
+    ]
+    return Table(list(columns), cells, caption)
+
+
+MEANS: Mapping[str, str] = {
+    "distance": "mean",
+    "low": "mean_low",
+    "high": "mean_high",
+    "middle half": "interquartile_mean",
+}
+"""Columns of ``table_of`` for rows of aggregated distances."""
+
+CONTRASTS: Mapping[str, str] = {
+    "difference": "difference",
+    "low": "difference_low",
+    "high": "difference_high",
+    "p, adjusted": "p_value",
+    "detectable": "detectable",
+}
+"""Columns of ``table_of`` for rows of ``contrast_rows``."""
+
+DETECTABLE = (
+    "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
+    "divided by the number of tests, from the spread of these pairs."
+)
+"""What captions of tables with ``CONTRASTS`` say."""
+
+
+def diverged_of(row: Mapping[str, Any]) -> str:
+    """Write how many runs of a row diverged, for ``table_of``."""
+    return f"{row['diverged']} of {row['runs']}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tabulated:
+    """A table of rows that a function makes.
+
+    Attributes:
+        caption: What the table shows.
+        rows: Results → rows.
+        columns: Of the report; by default those of the rows. None for a file alone.
+        name: Of its files; the summary has its rows by this name. Without one, there is no file.
+    """
+
+    caption: Text = ""
+    rows: Callable[[Results[Any]], Rows]
+    columns: Columns | Callable[[Results[Any]], Columns] | None = None
+    name: str | None = None
+
+    def show(self, results: Results[Any]) -> list[Table]:
+        """Write the rows, and return the table if it has columns."""
+        rows = results.once(self.rows)
+        if self.name is not None:
+            results.write(self.name, rows)
+            results.tables.append(self.name)
+        if self.columns is None:
+            return []
+        columns = self.columns(results) if callable(self.columns) else self.columns
+        return [table_of(rows, columns, text_of(self.caption, results))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A measure aggregated over units, a line of the table for each value of the keys.
+
+    Attributes:
+        caption: What the table shows.
+        keys: Columns of the frame that tell lines apart.
+        of: Which measurements of the last step.
+        measure: What is aggregated; the experiment's measure by default.
+        columns: As of ``Tabulated``, of rows as ``summarised`` gives; by default keys, mean, ends
+            of its interval, and how many runs diverged if that is beside.
+        beside: As of ``summarised``.
+        unit: What is aggregated over; the experiment's unit by default.
+        name: As of ``Tabulated``.
+    """
+
+    caption: Text
+    keys: Sequence[str]
+    of: Chosen = dataclasses.field(default_factory=dict)
+    measure: Measure | None = None
+    columns: Columns | None = None
+    beside: Sequence[str] = ()
+    unit: str | None = None
+    name: str | None = None
+
+    def show(self, results: Results[Any]) -> list[Table]:
+        """Write the rows if they have a name, and return the table."""
+        columns = self.columns or {
+            **{key: key for key in self.keys},
+            "mean": "mean",
+            "low": "mean_low",
+            "high": "mean_high",
+            **{name: diverged_of if name == "diverged" else name for name in self.beside},
+        }
+        made = Tabulated(caption=self.caption, rows=self.made, columns=columns, name=self.name)
+        return made.show(results)
+
+    def made(self, results: Results[Any]) -> Rows:
+        """Aggregate the measurements."""
+        measure = self.measure or results.measure
+        return summarised(
+            chosen(self.of, results, at_end=True),
+            self.keys,
+            measure.value,
+            self.unit or results.unit,
+            within=measure.within,
+            beside=self.beside,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wide:
+    """Means of a measure, with a line for each value of one key and a column for each of another.
+
+    Attributes:
+        caption: What the table shows.
+        row: Label of lines, such as "d = {d}"; without braces, the column that holds it.
+        column: Title of columns, likewise.
+        of: Which measurements of the last step.
+        measure: What is averaged; the experiment's measure by default.
+    """
+
+    caption: Text
+    row: str
+    column: str
+    of: Chosen = dataclasses.field(default_factory=dict)
+    measure: Measure | None = None
+
+    def show(self, results: Results[Any]) -> list[Table]:
+        """Return the table."""
+        frame = chosen(self.of, results, at_end=True)
+        value = (self.measure or results.measure).value
+        titles = list(frame.labelled(self.column))
+        cells = []
+        for label, line in frame.labelled(self.row).items():
+            parts = line.labelled(self.column)
+            means = [
+                parts[title].sample(value, results.unit).mean if title in parts else None
+                for title in titles
+            ]
+            cells.append([label, *means])
+        return [Table(["", *titles], cells, text_of(self.caption, results))]

@@ -1,0 +1,169 @@
+"""Markov decision processes of few states: exact values, optimal policies, and counted ones."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.errors import require, require_interval
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TabularModel:
+    """A Markov decision process of n states, whose rewards count on arrival.
+
+    Attributes:
+        to: Probabilities of the next state by action and state, [A, n, n].
+    """
+
+    to: FloatArray
+
+    @property
+    def num_states(self) -> int:
+        """Number of states, n."""
+        return len(self.to[0])
+
+    @cached_property
+    def uniform(self) -> FloatArray:
+        """The uniformly random policy, [n, A]."""
+        actions = len(self.to)
+        return np.full((self.num_states, actions), 1.0 / actions)
+
+    def probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+        """Return a policy given as probabilities [n, A] or actions [n] as probabilities."""
+        given = np.asarray(policy)
+        if given.ndim == 2:
+            return np.asarray(given, np.float64)
+        chosen: FloatArray = np.eye(len(self.to))[given]
+        return chosen
+
+    def policy_values(
+        self, policy: npt.ArrayLike, rewards: npt.ArrayLike, discount: float
+    ) -> FloatArray:
+        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
+
+        Args:
+            policy: Probabilities [n, A], or actions [n].
+            rewards: The reward of arriving in each state, [n, m].
+            discount: γ.
+        """
+        rewards = np.asarray(rewards, np.float64)
+        chain = np.einsum("sa,ast->st", self.probabilities(policy), self.to)
+        kernel = np.eye(self.num_states) - discount * chain
+        values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
+        return values
+
+    def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> FloatArray:
+        """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
+
+        Args:
+            rewards: The reward of arriving in each state, [n, m].
+            discount: γ, in [0, 1).
+        """
+        require_interval("discount", discount, "[0, 1)")
+        rewards = np.asarray(rewards, np.float64)
+        require(
+            rewards.shape[:1] == (self.num_states,),
+            f"rewards [{self.num_states}, m]",
+            rewards.shape,
+        )
+        best: FloatArray = np.zeros_like(rewards)
+        tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
+        while True:
+            values = self.backed_up(rewards + discount * best)
+            new = values.max(axis=1)
+            if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
+                return values
+            best = new
+
+    def components(self, size: int, discount: float) -> FloatArray:
+        """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].
+
+        States count from the first that is reached on, as of ``SuccessorRepresentation``.
+        """
+        measure = self.policy_values(self.uniform, np.eye(self.num_states), discount)
+        left, values, _ = np.linalg.svd(measure)
+        return np.asarray(left[:, :size] * values[:size])
+
+    def backed_up(self, values: FloatArray) -> FloatArray:
+        """Compute Σ P(s' | s, a) v(s') of values [n, m], [n, A, m]."""
+        found: FloatArray = np.einsum("ast,tm->sam", self.to, values, optimize=True)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TabularProblem:
+    """A model with several rewards.
+
+    Attributes:
+        model: The model.
+        rewards: Of arriving in each state, [n, m].
+        discount: γ.
+    """
+
+    model: TabularModel
+    rewards: FloatArray
+    discount: float
+
+    @cached_property
+    def random(self) -> FloatArray:
+        """Values of the random policy, [n, m]."""
+        return self.model.policy_values(self.model.uniform, self.rewards, self.discount)
+
+    @cached_property
+    def optimal(self) -> FloatArray:
+        """Optimal values, [n, m]."""
+        found = self.model.optimal_action_values(self.rewards, self.discount)
+        return np.asarray(found.max(axis=1))
+
+    def gains(self, policies: Sequence[npt.NDArray[Any]]) -> FloatArray:
+        """Compute policies' gains: shares of what optimal ones gain on the random policy, [m].
+
+        Args:
+            policies: One for each reward, from the first on: probabilities [n, A], or actions [n].
+        """
+        values = [
+            self.model.policy_values(policy, self.rewards[:, [index]], self.discount).mean()
+            for index, policy in enumerate(policies)
+        ]
+        count = len(policies)
+        least = self.random[:, :count].mean(axis=0)
+        found: FloatArray = (values - least) / (self.optimal[:, :count].mean(axis=0) - least)
+        return found
+
+    def chosen(self, indices: Sequence[int]) -> "TabularProblem":
+        """Return the problem with some of its rewards."""
+        return dataclasses.replace(self, rewards=self.rewards[:, list(indices)])
+
+
+def greedy(values: npt.ArrayLike) -> list[npt.NDArray[np.intp]]:
+    """Return the actions [n] of greatest values [n, A, m], for each of m rewards."""
+    return list(np.argmax(values, axis=1).T)
+
+
+def counted(
+    before: npt.NDArray[np.int64],
+    action: npt.NDArray[Any],
+    after: npt.NDArray[np.int64],
+    shape: tuple[int, int],
+) -> TabularModel:
+    """Estimate a model by counting; an action that was not tried in a state is taken to stay.
+
+    Args:
+        before: State of each transition, [N]; -1 leaves a transition out.
+        action: [N].
+        after: Next state, [N]; likewise.
+        shape: Numbers of actions and of states.
+    """
+    actions, states = shape
+    known = (before >= 0) & (after >= 0)
+    counts = np.zeros((actions, states, states))
+    np.add.at(counts, (action[known], before[known], after[known]), 1.0)
+    total = counts.sum(axis=2, keepdims=True)
+    stay = np.eye(states)[None]
+    return TabularModel(np.where(total > 0.0, counts / np.maximum(total, 1.0), stay))

@@ -1,0 +1,317 @@
+"""Experiments as data: frames, figures, tables and claims of rows that no run measured."""
+
+import dataclasses
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.experiments import EXPERIMENTS
+from rlreps.experiments.harness import (
+    Axis,
+    Claim,
+    Curve,
+    D,
+    Drawn,
+    Experiment,
+    Frame,
+    Measure,
+    NotRunError,
+    Section,
+    Summary,
+    Tabulated,
+    Wide,
+    design_of,
+    differences,
+    falling,
+    follows,
+    halved,
+    summarised,
+    varied,
+)
+from rlreps.runs.contrasts import LONGEST, Sample, Verdict
+from rlreps.runs.intervals import mean_interval
+
+ROWS = [
+    {"method": method, "d": d, "seed": seed, "step": step, "distance": distance, "diverged": lost}
+    for method, d, seed, lost in (
+        ("b", 2, 0, False),
+        ("b", 2, 1, True),
+        ("a", 2, 0, False),
+        ("a", 2, 1, False),
+        ("a", 5, 0, False),
+        ("a", 5, 1, False),
+    )
+    for step in (0, 10)
+    for distance in [(ord(method) - 96) / (d + seed + step)]
+]
+
+
+def test_rows_are_selected_grouped_and_labelled_in_their_order():
+    frame = Frame.of(ROWS)
+    assert len(frame) == 12
+    for wanted in (
+        {"method": "a"},
+        {"d": (5, 7), "step": 10},
+        {"seed": range(1, 3)},
+        {"distance": lambda column: column > 0.4},
+    ):
+        kept = [
+            row
+            for row in ROWS
+            if all(
+                value(row[name])
+                if callable(value)
+                else row[name] in value
+                if isinstance(value, tuple | range)
+                else row[name] == value
+                for name, value in wanted.items()
+            )
+        ]
+        assert frame.where(**wanted)["distance"].tolist() == [row["distance"] for row in kept]
+    groups = frame.groups("method", "d")
+    assert list(groups) == [("b", 2), ("a", 2), ("a", 5)]
+    assert all(set(group["d"]) == {d} for (_, d), group in groups.items())
+    assert list(frame.labelled("d = {d}")) == ["d = 2", "d = 5"]
+    assert list(frame.labelled("method")) == ["b", "a"]
+    assert list(frame.labelled("")) == [""]
+    assert frame.adding(arena="x").where(arena="x")["d"].tolist() == frame["d"].tolist()
+
+
+def test_rows_that_lack_columns_and_values_of_several_kinds_are_none_and_themselves():
+    frame = Frame.concat([Frame.of([{"a": 1}, {"a": None, "b": "x"}]), Frame.of([{"c": True}])])
+    assert frame["a"].tolist() == [1, None, None]
+    assert frame["b"].tolist() == [None, "x", None]
+    assert list(frame.groups("a")) == [(1,), (None,)]
+    assert len(Frame.concat([])) == 0
+    assert Frame.of([]).groups("a") == {}
+
+
+def test_arrays_become_rows_in_the_order_of_their_axes():
+    values = np.arange(6).reshape(2, 3)
+    frame = Frame.grid(
+        {"value": values, "lost": np.array([[True], [False]])},
+        seed=[7, 8],
+        step=range(3),
+        name="x",
+        floor=None,
+    )
+    for seed, step, value, lost in zip(
+        *(frame[name].tolist() for name in ("seed", "step", "value", "lost")), strict=True
+    ):
+        assert value == values[seed - 7, step]
+        assert lost == (seed == 7)
+    assert set(frame["name"]) == {"x"}
+    history = [{"step": 5 * step, "loss": [step, step + 0.5], "seconds": 1.0} for step in range(3)]
+    members = Frame.of_history(history, [{"seed": 3}, {"seed": 4}], method="m")
+    assert members.where(seed=4, step=10)["loss"].tolist() == [2.5]
+    assert "seconds" not in members.columns
+
+
+def test_a_sample_is_the_mean_of_each_units_rows():
+    frame = Frame.of(ROWS)
+    found = frame.where(method="a").sample("distance", "seed")
+    for unit, value in zip(found.units, found.values, strict=True):
+        mine = [row["distance"] for row in ROWS if row["method"] == "a" and row["seed"] == unit]
+        assert value == pytest.approx(statistics.mean(mine))
+    with pytest.raises(NotRunError):
+        frame.where(method="c").sample("distance", "seed")
+
+
+def test_summaries_are_means_over_units_with_counts_beside_them():
+    rows = summarised(
+        Frame.of(ROWS), ("method", "d"), "distance", "seed", x="step", beside=("diverged",)
+    )
+    assert [(row["method"], row["d"], row["step"]) for row in rows[:2]] == [
+        ("b", 2, 0),
+        ("b", 2, 10),
+    ]
+    for row in rows:
+        mine = [
+            each["distance"]
+            for each in ROWS
+            if all(each[name] == row[name] for name in ("method", "d", "step"))
+        ]
+        expected = mean_interval(mine)
+        assert row["mean"] == pytest.approx(expected.value)
+        assert row["mean_high"] == pytest.approx(expected.high)
+        assert (row["runs"], row["diverged"]) == (2, int(row["method"] == "b"))
+    # What is not finite is left out.
+    broken = Frame.of([{**row, "distance": np.nan} if row["seed"] else row for row in ROWS])
+    assert {row["runs"] for row in summarised(broken, ("d",), "distance", "seed")} == {1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    steps: int = 10
+    width: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    inner: Inner = Inner()
+    others: tuple[Inner, ...] = (Inner(), Inner(width=4))
+    d: int = 2
+
+
+PAPER = Config()
+
+
+def test_presets_vary_fields_wherever_they_are():
+    assert varied(PAPER, steps=5, width=7, d=3) == Config(Inner(5, 7), d=3)
+    assert varied(PAPER, inner=Inner(1), width=2) == Config(Inner(1, 2))
+    with pytest.raises(InputError, match="expected one part of Config with nothing"):
+        varied(PAPER, nothing=1)
+
+
+def test_differences_are_dotted_but_for_free_fields():
+    other = Config(Inner(5), (Inner(), Inner(width=5)), d=3)
+    assert differences(other, PAPER, ("d",)) == {"inner.steps": (10, 5), "others.1.width": (4, 5)}
+    assert follows(other, PAPER, ("d", "inner", "others"))
+    assert not follows(other, PAPER, ("d", "inner"))
+
+
+def experiment(**changes):
+    figure = Curve(
+        name="curve",
+        caption=lambda r: f"Of {len(r.frame)} rows.",
+        x=Axis("step", "step"),
+        line="{method}, d = {d}",
+        beside=("diverged",),
+    )
+    options = {
+        "name": "data",
+        "title": "Data",
+        "paper": "Nobody 2000",
+        "presets": {"paper": PAPER},
+        "cells": lambda run: {"only": None},
+        "measure": lambda run, name, cell: {"rows": ROWS},
+        "frame": lambda run, cell, found: Frame.of(found["rows"]),
+        "value": Measure(value="distance", label="distance", within=(0.0, 1.0)),
+        "sections": [
+            Section(
+                "All",
+                "Text.",
+                [
+                    figure,
+                    Curve(name="by_d", caption="By d.", x=D, at_end=True, panel="method"),
+                    Summary(caption="Ends.", keys=("method", "d"), name="ends"),
+                    Wide(caption="Wide.", row="method", column="d = {d}"),
+                    Tabulated(
+                        caption="Own.",
+                        rows=lambda r: [{"x": len(r.ends)}],
+                        columns={"x": "x", "twice": lambda row: 2 * row["x"]},
+                    ),
+                    Drawn(name="nothing", caption="", draw=lambda r: None),
+                ],
+            )
+        ],
+        "claims": [
+            Claim("a is nearer", "so", lambda r: r.end(method="a") < r.end(method="b")),
+            Claim("c is nearer", "so", lambda r: r.end(method="c") < r.end(method="b")),
+            Claim("words", "long", lambda r: Verdict(True, "x" * 500), in_any_preset=True),
+        ],
+        **changes,
+    }
+    return Experiment(**options)
+
+
+def test_an_experiment_writes_what_it_declares(tmp_path):
+    summary = experiment().run(PAPER, tmp_path / "run", progress=False)
+    held, missing, long = summary["claims"]
+    mine, theirs = (
+        [Frame.of(ROWS).where(method=name, step=10, seed=s)["distance"].mean() for s in (0, 1)]
+        for name in "ab"
+    )
+    expected = Sample(np.array(mine), [0, 1]) < Sample(np.array(theirs), [0, 1])
+    assert (held["holds"], held["found"]) == (True, expected.words)
+    assert (missing["holds"], missing["found"]) == (None, "not run in this preset")
+    assert (long["holds"], len(long["found"])) == (True, LONGEST)
+    curve = json.loads((tmp_path / "run/results/curve.json").read_text())
+    assert curve == json.loads(
+        json.dumps(
+            summarised(
+                Frame.of(ROWS),
+                ("method", "d"),
+                "distance",
+                "seed",
+                x="step",
+                within=(0.0, 1.0),
+                beside=("diverged",),
+            )
+        )
+    )
+    ends = json.loads((tmp_path / "run/results/ends.json").read_text())
+    assert summary["ends"] == ends
+    assert [row["mean"] for row in ends] == [row["mean"] for row in curve if row["step"] == 10]
+    assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {"curve.png", "by_d.png"}
+    page = (tmp_path / "run/report.html").read_text()
+    for text in ("Of 12 rows.", "<p>Text.</p>", "Statements: 2 holds, 1 cannot be told."):
+        assert text in page
+    assert "What this run changes" not in page
+    assert experiment().run(PAPER, tmp_path / "run", progress=False) == summary
+
+
+def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_changes(tmp_path):
+    claims = [
+        Claim("decided", "", lambda r: Verdict(True, "found")),
+        Claim("goal", "", lambda r: Verdict(True, "found"), in_any_preset=True),
+    ]
+    judged = experiment(claims=lambda r: iter(claims), decided_on=PAPER, free=("d",))
+    for name, config, decided in (
+        ("paper", PAPER, True),
+        ("free", varied(PAPER, d=7), True),
+        ("other", varied(PAPER, steps=7), None),
+    ):
+        found = judged.run(config, tmp_path / name, progress=False)["claims"]
+        assert [claim["holds"] for claim in found] == [decided, True]
+        assert [claim["found"] for claim in found] == ["found"] * 2
+    assert "inner.steps" in (tmp_path / "other/report.html").read_text()
+
+
+def test_a_course_is_judged_by_halves_and_by_neighbours():
+    start, end = (Sample(np.array(values), [0, 1, 2]) for values in ([0.9, 1.0, 1.1], [0.3] * 3))
+    assert halved(start, end) == Verdict(True, "1.00 to 0.300")
+    assert halved(start, start).holds is False
+    assert falling({"a": start, "b": end}).holds is True
+    assert falling({"a": end, "b": start, "c": end}).holds is False
+    assert falling({"a": start}).holds is None
+
+
+def test_a_design_is_the_docstring_without_its_first_line_and_markup():
+    assert design_of("First.\n\n**Question.** Is ``it``?\n\nMore.\n") == "Question. Is it?\n\nMore."
+
+
+READY = [name for name, entry in EXPERIMENTS.items() if entry.load().frame is not None]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_its_presets(name):
+    found = EXPERIMENTS[name].load()
+    assert found.name == name
+    assert {"smoke", "laptop", "paper"} <= found.presets.keys() == EXPERIMENTS[name].presets.keys()
+
+
+# Few steps: fits warn.
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
+@pytest.mark.experiments
+@pytest.mark.parametrize("name", [each for each in READY if not EXPERIMENTS[each].takes_data])
+def test_a_smoke_preset_is_whole_short_of_words_and_resumes_as_it_was(name, tmp_path):
+    found = EXPERIMENTS[name].load()
+    smoke = found.presets["smoke"]
+    summary = found.run(smoke, tmp_path, progress=False)
+    assert all(len(str(claim["found"])) <= LONGEST for claim in summary["claims"])
+    if found.decided_on is not None:
+        goals = [claim["holds"] for claim in summary["claims"] if claim["holds"] is not None]
+        assert not follows(smoke, found.decided_on, found.free)
+        assert len(goals) <= 1
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<img") == len(list((tmp_path / "figures").glob("*.png"))) > 0
+    results = {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()}
+    (tmp_path / "summary.json").unlink()
+    again = found.run(smoke, tmp_path, progress=False)
+    assert json.dumps(again, sort_keys=True) == json.dumps(summary, sort_keys=True)
+    for path in (tmp_path / "results").iterdir():
+        assert path.read_bytes() == results[path.name]

@@ -1,0 +1,162 @@
+"""Paired comparisons against SciPy, and the one rule of verdicts."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rlreps.runs.contrasts import (
+    LONGEST,
+    Contrast,
+    Sample,
+    Verdict,
+    all_of,
+    any_of,
+    at_least,
+    contrast_rows,
+)
+from rlreps.runs.intervals import smallest_detectable
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(0)
+    ours = rng.normal(size=9)
+    return ours, ours - 0.4 + 0.5 * rng.normal(size=9)
+
+
+def test_the_interval_and_the_p_value_are_scipys(pair):
+    found = Contrast(*pair)
+    expected = scipy.stats.ttest_rel(*pair).confidence_interval()
+    np.testing.assert_allclose(found.interval[1:], expected)
+    np.testing.assert_allclose(found.interval.value, np.mean(pair[0] - pair[1]))
+    sums = [np.dot(signs, found.differences) for signs in itertools.product((-1, 1), repeat=9)]
+    as_far = np.abs(sums) >= np.abs(found.differences.sum()) - 1e-12
+    np.testing.assert_allclose(found.p_value, as_far.mean())
+
+
+def test_a_family_is_adjusted_by_holm_and_tests_what_it_is_told(pair):
+    ours, theirs = pair
+    family = [({"name": shift}, Contrast(ours, theirs + shift)) for shift in (0.0, 1.0, 5.0, 9.0)]
+    rows = contrast_rows(family, tested=[True, True, True, False])
+    raw = np.array([each.p_value for _, each in family[:3]])
+    order = np.argsort(raw, kind="stable")
+    adjusted = np.minimum(np.maximum.accumulate(raw[order] * [3, 2, 1]), 1.0)
+    assert [rows[place]["p_value"] for place in order] == pytest.approx(adjusted)
+    assert rows[3]["p_value"] is rows[3]["detectable"] is None
+    assert rows[0]["detectable"] == family[0][1].detectable(0.05 / 3)
+    assert [row["name"] for row in rows] == [0.0, 1.0, 5.0, 9.0]
+    assert {row["pairs"] for row in rows} == {9}
+    assert contrast_rows([]) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "effect", "above"),
+    [
+        (1.0, 0.0, True),
+        (-1.0, 0.0, False),
+        (0.0, 0.0, None),
+        # Beyond zero is not beyond the effect that counts.
+        (1.0, 1.0, None),
+        (1.0, 2.0, False),
+        (1.0, 0.5, True),
+        (-1.0, -0.5, False),
+    ],
+)
+def test_a_verdict_is_whether_the_interval_lies_beyond_the_effect(mean, effect, above):
+    differences = mean + 0.1 * np.linspace(-1.0, 1.0, 6)
+    found = Contrast(5.0 + differences, np.full(6, 5.0), effect=effect)
+    assert found.above.holds is above
+    assert found.below.holds is (None if above is None else not above)
+    few = Contrast(5.0 + differences, np.full(6, 5.0), effect=effect, fewest=7)
+    assert few.above.holds is few.below.holds is None
+    assert few.above.words == found.above.words
+
+
+def test_one_pair_and_runs_without_a_number_tell_nothing():
+    assert Contrast(np.ones(1), np.zeros(1)).above.holds is None
+    diverged = Contrast(np.array([np.nan, 1.0, 1.0]), np.zeros(3))
+    assert diverged.above.holds is None
+    assert Contrast(np.full(3, np.inf), np.zeros(3)).above.holds is None
+
+
+def test_samples_are_paired_by_what_they_share():
+    ours = Sample(np.array([13.0, 11.0, 12.0, 99.0]), ["c", "a", "b", "other"])
+    theirs = Sample(np.array([10.85, 11.8, 12.8]), ["a", "b", "c"])
+    np.testing.assert_allclose((ours - theirs).values, [0.2, 0.15, 0.2])
+    assert (ours - theirs).units == ["c", "a", "b"]
+    assert (ours > theirs).holds is True
+    assert (ours < theirs).holds is False
+    assert (0.5 * ours < theirs).holds is True
+    assert (theirs > 0.0).holds is True
+    assert (theirs > 11.8).holds is None
+    assert (theirs.needing(4) > 0.0).holds is None
+    assert (theirs > 11.8).words.startswith("11.8 [")
+
+
+HOLDS, FAILS, OPEN = (Verdict(holds, str(holds)) for holds in (True, False, None))
+
+
+@pytest.mark.parametrize(
+    ("parts", "every", "two", "one"),
+    [
+        ([HOLDS, HOLDS, HOLDS], True, True, True),
+        ([HOLDS, HOLDS, FAILS], False, True, True),
+        ([HOLDS, OPEN, FAILS], False, None, True),
+        ([HOLDS, FAILS, FAILS], False, False, True),
+        ([OPEN, OPEN, OPEN], None, None, None),
+        ([FAILS, FAILS, FAILS], False, False, False),
+        ([HOLDS, HOLDS], None, True, True),
+        ([FAILS], False, None, None),
+        ([], None, None, None),
+    ],
+)
+def test_verdicts_together_where_three_are_needed(parts, every, two, one):
+    assert all_of(parts, of=3).holds is every
+    assert at_least(2, parts, of=3).holds is two
+    assert any_of(parts, of=3).holds is one
+
+
+def test_no_statement_and_the_opposite():
+    assert all_of([]).holds is None
+    assert (~HOLDS).holds is False
+    assert (~OPEN).holds is None
+    assert (HOLDS & OPEN).holds is None
+    assert (HOLDS & HOLDS).holds is True
+    assert HOLDS.open() == Verdict(None, "True")
+
+
+def test_words_are_never_longer_than_they_may_be():
+    assert len(Verdict(True, "word " * 100).words) == LONGEST
+    short = all_of({"one": HOLDS, "other": FAILS})
+    assert short.words == "one: True; other: False"
+    long = Verdict(False, "x" * 70)
+    assert all_of({"one": HOLDS, "other": long, "third": long}).words == (
+        f"1 of 3 as stated; other: {long.words}"
+    )
+    many = Verdict(True, "y" * 60)
+    assert all_of([many] * 3).words == f"3 of 3 as stated; {many.words}"
+    assert all_of([many, many, OPEN]).words == "2 of 3 as stated; None"
+    assert all_of([]).words == "nothing to compare"
+
+
+def test_what_is_detectable_is_what_sign_flips_of_so_few_pairs_detect():
+    def detectable(differences, level):
+        return Contrast(differences, np.zeros(len(differences))).detectable(level)
+
+    # At level 1/256, nine pairs must all differ one way: a chance of 0.8 at Φ(effect)⁹ = 0.8.
+    differences = np.linspace(-1.0, 1.0, 9)
+    effect = scipy.stats.norm.ppf(0.8 ** (1 / 9))
+    found = detectable(differences, 2.0**-8)
+    # 4,000 simulated sets tell a power of 0.8 to 0.013, twice its standard error.
+    below, above = (scipy.stats.norm.ppf(power ** (1 / 9)) for power in (0.787, 0.813))
+    spread = differences.std(ddof=1)
+    assert below < effect < above
+    assert below < found / spread < above
+    assert found > 1.1 * smallest_detectable(differences, 2.0**-8)
+    assert detectable(differences, 0.9 * 2.0**-8) is None
+    assert detectable(np.zeros(1), 0.05) is None
+    np.testing.assert_allclose(detectable(np.full(9, 0.3), 2.0**-8), 0.0, atol=1e-12)
+    many = np.linspace(-1.0, 1.0, 15)
+    assert detectable(many, 0.01) == smallest_detectable(many, 0.01)
