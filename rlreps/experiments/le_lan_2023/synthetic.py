@@ -23,12 +23,10 @@ from jax import Array
 from rlreps.encoders import Tabular
 from rlreps.experiments.harness import (
     HALVED,
-    MEANS,
     STEP,
     SUBSPACE_DISTANCE,
     Axis,
     Claim,
-    Columns,
     Curve,
     Experiment,
     Frame,
@@ -37,7 +35,7 @@ from rlreps.experiments.harness import (
     Section,
     Summary,
     Text,
-    diverged_of,
+    design_of,
     falling,
     halved,
     summarised,
@@ -564,20 +562,16 @@ class View(NamedTuple):
         return all_of(decided or found)
 
 
-def on_every_spectrum(
-    results: Results[Config], normaliser: Normaliser, judge: Callable[[View], Verdict]
-) -> Verdict:
-    """Judge a statement on every spectrum."""
-    spectra = results.config.spectra
-    verdicts = {str(each): judge(View(results, each, normaliser)) for each in spectra}
-    return all_of(verdicts)
-
-
 def _claim(
     normaliser: Normaliser, where: str, about: str, stated: str, judge: Callable[[View], Verdict]
 ) -> Claim:
-    on_both = partial(on_every_spectrum, normaliser=normaliser, judge=judge)
-    return Claim(f"{where}, {NORMALISERS[normaliser]}: {about}", stated, on_both)
+    """State something under a normaliser; it holds if it does on every spectrum."""
+
+    def on_every_spectrum(results: Results[Config]) -> Verdict:
+        spectra = results.config.spectra
+        return all_of({str(each): judge(View(results, each, normaliser)) for each in spectra})
+
+    return Claim(f"{where}, {NORMALISERS[normaliser]}: {about}", stated, on_every_spectrum)
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -697,18 +691,6 @@ def shown(results: Results[Config], frame: Frame, *, figure: str, panels: bool =
 SETTINGS = (*Setting._fields, "total_rows")
 """Columns of a setting."""
 
-ENDS: Columns = {
-    "spectrum": "spectrum",
-    "method": lambda row: title_of(row["method"]),
-    "normaliser or inverse": lambda row: NORMALISERS.get(row["option"], row["option"]),
-    "d": "num_features",
-    "rows": "total_rows",
-    "κ0": "kappa0",
-    "permutations": "permutations",
-    **MEANS,
-    "diverged": diverged_of,
-}
-
 
 def section(
     name: str, title: str, caption: Text, line: str, x: Axis = STEP, **axes: Any
@@ -735,7 +717,6 @@ def section(
                 caption="Mean final distance with its 95 % interval, and the interquartile mean.",
                 keys=SETTINGS,
                 of=partial(shown, figure=name),
-                columns=ENDS,
                 beside=("diverged",),
             ),
         ],
@@ -745,7 +726,7 @@ def section(
 TOTAL = Axis("total", "rows an update, all roles (L)", log=True, ticks=True)
 
 SECTIONS = [
-    Section("Against the paper"),
+    Section("Against the paper", design_of(__doc__)),
     section(
         "distance_by_dimension",
         "Fig. 1 left: distance during training, by d",
@@ -835,19 +816,6 @@ def summary(results: Results[Config]) -> dict[str, Any]:
     }
 
 
-def abstract(results: Results[Config]) -> str:
-    """Say what was trained."""
-    config, made = results.config, results.once(summary)
-    return (
-        f"{config.num_states} x {config.num_states} Gaussian matrices with their singular values "
-        f"replaced; tabular features from a standard normal; stochastic gradient descent with step "
-        f"size {config.step_size:g} on summed gradients, one task an update, {config.steps:,} "
-        f"updates of {config.num_seeds} runs of each setting. {made['runs']:,} runs in "
-        f"{made['seconds']:,.0f} s of training, {made['member_updates_per_second']:,} updates a "
-        f"second; {made['diverged']} runs became infinite, count as distance 1 and are listed."
-    )
-
-
 EXPERIMENT = Experiment(
     name="synthetic",
     title="Synthetic matrices with known spectra",
@@ -857,10 +825,9 @@ EXPERIMENT = Experiment(
     measure=measure,
     frame=frame,
     value=dataclasses.replace(SUBSPACE_DISTANCE, floor=None),
-    abstract=abstract,
     claims=claims,
     sections=SECTIONS,
-    summary=lambda r: r.once(summary),
+    summary=summary,
     decided_on=PAPER,
     free=("evaluate_every", "checkpoint_every"),
     deviations={
