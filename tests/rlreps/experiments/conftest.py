@@ -1,10 +1,48 @@
-"""Comparison of paper presets with the papers' protocols, field by field."""
+"""Paper presets against the papers' protocols, smoke presets against what they always left."""
+
+import csv
+import json
+from pathlib import Path
 
 import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Results, Run
+from rlreps.experiments.harness import Experiment, Frame, Results, Run
+
+GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
+"""Experiment → what its smoke preset leaves, as ``left_by`` lists it."""
+
+
+def left_by(run, summary):
+    """List a run's figures, its result files with their columns, its statements and verdicts."""
+    columns = {}
+    for path in sorted((run / "results").glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as lines:
+            columns[path.stem] = next(csv.reader(lines))
+    return {
+        "figures": sorted(path.stem for path in (run / "figures").iterdir()),
+        "results": columns,
+        # Verdicts on times may differ from run to run.
+        "claims": [
+            [each["statement"], "of times" if "time" in each["statement"] else each["holds"]]
+            for each in summary["claims"]
+        ],
+    }
+
+
+@pytest.fixture(autouse=True)
+def _smoke_presets_leave_what_they_always_left(monkeypatch):
+    """Look at every run of a smoke preset that any test makes."""
+    run = Experiment.run
+
+    def checked(self, config, out, **options):
+        summary = run(self, config, out, **options)
+        if config is self.presets.get("smoke") and self.name in GOLDEN:
+            assert left_by(out, summary) == GOLDEN[self.name]
+        return summary
+
+    monkeypatch.setattr(Experiment, "run", checked)
 
 
 def flat(value, prefix=""):
