@@ -53,7 +53,7 @@ MOST_ROWS = 100_000
 MOST_NUMBERS = 10**9
 """Most numbers of a table of features: of each state, action and component."""
 
-_MOST_UNKNOWNS = 1_500
+_MOST_UNKNOWNS = 2_400
 """Most unknowns of a solution for continuous actions."""
 
 _HELD_OUT = 0.2

@@ -263,15 +263,16 @@ class LeastSquares:
         """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or after 2/(1 − γ). The ridge is the least of 10⁻⁵ … 10⁻² with which values stay within
-        what the rewards allow, max |r| / (1 − γ): the maximum over actions makes the rounds diverge
-        where the regression extrapolates, and a larger ridge stops that.
+        or after 2/(1 − γ). The maximum over actions makes the rounds diverge where the regression
+        extrapolates. So next values are clipped to what the rewards allow, or 0, and the ridge is
+        the least of 3·10⁻⁵ … 10⁻² with which none exceeds its range by half.
 
         Warns:
-            FitWarning: If values exceed that range by half with every ridge.
+            FitWarning: If values exceed their range by half with every ridge.
         """
-        largest = float(np.abs(rewards).max()) / (1.0 - self.discount)
-        rounds = math.ceil(2.0 / (1.0 - self.discount))
+        horizon = 1.0 / (1.0 - self.discount)
+        low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
+        rounds = math.ceil(2.0 * horizon)
         data = (
             jnp.asarray(self.features),
             jnp.asarray(self.next_features),
@@ -281,16 +282,15 @@ class LeastSquares:
             jnp.asarray(self.actions.candidates.weights),
         )
         for ridge in _RIDGES:
-            weights, most = _fitted_q(self._root(ridge), *data, largest, rounds)
-            if float(most) < largest:
-                break
-        if float(most) > _DIVERGED * largest:
-            warnings.warn(
-                f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
-                f"{largest:.3g}; try improvements=5, more data or fewer features",
-                FitWarning,
-                stacklevel=4,
-            )
+            weights, most = _fitted_q(self._root(ridge), *data, low, high, rounds)
+            if float(most) <= _DIVERGED * max(-low, high):
+                return np.asarray(weights).T
+        warnings.warn(
+            f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
+            f"{max(-low, high):.3g}; try improvements=5, more data or fewer features",
+            FitWarning,
+            stacklevel=4,
+        )
         return np.asarray(weights).T
 
     def _root(self, ridge: float) -> Array:
@@ -373,7 +373,7 @@ def _single(array: Any) -> np.ndarray:
 
 
 _MOST_ITERATIONS = 1_000
-_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_RIDGES = (3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
 """Multiple of the largest value at which fitted Q iteration counts as diverged."""
 _BLOCK = 4096
@@ -431,22 +431,23 @@ def _fitted_q(
     rewards: Array,
     continues: Array,
     candidates: Array,
-    largest: float,
+    low: float,
+    high: float,
     rounds: int,
 ) -> tuple[Array, Array]:
-    """Iterate to the weights of action values [m_b, p]; return them and the largest target."""
+    """Iterate to the weights of action values [m_b, p]; return them and the largest |value|."""
     size = features.shape[1]
 
     def step(carry: Any) -> Any:
-        count, weights, latest, stable, most = carry
+        count, weights, latest, stable, _ = carry
         values = matmul(matmul(following, weights.T), candidates.T)
-        greedy = jnp.argmax(values, axis=1)
-        targets = rewards + continues * jnp.max(values, axis=1)
+        greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
+        targets = rewards + continues * jnp.clip(best, low, high)
         moments = matmul((taken * targets[:, None]).T, features)
         solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         stable = jnp.where(changed < 1e-3, stable + 1, 0)
-        return count + 1, solved, greedy, stable, jnp.maximum(most, jnp.max(jnp.abs(targets)))
+        return count + 1, solved, greedy, stable, jnp.max(jnp.abs(best))
 
     start = (
         0,
@@ -455,10 +456,7 @@ def _fitted_q(
         0,
         jnp.zeros(()),
     )
-    limit = _DIVERGED * largest
-    end = lax.while_loop(
-        lambda carry: (carry[0] < rounds) & (carry[3] < 20) & (carry[4] <= limit), step, start
-    )
+    end = lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < 20), step, start)
     return end[1], end[4]
 
 

@@ -118,7 +118,7 @@ class Config:
     num_features: int = 64
     agents: AgentConfig = AGENTS
     episodes: int = 20
-    seed: int = 500
+    seed: int = 600
     num_seeds: int = 5
 
 

@@ -210,13 +210,13 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model):
 def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
     rewards = np.arange(6.0)[model.rows().next_observation]
     assert np.isfinite(dense.fitted_q_iteration(rewards)).all()  # Warnings are errors.
-    # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996): w → 1 + 2γw.
+    # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996): w → 1 + γ·min(2w, 10).
     ones = np.ones(100, np.float32)
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
     rows = Rows(ones[:, None], np.zeros(100, int), 2.0 * ones[:, None], np.zeros(100, bool))
     basis = FourierBasis(*np.zeros((4, 0), np.float32))
     diverging = LeastSquares(basis, ActionBasis(1), rows, 0.9, 1e-6, dense.behaviour)
-    with pytest.warns(FitWarning, match="diverges: values of 2.* where rewards allow 10;"):
+    with pytest.warns(FitWarning, match="diverges: values of 19.8 where rewards allow 10;"):
         diverging.fitted_q_iteration(ones)
 
 
