@@ -210,7 +210,7 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model):
 def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
     rewards = np.arange(6.0)[model.rows().next_observation]
     assert np.isfinite(dense.fitted_q_iteration(rewards)).all()  # Warnings are errors.
-    # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996): w → 1 + γ·min(2w, 10).
+    # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996).
     ones = np.ones(100, np.float32)
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
     rows = Rows(ones[:, None], np.zeros(100, int), 2.0 * ones[:, None], np.zeros(100, bool))
