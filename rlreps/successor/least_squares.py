@@ -235,13 +235,17 @@ class LeastSquares:
     def improved(self, rewards: np.ndarray, improvements: int | None) -> np.ndarray:
         """Return the weights [p, m_b] of action values to be greedy on.
 
+        Dense features take fitted Q iteration: policy iteration solves for the fixed point of each
+        policy on its way, which on the data of another policy can be far off.
+
         Args:
             rewards: Reward on arrival at every row's next state, [N].
-            improvements: 1 takes the values of the data's policy, k those of the policy after k − 1
-                steps of least-squares policy iteration; None goes on until the policy no longer
-                changes, for dense features by fitted Q iteration (Ernst, Geurts & Wehenkel 2005).
+            improvements: 1 takes the values of the data's policy. Of unit vectors, k takes those of
+                the policy after k − 1 steps of least-squares policy iteration, and None goes on
+                until the policy no longer changes. Of dense features, all but 1 take fitted Q
+                iteration (Ernst, Geurts & Wehenkel 2005).
         """
-        if improvements is None and not isinstance(self.basis, UnitVectors):
+        if improvements != 1 and not isinstance(self.basis, UnitVectors):
             return self.fitted_q_iteration(rewards)
         weights = self.values(rewards[:, None])[:, :, 0]
         latest = None
@@ -287,7 +291,7 @@ class LeastSquares:
                 return np.asarray(weights).T
         warnings.warn(
             f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
-            f"{max(-low, high):.3g}; try improvements=5, more data or fewer features",
+            f"{max(-low, high):.3g}; try more data or fewer features",
             FitWarning,
             stacklevel=4,
         )

@@ -268,9 +268,9 @@ class SuccessorRepresentation:
 
         Args:
             task: The reward.
-            improvements: 1 is greedy on the values of the data's policy. k goes on for k − 1 steps
-                of policy iteration, in all features. None goes on until the policy no longer
-                changes.
+            improvements: 1 is greedy on the values of the data's policy. For indices of states, k
+                goes on for k − 1 steps of policy iteration, and None until the policy no longer
+                changes. For other observations, all but 1 take fitted Q iteration to its end.
 
         Warns:
             FitWarning: If no data tell actions apart, or fitted Q iteration diverges.
