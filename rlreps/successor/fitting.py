@@ -65,9 +65,11 @@ _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
 _JUDGED_ROWS = 3_000
-_TOLERANCE = 1.1
-"""Errors within 10 % of the least are alike: values of other policies are less smooth than those of
-the data's policy, but a wide kernel extrapolates better, and policies leave the data."""
+_TOLERANCES = (1.5, 1.1)
+"""Multiples of the least error that are as good, of widths and of ridges. Improved policies leave
+the data, where wide kernels extrapolate better: the wider one is taken unless it is far worse."""
+_WIDTHS_AT = 1e-5
+"""λ at which widths are compared; with less, single systems are close to singular."""
 
 
 def fit(
@@ -360,15 +362,19 @@ class Fit:
             )
             return held_out_error(solution, other, config.seed)
 
-        def first_good(candidates: tuple[float, ...], errors: list[float]) -> float:
+        def first_good(
+            candidates: tuple[float, ...], errors: list[float], tolerance: float
+        ) -> float:
             return next(
                 candidate
                 for candidate, found in zip(candidates, errors, strict=True)
-                if found <= _TOLERANCE * min(errors)
+                if found <= tolerance * min(errors)
             )
 
-        width = first_good(widths, [error(width, ridges[0]) for width in widths])
-        return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges])
+        most, more = _TOLERANCES
+        middle = _WIDTHS_AT if method.regularisation is None else ridges[0]
+        width = first_good(widths, [error(width, middle) for width in widths], most)
+        return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges], more)
 
     # --- Networks ---------------------------------------------------------------------------------
 

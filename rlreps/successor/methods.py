@@ -29,9 +29,9 @@ class LeastSquaresFit:
     Attributes:
         max_features: Most features φ of the state, p.
         width: Length scale of the kernel, in standard deviations of the observations times the root
-            of their number; None takes the widest of 1, 1/2 and 1/4 within 10 % of the least error
-            on episodes held out.
-        regularisation: λ; None takes the least of 10⁻⁶ … 10⁻³, likewise.
+            of their number; None takes the widest of 1, 1/2 and 1/4 within 1.5 times the least
+            error on episodes held out.
+        regularisation: λ; None takes the least of 10⁻⁶ … 10⁻³ within 1.1 times the least error.
     """
 
     max_features: int = 800

@@ -118,7 +118,7 @@ class Config:
     num_features: int = 64
     agents: AgentConfig = AGENTS
     episodes: int = 20
-    seed: int = 600
+    seed: int = 700
     num_seeds: int = 5
 
 
